@@ -1,0 +1,84 @@
+"""Everything the launcher refuses or fails at, as one tree.
+
+    LauncherError            any of them; `launcher.cli` turns it into one message and an exit code
+    ├── SpecError       2    the file is not a valid training cluster; carries every Problem found
+    ├── NotFoundError   3    there is no such run
+    ├── ConflictError   4    the run's state forbids it: its name is in use, it has ended already
+    ├── BackendError    5    what runs the tasks cannot be reached, or refused
+    └── RunFailedError  1    the run was carried out, and failed
+
+Other exit codes: 0, done; 2, wrong usage of the command line too; 130, interrupted by Ctrl-C;
+70, an error in the launcher itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class LauncherError(Exception):
+    """One message for the user, what to do about it (`hint`), and the command's exit code."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a file.
+
+    `path` is the field, as in `spec.worker.replicas` or `spec.worker.env[0].name`, "" for the file as a
+    whole; `line` and `column` count from 1, 0 where there is none.
+    """
+
+    source: str
+    line: int
+    column: int
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+        return f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
+
+
+class SpecError(LauncherError):
+    """The file is not a valid training cluster. `problems` holds all that is wrong, in the file's order."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class NotFoundError(LauncherError):
+    """There is no such run."""
+
+    exit_code = 3
+
+
+class ConflictError(LauncherError):
+    """The run's state forbids what was asked."""
+
+    exit_code = 4
+
+
+class BackendError(LauncherError):
+    """What runs the tasks cannot be reached, or refused."""
+
+    exit_code = 5
+
+
+class RunFailedError(LauncherError):
+    """The run was carried out, and failed."""
+
+    exit_code = 1

@@ -1,0 +1,280 @@
+"""A path, or "-" for standard input -> TrainingClusters. All problems of a file are reported at once."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from launcher import rules, yamlfile
+from launcher.errors import Problem, SpecError
+from launcher.spec import API_VERSION, FLAT_FORM, FULL_FORM, Strategy, TrainingCluster
+from launcher.yamlfile import MAX_BYTES, Document
+
+STDIN = "-"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A valid cluster, and the directory that its relative paths start from."""
+
+    cluster: TrainingCluster
+    directory: Path
+    source: str
+
+
+def load(path: str, overrides: Sequence[str] = ()) -> list[Loaded]:
+    """Every run in the file.
+
+    `overrides` are `field=value` as in `spec.worker.replicas=4`, applied to each document; the value is
+    read as YAML. Raises SpecError.
+    """
+    source = "standard input" if path == STDIN else path
+    directory = Path.cwd() if path == STDIN else Path(path).absolute().parent
+    documents = yamlfile.parse(_read(path, source), source)
+    if not documents:
+        raise SpecError([Problem(source, 0, 0, "", "empty: `launcher init` writes a file to start from")])
+    loaded, problems = [], []
+    names: dict[tuple[str, str], int] = {}
+    for document in documents:
+        for override in overrides:
+            _override(document, override)
+        cluster, found = _validate(document)
+        if cluster is not None:
+            run = (cluster.metadata.namespace, cluster.metadata.name)
+            line = document.place(("metadata", "name"))[0]
+            if run in names:
+                said = f"the run {run[1]} stands on line {names[run]} already: give each its own name"
+                found.append(document.problem(("metadata", "name"), said))
+            names.setdefault(run, line)
+            loaded.append(Loaded(cluster, directory, source))
+        problems += sorted(found, key=lambda problem: (problem.line, problem.column))
+    if problems:
+        raise SpecError(problems)
+    return loaded
+
+
+def _read(path: str, source: str) -> str:
+    def refused(message: str) -> SpecError:
+        return SpecError([Problem(source, 0, 0, "", message)])
+
+    try:
+        if path == STDIN:
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        elif os.path.isdir(path):
+            raise refused("a folder: give the cluster.yaml in it")
+        else:
+            with open(path, "rb") as file:
+                data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        near = difflib.get_close_matches(os.path.basename(path), _neighbours(path), 1)
+        hint = f"; did you mean {os.path.join(os.path.dirname(path), near[0])}?" if near else ""
+        raise refused(f"no such file{hint}") from None
+    except (OSError, ValueError) as error:
+        raise refused(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > MAX_BYTES:
+        raise refused(f"over {MAX_BYTES >> 20} MiB: not a training cluster")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise refused(f"not UTF-8 text (byte {error.start}): not a training cluster") from None
+
+
+def _neighbours(path: str) -> list[str]:
+    try:
+        return os.listdir(os.path.dirname(path) or ".")
+    except OSError:
+        return []
+
+
+def _override(document: Document, override: str) -> None:
+    name, equals, text = override.partition("=")
+    source = f"--set {override}"
+    keys = [part for part in re.split(r"\.|\[(\d+)\]", name) if part]
+    if not equals or not keys:
+        said = "expected field=value, as in --set spec.worker.replicas=4"
+        raise SpecError([Problem(source, 0, 0, "", said)])
+    values = yamlfile.parse(text, source)
+    for problem in values[0].problems if values else ():
+        raise SpecError([Problem(source, 0, 0, name, problem.message)])
+    value = values[0].value if values else None
+    here: Any = document.value
+    path: tuple[str | int, ...] = ()
+    for position, key in enumerate(keys):
+        last = position == len(keys) - 1
+        step: str | int = key
+        if isinstance(here, list):
+            if not key.isdigit() or int(key) >= len(here):
+                raise SpecError(
+                    [Problem(source, 0, 0, name, f"{yamlfile.spell(path)} has no entry {key}")]
+                )
+            step = int(key)
+        elif not isinstance(here, dict):
+            said = f"{yamlfile.spell(path) or 'the document'} is no mapping"
+            raise SpecError([Problem(source, 0, 0, name, said)])
+        path = (*path, step)
+        if last:
+            here[step] = value
+            for below in [p for p in document.written if p[: len(path)] == path]:
+                del document.written[below]
+            document.written[path] = text
+            document.overrides[path] = source
+        else:
+            if isinstance(here, dict) and here.get(step) is None:
+                here[step] = {}
+            here = here[step]
+
+
+def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]]:
+    """The cluster, where nothing is wrong with the fields one by one, and every problem.
+
+    Rules over several fields can be checked only on a whole cluster. So that a typo does not hide them,
+    they are checked on what is left once the wrong fields are taken out.
+    """
+    problems = list(document.problems)
+    value = document.value
+    if not isinstance(value, dict):
+        said = "expected a mapping with apiVersion, kind, metadata and spec"
+        return None, [*problems, document.problem((), said)]
+    cluster, errors = _build(value)
+    for error in errors:
+        problems.append(_explain(document, error))
+    if errors:
+        cluster = _build(_without(value, errors))[0]
+    if cluster is not None:
+        problems += [document.problem(path, message) for path, message in rules.broken(cluster)]
+    return (None if problems else cluster), problems
+
+
+def _build(value: dict[str, Any]) -> tuple[TrainingCluster | None, list[ErrorDetails]]:
+    try:
+        # By way of JSON: in its strict mode a list is a tuple, and nothing else is what it is not.
+        return TrainingCluster.model_validate_json(json.dumps(value)), []
+    except ValidationError as error:
+        return None, error.errors(include_url=False)
+
+
+def _path(error: ErrorDetails) -> tuple[str | int, ...]:
+    """Without what pydantic adds for a union's form or a mapping's key."""
+    return tuple(part for part in error["loc"] if part not in (FLAT_FORM, FULL_FORM, "[key]"))
+
+
+def _without(value: dict[str, Any], errors: Sequence[ErrorDetails]) -> dict[str, Any]:
+    """The document without its wrong fields; what cannot be left out gets a valid stand-in. A list with a wrong
+    entry goes whole, so that no other entry changes its place."""
+    left: dict[str, Any] = json.loads(json.dumps(value))
+    for error in errors:
+        path = _path(error)
+        first_index = next((i for i, part in enumerate(path) if isinstance(part, int)), len(path))
+        *parents, field = path[:first_index]
+        here = left
+        for part in parents:
+            here = here.get(part, {}) if isinstance(here, dict) else {}
+        wrong = here.pop(field, None) if isinstance(here, dict) else None
+        if field == "strategy":
+            near = difflib.get_close_matches(str(wrong), get_args(Strategy), 1)
+            here.update({field: near[0]} if near else {})
+        elif field in STAND_INS and first_index == len(path):
+            here[field] = STAND_INS[field]
+    return left
+
+
+STAND_INS: Final = {
+    "apiVersion": API_VERSION,
+    "kind": "TrainingCluster",
+    "metadata": {"name": "run"},
+    "name": "run",
+    "entrypoint": "module:object",
+}
+
+
+def _explain(document: Document, error: ErrorDetails) -> Problem:
+    """Pydantic's words for a type are for programmers; these say what to write."""
+    path, kind, given = _path(error), error["type"], error["input"]
+    context = error.get("ctx", {})
+    written = document.written.get(path, json.dumps(given, ensure_ascii=False, default=str))
+    if "[key]" in error["loc"]:
+        written = str(path[-1])
+    shown = written if len(written) <= 60 else written[:57] + "..."
+    if kind == "extra_forbidden":
+        return document.problem(path, _unknown(path))
+    if kind == "missing":
+        return document.problem(path, "missing: it must be given")
+    if kind == "string_type":
+        quoted = f': put it in quotes, "{written}"' if isinstance(given, int | float) else ""
+        message = f"expected text, not {_called(given, shown)}{quoted}"
+    elif kind in ("int_type", "int_from_float", "int_parsing"):
+        message = f"expected a whole number, not {_called(given, shown)}"
+    elif kind in ("bool_type", "bool_parsing"):
+        message = f"expected true or false, not {_called(given, shown)}"
+    elif kind in ("list_type", "tuple_type"):
+        message = f"expected a list, not {_called(given, shown)}"
+    elif kind in ("dict_type", "model_type", "model_attributes_type"):
+        message = f"expected a mapping, not {_called(given, shown)}"
+    elif kind == "literal_error":
+        choices = re.findall(r"'([^']+)'", str(context["expected"]))
+        near = difflib.get_close_matches(str(given), choices, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        message = f"expected {_either(choices)}, not {shown}{hint}"
+    elif kind == "greater_than_equal":
+        message = f"expected at least {context['ge']}, not {shown}"
+    elif kind == "less_than_equal":
+        message = f"expected at most {context['le']}, not {shown}"
+    elif kind == "string_pattern_mismatch":
+        message = f"expected module:object, such as mnist:Mnist, not {shown}"
+    elif kind == "value_error":
+        message = f"{context['error']}, not {shown}"
+    elif kind == "too_short":
+        message = "expected at least one entry"
+    else:
+        message = f"{error['msg'][0].lower()}{error['msg'][1:]}, not {shown}"
+    return document.problem(path, message)
+
+
+def _called(value: Any, shown: str) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return shown
+
+
+def _either(choices: list[str]) -> str:
+    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+
+def _unknown(path: tuple[str | int, ...]) -> str:
+    fields = _fields_at(path[:-1])
+    near = difflib.get_close_matches(str(path[-1]), fields, 1)
+    if near:
+        return f"unknown field; did you mean {near[0]}?"
+    return f"unknown field; expected one of {', '.join(sorted(fields))}" if fields else "unknown field"
+
+
+def _fields_at(path: tuple[str | int, ...]) -> list[str]:
+    """The names that the model at this path takes."""
+    model: type[BaseModel] = TrainingCluster
+    for part in path:
+        if isinstance(part, int):
+            continue
+        found = [f for f in model.model_fields.values() if f.alias == part]
+        inner = [m for f in found for m in _models(f.annotation)]
+        if not inner:
+            return []
+        model = inner[0]
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]

@@ -1,0 +1,70 @@
+"""Names, labels and their limits, as Kubernetes sets them.
+
+Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/ and RFC 1035, RFC 1123.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+LABEL_LENGTH: Final = 63
+"""Characters in a DNS label, and in a label's value."""
+
+DOMAIN: Final = "tf-launcher.dev"
+"""The prefix of the project's own labels and annotations."""
+
+RUN_LABEL: Final = f"{DOMAIN}/run"
+ROLE_LABEL: Final = f"{DOMAIN}/role"
+PRIMARY_ANNOTATION: Final = f"{DOMAIN}/primary"
+SPEC_ANNOTATION: Final = f"{DOMAIN}/spec"
+RECLAIM_ANNOTATION: Final = f"{DOMAIN}/reclaim-policy"
+
+_DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_DNS_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_ENV_NAME = re.compile(r"[ -<>-~]+")
+_QUANTITY = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)(n|u|m|k|[KMGTPE]i?|[eE][+-]?\d+)?")
+
+
+def job_name(run: str, role: str) -> str:
+    """The Job of a role; with the index behind it, a pod's hostname."""
+    return f"{run}-{role}"
+
+
+def is_dns_1035(name: str) -> bool:
+    """Whether a Service may be called so: a run's name must be, since its Service bears it."""
+    return len(name) <= LABEL_LENGTH and _DNS_1035.fullmatch(name) is not None
+
+
+def is_dns_1123(name: str) -> bool:
+    """Whether a namespace or a volume may be called so."""
+    return len(name) <= LABEL_LENGTH and _DNS_1123.fullmatch(name) is not None
+
+
+def is_dns_subdomain(name: str) -> bool:
+    """Whether most objects (a claim, a Secret, a service account) may be called so."""
+    return len(name) <= 253 and all(_DNS_1123.fullmatch(part) for part in name.split("."))
+
+
+def is_label_value(value: str) -> bool:
+    """Whether a label may have this value; the empty one it may."""
+    return value == "" or (len(value) <= LABEL_LENGTH and _QUALIFIED.fullmatch(value) is not None)
+
+
+def is_label_key(key: str) -> bool:
+    """Whether a label or an annotation may have this key: `name` or `prefix.example/name`."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and not is_dns_subdomain(prefix):
+        return False
+    return len(name) <= LABEL_LENGTH and _QUALIFIED.fullmatch(name) is not None
+
+
+def is_env_name(name: str) -> bool:
+    """Whether Kubernetes 1.33+ takes it as an environment variable's name: printable ASCII without "="."""
+    return _ENV_NAME.fullmatch(name) is not None
+
+
+def is_quantity(text: str) -> bool:
+    """Whether it is a Kubernetes quantity that is not negative: `500m`, `2Gi`, `1e3`, `4`."""
+    return _QUANTITY.fullmatch(text) is not None

@@ -1,0 +1,270 @@
+"""Works out what a role's Job and pods hold, as plain values that the templates print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from launcher import naming, roles
+from launcher.merging import strategic_merge
+from launcher.source import Source
+from launcher.spec import EnvVar, Role, RoleName
+from launcher.topology import Topology
+from worker.contract import Env, ExitCode, RunConfig
+
+CONFIG_PATH: Final = "/etc/tf-launcher"
+SOURCE_PATH: Final = "/opt/tf-launcher/source"
+TASK_PATH: Final = "/var/run/tf-launcher"
+TMP_PATH: Final = "/tmp"
+RUN_FILE: Final = "run.json"
+CLUSTER_FILE: Final = "cluster.json"
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """One role's Job, ready to be printed. Lists and maps are Kubernetes' own, in its order of fields."""
+
+    name: str
+    role: RoleName
+    replicas: int
+    primary: bool
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    pod_annotations: Mapping[str, str]
+    retries: Mapping[str, int]
+    failure_rules: list[Object]
+    job_fields: Mapping[str, Any]
+    pod_fields: Mapping[str, Any]
+    container_fields: Mapping[str, Any]
+    command: tuple[str, ...]
+    args: tuple[str, ...]
+    image: str
+    env: list[Object]
+    volume_mounts: list[Object]
+    volumes: list[Object]
+    pod_template: Object
+
+
+def labels(topology: Topology, role: str | None = None) -> dict[str, str]:
+    """On every object of the run, and with the role on its Job and pods. The user's come first, so that
+    none of them can take an object out of its run."""
+    ours = {
+        "app.kubernetes.io/name": "tf-launcher",
+        "app.kubernetes.io/instance": topology.run,
+        "app.kubernetes.io/managed-by": "tf-launcher",
+        naming.RUN_LABEL: topology.run,
+    }
+    if role is not None:
+        ours |= {"app.kubernetes.io/component": role, naming.ROLE_LABEL: role}
+    return {**topology.cluster.metadata.labels, **ours}
+
+
+def selector(topology: Topology) -> dict[str, str]:
+    """Matches the pods of the run, and no others in its namespace."""
+    return {naming.RUN_LABEL: topology.run}
+
+
+def run_config(topology: Topology, run_id: str) -> RunConfig:
+    """What every task of the run reads."""
+    spec = topology.cluster.spec
+    policy = spec.run_policy
+    return RunConfig(
+        run=topology.run,
+        run_id=run_id,
+        strategy=spec.strategy,
+        strategy_options=spec.strategy_options.model_dump(exclude_none=True),
+        entrypoint=spec.program.entrypoint if spec.program else None,
+        parameters=spec.program.parameters if spec.program else {},
+        model_dir=spec.model_dir,
+        replicas={name: role.replicas for name, role in topology.roles},
+        # A task that trains alone opens no port.
+        chief_address=None if topology.alone else topology.address(topology.primary, 0),
+        starting_deadline_seconds=policy.starting_deadline_seconds,
+        stall_seconds=policy.stall_seconds,
+        chief_lost_seconds=policy.chief_lost_seconds,
+    )
+
+
+def claim_name(topology: Topology) -> str | None:
+    """The claim that the run makes for its model directory; None where the user mounts one, or a URL needs
+    none."""
+    spec = topology.cluster.spec
+    path = spec.model_dir
+    if path is None or not path.startswith("/"):
+        return None
+    for name, role in topology.roles:
+        if roles.touches_model_dir(spec, name):
+            mounts = roles.effective(spec, role).volume_mounts
+            if any(roles.covers(mount.mount_path, path) for mount in mounts):
+                return None
+    return f"{topology.run}-model"
+
+
+def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) -> JobPlan:
+    """The Job of one role."""
+    spec = topology.cluster.spec
+    whole = roles.effective(spec, role)
+    primary = name == topology.primary
+    annotations = dict(topology.cluster.metadata.annotations)
+    pod_annotations = dict(annotations)
+    if primary:
+        annotations[naming.PRIMARY_ANNOTATION] = "true"
+        annotations[naming.SPEC_ANNOTATION] = topology.cluster.model_dump_json(exclude_defaults=True)
+    mounts, volumes = _volumes(topology, name, whole, source)
+    return JobPlan(
+        name=naming.job_name(topology.run, name),
+        role=name,
+        replicas=role.replicas,
+        primary=primary,
+        labels=labels(topology, name),
+        annotations=annotations,
+        pod_annotations=pod_annotations,
+        retries=_retries(topology, name, role),
+        failure_rules=_failure_rules(whole),
+        job_fields=_job_fields(topology, primary),
+        pod_fields=_pod_fields(topology, whole),
+        container_fields=_present(
+            {
+                "imagePullPolicy": whole.image_pull_policy,
+                "workingDir": whole.working_dir,
+                "envFrom": list(whole.env_from),
+                "resources": roles.requirements(whole),
+            }
+        ),
+        command=tuple(map(escaped, whole.command or roles.RUNTIME_COMMAND)),
+        args=tuple(map(escaped, whole.args or ())),
+        image=whole.image or roles.DEFAULT_IMAGE,
+        env=_env(topology, name, whole, source),
+        volume_mounts=mounts,
+        volumes=volumes,
+        pod_template=strategic_merge(spec.template.pod_template, role.pod_template),
+    )
+
+
+def escaped(text: str) -> str:
+    """So that Kubernetes' expansion of `$(NAME)` in commands, arguments and environment gives the text back.
+
+    It turns `$$` into `$` everywhere, references or not (k8s.io/kubernetes/third_party/forked/golang/expansion).
+    """
+    return text.replace("$", "$$") if "$(" in text or "$$" in text else text
+
+
+def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value not in (None, {}, [], ())}
+
+
+def _job_fields(topology: Topology, primary: bool) -> dict[str, Any]:
+    policy = topology.cluster.spec.run_policy
+    if not primary:
+        return {"suspend": policy.suspend}
+    fields = {
+        "activeDeadlineSeconds": policy.active_deadline_seconds,
+        "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
+    }
+    return {"suspend": policy.suspend, **_present(fields)}
+
+
+def _retries(topology: Topology, name: RoleName, role: Role) -> dict[str, int]:
+    """Each task has its own tries. A worker under ParameterServer that fails for good leaves the run to the
+    others; in a collective nobody can go on without it, so the first failed index fails the Job."""
+    limit = topology.cluster.spec.run_policy.backoff_limit
+    if role.replicas == 1:
+        return {"backoffLimit": limit}
+    if name == "worker" and topology.cluster.spec.strategy == "ParameterServer":
+        return {"backoffLimitPerIndex": limit}
+    return {"backoffLimitPerIndex": limit, "maxFailedIndexes": 0}
+
+
+def _failure_rules(role: Role) -> list[Object]:
+    disruption = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    if not roles.uses_runtime(role):
+        return [disruption]
+    wrong = {
+        "containerName": "tensorflow",
+        "operator": "In",
+        "values": [int(ExitCode.PROGRAM_ERROR)],
+    }
+    return [disruption, {"action": "FailJob", "onExitCodes": wrong}]
+
+
+def _pod_fields(topology: Topology, role: Role) -> dict[str, Any]:
+    scheduling = topology.cluster.spec.scheduling
+    return _present(
+        {
+            "serviceAccountName": role.service_account_name,
+            "priorityClassName": scheduling.priority_class_name,
+            "schedulerName": scheduling.scheduler_name,
+            "nodeSelector": role.node_selector,
+            "tolerations": list(role.tolerations),
+            "affinity": role.affinity,
+            "imagePullSecrets": list(role.image_pull_secrets),
+        }
+    )
+
+
+def _env(topology: Topology, name: RoleName, role: Role, source: Source | None) -> list[Object]:
+    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    variables: list[Object] = [
+        # First: TF_CONFIG refers to it, and a reference reaches only what stands before.
+        {"name": Env.TASK_INDEX, "valueFrom": {"fieldRef": {"fieldPath": index}}},
+    ]
+    if name in topology.file_roles:
+        variables.append({"name": Env.CLUSTER_FILE, "value": f"{CONFIG_PATH}/{CLUSTER_FILE}"})
+    elif (tf_config := topology.tf_config(name)) is not None:
+        variables.append({"name": Env.TF_CONFIG, "value": tf_config})
+    variables += [
+        {"name": Env.ROLE, "value": name},
+        {"name": Env.CONFIG, "value": f"{CONFIG_PATH}/{RUN_FILE}"},
+        {"name": Env.TASK_DIR, "value": TASK_PATH},
+    ]
+    if source is not None:
+        variables.append({"name": Env.SOURCE, "value": SOURCE_PATH})
+    return variables + [_variable(variable) for variable in role.env]
+
+
+def _variable(variable: EnvVar) -> Object:
+    if variable.value_from is not None:
+        return {"name": variable.name, "valueFrom": variable.value_from}
+    return {"name": variable.name, "value": escaped(variable.value or "")}
+
+
+def _volumes(
+    topology: Topology, name: RoleName, role: Role, source: Source | None
+) -> tuple[list[Object], list[Object]]:
+    run = topology.run
+    own = [mount.model_dump(exclude_none=True) for mount in role.volume_mounts]
+    mounts: list[Object] = [
+        {"name": "launcher-config", "mountPath": CONFIG_PATH, "readOnly": True},
+        {"name": "launcher-task", "mountPath": TASK_PATH},
+    ]
+    volumes: list[Object] = [
+        {"name": "launcher-config", "configMap": {"name": f"{run}-config"}},
+        {"name": "launcher-task", "emptyDir": {}},
+    ]
+    if source is not None:
+        mounts.append({"name": "launcher-source", "mountPath": SOURCE_PATH, "readOnly": True})
+        volumes.append(
+            {"name": "launcher-source", "configMap": {"name": f"{run}-source", "items": source_items(source)}}
+        )
+    if all(mount["mountPath"].rstrip("/") != TMP_PATH for mount in own):
+        # The root file system is read-only, and TensorFlow does not start without a writable /tmp.
+        mounts.append({"name": "launcher-tmp", "mountPath": TMP_PATH})
+        volumes.append({"name": "launcher-tmp", "emptyDir": {}})
+    claim = claim_name(topology)
+    if claim is not None and roles.touches_model_dir(topology.cluster.spec, name):
+        mounts.append({"name": "launcher-model", "mountPath": topology.cluster.spec.model_dir})
+        volumes.append({"name": "launcher-model", "persistentVolumeClaim": {"claimName": claim}})
+    return mounts + own, volumes + list(role.volumes)
+
+
+def source_items(source: Source) -> list[Object]:
+    """Key and path of every file: a ConfigMap's keys cannot hold a `/`, or most of Unicode."""
+    return [{"key": source_key(index), "path": path} for index, path in enumerate(source.files)]
+
+
+def source_key(index: int) -> str:
+    """The ConfigMap key of the file with this number."""
+    return f"file-{index}"

@@ -1,0 +1,65 @@
+"""Kubernetes objects -> text for people and for kubectl."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import yaml
+
+from launcher.pods import Object
+
+# Text that every YAML reader, 1.1 or 1.2, takes for text when it stands without quotes. PyYAML alone would
+# leave 1e3 and 0o10 bare, which Kubernetes' reader takes for numbers.
+_PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*")
+_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Readable(_Dumper):  # type: ignore[misc]
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: Any, text: str) -> Any:
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        style = None
+    elif "\n" in text and _block(text):
+        style = "|"
+    else:
+        style = "'" if '"' in text and "'" not in text and text.isprintable() else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+def _block(text: str) -> bool:
+    """Whether a literal block gives the text back: a program's source is read more easily so."""
+    lines = text.split("\n")
+    return lines[0][:1] not in ("", " ") and all(
+        line.isprintable() and not line.endswith(" ") for line in lines
+    )
+
+
+_Readable.add_representer(str, _text)
+
+
+def as_yaml(objects: Sequence[Object]) -> str:
+    """Documents for `kubectl apply -f -`."""
+    text: str = yaml.dump_all(
+        objects,
+        Dumper=_Readable,
+        sort_keys=False,
+        allow_unicode=True,
+        width=1 << 30,
+        explicit_start=True,
+        default_flow_style=False,
+    )
+    return text
+
+
+def as_json(objects: Sequence[Object]) -> str:
+    """One List, indented."""
+    document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

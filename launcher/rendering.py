@@ -1,0 +1,110 @@
+"""Topology -> Kubernetes objects, through the templates in `manifests/`. The templates print; what they print
+is worked out in `launcher.pods`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from functools import cache
+from typing import Any, Final
+
+import jinja2
+import yaml
+
+from launcher import naming, pods, source
+from launcher.errors import LauncherError
+from launcher.merging import strategic_merge
+from launcher.pods import Object
+from launcher.spec import Storage
+from launcher.topology import Topology
+
+# What YAML does not allow to stand for itself, or reads as a line's end, although JSON does not escape it.
+_ESCAPED: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def render(topology: Topology, program: source.Source | None = None, run_id: str = "") -> list[Object]:
+    """Every object of the run, the primary Job first. The same arguments give the same objects.
+
+    `program` is the source of `launcher.source.read`. `run_id` tells one submission from the next.
+    """
+    plans = [pods.plan(topology, name, role, program) for name, role in topology.roles]
+    common = {
+        "run": topology.run,
+        "namespace": topology.namespace,
+        "labels": pods.labels(topology),
+        "annotations": topology.cluster.metadata.annotations,
+        "selector": pods.selector(topology),
+    }
+    objects = [_job(plan, common) for plan in plans]
+    objects.append(_print("service", **common))
+    objects.append(_print("configmap", **common, name=f"{topology.run}-config", data=_config(topology, run_id)))
+    if program is not None:
+        objects.append(_source_map(common, f"{topology.run}-source", program))
+    objects.append(_print("networkpolicy", **common))
+    if (claim := pods.claim_name(topology)) is not None:
+        storage = topology.cluster.spec.storage or Storage()
+        objects.append(
+            _print("claim", **common, name=claim, storage=storage, reclaim=naming.RECLAIM_ANNOTATION)
+        )
+    return objects
+
+
+def _job(plan: pods.JobPlan, common: Object) -> Object:
+    job = _print("job", **{**common, "labels": plan.labels}, plan=plan)
+    job["spec"]["template"] = strategic_merge(job["spec"]["template"], plan.pod_template)
+    return job
+
+
+def _config(topology: Topology, run_id: str) -> dict[str, str]:
+    data = {pods.RUN_FILE: pods.run_config(topology, run_id).to_json()}
+    if topology.file_roles:
+        data[pods.CLUSTER_FILE] = json.dumps(topology.training_cluster, separators=(",", ":"))
+    return data
+
+
+def _source_map(common: Object, name: str, program: source.Source) -> Object:
+    text: dict[str, str] = {}
+    binary: dict[str, str] = {}
+    for index, content in enumerate(program.files.values()):
+        key = pods.source_key(index)
+        try:
+            text[key] = content.decode()
+        except UnicodeDecodeError:
+            binary[key] = base64.b64encode(content).decode()
+    return _print("configmap", **common, name=name, data=text, binary=binary)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("manifests", package_path=""),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        auto_reload=False,
+    )
+    # Jinja2's own tojson escapes for HTML, and leaves what YAML forbids.
+    environment.filters["tojson"] = quoted
+    return environment
+
+
+def quoted(value: Any) -> str:
+    """JSON that YAML reads as the same value, whatever text is in it."""
+    text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "), default=dict)
+    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _print(template: str, **values: Any) -> Object:
+    try:
+        text = _environment().get_template(f"{template}.yaml.j2").render(values)
+        printed = yaml.load(text, _Loader)
+    except (jinja2.TemplateError, yaml.YAMLError, TypeError) as error:
+        # StrictUndefined with a filter raises TypeError.
+        raise LauncherError(f"the template {template} does not print an object: {error}") from error
+    if not isinstance(printed, dict):
+        raise LauncherError(f"the template {template} does not print an object")
+    return printed

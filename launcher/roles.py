@@ -1,0 +1,85 @@
+"""What one role's container is, once the run's defaults and the role's own fields are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from launcher.spec import Requirements, Role, RoleName, Spec
+
+DEFAULT_IMAGE: Final = "tf-launcher-worker:dev"
+"""What `make images` builds."""
+RUNTIME_COMMAND: Final = ("python", "-m", "worker")
+
+Entry = TypeVar("Entry")
+
+
+def effective(spec: Spec, role: Role) -> Role:
+    """The role with `spec.template`, and the spec's own image and command, filled in. The role's fields win;
+    maps and lists of named entries are put together one by one."""
+    template = spec.template
+
+    def named(field: str, key: Callable[[Any], object]) -> tuple[Any, ...]:
+        return _merged(getattr(template, field), getattr(role, field), key)
+
+    return role.model_copy(
+        update={
+            "image": role.image or template.image or spec.image or DEFAULT_IMAGE,
+            "image_pull_policy": role.image_pull_policy
+            or template.image_pull_policy
+            or spec.image_pull_policy,
+            "image_pull_secrets": named("image_pull_secrets", lambda secret: secret["name"]),
+            "command": _first(role.command, template.command, spec.command),
+            "args": _first(role.args, template.args, spec.args),
+            "working_dir": role.working_dir or template.working_dir,
+            "env": named("env", lambda variable: variable.name),
+            "env_from": template.env_from + role.env_from,
+            "resources": role.resources or template.resources,
+            "volumes": named("volumes", lambda volume: volume["name"]),
+            "volume_mounts": named("volume_mounts", lambda mount: mount.mount_path),
+            "node_selector": {**template.node_selector, **role.node_selector},
+            "tolerations": template.tolerations + role.tolerations,
+            "affinity": role.affinity or template.affinity,
+            "service_account_name": role.service_account_name or template.service_account_name,
+        }
+    )
+
+
+def uses_runtime(role: Role) -> bool:
+    """Whether an effective role runs the worker runtime, whose exit codes have a meaning."""
+    return role.command is None or role.command[: len(RUNTIME_COMMAND)] == RUNTIME_COMMAND
+
+
+def requirements(role: Role) -> dict[str, dict[str, str]]:
+    """Kubernetes' ResourceRequirements of the role."""
+    if isinstance(role.resources, Requirements):
+        return {name: value for name, value in role.resources.model_dump().items() if value}
+    limits = {name: value for name, value in role.resources.items() if name != "cpu"}
+    both = {"requests": dict(role.resources), "limits": limits}
+    return {name: value for name, value in both.items() if value}
+
+
+def touches_model_dir(spec: Spec, role: RoleName) -> bool:
+    """Whether the role's tasks read or write `modelDir`. A parameter server and its workers do not: the
+    coordinator saves and restores. In a collective every worker restores for itself."""
+    if role == "ps":
+        return False
+    return role != "worker" or spec.strategy != "ParameterServer"
+
+
+def covers(mount_path: str, path: str) -> bool:
+    """Whether the path lies at or under the mount."""
+    mount = mount_path.rstrip("/")
+    return path == mount or path.startswith(f"{mount}/")
+
+
+def _first(*values: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _merged(
+    defaults: Iterable[Entry], own: Iterable[Entry], key: Callable[[Entry], object]
+) -> tuple[Entry, ...]:
+    entries: dict[object, Entry] = {key(entry): entry for entry in defaults}
+    entries.update((key(entry), entry) for entry in own)
+    return tuple(entries.values())

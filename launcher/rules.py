@@ -1,0 +1,180 @@
+"""What a valid file must meet beyond its single fields. Pure: a cluster in, `(path, message)` out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from launcher import naming, roles, topology
+from launcher.spec import Role, RoleName, Spec, TrainingCluster
+from launcher.yamlfile import Path
+from worker.contract import Env, pod_name
+
+CONFIG_MAP_BYTES: Final = 1 << 20
+"""What a ConfigMap may hold."""
+SPEC_BYTES: Final = 200_000
+"""All annotations of an object together may have 262,144 bytes; one of them carries the spec."""
+
+Finding = tuple[Path, str]
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://.+")
+
+
+def broken(cluster: TrainingCluster) -> list[Finding]:
+    """Every rule that the cluster breaks."""
+    spec = cluster.spec
+    found = [*_replicas(spec), *_program(spec), *_model_dir(spec)]
+    for name in topology.ROLES:
+        if (role := getattr(spec, name)) is not None:
+            found += _role(spec, name, role)
+    found += _environment(spec.template, ("spec", "template"))
+    if not found:
+        found += _limits(cluster)
+    return found
+
+
+def notices(cluster: TrainingCluster) -> list[str]:
+    """What the file asks for and this version does not carry out."""
+    asked = {
+        "spec.scheduling.queue": cluster.spec.scheduling.queue,
+        "spec.scheduling.gang": cluster.spec.scheduling.gang,
+        "spec.tensorboard": cluster.spec.tensorboard,
+    }
+    return [f"{name} is not carried out by this version" for name, value in asked.items() if value is not None]
+
+
+def _replicas(spec: Spec) -> Iterator[Finding]:
+    strategy = spec.strategy
+    for name in ("chief", "evaluator"):
+        role = getattr(spec, name)
+        if role is not None and role.replicas > 1:
+            yield ("spec", name, "replicas"), f"expected 1: a run has one {name}"
+    if strategy == "ParameterServer":
+        for name in ("worker", "ps"):
+            role = getattr(spec, name)
+            if role is None:
+                yield ("spec", name), "missing: ParameterServer needs at least one worker and one ps"
+            elif role.replicas < 1:
+                yield ("spec", name, "replicas"), f"expected at least 1: ParameterServer needs a {name}"
+        if spec.chief is not None and spec.chief.replicas < 1:
+            yield ("spec", "chief", "replicas"), "expected 1: under ParameterServer the chief coordinates"
+        return
+    if spec.ps is not None and spec.ps.replicas > 0:
+        yield ("spec", "ps"), f"{strategy} has no parameter servers: remove it, or use ParameterServer"
+    chief = spec.chief.replicas if spec.chief is not None else 0
+    workers = spec.worker.replicas if spec.worker is not None else 0
+    if strategy == "MultiWorkerMirrored":
+        if chief + workers < 1:
+            said = "MultiWorkerMirrored needs at least one worker, or a chief and workers"
+            yield ("spec", "worker"), said
+    elif chief + workers > 1:
+        said = (
+            f"{strategy} trains in one process: give a chief or one worker, not {chief + workers} tasks; "
+            "over several machines use MultiWorkerMirrored or ParameterServer"
+        )
+        yield ("spec", "worker") if spec.worker is not None else ("spec", "chief"), said
+    elif chief + workers == 0 and (spec.chief is not None or spec.worker is not None):
+        where = "chief" if spec.chief is not None else "worker"
+        yield ("spec", where, "replicas"), "expected 1: someone must train"
+
+
+def _program(spec: Spec) -> Iterator[Finding]:
+    if spec.program is not None and spec.command is not None:
+        said = "give a program or a command, not both: a program is run by the worker runtime"
+        yield ("spec", "command"), said
+    if spec.program is None and spec.command is None and spec.template.command is None:
+        given = [role for name in topology.ROLES if (role := getattr(spec, name)) is not None]
+        if not given or any(role.command is None for role in given):
+            yield ("spec", "program"), "missing: give a program, or a command for an image's own script"
+
+
+def _model_dir(spec: Spec) -> Iterator[Finding]:
+    path = spec.model_dir
+    if path is None:
+        if spec.evaluator is not None and spec.evaluator.replicas and spec.program is not None:
+            said = "missing: the evaluator reads the checkpoints there, such as modelDir: /model"
+            yield ("spec", "modelDir"), said
+        if spec.storage is not None:
+            yield ("spec", "storage"), "it is mounted at modelDir: give that too, such as modelDir: /model"
+        return
+    if _URL.fullmatch(path):
+        if spec.storage is not None:
+            yield ("spec", "storage"), f"modelDir is {path}: there is nothing to mount; remove storage"
+    elif not path.startswith("/") or ":" in path or path.rstrip("/") == "":
+        said = f"expected an absolute path other than /, or a URL such as gs://bucket/run, not {path}"
+        yield ("spec", "modelDir"), said
+    elif any(roles.covers(own, path) or roles.covers(path, own) for own in RESERVED_PATHS):
+        yield ("spec", "modelDir"), f"{path} is the launcher's own: choose another, such as /model"
+
+
+RESERVED_PATHS: Final = ("/etc/tf-launcher", "/opt/tf-launcher", "/var/run/tf-launcher", "/tmp")
+"""Where the launcher mounts what every pod gets. /tmp may be mounted over."""
+
+
+def _role(spec: Spec, name: RoleName, role: Role) -> Iterator[Finding]:
+    here: Path = ("spec", name)
+    yield from _environment(role, here)
+    whole = roles.effective(spec, role)
+    volumes = {volume["name"] for volume in whole.volumes}
+    extra = role.pod_template.get("spec", {}) or spec.template.pod_template.get("spec", {})
+    if isinstance(extra, dict):
+        volumes |= {v.get("name") for v in extra.get("volumes") or () if isinstance(v, dict)}
+    for index, volume in enumerate(role.volumes):
+        if not naming.is_dns_1123(volume["name"]) or volume["name"].startswith("launcher-"):
+            said = "expected lower-case letters, digits and '-', not beginning with 'launcher-'"
+            yield (*here, "volumes", index, "name"), said
+    for index, mount in enumerate(role.volume_mounts):
+        if mount.name not in volumes:
+            known = f"; the volumes are {', '.join(sorted(map(str, volumes)))}" if volumes else ""
+            said = f"there is no volume {mount.name} in spec.{name}.volumes{known}"
+            yield (*here, "volumeMounts", index, "name"), said
+        if any(roles.covers(own, mount.mount_path) for own in RESERVED_PATHS[:3]):
+            said = f"{mount.mount_path} is the launcher's own: choose another"
+            yield (*here, "volumeMounts", index, "mountPath"), said
+
+
+def _environment(role: Role | object, here: Path) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for index, variable in enumerate(getattr(role, "env", ())):
+        at = (*here, "env", index)
+        if variable.name in Env.RESERVED or variable.name.startswith("TF_LAUNCHER_"):
+            yield (*at, "name"), f"{variable.name} is set by the launcher in every pod: remove it"
+        if variable.name in seen:
+            yield (*at, "name"), f"{variable.name} is given twice: keep one"
+        seen.add(variable.name)
+        if variable.value is not None and variable.value_from is not None:
+            yield at, "give value or valueFrom, not both"
+
+
+def _limits(cluster: TrainingCluster) -> Iterator[Finding]:
+    planned = topology.build(cluster)
+    for name, role in planned.roles:
+        longest = pod_name(planned.run, name, role.replicas - 1)
+        if (over := len(longest) - naming.LABEL_LENGTH) > 0:
+            said = (
+                f"the pod {longest} would have a name of {len(longest)} characters, and a hostname has at most "
+                f"{naming.LABEL_LENGTH}: shorten the run's name by {over}"
+            )
+            yield ("metadata", "name"), said
+            return
+    for name in sorted(planned.file_roles):
+        role = getattr(cluster.spec, name)
+        size = len((planned.tf_config(name) or "").encode())
+        if not roles.uses_runtime(roles.effective(cluster.spec, role or Role())):
+            said = (
+                f"the {name}'s TF_CONFIG would have {size:,} bytes and an environment string holds 131,072: "
+                "use fewer tasks or shorter names"
+            )
+            if cluster.spec.strategy == "ParameterServer" and name in ("worker", "ps"):
+                said += ", or sparseClusterSpec: true, if the script does not count the workers in it"
+            yield ("spec", name), said
+        elif size > CONFIG_MAP_BYTES:
+            said = (
+                f"the list of all addresses has {size:,} bytes and a ConfigMap holds {CONFIG_MAP_BYTES:,}: "
+                "use fewer tasks, or shorter names of run and namespace"
+            )
+            yield ("spec", name, "replicas"), said
+            return
+    if (size := len(cluster.model_dump_json(exclude_defaults=True).encode())) > SPEC_BYTES:
+        said = f"the whole has {size:,} bytes and an annotation, which keeps it, {SPEC_BYTES:,}: shorten it"
+        yield ("spec",), said

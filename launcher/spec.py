@@ -1,0 +1,315 @@
+"""What the user wants: the file, as frozen pydantic models. No check here needs more than one field;
+those that do are in `launcher.rules`.
+
+Field names are Kubernetes' own wherever it has one. Durations are in seconds and say so in their names.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+)
+from pydantic.alias_generators import to_camel
+
+from launcher import naming
+
+API_VERSION = "launcher/v1alpha1"
+
+Strategy = Literal["OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer", "CentralStorage", "TPU"]
+RoleName = Literal["chief", "worker", "ps", "evaluator"]
+
+
+def _checked(predicate: Any, expected: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not predicate(value):
+            raise ValueError(f"expected {expected}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _quantity(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("expected a quantity, such as 2, 500m or 4Gi")
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    if not naming.is_quantity(text):
+        raise ValueError("expected a quantity, such as 2, 500m or 4Gi")
+    return text
+
+
+def _text(value: str) -> str:
+    # The kernel ends an argument and an environment string at it.
+    if "\0" in value:
+        raise ValueError("expected text without a NUL character")
+    return value
+
+
+def _all_named(values: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    if not all(isinstance(value.get("name"), str) for value in values):
+        raise ValueError("expected a list in which every entry has a name")
+    return values
+
+
+Text = Annotated[str, AfterValidator(_text)]
+Quantity = Annotated[str, BeforeValidator(_quantity, json_schema_input_type=int | float | str)]
+RunName = Annotated[
+    str,
+    _checked(
+        naming.is_dns_1035,
+        "lower-case letters, digits and '-', beginning with a letter, ending with a letter or digit, "
+        "at most 63 characters",
+    ),
+]
+DnsLabel = Annotated[
+    str, _checked(naming.is_dns_1123, "lower-case letters, digits and '-', at most 63 characters")
+]
+ObjectName = Annotated[
+    str, _checked(naming.is_dns_subdomain, "lower-case letters, digits, '-' and '.', at most 253 characters")
+]
+LabelKey = Annotated[str, _checked(naming.is_label_key, "a label key, such as team or example.com/team")]
+LabelValue = Annotated[
+    str,
+    _checked(
+        naming.is_label_value,
+        "at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+    ),
+]
+EnvName = Annotated[
+    str, _checked(naming.is_env_name, "printable ASCII characters without '=', as in BATCH_SIZE")
+]
+MountPath = Annotated[
+    Text, _checked(lambda p: p.startswith("/") and ":" not in p, "an absolute path without ':'")
+]
+Named = Annotated[tuple[dict[str, Any], ...], AfterValidator(_all_named)]
+Count = Annotated[int, Field(ge=0, le=100_000)]
+Seconds = Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=False,
+        validate_by_alias=True,
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        defer_build=True,
+        serialize_by_alias=True,
+    )
+
+
+class Metadata(_Model):
+    """Who the run is."""
+
+    name: RunName
+    """The run. Every object's name begins with it."""
+    namespace: DnsLabel = "default"
+    """Where the run lives."""
+    labels: dict[LabelKey, LabelValue] = {}
+    """Added to every object and every pod."""
+    annotations: dict[LabelKey, Text] = {}
+    """Added to every object and every pod."""
+
+
+class EnvVar(_Model):
+    """An environment variable, by value or from elsewhere."""
+
+    name: EnvName
+    value: Text | None = None
+    """Taken as it stands: `$(NAME)` is not replaced, unlike in a pod's own manifest."""
+    value_from: dict[str, Any] | None = None
+    """Kubernetes' EnvVarSource: secretKeyRef, configMapKeyRef, fieldRef or resourceFieldRef."""
+
+
+class VolumeMount(_Model):
+    """Where a volume is seen."""
+
+    name: DnsLabel
+    mount_path: MountPath
+    read_only: bool | None = None
+    sub_path: Text | None = None
+    sub_path_expr: Text | None = None
+    mount_propagation: Literal["None", "HostToContainer", "Bidirectional"] | None = None
+    recursive_read_only: Literal["Disabled", "IfPossible", "Enabled"] | None = None
+
+
+class Requirements(_Model):
+    """Kubernetes' own form of resources, for a request that differs from its limit."""
+
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
+
+
+def _form(value: object) -> str:
+    if isinstance(value, Requirements) or (isinstance(value, dict) and value.keys() & {"requests", "limits"}):
+        return FULL_FORM
+    return FLAT_FORM
+
+
+FLAT_FORM = "(flat)"
+FULL_FORM = "(full)"
+Resources = Annotated[
+    Annotated[dict[str, Quantity], Tag(FLAT_FORM)] | Annotated[Requirements, Tag(FULL_FORM)],
+    Discriminator(_form),
+]
+
+
+class RoleTemplate(_Model):
+    """What every role takes. A role's own fields win over `spec.template`, maps and lists of named
+    entries one by one."""
+
+    image: Text | None = None
+    """The role's own image, in place of `spec.image`."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    image_pull_secrets: Named = ()
+    command: tuple[Text, ...] | None = None
+    """The container's command, in place of the worker runtime's."""
+    args: tuple[Text, ...] | None = None
+    """The command's arguments, taken as they stand."""
+    working_dir: MountPath | None = None
+    env: tuple[EnvVar, ...] = ()
+    env_from: tuple[dict[str, Any], ...] = ()
+    """Kubernetes' EnvFromSource: whole ConfigMaps or Secrets as environment."""
+    resources: Resources = {}
+    """Either `{cpu: 1, memory: 2Gi, nvidia.com/gpu: 1}`: each is requested, and all but cpu is the limit
+    too (a limit on cpu throttles TensorFlow's thread pools); or Kubernetes' own requests and limits."""
+    volumes: Named = ()
+    """Kubernetes' volumes."""
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    node_selector: dict[LabelKey, LabelValue] = {}
+    tolerations: tuple[dict[str, Any], ...] = ()
+    affinity: dict[str, Any] = {}
+    """Kubernetes' affinity."""
+    service_account_name: ObjectName | None = None
+    pod_template: dict[str, Any] = {}
+    """A partial PodTemplateSpec, merged last, for all else."""
+
+
+class Role(RoleTemplate):
+    """One kind of task."""
+
+    replicas: Count = 1
+    """How many tasks there are of it."""
+
+
+class Program(_Model):
+    """A training program: plain Python with a model and a dataset."""
+
+    source: Text | None = None
+    """A .py file or a folder beside this file; it travels in a ConfigMap. Without it, the entrypoint
+    is a module of the image."""
+    entrypoint: Annotated[
+        str,
+        Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"),
+    ]
+    """`module:object`, such as `mnist:Mnist`."""
+    parameters: dict[str, Any] = {}
+    """Passed to the program as they are. The runtime itself reads epochs, stepsPerEpoch,
+    globalBatchSize and stepsPerExecution."""
+
+
+class RunPolicy(_Model):
+    """When a task is tried again, and when the run ends."""
+
+    backoff_limit: Count = 3
+    """Retries of each task."""
+    active_deadline_seconds: Seconds | None = None
+    """The run fails when it has lasted longer."""
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = 3600
+    """A finished run is deleted after so long; null keeps it."""
+    suspend: bool = False
+    """Make the run, and start it later."""
+    starting_deadline_seconds: Seconds = 900
+    """How long the chief waits for its peers to answer."""
+    stall_seconds: Annotated[int, Field(ge=5, le=2**31 - 1)] = 600
+    """With no progress for so long the chief is restarted. Longer than the longest step and than the
+    first step's tracing."""
+    chief_lost_seconds: Annotated[int, Field(ge=5, le=2**31 - 1)] = 900
+    """A task that cannot reach its chief for so long leaves."""
+
+
+class Storage(_Model):
+    """The claim made for `modelDir`, where no volumeMount of yours covers it."""
+
+    size: Quantity = "10Gi"
+    storage_class_name: ObjectName | None = None
+    """None takes the cluster's default."""
+    access_modes: Annotated[
+        tuple[Literal["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"], ...], Field(min_length=1)
+    ] = ("ReadWriteOnce",)
+    reclaim_policy: Literal["Retain", "Delete"] = "Retain"
+    """Delete: the claim goes when the run is deleted, and with it the model."""
+
+
+class Scheduling(_Model):
+    """Who decides when and where the pods start."""
+
+    priority_class_name: ObjectName | None = None
+    scheduler_name: ObjectName | None = None
+    queue: LabelValue | None = None
+    """The queue that admits the run. Not yet carried out."""
+    gang: Literal["Kueue", "Volcano", "Coscheduling"] | None = None
+    """Who admits all pods at once. Not yet carried out."""
+
+
+class StrategyOptions(_Model):
+    """What the strategy itself takes."""
+
+    min_shard_bytes: Annotated[int, Field(ge=1)] | None = None
+    """ParameterServer: a variable is split over the parameter servers into shards of at least so many
+    bytes. None takes 256 KiB."""
+    device: Text | None = None
+    """OneDevice: the device, such as GPU:0. None takes the first GPU, or the CPU."""
+
+
+class TensorBoard(_Model):
+    """A TensorBoard beside the run. Not yet carried out."""
+
+
+class Spec(_Model):
+    """What is to be run."""
+
+    strategy: Strategy
+    """The tf.distribute strategy."""
+    strategy_options: StrategyOptions = StrategyOptions()
+    image: Text | None = None
+    """The worker image; the local backend does without."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """None leaves it to Kubernetes: Always for :latest or no tag, else IfNotPresent."""
+    program: Program | None = None
+    """What to train; or `command`, for an image's own script."""
+    command: tuple[Text, ...] | None = None
+    """Every role's command, in place of a program."""
+    args: tuple[Text, ...] | None = None
+    sparse_cluster_spec: bool | None = None
+    """ParameterServer: whether a worker or ps sees only itself in TF_CONFIG. None: yes for a program,
+    no for a command, which may count the workers in it."""
+    model_dir: Text | None = None
+    """Checkpoints, backup, logs and export: a mounted path, or a URL such as gs://bucket/run."""
+    storage: Storage | None = None
+    chief: Role | None = None
+    worker: Role | None = None
+    ps: Role | None = None
+    evaluator: Role | None = None
+    template: RoleTemplate = RoleTemplate()
+    """Defaults for all roles."""
+    run_policy: RunPolicy = RunPolicy()
+    scheduling: Scheduling = Scheduling()
+    tensorboard: TensorBoard | None = None
+
+
+class TrainingCluster(_Model):
+    """One run: the whole file."""
+
+    api_version: Literal["launcher/v1alpha1"]
+    kind: Literal["TrainingCluster"]
+    metadata: Metadata
+    spec: Spec

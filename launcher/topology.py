@@ -1,0 +1,141 @@
+"""Who is in the cluster: TrainingCluster -> Topology. Pure; nothing here knows Kubernetes' objects or Jinja2.
+
+How TensorFlow reads TF_CONFIG: https://www.tensorflow.org/guide/distributed_training#TF_CONFIG
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from launcher import naming
+from launcher.spec import Role, RoleName, TrainingCluster
+from worker.contract import PORT, Env, pod_name
+
+INDEX: Final = f"$({Env.TASK_INDEX})"
+"""Replaced by Kubernetes in every pod with the pod's own index."""
+
+MAX_ENV_BYTES: Final = 100_000
+"""Linux allows 131,072 bytes for one environment string, its name included (MAX_ARG_STRLEN)."""
+
+ROLES: Final[tuple[RoleName, ...]] = ("chief", "worker", "ps", "evaluator")
+SINGLE_TASK: Final = ("OneDevice", "Mirrored", "CentralStorage", "TPU")
+"""Strategies that train in one process."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One process of the run. `address` is `host:port`, the same for as long as the run lives."""
+
+    role: RoleName
+    index: int
+    pod_name: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The run's tasks, and what each is told.
+
+    `roles` are those with at least one task, in the order chief, worker, ps, evaluator.
+    """
+
+    cluster: TrainingCluster
+    roles: tuple[tuple[RoleName, Role], ...]
+
+    @property
+    def run(self) -> str:
+        """The run's name."""
+        return self.cluster.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        """Where it lives."""
+        return self.cluster.metadata.namespace
+
+    @property
+    def primary(self) -> RoleName:
+        """The role whose Job's end is the run's: the chief, or the workers where there is none."""
+        return self.roles[0][0]
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """All of them, in the order of `roles`."""
+        return tuple(self._tasks())
+
+    def _tasks(self) -> Iterator[Task]:
+        for name, role in self.roles:
+            for index in range(role.replicas):
+                yield Task(name, index, pod_name(self.run, name, index), self.address(name, index))
+
+    def address(self, role: RoleName, index: int | str) -> str:
+        """`host:port`; with INDEX for the index, an address that Kubernetes completes in each pod."""
+        return f"{naming.job_name(self.run, role)}-{index}.{self.run}.{self.namespace}.svc:{PORT}"
+
+    @cached_property
+    def training_cluster(self) -> dict[str, list[str]]:
+        """The value of TF_CONFIG's "cluster" with everyone in it: `{role: [address]}`.
+
+        Never the evaluator: listed, it hangs TensorFlow's coordinator.
+        """
+        return {
+            name: [self.address(name, index) for index in range(role.replicas)]
+            for name, role in self.roles
+            if name != "evaluator"
+        }
+
+    @property
+    def alone(self) -> bool:
+        """Whether one task trains by itself. It gets no TF_CONFIG: TensorFlow would wait for others."""
+        return sum(len(addresses) for addresses in self.training_cluster.values()) == 1
+
+    def sees_all(self, role: RoleName) -> bool:
+        """Whether the role's tasks get the full list. A worker or ps of a coordinator needs only itself:
+        the coordinator sends it the rest. Collective strategies need everyone."""
+        spec = self.cluster.spec
+        if role == "chief" or spec.strategy != "ParameterServer":
+            return True
+        sparse = spec.sparse_cluster_spec
+        if sparse is None:
+            sparse = spec.program is not None
+        return not sparse
+
+    def tf_config(self, role: RoleName) -> str | None:
+        """The role's TF_CONFIG as compact JSON, with INDEX where the pod's index belongs.
+
+        None where a task needs none. One text for all tasks of the role: Kubernetes makes each pod's own.
+        """
+        if role == "evaluator":
+            return _tf_config({"evaluator": [self.address("evaluator", 0)]}, role)
+        if self.alone:
+            return None
+        if self.sees_all(role):
+            return _tf_config(self.training_cluster, role)
+        return _tf_config({role: {INDEX: self.address(role, INDEX)}}, role)
+
+    @cached_property
+    def file_roles(self) -> frozenset[RoleName]:
+        """Roles whose TF_CONFIG is too long for the environment; they read the cluster from a file."""
+        return frozenset(
+            name for name, _ in self.roles if len((self.tf_config(name) or "").encode()) > MAX_ENV_BYTES
+        )
+
+
+def _tf_config(cluster: Any, role: str) -> str:
+    # The index is a number in TensorFlow's JSON, so its reference stands outside the quotes.
+    members = json.dumps(cluster, separators=(",", ":"))
+    return f'{{"cluster":{members},"task":{{"type":"{role}","index":{INDEX}}}}}'
+
+
+def build(cluster: TrainingCluster) -> Topology:
+    """The cluster's topology. The cluster has passed `launcher.rules`."""
+    roles = [(name, getattr(cluster.spec, name)) for name in ROLES]
+    given = {name: role for name, role in roles if role is not None and role.replicas > 0}
+    if cluster.spec.strategy == "ParameterServer":
+        given.setdefault("chief", Role())
+    elif not given.keys() & {"chief", "worker"}:
+        given["chief"] = Role()
+    return Topology(cluster, tuple((name, given[name]) for name in ROLES if name in given))

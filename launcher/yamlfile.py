@@ -1,0 +1,223 @@
+"""YAML text -> plain values, each with its place in the text.
+
+YAML 1.2's core schema, so that `on`, `off`, `yes`, `no` and `1:30` are text and `0o10` is 8. What YAML 1.1
+and 1.2 read differently as a number (`010`) is refused, as are duplicate keys: Kubernetes' own tools
+read the one or the other. Dates stay text. Anchors, aliases and `<<` work within bounds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from launcher.errors import Problem, SpecError
+
+Path = tuple[str | int, ...]
+
+MAX_BYTES: Final = 1 << 20
+"""A spec is stored in an annotation (256 KiB); a file over a megabyte is a mistake."""
+MAX_VALUES: Final = 100_000
+"""Values after aliases are followed: stops "billion laughs" at once."""
+MAX_DEPTH: Final = 60
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_INT = re.compile(r"[-+]?[0-9]+")
+_OCTAL = re.compile(r"0o[0-7]+")
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+# What PyYAML, which resolves by YAML 1.1, takes for text.
+_ONLY_1_2 = re.compile(r"0o[0-7]+|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+")
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_AMBIGUOUS = re.compile(r"[-+]?0[0-9_]+|[-+]?[1-9][0-9]*_[0-9_]*|0b[01_]+")
+_WORDS: Final = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True,
+    "false": False, "False": False, "FALSE": False,
+}  # fmt: skip
+_TAGS: Final = frozenset(
+    ["map", "seq", "str", "null", "bool", "int", "float", "timestamp", "merge", "value", "!"]
+)
+
+
+@dataclass
+class Document:
+    """One YAML document: its value, the line and column (from 1) of every path, and what is wrong in it."""
+
+    source: str
+    value: Any = None
+    places: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    written: dict[Path, str] = field(default_factory=dict)
+    """The text of each scalar, as it was written."""
+    overrides: dict[Path, str] = field(default_factory=dict)
+    """Paths whose values come from elsewhere, and from where."""
+    problems: list[Problem] = field(default_factory=list)
+
+    def place(self, path: Path) -> tuple[int, int]:
+        """Of the path, or of the nearest thing around it."""
+        while path not in self.places and path:
+            path = path[:-1]
+        return self.places.get(path, (1, 1))
+
+    def problem(self, path: Path, message: str) -> Problem:
+        """With the path's place in the text, or with the override that it comes from."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.overrides:
+                return Problem(self.overrides[path[:length]], 0, 0, spell(path), message)
+        return Problem(self.source, *self.place(path), spell(path), message)
+
+
+def spell(path: Path) -> str:
+    """`("spec", "env", 0, "name")` as `spec.env[0].name`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif re.fullmatch(r"[\w-]+", part):
+            text += f".{part}" if text else part
+        else:
+            text += f"[{part!r}]"
+    return text
+
+
+def parse(text: str, source: str) -> list[Document]:
+    """All documents in the text that are not empty. Raises SpecError where it is not YAML."""
+    documents = []
+    try:
+        for node in _nodes(text):
+            document = Document(source)
+            builder = _Builder(document)
+            document.value = builder.build(node, (), 0)
+            if document.value is not None or document.problems:
+                documents.append(document)
+    except yaml.YAMLError as error:
+        raise SpecError([_syntax_problem(error, source, text)]) from None
+    except RecursionError:
+        raise SpecError([Problem(source, 0, 0, "", "nested too deeply to be a training cluster")]) from None
+    return documents
+
+
+def _nodes(text: str) -> Iterator[yaml.Node]:
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            yield loader.get_node()
+    finally:
+        loader.dispose()
+
+
+def _syntax_problem(error: yaml.YAMLError, source: str, text: str) -> Problem:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    said = str(getattr(error, "problem", None) or error).split("\n")[0]
+    if isinstance(error, yaml.reader.ReaderError) or "control characters" in said:
+        return Problem(source, 0, 0, "", "not a text file: it has control characters that YAML does not allow")
+    line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+    lines = text.splitlines()
+    if 0 < line <= len(lines) and "\t" in lines[line - 1]:
+        return Problem(source, line, column, "", "a tab: YAML indents with spaces only; replace it with spaces")
+    return Problem(source, line, column, "", f"not valid YAML: {said}")
+
+
+class _Builder:
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.values = 0
+
+    def build(self, node: yaml.Node, path: Path, depth: int) -> Any:
+        self.values += 1
+        if self.values > MAX_VALUES or depth > MAX_DEPTH:
+            what = f"over {MAX_VALUES:,} values" if self.values > MAX_VALUES else f"over {MAX_DEPTH} levels"
+            raise SpecError(
+                [self.document.problem(path[:3], f"{what} once its aliases are followed: too much for a spec")]
+            )
+        self.document.places[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
+        if node.tag.removeprefix("tag:yaml.org,2002:") not in _TAGS:
+            self.document.problems.append(self.document.problem(path, f"the tag {node.tag} is not known here"))
+            return None
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path, depth)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(item, (*path, i), depth + 1) for i, item in enumerate(node.value)]
+        return self._scalar(node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        own: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line, column = key_node.start_mark.line + 1, key_node.start_mark.column + 1
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+            if key is None or (not key_node.style and not isinstance(_resolve(key), str)):
+                said = f"the key {key!r} is not text: put it in quotes" if key else "a key must be text"
+                self._report(line, column, path, said)
+                continue
+            if key == "<<" and not key_node.style:
+                merged = {**self._merge(value_node, path, depth), **merged}
+                continue
+            if key in own:
+                first = self.document.places[(*path, key)][0]
+                self._report(line, column, (*path, key), f"given twice; the first is on line {first}: keep one")
+                continue
+            own[key] = self.build(value_node, (*path, key), depth + 1)
+            # The key's place, not the value's: a value may begin on a later line.
+            self.document.places[(*path, key)] = (line, column)
+        return {**merged, **own}
+
+    def _merge(self, node: yaml.Node, path: Path, depth: int) -> dict[str, Any]:
+        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        merged: dict[str, Any] = {}
+        for source in reversed(sources):
+            if not isinstance(source, yaml.MappingNode):
+                mark = source.start_mark
+                self._report(mark.line + 1, mark.column + 1, path, "'<<' takes a mapping or a list of them")
+                continue
+            merged.update(self.build(source, path, depth + 1))
+        return merged
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
+        text = str(node.value)
+        self.document.written[path] = text
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            self.document.problems.append(self.document.problem(path, "half a surrogate pair is no character"))
+            return None
+        if node.style or node.tag == "!":
+            return text
+        if node.tag == "tag:yaml.org,2002:str" and not _ONLY_1_2.fullmatch(text):
+            return text
+        if _AMBIGUOUS.fullmatch(text):
+            self.document.problems.append(
+                self.document.problem(
+                    path,
+                    f"{text} is not the same number in YAML 1.1 and 1.2: "
+                    "write it without a leading 0 or '_', or in quotes if it is text",
+                )
+            )
+            return None
+        if _NOT_FINITE.fullmatch(text):
+            self.document.problems.append(
+                self.document.problem(path, f"{text} is no number that JSON, and so a manifest, can hold")
+            )
+            return None
+        return _resolve(text)
+
+    def _report(self, line: int, column: int, path: Path, message: str) -> None:
+        self.document.problems.append(Problem(self.document.source, line, column, spell(path), message))
+
+
+def _resolve(text: str) -> Any:
+    """A plain scalar by YAML 1.2's core schema."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text):
+        # Python refuses to read integers of more than 4,300 digits; a double cannot hold them either.
+        return int(text) if len(text) < 400 else text
+    if _OCTAL.fullmatch(text) or _HEX.fullmatch(text):
+        return int(text, 0)
+    if _FLOAT.fullmatch(text):
+        number = float(text)
+        return number if math.isfinite(number) else text
+    return text

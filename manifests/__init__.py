@@ -1,0 +1,2 @@
+"""The Jinja2 templates of a run's Kubernetes objects. They print what `launcher.pods` worked out; every scalar
+passes `tojson`."""
