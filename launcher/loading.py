@@ -204,7 +204,8 @@ def _explain(document: Document, error: ErrorDetails) -> Problem:
     written = document.written.get(path, json.dumps(given, ensure_ascii=False, default=str))
     if "[key]" in error["loc"]:
         written = str(path[-1])
-    shown = written if len(written) <= 60 else written[:57] + "..."
+    shown = written if written.isprintable() else written.encode("unicode_escape").decode()
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
     if kind == "extra_forbidden":
         return document.problem(path, _unknown(path))
     if kind == "missing":

@@ -148,15 +148,15 @@ def _environment(role: Role | object, here: Path) -> Iterator[Finding]:
 
 def _limits(cluster: TrainingCluster) -> Iterator[Finding]:
     planned = topology.build(cluster)
-    for name, role in planned.roles:
-        longest = pod_name(planned.run, name, role.replicas - 1)
-        if (over := len(longest) - naming.LABEL_LENGTH) > 0:
-            said = (
-                f"the pod {longest} would have a name of {len(longest)} characters, and a hostname has at most "
-                f"{naming.LABEL_LENGTH}: shorten the run's name by {over}"
-            )
-            yield ("metadata", "name"), said
-            return
+    pods = [pod_name(planned.run, name, role.replicas - 1) for name, role in planned.roles]
+    longest = max(pods, key=len)
+    if (over := len(longest) - naming.LABEL_LENGTH) > 0:
+        said = (
+            f"the pod {longest} would have a name of {len(longest)} characters, and a hostname has at most "
+            f"{naming.LABEL_LENGTH}: shorten the run's name by {over}"
+        )
+        yield ("metadata", "name"), said
+        return
     for name in sorted(planned.file_roles):
         role = getattr(cluster.spec, name)
         size = len((planned.tf_config(name) or "").encode())

@@ -66,9 +66,10 @@ class Document:
 
     def problem(self, path: Path, message: str) -> Problem:
         """With the path's place in the text, or with the override that it comes from."""
-        for length in range(len(path), 0, -1):
-            if path[:length] in self.overrides:
-                return Problem(self.overrides[path[:length]], 0, 0, spell(path), message)
+        for over, source in self.overrides.items():
+            made_here = path not in self.places and over[: len(path)] == path
+            if made_here or path[: len(over)] == over:
+                return Problem(source, 0, 0, spell(path), message)
         return Problem(self.source, *self.place(path), spell(path), message)
 
 

@@ -1,0 +1,21 @@
+"""Runs the manifests that Kubernetes would get as processes on this machine.
+
+    backend     what the command line calls; runs in the launcher
+    following   reads a run's state and logs while it goes on
+    preflight   what this machine cannot do: refused, or named
+    ports       free ports, no two runs the same
+    store       the run's directory: files, lock, control pipe
+    -----       below here in a process of its own, one a run; standard library only
+    guard       outlives the supervisor by as long as it takes to kill what it left
+    supervisor  the event loop: starts, stops and counts pods
+    jobs        what a Job's controller decides; no processes, no clock
+    policy      podFailurePolicy, successPolicy, sets of indexes
+    pods        a Job's template and an index -> command, environment, directories
+    environment the environment as the kubelet computes it
+    translation addresses and paths of the cluster -> of this machine
+    processes   sessions, signals, and finding what belongs to a pod
+
+The way of a run: `LocalBackend.submit` writes the run's directory, takes its lock and starts the guard, which
+forks the supervisor; both hold the lock. Whoever wants to know reads `state.json`; whoever wants something
+writes a word into the control pipe.
+"""

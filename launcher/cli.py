@@ -1,0 +1,184 @@
+"""The command line: parse, call, print. Each command imports what it needs, so that `--help` needs nothing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from launcher.errors import LauncherError, SpecError
+
+if TYPE_CHECKING:
+    from launcher.backends.base import Plan
+    from launcher.loading import Loaded
+
+INTERRUPTED = 130
+INTERNAL_ERROR = 70
+
+_EPILOG = """\
+exit codes:
+  0  done; the run succeeded          4  the run's state forbids it
+  1  the run failed                   5  the backend cannot be reached, or refused
+  2  the file or the usage is wrong  70  an error in the launcher itself
+  3  there is no such run           130  interrupted
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command. Returns its exit code; every LauncherError becomes one message."""
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        code = command(options)
+        sys.stdout.flush()
+        return code
+    except SpecError as error:
+        for problem in error.problems:
+            print(problem, file=sys.stderr)
+        count = len(error.problems)
+        print(f"error: {count} problem{'s' if count > 1 else ''}; nothing was done", file=sys.stderr)
+        return error.exit_code
+    except LauncherError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(error.hint, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough. Python would complain again at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("TF_LAUNCHER_DEBUG"):
+            raise
+        print(f"error in the launcher itself: {type(error).__name__}: {error}", file=sys.stderr)
+        print("TF_LAUNCHER_DEBUG=1 shows where; please report it", file=sys.stderr)
+        return INTERNAL_ERROR
+
+
+def _parser() -> argparse.ArgumentParser:
+    from launcher import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="python -m launcher",
+        description="Trains a TensorFlow model on many machines, from one cluster.yaml.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"tf-launcher {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        added.set_defaults(command=command)
+        return added
+
+    def add_file(added: argparse.ArgumentParser) -> None:
+        added.add_argument("file", metavar="FILE", help="a cluster.yaml, or - for standard input")
+        added.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            metavar="FIELD=VALUE",
+            dest="overrides",
+            help="override a field, as in spec.worker.replicas=4",
+        )
+
+    def add_run(added: argparse.ArgumentParser) -> None:
+        added.add_argument("name", metavar="NAME", help="the run's name")
+        added.add_argument("-n", "--namespace", default="default", help="its namespace (default: %(default)s)")
+
+    added = add("init", _init, "write a commented cluster.yaml and its program to start from")
+    added.add_argument("directory", metavar="FOLDER", nargs="?", default=".", help="where (default: here)")
+
+    added = add("validate", _validate, "check a file")
+    add_file(added)
+
+    added = add("render", _render, "print the Kubernetes objects of a file's runs")
+    add_file(added)
+    added.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="(default: yaml)")
+
+    added = add("submit", _submit, "start a file's runs and follow them to the end")
+    add_file(added)
+    added.add_argument(
+        "--backend", choices=("kubernetes", "local"), default="kubernetes", help="(default: %(default)s)"
+    )
+    added.add_argument("--detach", action="store_true", help="return at once; the run goes on")
+
+    added = add("status", _status, "show a run")
+    add_run(added)
+
+    added = add("list", _list, "show all runs")
+
+    added = add("logs", _logs, "show what a run's tasks print")
+    add_run(added)
+    added.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
+    added.add_argument("--role", choices=("chief", "worker", "ps", "evaluator"), help="this role only")
+    added.add_argument("--index", type=int, metavar="N", help="this task of each role only")
+
+    added = add("wait", _wait, "wait for a run to end; the exit code is the run's")
+    add_run(added)
+    added.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after so long")
+
+    added = add("suspend", _suspend, "stop a run's tasks for now")
+    add_run(added)
+    added = add("resume", _resume, "go on with a suspended run, from its last backup")
+    add_run(added)
+    added = add("delete", _delete, "end a run and remove what is left of it")
+    add_run(added)
+
+    add("schema", _schema, "print the file's JSON Schema, for an editor")
+    return parser
+
+
+def _load(options: argparse.Namespace) -> list[Loaded]:
+    from launcher import loading, rules
+
+    loaded = loading.load(options.file, options.overrides)
+    for one in loaded:
+        for notice in rules.notices(one.cluster):
+            print(f"{one.source}: note: {notice}", file=sys.stderr)
+    return loaded
+
+
+def _init(options: argparse.Namespace) -> int:
+    from launcher import starter
+
+    written = starter.write(options.directory)
+    for path in written:
+        print(f"wrote {path}")
+    print(f"next: python -m launcher submit {written[0]} --backend local")
+    return 0
+
+
+def _validate(options: argparse.Namespace) -> int:
+    from launcher import source, topology
+
+    for loaded in _load(options):
+        source.read(loaded)
+        planned = topology.build(loaded.cluster)
+        counts = ", ".join(f"{role.replicas} {name}" for name, role in planned.roles)
+        print(f"{loaded.source}: {planned.run}: valid: {loaded.cluster.spec.strategy} with {counts}")
+    return 0
+
+
+def _render(options: argparse.Namespace) -> int:
+    from launcher import printing, rendering, source, topology
+
+    objects = [
+        item
+        for loaded in _load(options)
+        for item in rendering.render(topology.build(loaded.cluster), source.read(loaded))
+    ]
+    print(printing.as_json(objects) if options.output == "json" else printing.as_yaml(objects), end="")
+    return 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    from launcher import schema
+
+    print(schema.as_json(), end="")
+    return 0
