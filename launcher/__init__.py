@@ -6,8 +6,8 @@
                      wants)   TF_CONFIG)    is told)
 
 It runs one way: each arrow is one function, `loading.load`, `topology.build`, `rendering.render`,
-`Backend.submit` and `status.fold`, and each noun is one module. What comes out of an arrow is a value that can
-be printed, compared and tested before anything is done.
+`Backend.submit` and `status.fold`, and each noun is one module. What comes out of an arrow is a value
+that can be printed, compared and tested before anything is done.
 
 The package never imports TensorFlow.
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -70,15 +69,13 @@ def _read(path: str, source: str) -> str:
     try:
         if path == STDIN:
             data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        elif os.path.isdir(path):
-            raise refused("a folder: give the cluster.yaml in it")
         else:
-            with open(path, "rb") as file:
+            with Path(path).open("rb") as file:
                 data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        near = difflib.get_close_matches(os.path.basename(path), _neighbours(path), 1)
-        hint = f"; did you mean {os.path.join(os.path.dirname(path), near[0])}?" if near else ""
-        raise refused(f"no such file{hint}") from None
+        raise refused(f"no such file{_nearest(Path(path))}") from None
+    except IsADirectoryError:
+        raise refused("a folder: give the cluster.yaml in it") from None
     except (OSError, ValueError) as error:
         raise refused(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > MAX_BYTES:
@@ -89,11 +86,13 @@ def _read(path: str, source: str) -> str:
         raise refused(f"not UTF-8 text (byte {error.start}): not a training cluster") from None
 
 
-def _neighbours(path: str) -> list[str]:
+def _nearest(path: Path) -> str:
     try:
-        return os.listdir(os.path.dirname(path) or ".")
+        names = [neighbour.name for neighbour in path.parent.iterdir()]
     except OSError:
-        return []
+        return ""
+    near = difflib.get_close_matches(path.name, names, 1)
+    return f"; did you mean {path.with_name(near[0])}?" if near else ""
 
 
 def _override(document: Document, override: str) -> None:
@@ -114,9 +113,7 @@ def _override(document: Document, override: str) -> None:
         step: str | int = key
         if isinstance(here, list):
             if not key.isdigit() or int(key) >= len(here):
-                raise SpecError(
-                    [Problem(source, 0, 0, name, f"{yamlfile.spell(path)} has no entry {key}")]
-                )
+                raise SpecError([Problem(source, 0, 0, name, f"{yamlfile.spell(path)} has no entry {key}")])
             step = int(key)
         elif not isinstance(here, dict):
             said = f"{yamlfile.spell(path) or 'the document'} is no mapping"
@@ -169,17 +166,21 @@ def _path(error: ErrorDetails) -> tuple[str | int, ...]:
 
 
 def _without(value: dict[str, Any], errors: Sequence[ErrorDetails]) -> dict[str, Any]:
-    """The document without its wrong fields; what cannot be left out gets a valid stand-in. A list with a wrong
-    entry goes whole, so that no other entry changes its place."""
+    """The document without its wrong fields; what cannot be left out gets a valid stand-in.
+
+    A list with a wrong entry goes whole, so that no other entry changes its place.
+    """
     left: dict[str, Any] = json.loads(json.dumps(value))
     for error in errors:
         path = _path(error)
         first_index = next((i for i, part in enumerate(path) if isinstance(part, int)), len(path))
-        *parents, field = path[:first_index]
-        here = left
+        *parents, field = (str(part) for part in path[:first_index])
+        here: Any = left
         for part in parents:
-            here = here.get(part, {}) if isinstance(here, dict) else {}
-        wrong = here.pop(field, None) if isinstance(here, dict) else None
+            here = here.get(part) if isinstance(here, dict) else None
+        if not isinstance(here, dict):
+            continue
+        wrong = here.pop(field, None)
         if field == "strategy":
             near = difflib.get_close_matches(str(wrong), get_args(Strategy), 1)
             here.update({field: near[0]} if near else {})

@@ -8,15 +8,12 @@ from typing import Any, Final
 
 from launcher import naming, roles
 from launcher.merging import strategic_merge
+from launcher.roles import CONFIG_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH
 from launcher.source import Source
 from launcher.spec import EnvVar, Role, RoleName
 from launcher.topology import Topology
 from worker.contract import Env, ExitCode, RunConfig
 
-CONFIG_PATH: Final = "/etc/tf-launcher"
-SOURCE_PATH: Final = "/opt/tf-launcher/source"
-TASK_PATH: Final = "/var/run/tf-launcher"
-TMP_PATH: Final = "/tmp"
 RUN_FILE: Final = "run.json"
 CLUSTER_FILE: Final = "cluster.json"
 
@@ -50,7 +47,8 @@ class JobPlan:
 
 def labels(topology: Topology, role: str | None = None) -> dict[str, str]:
     """On every object of the run, and with the role on its Job and pods. The user's come first, so that
-    none of them can take an object out of its run."""
+    none of them can take an object out of its run.
+    """
     ours = {
         "app.kubernetes.io/name": "tf-launcher",
         "app.kubernetes.io/instance": topology.run,
@@ -90,7 +88,8 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
 
 def claim_name(topology: Topology) -> str | None:
     """The claim that the run makes for its model directory; None where the user mounts one, or a URL needs
-    none."""
+    none.
+    """
     spec = topology.cluster.spec
     path = spec.model_dir
     if path is None or not path.startswith("/"):
@@ -147,7 +146,7 @@ def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) 
 def escaped(text: str) -> str:
     """So that Kubernetes' expansion of `$(NAME)` in commands, arguments and environment gives the text back.
 
-    It turns `$$` into `$` everywhere, references or not (k8s.io/kubernetes/third_party/forked/golang/expansion).
+    It turns `$$` into `$` everywhere, references or not (third_party/forked/golang/expansion/expand.go).
     """
     return text.replace("$", "$$") if "$(" in text or "$$" in text else text
 
@@ -169,7 +168,8 @@ def _job_fields(topology: Topology, primary: bool) -> dict[str, Any]:
 
 def _retries(topology: Topology, name: RoleName, role: Role) -> dict[str, int]:
     """Each task has its own tries. A worker under ParameterServer that fails for good leaves the run to the
-    others; in a collective nobody can go on without it, so the first failed index fails the Job."""
+    others; in a collective nobody can go on without it, so the first failed index fails the Job.
+    """
     limit = topology.cluster.spec.run_policy.backoff_limit
     if role.replicas == 1:
         return {"backoffLimit": limit}

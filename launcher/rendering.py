@@ -1,5 +1,6 @@
 """Topology -> Kubernetes objects, through the templates in `manifests/`. The templates print; what they print
-is worked out in `launcher.pods`."""
+is worked out in `launcher.pods`.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def render(topology: Topology, program: source.Source | None = None, run_id: str
     }
     objects = [_job(plan, common) for plan in plans]
     objects.append(_print("service", **common))
-    objects.append(_print("configmap", **common, name=f"{topology.run}-config", data=_config(topology, run_id)))
+    objects.append(
+        _print("configmap", **common, name=f"{topology.run}-config", data=_config(topology, run_id))
+    )
     if program is not None:
         objects.append(_source_map(common, f"{topology.run}-source", program))
     objects.append(_print("networkpolicy", **common))
@@ -79,7 +82,7 @@ def _source_map(common: Object, name: str, program: source.Source) -> Object:
 
 @cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+    environment = jinja2.Environment(  # noqa: S701 - every scalar passes `quoted`; this is no HTML
         loader=jinja2.PackageLoader("manifests", package_path=""),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -101,7 +104,7 @@ def quoted(value: Any) -> str:
 def _print(template: str, **values: Any) -> Object:
     try:
         text = _environment().get_template(f"{template}.yaml.j2").render(values)
-        printed = yaml.load(text, _Loader)
+        printed = yaml.load(text, _Loader)  # noqa: S506 - the safe one
     except (jinja2.TemplateError, yaml.YAMLError, TypeError) as error:
         # StrictUndefined with a filter raises TypeError.
         raise LauncherError(f"the template {template} does not print an object: {error}") from error

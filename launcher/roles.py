@@ -11,12 +11,19 @@ DEFAULT_IMAGE: Final = "tf-launcher-worker:dev"
 """What `make images` builds."""
 RUNTIME_COMMAND: Final = ("python", "-m", "worker")
 
+# Where every pod has the launcher's own volumes.
+CONFIG_PATH: Final = "/etc/tf-launcher"
+SOURCE_PATH: Final = "/opt/tf-launcher/source"
+TASK_PATH: Final = "/var/run/tf-launcher"
+TMP_PATH: Final = "/tmp"  # noqa: S108 - a path in the pod
+
 Entry = TypeVar("Entry")
 
 
 def effective(spec: Spec, role: Role) -> Role:
     """The role with `spec.template`, and the spec's own image and command, filled in. The role's fields win;
-    maps and lists of named entries are put together one by one."""
+    maps and lists of named entries are put together one by one.
+    """
     template = spec.template
 
     def named(field: str, key: Callable[[Any], object]) -> tuple[Any, ...]:
@@ -61,7 +68,8 @@ def requirements(role: Role) -> dict[str, dict[str, str]]:
 
 def touches_model_dir(spec: Spec, role: RoleName) -> bool:
     """Whether the role's tasks read or write `modelDir`. A parameter server and its workers do not: the
-    coordinator saves and restores. In a collective every worker restores for itself."""
+    coordinator saves and restores. In a collective every worker restores for itself.
+    """
     if role == "ps":
         return False
     return role != "worker" or spec.strategy != "ParameterServer"

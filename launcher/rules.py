@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from launcher import naming, roles, topology
+from launcher.roles import CONFIG_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH
 from launcher.spec import Role, RoleName, Spec, TrainingCluster
 from launcher.yamlfile import Path
 from worker.contract import Env, pod_name
@@ -40,7 +41,9 @@ def notices(cluster: TrainingCluster) -> list[str]:
         "spec.scheduling.gang": cluster.spec.scheduling.gang,
         "spec.tensorboard": cluster.spec.tensorboard,
     }
-    return [f"{name} is not carried out by this version" for name, value in asked.items() if value is not None]
+    return [
+        f"{name} is not carried out by this version" for name, value in asked.items() if value is not None
+    ]
 
 
 def _replicas(spec: Spec) -> Iterator[Finding]:
@@ -103,12 +106,14 @@ def _model_dir(spec: Spec) -> Iterator[Finding]:
     elif not path.startswith("/") or ":" in path or path.rstrip("/") == "":
         said = f"expected an absolute path other than /, or a URL such as gs://bucket/run, not {path}"
         yield ("spec", "modelDir"), said
-    elif any(roles.covers(own, path) or roles.covers(path, own) for own in RESERVED_PATHS):
+    elif path.rstrip("/") == TMP_PATH or any(
+        roles.covers(own, path) or roles.covers(path, own) for own in RESERVED_PATHS
+    ):
         yield ("spec", "modelDir"), f"{path} is the launcher's own: choose another, such as /model"
 
 
-RESERVED_PATHS: Final = ("/etc/tf-launcher", "/opt/tf-launcher", "/var/run/tf-launcher", "/tmp")
-"""Where the launcher mounts what every pod gets. /tmp may be mounted over."""
+RESERVED_PATHS: Final = (CONFIG_PATH, SOURCE_PATH, TASK_PATH)
+"""Where the launcher mounts what every pod gets. /tmp may be mounted over, or into."""
 
 
 def _role(spec: Spec, name: RoleName, role: Role) -> Iterator[Finding]:
@@ -128,7 +133,7 @@ def _role(spec: Spec, name: RoleName, role: Role) -> Iterator[Finding]:
             known = f"; the volumes are {', '.join(sorted(map(str, volumes)))}" if volumes else ""
             said = f"there is no volume {mount.name} in spec.{name}.volumes{known}"
             yield (*here, "volumeMounts", index, "name"), said
-        if any(roles.covers(own, mount.mount_path) for own in RESERVED_PATHS[:3]):
+        if any(roles.covers(own, mount.mount_path) for own in RESERVED_PATHS):
             said = f"{mount.mount_path} is the launcher's own: choose another"
             yield (*here, "volumeMounts", index, "mountPath"), said
 

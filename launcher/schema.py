@@ -1,5 +1,6 @@
 """The JSON Schema of the file, for editors. Generated from the models; a field's description is the string
-below it."""
+below it.
+"""
 
 from __future__ import annotations
 

@@ -94,6 +94,7 @@ Seconds = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class _Model(BaseModel):
+    # A default that is a model is made by a factory, not at import: making one builds its validator.
     model_config = ConfigDict(
         alias_generator=to_camel,
         validate_by_name=False,
@@ -164,7 +165,8 @@ Resources = Annotated[
 
 class RoleTemplate(_Model):
     """What every role takes. A role's own fields win over `spec.template`, maps and lists of named
-    entries one by one."""
+    entries one by one.
+    """
 
     image: Text | None = None
     """The role's own image, in place of `spec.image`."""
@@ -279,7 +281,7 @@ class Spec(_Model):
 
     strategy: Strategy
     """The tf.distribute strategy."""
-    strategy_options: StrategyOptions = StrategyOptions()
+    strategy_options: StrategyOptions = Field(default_factory=StrategyOptions)
     image: Text | None = None
     """The worker image; the local backend does without."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
@@ -299,10 +301,10 @@ class Spec(_Model):
     worker: Role | None = None
     ps: Role | None = None
     evaluator: Role | None = None
-    template: RoleTemplate = RoleTemplate()
+    template: RoleTemplate = Field(default_factory=RoleTemplate)
     """Defaults for all roles."""
-    run_policy: RunPolicy = RunPolicy()
-    scheduling: Scheduling = Scheduling()
+    run_policy: RunPolicy = Field(default_factory=RunPolicy)
+    scheduling: Scheduling = Field(default_factory=Scheduling)
     tensorboard: TensorBoard | None = None
 
 

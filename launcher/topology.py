@@ -94,7 +94,8 @@ class Topology:
 
     def sees_all(self, role: RoleName) -> bool:
         """Whether the role's tasks get the full list. A worker or ps of a coordinator needs only itself:
-        the coordinator sends it the rest. Collective strategies need everyone."""
+        the coordinator sends it the rest. Collective strategies need everyone.
+        """
         spec = self.cluster.spec
         if role == "chief" or spec.strategy != "ParameterServer":
             return True

@@ -116,11 +116,15 @@ def _syntax_problem(error: yaml.YAMLError, source: str, text: str) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     said = str(getattr(error, "problem", None) or error).split("\n")[0]
     if isinstance(error, yaml.reader.ReaderError) or "control characters" in said:
-        return Problem(source, 0, 0, "", "not a text file: it has control characters that YAML does not allow")
+        return Problem(
+            source, 0, 0, "", "not a text file: it has control characters that YAML does not allow"
+        )
     line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
     lines = text.splitlines()
     if 0 < line <= len(lines) and "\t" in lines[line - 1]:
-        return Problem(source, line, column, "", "a tab: YAML indents with spaces only; replace it with spaces")
+        return Problem(
+            source, line, column, "", "a tab: YAML indents with spaces only; replace it with spaces"
+        )
     return Problem(source, line, column, "", f"not valid YAML: {said}")
 
 
@@ -134,16 +138,23 @@ class _Builder:
         if self.values > MAX_VALUES or depth > MAX_DEPTH:
             what = f"over {MAX_VALUES:,} values" if self.values > MAX_VALUES else f"over {MAX_DEPTH} levels"
             raise SpecError(
-                [self.document.problem(path[:3], f"{what} once its aliases are followed: too much for a spec")]
+                [
+                    self.document.problem(
+                        path[:3], f"{what} once its aliases are followed: too much for a spec"
+                    )
+                ]
             )
         self.document.places[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
         if node.tag.removeprefix("tag:yaml.org,2002:") not in _TAGS:
-            self.document.problems.append(self.document.problem(path, f"the tag {node.tag} is not known here"))
+            self.document.problems.append(
+                self.document.problem(path, f"the tag {node.tag} is not known here")
+            )
             return None
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path, depth)
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*path, i), depth + 1) for i, item in enumerate(node.value)]
+        assert isinstance(node, yaml.ScalarNode)  # noqa: S101 - the third and last kind of node
         return self._scalar(node, path)
 
     def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, Any]:
@@ -159,13 +170,14 @@ class _Builder:
             if key == "<<" and not key_node.style:
                 merged = {**self._merge(value_node, path, depth), **merged}
                 continue
+            here = (*path, key)
             if key in own:
-                first = self.document.places[(*path, key)][0]
-                self._report(line, column, (*path, key), f"given twice; the first is on line {first}: keep one")
+                first, _ = self.document.places[here]
+                self._report(line, column, here, f"given twice; the first is on line {first}: keep one")
                 continue
-            own[key] = self.build(value_node, (*path, key), depth + 1)
+            own[key] = self.build(value_node, here, depth + 1)
             # The key's place, not the value's: a value may begin on a later line.
-            self.document.places[(*path, key)] = (line, column)
+            self.document.places[here] = (line, column)
         return {**merged, **own}
 
     def _merge(self, node: yaml.Node, path: Path, depth: int) -> dict[str, Any]:
@@ -183,7 +195,9 @@ class _Builder:
         text = str(node.value)
         self.document.written[path] = text
         if any("\ud800" <= character <= "\udfff" for character in text):
-            self.document.problems.append(self.document.problem(path, "half a surrogate pair is no character"))
+            self.document.problems.append(
+                self.document.problem(path, "half a surrogate pair is no character")
+            )
             return None
         if node.style or node.tag == "!":
             return text

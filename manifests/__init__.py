@@ -1,2 +1,4 @@
-"""The Jinja2 templates of a run's Kubernetes objects. They print what `launcher.pods` worked out; every scalar
-passes `tojson`."""
+"""The Jinja2 templates of a run's Kubernetes objects.
+
+They print what `launcher.pods` worked out; every scalar passes `tojson`.
+"""

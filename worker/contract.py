@@ -92,7 +92,8 @@ class RunConfig:
     @classmethod
     def from_json(cls, text: str) -> RunConfig:
         """Reads `to_json`. Raises ValueError when it is not such a document. Fields of a later
-        version are passed over, so that launcher and image need not be of one version."""
+        version are passed over, so that launcher and image need not be of one version.
+        """
         try:
             document = json.loads(text)
             known = {f.name for f in fields(cls)}

@@ -40,7 +40,9 @@ def test_invalid(path: Path, renew: bool) -> None:
 
 
 def test_a_missing_file_names_the_nearest() -> None:
-    assert refusal(SPECS / "valid" / "own-scrip.yaml").endswith(f"did you mean {SPECS}/valid/own-script.yaml?\n")
+    assert refusal(SPECS / "valid" / "own-scrip.yaml").endswith(
+        f"did you mean {SPECS}/valid/own-script.yaml?\n"
+    )
 
 
 def test_a_folder() -> None:
@@ -88,9 +90,11 @@ def test_overrides() -> None:
         ],
     )
     spec = loaded.cluster.spec
-    assert spec.worker is not None and spec.worker.replicas == 4
+    assert spec.worker is not None
+    assert spec.worker.replicas == 4
     assert spec.evaluator is None
-    assert spec.program is not None and spec.program.parameters["rate"] == 0.001
+    assert spec.program is not None
+    assert spec.program.parameters["rate"] == 0.001
     assert spec.template.env[0].value == "c=d"
 
 

@@ -76,7 +76,7 @@ def test_a_script_of_the_users_may_count_the_workers() -> None:
 
 @pytest.mark.parametrize("chief", [False, True])
 def test_multi_worker_lists_everyone_in_each(chief: bool) -> None:
-    roles = {"chief": {}} if chief else {}
+    roles: dict[str, Any] = {"chief": {}} if chief else {}
     planned = plan("MultiWorkerMirrored", worker={"replicas": 2}, evaluator={}, **roles)
     everyone = {"chief": [at("chief", 0)]} if chief else {}
     everyone["worker"] = [at("worker", 0), at("worker", 1)]
