@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns its exit code; every LauncherError becomes one message."""
     # Looking for pydantic's plugins costs twice what Python's own start does, and there are none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "true")
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         code = command(options)
@@ -60,17 +60,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERNAL_ERROR
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Every command with its arguments."""
     from launcher import __version__
 
-    parser = argparse.ArgumentParser(
+    top = argparse.ArgumentParser(
         prog="python -m launcher",
         description="Trains a TensorFlow model on many machines, from one cluster.yaml.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"tf-launcher {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    top.add_argument("--version", action="version", version=f"tf-launcher {__version__}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
 
     def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
@@ -134,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     add_run(added)
 
     add("schema", _schema, "print the file's JSON Schema, for an editor")
-    return parser
+    return top
 
 
 def _load(options: argparse.Namespace) -> list[Loaded]:

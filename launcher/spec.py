@@ -243,7 +243,7 @@ class Storage(_Model):
 
     size: Quantity = "10Gi"
     storage_class_name: ObjectName | None = None
-    """None takes the cluster's default."""
+    """Left out, the cluster's default."""
     access_modes: Annotated[
         tuple[Literal["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"], ...], Field(min_length=1)
     ] = ("ReadWriteOnce",)
@@ -267,9 +267,9 @@ class StrategyOptions(_Model):
 
     min_shard_bytes: Annotated[int, Field(ge=1)] | None = None
     """ParameterServer: a variable is split over the parameter servers into shards of at least so many
-    bytes. None takes 256 KiB."""
+    bytes. Left out: 262144."""
     device: Text | None = None
-    """OneDevice: the device, such as GPU:0. None takes the first GPU, or the CPU."""
+    """OneDevice: the device, such as GPU:0. Left out: the first GPU, or the CPU."""
 
 
 class TensorBoard(_Model):
@@ -282,30 +282,40 @@ class Spec(_Model):
     strategy: Strategy
     """The tf.distribute strategy."""
     strategy_options: StrategyOptions = Field(default_factory=StrategyOptions)
+    """What the strategy itself takes."""
     image: Text | None = None
     """The worker image; the local backend does without."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    """None leaves it to Kubernetes: Always for :latest or no tag, else IfNotPresent."""
+    """Left out, Kubernetes decides: Always for :latest or no tag, else IfNotPresent."""
     program: Program | None = None
     """What to train; or `command`, for an image's own script."""
     command: tuple[Text, ...] | None = None
     """Every role's command, in place of a program."""
     args: tuple[Text, ...] | None = None
+    """Every role's arguments."""
     sparse_cluster_spec: bool | None = None
-    """ParameterServer: whether a worker or ps sees only itself in TF_CONFIG. None: yes for a program,
+    """ParameterServer: whether a worker or ps sees only itself in TF_CONFIG. Left out: yes for a program,
     no for a command, which may count the workers in it."""
     model_dir: Text | None = None
     """Checkpoints, backup, logs and export: a mounted path, or a URL such as gs://bucket/run."""
     storage: Storage | None = None
+    """The claim that is made for `modelDir`."""
     chief: Role | None = None
+    """Coordinates under ParameterServer, where it is always there; the one task of a one-task strategy."""
     worker: Role | None = None
+    """Trains. Without a chief, worker 0 is MultiWorkerMirrored's chief."""
     ps: Role | None = None
+    """Parameter servers hold the variables; ParameterServer only."""
     evaluator: Role | None = None
+    """Scores each checkpoint, beside the training."""
     template: RoleTemplate = Field(default_factory=RoleTemplate)
     """Defaults for all roles."""
     run_policy: RunPolicy = Field(default_factory=RunPolicy)
+    """When a task is tried again, and when the run ends."""
     scheduling: Scheduling = Field(default_factory=Scheduling)
+    """Who decides when and where the pods start."""
     tensorboard: TensorBoard | None = None
+    """A TensorBoard beside the run."""
 
 
 class TrainingCluster(_Model):

@@ -1,0 +1,32 @@
+"""The files that `launcher init` writes."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from launcher.errors import ConflictError, LauncherError
+
+NAMES: Final = ("cluster.yaml", "train.py")
+
+
+def write(directory: str) -> list[str]:
+    """Writes the starter files into the directory, which is made if need be, and returns their paths.
+
+    Raises ConflictError, and writes nothing, when one of them is there already.
+    """
+    folder = Path(directory)
+    paths = [folder / name for name in NAMES]
+    for path in paths:
+        if path.exists():
+            raise ConflictError(
+                f"{path} is there already", "Give another folder: python -m launcher init FOLDER"
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in paths:
+            path.write_text((files(__package__) / path.name).read_text(encoding="utf-8"), encoding="utf-8")
+    except OSError as error:
+        raise LauncherError(f"{error.filename} cannot be written: {error.strerror}") from None
+    return [str(path) for path in paths]

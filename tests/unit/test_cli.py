@@ -1,0 +1,177 @@
+"""The command line: what it prints where, and its exit codes. The parts that run tasks are in tests/local."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import launcher
+from launcher import cli
+
+SPECS = Path(__file__).parent.parent / "specs"
+GOOD = str(SPECS / "valid" / "one-task-mirrored.yaml")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = cli.main(arguments)
+    except SystemExit as leave:
+        code = int(leave.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_validate(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "validate", GOOD)
+    assert (code, err) == (0, "")
+    assert out == f"{GOOD}: autoencoder: valid: Mirrored with 1 chief\n"
+
+
+def test_a_typo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(Path(GOOD).read_text().replace("strategy: Mirrored", "stratgey: Mirrored"))
+    code, out, err = run(capsys, "validate", str(path))
+    assert (code, out) == (2, "")
+    assert f"{path}:5:3: spec.stratgey: unknown field; did you mean strategy?\n" in err
+    assert err.endswith("error: 2 problems; nothing was done\n")
+
+
+def test_render_prints_documents(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "render", GOOD)
+    assert code == 0
+    assert [item["kind"] for item in yaml.safe_load_all(out)] == [
+        "Job",
+        "Service",
+        "ConfigMap",
+        "NetworkPolicy",
+        "PersistentVolumeClaim",
+    ]
+
+
+def test_render_prints_one_list(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "render", GOOD, "-o", "json", "--set", "metadata.namespace=vision")
+    assert code == 0
+    document = json.loads(out)
+    assert document["kind"] == "List"
+    assert {item["metadata"]["namespace"] for item in document["items"]} == {"vision"}
+
+
+def test_what_is_not_carried_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "validate", str(SPECS / "valid" / "parameter-server.yaml"))
+    assert code == 0
+    assert "mnist: valid" in out
+    assert err.count("is not carried out by this version") == 3
+
+
+def test_init_writes_a_valid_file_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = str(tmp_path / "new" / "run")
+    code, out, _ = run(capsys, "init", folder)
+    assert code == 0
+    assert f"submit {folder}/cluster.yaml" in out
+    assert run(capsys, "validate", f"{folder}/cluster.yaml")[0] == 0
+    Path(folder, "train.py").write_text("mine = True\n")
+    Path(folder, "cluster.yaml").unlink()
+    code, _, err = run(capsys, "init", folder)
+    assert code == 4
+    assert err.startswith(f"error: {folder}/train.py is there already\n")
+    assert Path(folder, "train.py").read_text() == "mine = True\n"
+    assert not Path(folder, "cluster.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("", "train.py does not define Program"),
+        ("class Programm: pass\n", "did you mean train:Programm?"),
+        ("class Program(:\n", "train.py:1: not valid Python: "),
+        (None, "no such file or folder: ./train.py"),
+    ],
+)
+def test_a_wrong_program(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, program: str | None, expected: str
+) -> None:
+    run(capsys, "init", str(tmp_path))
+    if program is None:
+        (tmp_path / "train.py").unlink()
+    else:
+        (tmp_path / "train.py").write_text(program)
+    code, out, err = run(capsys, "validate", str(tmp_path / "cluster.yaml"))
+    assert (code, out) == (2, "")
+    assert expected in err
+
+
+def test_a_program_too_large_to_travel(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run(capsys, "init", str(tmp_path))
+    (tmp_path / "data.csv").write_bytes(b"x" * 1_000_000)
+    code, _, err = run(capsys, "validate", str(tmp_path / "cluster.yaml"), "--set", "spec.program.source=.")
+    assert code == 2
+    assert "over 900,000 bytes, which a ConfigMap cannot carry: leave data out of it" in err
+
+
+def test_schema_is_one_that_takes_the_files(capsys: pytest.CaptureFixture[str]) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    code, out, _ = run(capsys, "schema")
+    assert code == 0
+    schema = json.loads(out)
+    for path in sorted((SPECS / "valid").glob("*.yaml")):
+        jsonschema.validate(yaml.safe_load(path.read_text()), schema)
+    wrong = yaml.safe_load(Path(GOOD).read_text())
+    wrong["spec"]["stratgey"] = "Mirrored"
+    with pytest.raises(jsonschema.ValidationError, match="stratgey"):
+        jsonschema.validate(wrong, schema)
+
+
+def test_every_field_is_described() -> None:
+    from launcher import schema
+
+    document = json.loads(schema.as_json())
+    models = {**document["$defs"], "TrainingCluster": document}
+    assert all(model["description"] for model in models.values())
+    for field in models["Spec"]["properties"].values():
+        assert field.get("description")
+
+
+def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys)[0] == 2
+    assert run(capsys, "sumbit", GOOD)[0] == 2
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    """As `render | head -1`: no complaint, no traceback."""
+    command = [
+        sys.executable,
+        "-m",
+        "launcher",
+        "render",
+        GOOD,
+        "--set",
+        "spec.program.parameters.x=" + "y" * 90_000,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=30) == 0
+
+
+def test_an_error_in_the_launcher_is_no_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.topology.build", lambda cluster: 1 / 0)
+    code, _, err = run(capsys, "validate", GOOD)
+    assert code == 70
+    assert err.startswith("error in the launcher itself: ZeroDivisionError")
+
+
+def test_the_public_names_are_there() -> None:
+    for name in launcher.__all__:
+        assert getattr(launcher, name)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = launcher.nothing
