@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from launcher.errors import LauncherError, SpecError
+from launcher.errors import BackendError, LauncherError, SpecError
 
 if TYPE_CHECKING:
     from launcher.loading import Loaded
@@ -122,6 +122,7 @@ def parser() -> argparse.ArgumentParser:
     added.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
     added.add_argument("--role", choices=("chief", "worker", "ps", "evaluator"), help="this role only")
     added.add_argument("--index", type=int, metavar="N", help="this task of each role only")
+    added.add_argument("--raw", action="store_true", help="as the tasks print it, without prefixes")
 
     added = add("wait", _wait, "wait for a run to end; the exit code is the run's")
     add_run(added)
@@ -159,10 +160,10 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    from launcher import source, topology
+    from launcher import planning, topology
 
     for loaded in _load(options):
-        source.read(loaded)
+        planning.plan(loaded)
         planned = topology.build(loaded.cluster)
         counts = ", ".join(f"{role.replicas} {name}" for name, role in planned.roles)
         print(f"{loaded.source}: {planned.run}: valid: {loaded.cluster.spec.strategy} with {counts}")
@@ -170,14 +171,99 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _render(options: argparse.Namespace) -> int:
-    from launcher import printing, rendering, source, topology
+    from launcher import planning, printing
 
-    objects = [
-        item
-        for loaded in _load(options)
-        for item in rendering.render(topology.build(loaded.cluster), source.read(loaded))
-    ]
+    objects = [item for loaded in _load(options) for item in planning.plan(loaded).objects]
     print(printing.as_json(objects) if options.output == "json" else printing.as_yaml(objects), end="")
+    return 0
+
+
+def _submit(options: argparse.Namespace) -> int:
+    import uuid
+
+    from launcher import display, planning
+
+    plans = [planning.plan(loaded, uuid.uuid4().hex) for loaded in _load(options)]
+    backend = _backend(options.backend)
+    worst = 0
+    # One after the other, unless they are let go: a machine's cores are not shared out by anyone.
+    for plan in plans:
+        left_out = backend.submit(plan, detach=options.detach)
+        if left_out:
+            print(left_out, file=sys.stderr)
+        if options.detach:
+            space = "" if plan.namespace == "default" else f" -n {plan.namespace}"
+            print(f"run {plan.run} goes on; see: python -m launcher status {plan.run}{space}")
+        else:
+            worst = worst or display.watch(backend, plan.run, plan.namespace, stop_on_interrupt=True)
+            if worst >= INTERRUPTED:
+                break
+    return worst
+
+
+def _backend(name: str) -> Backend:
+    if name == "kubernetes":
+        raise BackendError(
+            "submit does not reach Kubernetes in this version",
+            "Train on this machine with --backend local, or: python -m launcher render FILE | kubectl apply -f -",
+        )
+    from launcher.backends.local.backend import LocalBackend
+
+    return LocalBackend()
+
+
+def _status(options: argparse.Namespace) -> int:
+    from launcher import display
+
+    backend = _backend("local")
+    display.show_status(backend, backend.status(options.name, options.namespace))
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    from launcher import display
+
+    display.show_list(_backend("local").runs(None))
+    return 0
+
+
+def _logs(options: argparse.Namespace) -> int:
+    from launcher import display
+    from launcher.backends.base import Selection
+
+    roles = () if options.role is None else (options.role,)
+    indexes = () if options.index is None else (options.index,)
+    lines = _backend("local").logs(
+        options.name, options.namespace, Selection(roles, indexes), follow=options.follow
+    )
+    display.show_logs(lines, raw=options.raw)
+    return 0
+
+
+def _wait(options: argparse.Namespace) -> int:
+    from launcher import display
+
+    backend = _backend("local")
+    return display.watch(
+        backend, options.name, options.namespace, stop_on_interrupt=False, timeout=options.timeout
+    )
+
+
+def _suspend(options: argparse.Namespace) -> int:
+    _backend("local").suspend(options.name, options.namespace)
+    print(f"run {options.name} is suspended; resume it with: python -m launcher resume {options.name}")
+    return 0
+
+
+def _resume(options: argparse.Namespace) -> int:
+    _backend("local").resume(options.name, options.namespace)
+    print(f"run {options.name} goes on; watch it with: python -m launcher wait {options.name}")
+    return 0
+
+
+def _delete(options: argparse.Namespace) -> int:
+    _backend("local").delete(options.name, options.namespace)
+    print(f"run {options.name} is deleted")
     return 0
 
 
@@ -186,10 +272,3 @@ def _schema(options: argparse.Namespace) -> int:
 
     print(schema.as_json(), end="")
     return 0
-
-
-def _submit(options: argparse.Namespace) -> int:
-    raise NotImplementedError
-
-
-_status = _list = _logs = _wait = _suspend = _resume = _delete = _submit

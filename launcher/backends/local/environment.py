@@ -53,9 +53,9 @@ def environment(
         for key, value in _all_of(source, config_maps).items():
             variables[prefix + key] = value
     for entry in container.get("env") or ():
-        value = _value(entry, variables, container, pod, config_maps)
-        if value is not None:
-            variables[entry["name"]] = value
+        given = _value(entry, variables, container, pod, config_maps)
+        if given is not None:
+            variables[entry["name"]] = given
     return variables
 
 
@@ -83,10 +83,10 @@ def _value(
         return expand(entry["value"], variables)
     source = entry.get("valueFrom") or {}
     if (reference := source.get("fieldRef")) is not None:
-        value = field(pod, reference["fieldPath"])
-        if value is None:
+        found = field(pod, reference["fieldPath"])
+        if found is None:
             raise MissingError(f"env {entry['name']}: field {reference['fieldPath']}")
-        return value
+        return found
     if (reference := source.get("resourceFieldRef")) is not None:
         return _resource(container, reference)
     if (reference := source.get("configMapKeyRef")) is not None:
@@ -121,7 +121,8 @@ _FIELDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 def field(pod: Mapping[str, Any], path: str) -> str | None:
     """What a fieldRef to `path` gives; "" for a label or annotation that is not there, as the kubelet
-    does; None for a path that is none."""
+    does; None for a path that is none.
+    """
     if (subscript := _SUBSCRIPT.fullmatch(path)) is not None:
         return str((pod["metadata"].get(subscript.group(1)) or {}).get(subscript.group(2), ""))
     read = _FIELDS.get(path)

@@ -82,7 +82,7 @@ class JobController:
 
     def startable(self, now: float) -> list[int]:
         """The indexes to start now. The caller starts them all, or says `ended`."""
-        if self.suspended or self.verdict is not None:
+        if self.suspended or self.verdict is not None or not self.restarting:
             return []
         if self.started_at is None:
             self.started_at = now
@@ -98,7 +98,7 @@ class JobController:
         if self.suspended or self.verdict is not None:
             return None
         times = []
-        if self._waiting and len(self.active) < self._parallelism:
+        if self.restarting and self._waiting and len(self.active) < self._parallelism:
             times.append(self._waiting[0][0])
         if (deadline := self._deadline()) is not None:
             times.append(deadline)
@@ -124,7 +124,8 @@ class JobController:
         """Fails a Job that has been active for longer than activeDeadlineSeconds."""
         deadline = self._deadline()
         if deadline is not None and now >= deadline:
-            self.decide(Verdict("Failed", "DeadlineExceeded", "Job was active longer than specified deadline"))
+            message = "Job was active longer than specified deadline"
+            self.decide(Verdict("Failed", "DeadlineExceeded", message))
 
     def decide(self, verdict: Verdict) -> None:
         """Ends the Job so, unless its end has been decided."""

@@ -15,8 +15,8 @@ class Translation:
     """`addresses` maps `host:port` to `host:port`, `mounts` a mountPath to a directory.
 
     An address is replaced wherever it stands. A path is replaced where it begins a word: after white
-    space, a quote, a bracket or one of `= : , ;`, so in `--logs=/model/logs` and `PATH=/a:/model/bin`, but not in
-    `gs://bucket/model`. The innermost mount wins.
+    space, a quote, a bracket or one of `= : , ;`, so in `--logs=/model/logs` and `PATH=/a:/model/bin`,
+    but not in `gs://bucket/model`. The innermost mount wins.
     """
 
     def __init__(self, addresses: Mapping[str, str], mounts: Mapping[str, str]) -> None:
@@ -45,7 +45,8 @@ class Translation:
 
     def file(self, content: str) -> str:
         """A ConfigMap's file: addresses anywhere; paths only where a JSON string is one as a whole,
-        so that a program's source is left alone."""
+        so that a program's source is left alone.
+        """
         content = self._local_addresses(content) if self._addresses else content
         if not content.lstrip().startswith(("{", "[")):
             return content

@@ -1,0 +1,109 @@
+"""What every backend does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from launcher.status import RunStatus
+from worker.contract import Record
+
+PROGRAM: Final = "python -m launcher"
+"""How a message tells the user to call this program: it works wherever the package does."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be carried out. `objects` are Kubernetes', the primary Job first; `addresses` are the
+    tasks' `host:port`, as they stand in the objects.
+    """
+
+    run: str
+    namespace: str
+    objects: Sequence[Mapping[str, Any]]
+    addresses: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Whose logs; an empty collection means all."""
+
+    roles: Collection[str] = ()
+    indexes: Collection[int] = ()
+
+    def __contains__(self, task: object) -> bool:
+        if not isinstance(task, tuple):
+            return False
+        role, index = task
+        return (not self.roles or role in self.roles) and (not self.indexes or index in self.indexes)
+
+
+EVERYONE = Selection()
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line that a task printed, without its end. `attempt` counts the task's pods from 0; `record`
+    is set where the line is one.
+    """
+
+    role: str
+    index: int
+    attempt: int
+    text: str
+    record: Record | None
+
+
+@dataclass(frozen=True)
+class Update:
+    """The run as it is now, and what its tasks have printed since the last update."""
+
+    status: RunStatus
+    lines: Sequence[LogLine]
+
+
+class Backend(Protocol):
+    """Every method but `submit` and `runs` raises NotFoundError for a run that is not there, and all
+    raise BackendError when what runs the tasks cannot be reached or refuses.
+    """
+
+    def submit(self, plan: Plan, *, detach: bool) -> str:
+        """Starts the run and returns at once. What the backend leaves out is named in the text returned.
+
+        A run that is not detached ends when this process does. Raises ConflictError when the name is in
+        use.
+        """
+
+    def status(self, run: str, namespace: str) -> RunStatus:
+        """The run as it is now."""
+
+    def runs(self, namespace: str | None) -> list[RunStatus]:
+        """All runs, or one namespace's, by namespace and name."""
+
+    def follow(self, run: str, namespace: str) -> Iterator[Update]:
+        """Updates until the run has ended and all is read: at least some a second, changed or not, the
+        last with a status that has ended. The caller may stop at any time.
+        """
+
+    def logs(self, run: str, namespace: str, selection: Selection, *, follow: bool) -> Iterator[LogLine]:
+        """What the tasks have printed, task by task; then, with `follow`, what they print until the run
+        has ended.
+        """
+
+    def suspend(self, run: str, namespace: str) -> None:
+        """Stops the tasks, to be started again by `resume`. Raises ConflictError after the run's end."""
+
+    def resume(self, run: str, namespace: str) -> None:
+        """Undoes `suspend`. Raises ConflictError after the run's end."""
+
+    def stop(self, run: str, namespace: str, *, at_once: bool) -> None:
+        """Ends the run as failed; its record stays. Returns before it has ended. `at_once` leaves the tasks
+        no grace.
+        """
+
+    def places(self, run: str, namespace: str) -> Mapping[str, str]:
+        """Where to find what the run leaves, for its summary: `{"model directory": ..., "logs": ...}`."""
+
+    def delete(self, run: str, namespace: str) -> None:
+        """Stops the run, if need be, and removes all that is the run's."""

@@ -1,0 +1,252 @@
+"""The local backend, as the command line sees it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from launcher.backends.base import PROGRAM, LogLine, Plan, Selection, Update
+from launcher.backends.local import following, ports, preflight
+from launcher.backends.local.leftovers import kill_leftovers
+from launcher.backends.local.pods import PodTemplate
+from launcher.backends.local.store import (
+    RunDirectory,
+    Settings,
+    Submission,
+    default_root,
+    exclusive,
+    new_uid,
+    run_directories,
+    sweep,
+)
+from launcher.errors import BackendError, ConflictError, NotFoundError
+from launcher.status import RunStatus
+from worker.contract import RunConfig
+
+_ANSWER_SECONDS: Final = 10.0
+"""How long the supervisor may take to do as it is told; it takes milliseconds."""
+
+_KILL_SECONDS: Final = 30.0
+"""How long killed processes may take to be gone, beyond the pods' own grace."""
+
+
+class LocalBackend:
+    """Runs as processes of this machine. See `base.Backend`.
+
+    `root` is where the runs are kept, by default under $XDG_STATE_HOME.
+    """
+
+    def __init__(self, root: Path | None = None, settings: Settings | None = None) -> None:
+        self._root = root or default_root()
+        self._settings = settings or Settings()
+        self._lifelines: list[int] = []
+        """The write ends; the supervisor stops the run when the kernel closes them with this process."""
+
+    def submit(self, plan: Plan, *, detach: bool) -> str:
+        """See `base.Backend.submit`."""
+        self._sweep()
+        directory = RunDirectory(self._root, plan.namespace, plan.run)
+        try:
+            lock = directory.acquire()
+        except OSError as error:
+            raise self._unwritable(error) from error
+        if lock is None:
+            raise ConflictError(
+                f"run {plan.run} is still going on",
+                f"See `{PROGRAM} status {plan.run}`; end and remove it with `{PROGRAM} delete {plan.run}`; "
+                "or give this one another name (metadata.name).",
+            )
+        try:
+            kill_leftovers(directory)
+            with exclusive(self._root / "ports.lock"):
+                submission = self._submission(plan)
+                preflight.check(directory, submission)
+                directory.create(submission)
+            self._start(directory, lock, detach=detach)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
+            directory.release(lock)
+        return preflight.left_out(submission)
+
+    def status(self, run: str, namespace: str) -> RunStatus:
+        """See `base.Backend.status`."""
+        self._sweep()
+        return following.read_status(self._directory(run, namespace))
+
+    def runs(self, namespace: str | None = None) -> list[RunStatus]:
+        """See `base.Backend.runs`."""
+        self._sweep()
+        found = []
+        for directory in run_directories(self._root, namespace):
+            try:
+                found.append(following.read_status(directory))
+            except NotFoundError:  # removed while we looked
+                continue
+        return found
+
+    def follow(self, run: str, namespace: str) -> Iterator[Update]:
+        """See `base.Backend.follow`."""
+        return following.follow(self._directory(run, namespace))
+
+    def logs(self, run: str, namespace: str, selection: Selection, *, follow: bool) -> Iterator[LogLine]:
+        """See `base.Backend.logs`."""
+        self._sweep()
+        return following.follow_logs(self._directory(run, namespace), selection, until_end=follow)
+
+    def suspend(self, run: str, namespace: str) -> None:
+        """See `base.Backend.suspend`."""
+        self._set_suspended(run, namespace, suspended=True)
+
+    def resume(self, run: str, namespace: str) -> None:
+        """See `base.Backend.resume`."""
+        self._set_suspended(run, namespace, suspended=False)
+
+    def stop(self, run: str, namespace: str, *, at_once: bool = False) -> None:
+        """See `base.Backend.stop`."""
+        self._directory(run, namespace).send("kill" if at_once else "interrupt")
+
+    def delete(self, run: str, namespace: str) -> None:
+        """See `base.Backend.delete`. Waits until every process is gone."""
+        directory = self._directory(run, namespace)
+        submission = directory.submission()
+        directory.send("stop")
+        grace = self._longest_grace(submission) if submission is not None else 0.0
+        lock = directory.acquire(timeout=grace + _KILL_SECONDS)
+        if lock is None:
+            raise BackendError(
+                f"run {run} does not end",
+                f"`{PROGRAM} status {run}` shows which of its tasks is left; see {directory.log_path} too.",
+            )
+        try:
+            kill_leftovers(directory)
+            directory.remove()
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
+            directory.release(lock)
+
+    def places(self, run: str, namespace: str) -> Mapping[str, str]:
+        """See `base.Backend.places`."""
+        directory = self._directory(run, namespace)
+        submission = directory.submission()
+        places = {}
+        if submission is not None and (model := _model_directory(directory, submission)):
+            places["model directory"] = model
+        places["logs"] = str(directory.path / "pods")
+        return places
+
+    def _directory(self, run: str, namespace: str) -> RunDirectory:
+        directory = RunDirectory(self._root, namespace, run)
+        if "/" in run + namespace or directory.submission() is None:
+            raise NotFoundError(
+                f"there is no run {run} in namespace {namespace} on this machine",
+                f"`{PROGRAM} list` shows those there are.",
+            )
+        return directory
+
+    def _submission(self, plan: Plan) -> Submission:
+        taken: set[int] = set()
+        for other in run_directories(self._root):
+            submission = other.submission()
+            if submission is not None and other.alive():
+                taken.update(int(local.rpartition(":")[2]) for local in submission.addresses.values())
+        chosen = ports.choose(len(plan.addresses), taken)
+        return Submission(
+            run=plan.run,
+            namespace=plan.namespace,
+            uid=new_uid(),
+            submitted=time.time(),
+            objects=list(plan.objects),
+            addresses={
+                address: f"127.0.0.1:{port}" for address, port in zip(plan.addresses, chosen, strict=True)
+            },
+            settings=self._settings,
+        )
+
+    def _start(self, directory: RunDirectory, lock: int, *, detach: bool) -> None:
+        inherited = {"lock": lock, "control": directory.open_control()}
+        if not detach:
+            inherited["lifeline"] = self._lifeline()
+        descriptors = [f"{name}={descriptor}" for name, descriptor in inherited.items()]
+        arguments = [str(directory.store), directory.namespace, directory.run, *descriptors]
+        # Where it can import this package from, wherever it was started.
+        holder = str(Path(__file__).resolve().parents[3])
+        paths = [holder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        try:
+            with directory.log_path.open("ab") as log:
+                subprocess.run(
+                    [sys.executable, "-m", "launcher.backends.local.guard", *arguments],
+                    cwd=directory.path,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=list(inherited.values()),
+                    check=True,
+                )
+        except subprocess.CalledProcessError as error:
+            raise BackendError(
+                f"the run's supervisor did not start (exit code {error.returncode})",
+                f"{directory.log_path} says why.",
+            ) from error
+        finally:
+            for name in inherited.keys() - {"lock"}:
+                os.close(inherited[name])
+
+    def _lifeline(self) -> int:
+        read, write = os.pipe()
+        self._lifelines.append(write)
+        return read
+
+    def _set_suspended(self, run: str, namespace: str, *, suspended: bool) -> None:
+        directory = self._directory(run, namespace)
+        told = directory.send("suspend" if suspended else "resume")
+        until = time.monotonic() + _ANSWER_SECONDS
+        while told and time.monotonic() < until:
+            state = directory.state()
+            if state is not None:
+                if state["ended"]:
+                    break
+                specs = [job["spec"] for job in state["jobs"]]
+                if all(bool(spec.get("suspend")) == suspended for spec in specs):
+                    return
+            time.sleep(0.02)
+        word = "suspended" if suspended else "resumed"
+        raise ConflictError(f"run {run} has ended, so it cannot be {word}", "Submit it again.")
+
+    def _longest_grace(self, submission: Submission) -> float:
+        specs = [job["spec"]["template"]["spec"] for job in submission.of_kind("Job")]
+        return float(max(spec.get("terminationGracePeriodSeconds", 30) for spec in specs))
+
+    def _sweep(self) -> None:
+        try:
+            sweep(self._root)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> BackendError:
+        where = f" ({error.filename})" if error.filename else ""
+        return BackendError(
+            f"cannot keep the run's files under {self._root}: {error.strerror or error}{where}",
+            "Free some space, or set XDG_STATE_HOME to a directory that can be written.",
+        )
+
+
+def _model_directory(directory: RunDirectory, submission: Submission) -> str | None:
+    """As the primary role's first task sees it."""
+    texts = [text for data in submission.config_maps().values() for text in data.values()]
+    for text in texts:
+        try:
+            config = RunConfig.from_json(text)
+        except ValueError:
+            continue
+        template = PodTemplate(directory, submission, submission.of_kind("Job")[0])
+        return config.model_dir and (template.translation(0).path(config.model_dir) or config.model_dir)
+    return None

@@ -1,0 +1,92 @@
+"""What this machine cannot do: refused before anything starts, or named once and left out."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from launcher.backends.local.environment import MissingError
+from launcher.backends.local.pods import VOLUME_KINDS, PodTemplate
+from launcher.backends.local.store import RunDirectory, Submission
+from launcher.errors import BackendError
+
+_POD_FIELDS: Final = (
+    "nodeSelector", "nodeName", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName",
+    "schedulerName", "runtimeClassName", "securityContext", "serviceAccountName", "imagePullSecrets",
+    "initContainers", "hostNetwork", "dnsConfig", "hostAliases", "schedulingGates", "resourceClaims",
+)  # fmt: skip
+_CONTAINER_FIELDS: Final = (
+    "image", "resources", "securityContext", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
+    "volumeDevices",
+)  # fmt: skip
+_OBJECTS: Final = ("Job", "Service", "ConfigMap", "PersistentVolumeClaim")
+"""Kinds that have a meaning here. A Service's is that every address is known."""
+
+
+def check(directory: RunDirectory, submission: Submission) -> None:
+    """Raises BackendError with everything that keeps the run from starting here."""
+    problems: list[str] = []
+    for job in submission.of_kind("Job"):
+        template = PodTemplate(directory, submission, job)
+        problems += (f"{template.role}: {problem}" for problem in _problems(template))
+    if problems:
+        raise BackendError(
+            "this machine cannot run it:\n" + "\n".join(f"  {problem}" for problem in problems),
+            "The local backend runs the cluster's own commands, without images, Secrets or shared storage.",
+        )
+
+
+def _problems(template: PodTemplate) -> Iterator[str]:
+    container = template.container
+    for volume in template.spec.get("volumes") or ():
+        kinds = [kind for kind in volume if kind != "name"]
+        path = template.mount_path(volume["name"])
+        if path and not any(kind in VOLUME_KINDS for kind in kinds) and not Path(path).is_dir():
+            kind = kinds[0] if kinds else "empty"
+            yield (
+                f"volume {volume['name']} ({kind}) is not on this machine: expected "
+                f"{', '.join(VOLUME_KINDS)}, or a directory {path}"
+            )
+        host = (volume.get("hostPath") or {}).get("path")
+        if host is not None and not Path(host).exists():
+            yield f"volume {volume['name']}: {host} is not on this machine"
+    try:
+        launch = template.launch(template.pod(0, 0, ""))
+    except MissingError as missing:
+        yield f"{missing} is not on this machine: give the value itself, or mark it optional"
+        return
+    if not container.get("command"):
+        yield (
+            "the image's own command is not known here: expected a command, such as "
+            "command: [python, train.py]"
+        )
+    elif (
+        shutil.which(launch.argv[0], path=launch.env["PATH"]) is None
+        and not (launch.cwd / launch.argv[0]).exists()
+    ):
+        yield f"command {launch.argv[0]} is not on this machine"
+    working = container.get("workingDir")
+    if working is not None and str(launch.cwd) == working and not launch.cwd.is_dir():
+        yield f"workingDir {working} is not on this machine"
+
+
+def left_out(submission: Submission) -> str:
+    """One line that names what has no meaning here; "" when there is nothing."""
+    names: dict[str, None] = {}
+    for job in submission.of_kind("Job"):
+        spec = job["spec"]["template"]["spec"]
+        containers = spec["containers"]
+        names.update((name, None) for name in _CONTAINER_FIELDS if containers[0].get(name))
+        names.update((name, None) for name in _POD_FIELDS if spec.get(name))
+        if len(containers) > 1:
+            names[f"containers beside {containers[0]['name']}"] = None
+    names.update((kind, None) for kind in _kinds(submission.objects) if kind not in _OBJECTS)
+    return f"no meaning on this machine, left out: {', '.join(names)}" if names else ""
+
+
+def _kinds(objects: Any) -> Iterator[str]:
+    for item in objects:
+        kind: Mapping[str, Any] | str = item["kind"]
+        yield str(kind)

@@ -1,0 +1,345 @@
+"""Shows runs: a live table on a terminal, plain lines elsewhere. The only module that imports rich."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from launcher import narration
+from launcher.backends.base import PROGRAM, Backend, LogLine, Selection
+from launcher.errors import ConflictError
+from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus, latest
+from worker.contract import Event
+
+INTERRUPTED: Final = 130
+_REPAINT_SECONDS: Final = 0.25
+_LAST_LINES: Final = 20
+"""Of a failed task's log, where it has not said itself what is wrong."""
+
+_STYLES: Final = {
+    Phase.PENDING: "dim",
+    Phase.RUNNING: "cyan",
+    Phase.SUSPENDED: "yellow",
+    Phase.SUCCEEDED: "green",
+    Phase.FAILED: "red",
+    Phase.LOST: "red",
+}
+_ROLE_STYLES: Final = ("cyan", "magenta", "blue", "yellow", "green")
+
+
+def console(file: Any = None) -> Console:
+    """On standard output unless told otherwise; colours on a terminal only."""
+    return Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def watch(
+    backend: Backend,
+    run: str,
+    namespace: str,
+    *,
+    stop_on_interrupt: bool,
+    timeout: float | None = None,
+    out: Console | None = None,
+) -> int:
+    """Follows the run to its end, then prints its summary. Returns the command's exit code.
+
+    Ctrl-C and SIGTERM stop the run, the second time at once; without `stop_on_interrupt` they end the
+    watching, and the run goes on. Raises ConflictError when the run has not ended after `timeout` seconds.
+    """
+    out = out or console()
+    began = time.monotonic()
+    status: RunStatus | None = None
+    obeyed = 0
+    with _Interrupts() as interrupts, _View(out) as view:
+        for update in backend.follow(run, namespace):
+            status = update.status
+            view.show(status, update.lines)
+            if interrupts.count > obeyed and not status.ended:
+                obeyed = interrupts.count
+                if not stop_on_interrupt:
+                    view.say("run", f"goes on; `{PROGRAM} status {run}` shows it")
+                    return interrupts.exit_code
+                at_once = obeyed > 1
+                backend.stop(run, namespace, at_once=at_once)
+                view.say("run", "is killed" if at_once else "is being stopped; Ctrl-C again kills it")
+            if timeout is not None and not status.ended and time.monotonic() - began >= timeout:
+                raise ConflictError(f"run {run} has not ended within {timeout:g} s", "It goes on.")
+    if status is None:
+        raise ConflictError(f"nothing is known of run {run}")
+    show_summary(backend, status, out)
+    if interrupts.count:
+        return interrupts.exit_code
+    return exit_code(status)
+
+
+def exit_code(status: RunStatus) -> int:
+    """Of a command that has waited for the run's end."""
+    return 0 if status.phase is Phase.SUCCEEDED else 1
+
+
+class _Interrupts:
+    """Counts SIGINT and SIGTERM, in place of a KeyboardInterrupt somewhere in the middle."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last = signal.SIGINT
+        self._before: dict[signal.Signals, Any] = {}
+
+    @property
+    def exit_code(self) -> int:
+        return INTERRUPTED if self._last is signal.SIGINT else 128 + self._last
+
+    def __enter__(self) -> _Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.count += 1
+        self._last = signal.Signals(number)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+class _View:
+    """Lines for what has happened; on a terminal, below them, a table of what is going on."""
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+        self._narrator = narration.Narrator()
+        self._began = time.time()
+        self._painted = 0.0
+        self._live: Live | None = None
+        if out.is_terminal:
+            self._live = Live(console=out, auto_refresh=False, transient=True, redirect_stdout=False)
+
+    def __enter__(self) -> _View:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, status: RunStatus, lines: Sequence[LogLine]) -> None:
+        self._began = status.started or self._began
+        for name, text in self._narrator.transitions(status):
+            self.say(name, text)
+        for line in lines:
+            # A table in motion shows the steps; the epochs' ends are worth keeping there too.
+            if self._live is not None and _is_step(line):
+                continue
+            if (news := self._narrator.record(line, status)) is not None:
+                self.say(*news, at=line.record.time if line.record else None)
+        if self._live is not None and time.monotonic() - self._painted >= _REPAINT_SECONDS:
+            self._painted = time.monotonic()
+            self._live.update(_live_table(status), refresh=True)
+
+    def say(self, name: str, text: str, at: float | None = None) -> None:
+        elapsed = max(0.0, (at or time.time()) - self._began)
+        self._out.print(Text.assemble((f"{elapsed:7.1f} s  ", "dim"), (f"{name:<10} ", "bold"), text))
+        if not self._out.is_terminal:
+            self._out.file.flush()
+
+
+def _is_step(line: LogLine) -> bool:
+    record = line.record
+    return record is not None and record.event == Event.PROGRESS and not record.fields.get("epoch_end")
+
+
+def _live_table(status: RunStatus) -> RenderableType:
+    parts: list[RenderableType] = [_role_table(status)]
+    progress = latest(status.records, Event.PROGRESS)
+    if progress is not None and status.phase is Phase.RUNNING:
+        fields = progress.fields
+        row = Table.grid(padding=(0, 1))
+        steps, step = fields.get("steps"), fields.get("step")
+        bar: RenderableType = ""
+        if isinstance(steps, int) and isinstance(step, int) and steps > 0:
+            bar = ProgressBar(total=steps, completed=step, width=30)
+        row.add_row(narration.position(fields), bar, narration.measures(fields))
+        parts.append(row)
+    return Padding(Group(*parts), (1, 0, 0, 0))
+
+
+def _role_table(status: RunStatus) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for heading, justify in (("ROLE", "left"), ("RUNNING", "right"), ("SUCCEEDED", "right")):
+        table.add_column(heading, justify="right" if justify == "right" else "left")
+    table.add_column("RESTARTS", justify="right")
+    table.add_column("STATE")
+    for role in status.roles:
+        table.add_row(
+            role.role,
+            str(role.ready),
+            f"{role.succeeded}/{role.desired}",
+            str(role.restarts),
+            Text(_state(role), style=_STYLES[role.phase]),
+        )
+    return table
+
+
+def _state(role: RoleStatus) -> str:
+    """Kubernetes' own words for a Job's end."""
+    if role.phase is Phase.SUCCEEDED:
+        return "Complete"
+    return f"{role.phase} ({role.reason})" if role.reason and role.phase is Phase.FAILED else str(role.phase)
+
+
+def show_status(backend: Backend, status: RunStatus, out: Console | None = None) -> None:
+    """The `status` command."""
+    out = out or console()
+    if status.ended:
+        show_summary(backend, status, out)
+        return
+    _headline(status, out)
+    out.print(_live_table(status))
+    for task in status.tasks:
+        if task.phase is Phase.FAILED and not task.deleted:
+            out.print(f"{narration.who(task.role, task.index, status)}: {narration.ending(task)}")
+    if (evaluation := latest(status.records, Event.EVALUATION)) is not None:
+        out.print(narration.describe(evaluation))
+
+
+def show_summary(backend: Backend, status: RunStatus, out: Console | None = None) -> None:
+    """How a run has ended, what it leaves and where; of a failed one, why."""
+    out = out or console()
+    out.print()
+    _headline(status, out)
+    out.print()
+    out.print(_role_table(status))
+    out.print()
+    if status.phase is not Phase.SUCCEEDED:
+        _explain(backend, status, out)
+    rows = list(_results(backend, status))
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        out.print(Text.assemble((f"{name:<{width}}  ", "dim"), text))
+
+
+def _headline(status: RunStatus, out: Console) -> None:
+    until = status.finished or (time.time() if not status.ended else None)
+    took = f" after {_duration(until - status.started)}" if status.started and until else ""
+    words = {
+        Phase.SUCCEEDED: "has succeeded",
+        Phase.FAILED: "has failed",
+        Phase.RUNNING: "is running",
+        Phase.PENDING: "is starting",
+        Phase.SUSPENDED: "is suspended",
+        Phase.LOST: "is lost",
+    }
+    style = _STYLES[status.phase]
+    out.print(Text.assemble((f"run {status.run} {words[status.phase]}", f"bold {style}"), took))
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(max(0.0, seconds), 60)
+    if minutes < 1:
+        return f"{rest:.1f} s"
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest:.0f} s"
+
+
+def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
+    if (evaluation := latest(status.records, Event.EVALUATION)) is not None:
+        fields = evaluation.fields
+        epoch = fields.get("epoch")
+        when = f" (after epoch {epoch})" if epoch is not None else ""
+        yield "evaluation", narration.metrics(fields.get("metrics") or {}) + when
+    elif (progress := latest(status.records, Event.PROGRESS)) is not None:
+        yield "training", narration.describe(progress)
+    if (exported := latest(status.records, Event.EXPORTED)) is not None:
+        yield "export", str(exported.fields.get("path"))
+    yield from backend.places(status.run, status.namespace).items()
+    space = "" if status.namespace == "default" else f" -n {status.namespace}"
+    yield "show logs", f"{PROGRAM} logs {status.run}{space}"
+    if status.phase is Phase.LOST:
+        yield "go on", f"submit it again (from its last backup), or {PROGRAM} delete {status.run}{space}"
+
+
+def _explain(backend: Backend, status: RunStatus, out: Console) -> None:
+    """The tasks' own words: the record that a failed one left, else the end of its log."""
+    if status.message:
+        out.print(Text(status.message, style="red"))
+        out.print()
+    said: set[tuple[str, str]] = set()
+    for task in status.failures:
+        words = _last_words(backend, status, task)
+        if words in said:
+            continue  # a program that does not import fails so in every role
+        said.add(words)
+        name = narration.who(task.role, task.index, status)
+        out.print(Text.assemble((f"{name} {narration.ending(task)}", "bold red"), f"  {words[0]}"))
+        if words[1]:
+            out.print(Padding(Text(words[1].rstrip()), (0, 0, 0, 2)))
+        out.print()
+
+
+def _last_words(backend: Backend, status: RunStatus, task: TaskStatus) -> tuple[str, str]:
+    record = status.records.get(task.name, {}).get(Event.FAILED)
+    if record is not None and record.time >= (task.started or 0.0) - 1:
+        return str(record.fields.get("message", "")), str(record.fields.get("traceback", ""))
+    selection = Selection((task.role,), (task.index,))
+    lines: deque[str] = deque(maxlen=_LAST_LINES)
+    attempt = 0
+    for line in backend.logs(status.run, status.namespace, selection, follow=False):
+        if line.attempt != attempt:
+            attempt = line.attempt
+            lines.clear()
+        if line.record is None:
+            lines.append(line.text)
+    return ("The end of its log:", "\n".join(lines)) if lines else ("It has printed nothing.", "")
+
+
+def show_list(statuses: Sequence[RunStatus], out: Console | None = None) -> None:
+    """The `list` command."""
+    out = out or console()
+    if not statuses:
+        out.print("no runs")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for heading in ("NAMESPACE", "RUN", "STATE", "TASKS", "STARTED"):
+        table.add_column(heading, no_wrap=True)
+    for status in statuses:
+        tasks = ", ".join(f"{role.desired} {role.role}" for role in status.roles)
+        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(status.started)) if status.started else ""
+        state = Text(str(status.phase), style=_STYLES[status.phase])
+        table.add_row(status.namespace, status.run, state, tasks, started)
+    out.print(table)
+
+
+def show_logs(lines: Iterable[LogLine], *, raw: bool = False, out: Console | None = None) -> None:
+    """The `logs` command: `worker-1 | text`. Records are put into words; `raw` gives each line as the task
+    printed it, without a prefix.
+    """
+    out = out or console()
+    if raw:
+        for line in lines:
+            print(line.text, file=out.file, flush=True)
+        return
+    styles: dict[str, str] = {}
+    for line in lines:
+        style = styles.setdefault(line.role, _ROLE_STYLES[len(styles) % len(_ROLE_STYLES)])
+        text = line.text if line.record is None else narration.describe(line.record) or line.text
+        prefix = f"{f'{line.role}-{line.index}':<11} | "
+        out.print(Text.assemble((prefix, style), (text, "bold" if line.record is not None else "")))
+        if not out.is_terminal:
+            out.file.flush()

@@ -1,0 +1,216 @@
+"""Statuses and records in words: one line each, without colours. Pure."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from launcher.backends.base import LogLine
+from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
+from worker.contract import Event, Record
+
+PROGRESS_SECONDS: Final = 5.0
+"""At most one line of progress in so long, besides the epochs' ends: a log that is kept should be short."""
+
+WAITING_SECONDS: Final = 15.0
+"""The same for what is still being waited for."""
+
+
+class Narrator:
+    """What is worth a line in a log that someone reads later. Remembers what it has said."""
+
+    def __init__(self) -> None:
+        self._before: RunStatus | None = None
+        self._said: dict[tuple[str, int, str], tuple[float, Any]] = {}
+
+    def transitions(self, status: RunStatus) -> list[tuple[str, str]]:
+        """Who, and what has happened since the last call."""
+        before, self._before = self._before, status
+        return [] if status is before else transitions(before, status)
+
+    def record(self, line: LogLine, status: RunStatus) -> tuple[str, str] | None:
+        """Who, and what the record says; None for one that is not worth it."""
+        record = line.record
+        if record is None or not self._worth(line, record):
+            return None
+        text = describe(record)
+        return (who(line.role, line.index, status), text) if text else None
+
+    def _worth(self, line: LogLine, record: Record) -> bool:
+        key = (line.role, line.index, record.event)
+        said, about = self._said.get(key, (float("-inf"), None))
+        if record.event == Event.PROGRESS:
+            worth = bool(record.fields.get("epoch_end")) or record.time - said >= PROGRESS_SECONDS
+        elif record.event == Event.WAITING:
+            waited_for = record.fields.get("tasks")
+            worth = waited_for != about or record.time - said >= WAITING_SECONDS
+            about = waited_for
+        elif record.event == Event.RELEASED:
+            worth = "tasks" in record.fields
+        else:
+            worth = record.event != Event.DONE
+        if worth:
+            self._said[key] = (record.time, about)
+        return worth
+
+
+def who(role: str, index: int, status: RunStatus) -> str:
+    """`worker 1`, or `chief` where there is but one."""
+    alone = any(known.role == role and known.desired == 1 for known in status.roles)
+    return role if alone else f"{role} {index}"
+
+
+def describe(record: Record) -> str:
+    """The record as a sentence; "" for an event that this version does not know."""
+    write = _WORDS.get(record.event)
+    try:
+        return write(record.fields) if write is not None else ""
+    except (KeyError, TypeError, ValueError):
+        # A worker of another version, or a program that prints something alike.
+        return record.event + " " + ", ".join(f"{name} {value}" for name, value in record.fields.items())
+
+
+def _waiting(fields: Mapping[str, Any]) -> str:
+    names = _names(fields["tasks"])
+    return f"waits for {names} ({fields['seconds']:.0f} s of at most {fields['deadline']} s)"
+
+
+def _names(tasks: Sequence[str]) -> str:
+    return ", ".join(tasks[:3]) + (f" and {len(tasks) - 3} more" if len(tasks) > 3 else "")
+
+
+def _training(fields: Mapping[str, Any]) -> str:
+    steps = fields["steps_per_epoch"]
+    text = f"trains {fields['epochs']} epochs" + (f" of {steps} steps" if steps is not None else "")
+    done = fields["initial_epoch"]
+    return f"{text}; {done} done before" if done else text
+
+
+def position(fields: Mapping[str, Any]) -> str:
+    """Where the training is: `epoch 2/3, step 50/100`."""
+    steps = fields["steps"]
+    step = f"step {fields['step']}" + (f"/{steps}" if steps is not None else "")
+    return f"epoch {fields['epoch']}/{fields['epochs']}, {step}"
+
+
+def measures(fields: Mapping[str, Any]) -> str:
+    """What a progress record has measured: `accuracy 0.8123, loss 0.5311, 412 steps/s`."""
+    values = dict(fields.get("metrics") or {})
+    if fields.get("loss") is not None:
+        values.setdefault("loss", fields["loss"])
+    parts = [metrics(values)] if values else []
+    if fields.get("steps_per_second") is not None:
+        parts.append(f"{_rate(fields['steps_per_second'])} steps/s")
+    return ", ".join(parts)
+
+
+def _rate(value: Any) -> str:
+    return f"{value:.0f}" if isinstance(value, int | float) and value >= 10 else _number(value, 2)
+
+
+def metrics(values: Mapping[str, Any]) -> str:
+    """`accuracy 0.8423, loss 0.4312`; the loss last."""
+    ordered = sorted(values, key=lambda name: name == "loss")
+    return ", ".join(f"{name} {_number(values[name], 4)}" for name in ordered)
+
+
+def _number(value: Any, digits: int) -> str:
+    if not isinstance(value, int | float):
+        return str(value)  # NaN and infinities come as text
+    return f"{value:.{digits}f}" if 1e-3 <= abs(value) < 1e6 or value == 0 else f"{value:.3e}"
+
+
+def _progress(fields: Mapping[str, Any]) -> str:
+    measured = measures(fields)
+    return position(fields) + (f": {measured}" if measured else "")
+
+
+def _evaluation(fields: Mapping[str, Any]) -> str:
+    epoch = fields["epoch"]
+    after = f"after epoch {epoch}" if epoch is not None else str(fields["checkpoint"])
+    return f"evaluation {after}: {metrics(fields['metrics'])}"
+
+
+def _released(fields: Mapping[str, Any]) -> str:
+    if "tasks" not in fields:
+        return f"released: {fields['outcome']}"
+    unreachable = fields.get("unreachable") or ()
+    text = f"released {len(fields['tasks'])} tasks"
+    return text + (f"; could not reach {_names(unreachable)}" if unreachable else "")
+
+
+_WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    Event.WAITING: _waiting,
+    Event.TRAINING: _training,
+    Event.PROGRESS: _progress,
+    Event.EVALUATION: _evaluation,
+    Event.EXPORTED: lambda fields: f"exported the model to {fields['path']}",
+    Event.NOTICE: lambda fields: str(fields["message"]),
+    Event.FAILED: lambda fields: f"failed: {fields['message']}",
+    Event.RELEASED: _released,
+    Event.DONE: lambda _: "done",
+}
+
+
+def transitions(before: RunStatus | None, after: RunStatus) -> list[tuple[str, str]]:
+    """Who, and what has happened between two statuses. Before the first, nothing had."""
+    said: list[tuple[str, str]] = []
+    if before is None or before.phase is not after.phase:
+        if after.phase is Phase.SUSPENDED:
+            said.append(("run", "suspended"))
+        elif before is not None and before.phase is Phase.SUSPENDED and after.phase is Phase.RUNNING:
+            said.append(("run", "resumed"))
+        elif after.phase is Phase.LOST:
+            said.append(("run", f"lost: {after.message}"))
+    earlier = {(task.role, task.index): task for task in before.tasks} if before else {}
+    for task in after.tasks:
+        name = who(task.role, task.index, after)
+        said += ((name, text) for text in _task_news(earlier.get((task.role, task.index)), task))
+    known = {role.role: role for role in before.roles} if before else {}
+    for role in after.roles:
+        said += ((role.role, text) for text in _role_news(known.get(role.role), role))
+    return said
+
+
+def _task_news(before: TaskStatus | None, after: TaskStatus) -> list[str]:
+    said = []
+    if after.restarts > (before.restarts if before else 0) and after.phase is not Phase.FAILED:
+        said.append(f"started again (restart {after.restarts})")
+    if after.message and after.phase is Phase.RUNNING and (before is None or before.message != after.message):
+        said.append(after.message)
+    failed = after.phase is Phase.FAILED and not after.deleted
+    is_news = before is None or before.phase is not Phase.FAILED or before.restarts != after.restarts
+    if failed and is_news:
+        said.append(ending(after))
+    return said
+
+
+def ending(task: TaskStatus) -> str:
+    """How a task failed: `ended with exit code 137 (SIGKILL)`."""
+    if task.reason == "StartError":
+        return f"could not be started: {task.message}"
+    code = task.exit_code
+    text = "failed" if code is None else f"ended with exit code {code}{_signal_name(code)}"
+    return f"{text}: {task.message}" if task.message else text
+
+
+def _signal_name(code: int) -> str:
+    try:
+        return f" ({signal.Signals(code - 128).name})" if code > 128 else ""
+    except ValueError:
+        return ""
+
+
+def _role_news(before: RoleStatus | None, after: RoleStatus) -> list[str]:
+    begun = before is not None and before.phase is not Phase.PENDING
+    if before is not None and before.phase is after.phase:
+        return []
+    if after.phase is Phase.RUNNING and not begun:
+        tasks = "1 task" if after.active == 1 else f"{after.active} tasks"
+        return [f"{tasks} started"]
+    if after.phase is Phase.SUCCEEDED:
+        return ["complete"]
+    if after.phase is Phase.FAILED:
+        return [f"failed: {after.message}" if after.message else "failed"]
+    return []

@@ -1,0 +1,312 @@
+"""What is going on: objects seen -> RunStatus. Pure; the objects are Kubernetes' Jobs and Pods, whoever keeps
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final
+
+from launcher.naming import DOMAIN, PRIMARY_ANNOTATION, ROLE_LABEL, RUN_LABEL
+from worker.contract import Record, pod_name
+
+INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
+"""Label and annotation of an Indexed Job's pods."""
+
+ATTEMPT_ANNOTATION: Final = f"{DOMAIN}/attempt"
+"""Counts an index's pods from 0, where the backend counts them."""
+
+Records = Mapping[str, Mapping[str, Record]]
+"""The latest record of each event, by task: `records["mnist-chief-0"]["progress"]`."""
+
+
+class Phase(str, Enum):
+    """Where a run, a role or a task is."""
+
+    PENDING = "Pending"
+    """Nothing runs yet."""
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    LOST = "Lost"
+    """What supervised the run is gone, and so are its tasks."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class TaskStatus:
+    """A task's latest pod. `name` is the pod's stable hostname, `restarts` how many pods it has had before.
+
+    `exit_code` is None while it runs. `started` and `finished` are seconds since the epoch. `deleted`: it
+    was told to stop, it did not end by itself.
+    """
+
+    name: str
+    role: str
+    index: int
+    phase: Phase
+    restarts: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    started: float | None = None
+    finished: float | None = None
+    deleted: bool = False
+
+
+@dataclass(frozen=True)
+class RoleStatus:
+    """A role's Job. `active` pods have not ended, `ready` ones run; `failed` counts failed pods.
+
+    `reason` and `message` are the Job's condition's.
+    """
+
+    role: str
+    job: str
+    phase: Phase
+    desired: int
+    active: int
+    ready: int
+    succeeded: int
+    failed: int
+    restarts: int
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """The run. Its phase is the primary role's; `ended` once every role has, or nobody is left to see to it.
+
+    `roles` begin with the primary. `started` and `finished` are seconds since the epoch, `finished` the
+    primary's.
+    """
+
+    run: str
+    namespace: str
+    phase: Phase
+    ended: bool
+    reason: str
+    message: str
+    roles: tuple[RoleStatus, ...]
+    tasks: tuple[TaskStatus, ...]
+    started: float | None = None
+    finished: float | None = None
+    records: Records = field(default_factory=dict)
+
+    @property
+    def primary(self) -> RoleStatus:
+        """The role whose end is the run's."""
+        return self.roles[0]
+
+    @property
+    def failures(self) -> tuple[TaskStatus, ...]:
+        """The tasks that made roles fail, the primary's first; of each role the one that failed last.
+
+        None for a role that was stopped, by a deadline or with the run.
+        """
+        found = []
+        for role in self.roles:
+            if role.phase is Phase.FAILED or self.phase is Phase.FAILED:
+                failed = [
+                    task
+                    for task in self.tasks
+                    if task.role == role.role and task.exit_code not in (None, 0) and not task.deleted
+                ]
+                if failed:
+                    found.append(max(failed, key=lambda task: task.finished or 0.0))
+        return tuple(found)
+
+
+def fold(
+    jobs: Sequence[Mapping[str, Any]],
+    pods: Iterable[Mapping[str, Any]],
+    records: Records | None = None,
+    *,
+    lost: bool = False,
+) -> RunStatus:
+    """The status of the run that `jobs` and `pods` belong to. At least one Job; the primary bears the
+    annotation, or is the first. `lost`: nobody supervises the run any more, so what runs does not.
+    """
+    primary = next((job for job in jobs if _annotations(job).get(PRIMARY_ANNOTATION) == "true"), jobs[0])
+    tasks = _tasks(jobs, pods)
+    ordered = [primary, *(job for job in jobs if job is not primary)]
+    roles = tuple(_role(job, tasks) for job in ordered)
+    ended = all(role.phase in _TERMINAL for role in roles)
+    phase = roles[0].phase
+    reason, message = roles[0].reason, roles[0].message
+    if lost and not ended:
+        ended = True
+        if phase not in _TERMINAL:
+            phase, reason = Phase.LOST, "SupervisorLost"
+            message = "its supervisor is gone, killed or shut down with the machine, and its tasks with it"
+    metadata = primary["metadata"]
+    return RunStatus(
+        run=(metadata.get("labels") or {}).get(RUN_LABEL, metadata["name"]),
+        namespace=metadata.get("namespace", "default"),
+        phase=phase,
+        ended=ended,
+        reason=reason,
+        message=message,
+        roles=roles,
+        tasks=tuple(tasks),
+        started=_started(primary, tasks),
+        finished=_finished(primary),
+        records=records or {},
+    )
+
+
+_TERMINAL: Final = (Phase.SUCCEEDED, Phase.FAILED)
+
+
+def latest(records: Records, event: str) -> Record | None:
+    """The newest record of an event, whoever sent it."""
+    found = [of_task[event] for of_task in records.values() if event in of_task]
+    return max(found, key=lambda record: record.time, default=None)
+
+
+def seconds(text: str | None) -> float | None:
+    """A Kubernetes Time or MicroTime as seconds since the epoch."""
+    if not text:
+        return None
+    # Python 3.10 does not read the Z.
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def _annotations(item: Mapping[str, Any]) -> Mapping[str, str]:
+    return item["metadata"].get("annotations") or {}
+
+
+def _labels(item: Mapping[str, Any]) -> Mapping[str, str]:
+    return item["metadata"].get("labels") or {}
+
+
+def _role_name(job: Mapping[str, Any]) -> str:
+    return _labels(job).get(ROLE_LABEL) or str(job["metadata"]["name"])
+
+
+def _condition(job: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    for condition in (job.get("status") or {}).get("conditions") or ():
+        if condition["type"] == kind and condition["status"] == "True":
+            found: Mapping[str, Any] = condition
+            return found
+    return None
+
+
+def _role(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> RoleStatus:
+    status = job.get("status") or {}
+    own = [task for task in tasks if task.role == _role_name(job)]
+    phase, condition = _job_phase(job, own)
+    condition = condition or _condition(job, "FailureTarget") or {}
+    return RoleStatus(
+        role=_role_name(job),
+        job=job["metadata"]["name"],
+        phase=phase,
+        desired=job["spec"].get("completions") or 1,
+        active=status.get("active") or 0,
+        ready=status.get("ready") or 0,
+        succeeded=status.get("succeeded") or 0,
+        failed=status.get("failed") or 0,
+        restarts=sum(task.restarts for task in own),
+        reason=condition.get("reason") or "",
+        message=condition.get("message") or "",
+    )
+
+
+def _job_phase(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> tuple[Phase, Mapping[str, Any] | None]:
+    kinds = (("Failed", Phase.FAILED), ("Complete", Phase.SUCCEEDED), ("Suspended", Phase.SUSPENDED))
+    for kind, phase in kinds:
+        if (condition := _condition(job, kind)) is not None:
+            return phase, condition
+    if job["spec"].get("suspend"):
+        return Phase.SUSPENDED, None
+    begun = any(task.phase is not Phase.PENDING for task in tasks)
+    return (Phase.RUNNING if begun else Phase.PENDING), None
+
+
+def _tasks(jobs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> list[TaskStatus]:
+    """One for each index that has had a pod, in the Jobs' order."""
+    names = {job["metadata"]["name"]: job for job in jobs}
+    of_index: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for pod in pods:
+        job = _labels(pod).get("batch.kubernetes.io/job-name") or _labels(pod).get("job-name") or ""
+        index = _labels(pod).get(INDEX_KEY) or _annotations(pod).get(INDEX_KEY)
+        if job in names and index is not None:
+            of_index.setdefault((job, int(index)), []).append(pod)
+    order = {name: number for number, name in enumerate(names)}
+    return [
+        _task(names[job], index, of_index[job, index])
+        for job, index in sorted(of_index, key=lambda key: (order[key[0]], key[1]))
+    ]
+
+
+_POD_PHASES: Final = {
+    "Pending": Phase.PENDING,
+    "Running": Phase.RUNNING,
+    "Succeeded": Phase.SUCCEEDED,
+    "Failed": Phase.FAILED,
+    "Unknown": Phase.RUNNING,
+}
+
+
+def _task(job: Mapping[str, Any], index: int, pods: Sequence[Mapping[str, Any]]) -> TaskStatus:
+    pod = max(pods, key=_age)
+    status = pod.get("status") or {}
+    state, terminated = _main_container(status)
+    metadata = job["metadata"]
+    run = _labels(job).get(RUN_LABEL)
+    role = _role_name(job)
+    return TaskStatus(
+        name=pod_name(run, role, index) if run else f"{metadata['name']}-{index}",
+        role=role,
+        index=index,
+        phase=_POD_PHASES[status.get("phase") or "Pending"],
+        # Pods that were told to stop, by a suspension say, did not fail.
+        restarts=sum(1 for other in pods if other is not pod and not _deleted(other)),
+        exit_code=terminated.get("exitCode"),
+        reason=terminated.get("reason")
+        or (state.get("waiting") or {}).get("reason")
+        or status.get("reason")
+        or "",
+        message=terminated.get("message")
+        or (state.get("waiting") or {}).get("message")
+        or status.get("message")
+        or "",
+        started=seconds(status.get("startTime")),
+        finished=seconds(terminated.get("finishedAt")),
+        deleted=_deleted(pod),
+    )
+
+
+def _main_container(status: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The state of the first container, and how it was terminated; both empty before it is made."""
+    containers = status.get("containerStatuses") or ()
+    state: Mapping[str, Any] = (containers[0].get("state") or {}) if containers else {}
+    return state, state.get("terminated") or {}
+
+
+def _age(pod: Mapping[str, Any]) -> tuple[int, float]:
+    """Sorts an index's pods. Kubernetes' creation times are whole seconds; the local backend counts."""
+    attempt = int(_annotations(pod).get(ATTEMPT_ANNOTATION, 0))
+    return attempt, seconds(pod["metadata"].get("creationTimestamp")) or 0.0
+
+
+def _deleted(pod: Mapping[str, Any]) -> bool:
+    return pod["metadata"].get("deletionTimestamp") is not None
+
+
+def _started(primary: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> float | None:
+    started = seconds((primary.get("status") or {}).get("startTime"))
+    return started or min((task.started for task in tasks if task.started), default=None)
+
+
+def _finished(primary: Mapping[str, Any]) -> float | None:
+    status = primary.get("status") or {}
+    condition = _condition(primary, "Failed") or _condition(primary, "Complete") or {}
+    return seconds(status.get("completionTime") or condition.get("lastTransitionTime"))
