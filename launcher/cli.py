@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from launcher.errors import BackendError, LauncherError, SpecError
 
 if TYPE_CHECKING:
+    from launcher.backends.base import Backend
     from launcher.loading import Loaded
 
 INTERRUPTED = 130
@@ -205,7 +206,8 @@ def _backend(name: str) -> Backend:
     if name == "kubernetes":
         raise BackendError(
             "submit does not reach Kubernetes in this version",
-            "Train on this machine with --backend local, or: python -m launcher render FILE | kubectl apply -f -",
+            "Train on this machine with --backend local, or: "
+            "python -m launcher render FILE | kubectl apply -f -",
         )
     from launcher.backends.local.backend import LocalBackend
 

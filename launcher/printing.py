@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import yaml
 
-from launcher.pods import Object
 
 # Text that every YAML reader, 1.1 or 1.2, takes for text when it stands without quotes. PyYAML alone would
 # leave 1e3 and 0o10 bare, which Kubernetes' reader takes for numbers.
@@ -45,7 +44,7 @@ def _block(text: str) -> bool:
 _Readable.add_representer(str, _text)
 
 
-def as_yaml(objects: Sequence[Object]) -> str:
+def as_yaml(objects: Sequence[Mapping[str, Any]]) -> str:
     """Documents for `kubectl apply -f -`."""
     text: str = yaml.dump_all(
         objects,
@@ -59,7 +58,7 @@ def as_yaml(objects: Sequence[Object]) -> str:
     return text
 
 
-def as_json(objects: Sequence[Object]) -> str:
+def as_json(objects: Sequence[Mapping[str, Any]]) -> str:
     """One List, indented."""
     document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
