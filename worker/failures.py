@@ -1,0 +1,177 @@
+"""What went wrong, in one sentence: whose fault it is, and the user's own lines of code.
+
+Imports TensorFlow only when an error of TensorFlow's is at hand.
+"""
+
+from __future__ import annotations
+
+import errno
+import linecache
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from worker.contract import ExitCode
+
+_MESSAGE_LIMIT = 600
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+_ROOT_ERROR = re.compile(r"\(\d+\)\s+[A-Z_]+:\s*(.+)")
+_NOT_A_SENTENCE = (
+    "Graph execution error",
+    "Detected at node",
+    "<stack traces unavailable>",
+    "Additional GRPC error",
+    ":UNKNOWN",
+    "Traceback (most recent",
+)
+
+
+class Failure(Exception):  # noqa: N818 - it may be no error of ours at all
+    """Ends the task: one sentence, the user's frames or "", and the exit code."""
+
+    def __init__(self, message: str, exit_code: ExitCode, frames: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.exit_code = exit_code
+        self.frames = frames
+
+
+def program_error(message: str, frames: str = "") -> Failure:
+    """The program or its surroundings are wrong, and trying again cannot help."""
+    return Failure(message, ExitCode.PROGRAM_ERROR, frames)
+
+
+def is_lost_peer(error: BaseException) -> bool:
+    """Whether TensorFlow says that another task went away, was replaced, or broke the connection.
+
+    An exception of the user's own code arrives as some other OpError, whichever task it was raised in.
+    """
+    errors = _tensorflow_errors()
+    if errors is None or not isinstance(error, errors.OpError):
+        return False
+    lost = (
+        errors.UnavailableError,  # refused, reset, or the coordinator's PSUnavailableError
+        errors.AbortedError,  # the task was restarted and does not know this run's context
+        errors.CancelledError,
+        errors.DeadlineExceededError,
+        errors.InternalError,  # collectives report a lost peer with it
+    )
+    return isinstance(error, lost)
+
+
+def classify(error: BaseException, doing: str, roots: Iterable[Path] = ()) -> Failure:
+    """`error` as a Failure. `doing` continues "while "; `roots` are where the user's files are."""
+    if isinstance(error, Failure):
+        return error
+    sentence = _sentence(error)
+    if isinstance(error, SystemExit):
+        message = f"the program called sys.exit({error.code!r}) while {doing}"
+        return program_error(message, frames(error, roots))
+    if is_lost_peer(error):
+        return Failure(f"a task was lost while {doing}: {sentence}", ExitCode.RETRYABLE)
+    shown = frames(error, roots)
+    if not shown and not _is_op_error(error) and not isinstance(error, (ValueError, MemoryError)):
+        # No line of the user's: it may be a defect of this runtime, which the report must then show.
+        shown = "".join(traceback.format_exception(error))
+    return program_error(f"{sentence} (while {doing})", shown)
+
+
+def frames(error: BaseException, roots: Iterable[Path]) -> str:
+    """The frames of `error` that lie in files under `roots`, as Python prints them, file names relative.
+
+    An error inside a tf.function carries its frames in its text. "" where there are none.
+    """
+    folders = [root.resolve() for root in roots]
+    found: list[traceback.FrameSummary] = []
+    for summary in traceback.extract_tb(error.__traceback__):
+        _add(found, folders, summary.filename, summary.lineno or 0, summary.name)
+    for filename, line, function in _FRAME.findall(str(error)):
+        _add(found, folders, filename, int(line), function)
+    if isinstance(error, SyntaxError) and error.filename:
+        _add(found, folders, error.filename, error.lineno or 0, "<module>")
+    if not found:
+        return ""
+    head = "Traceback (most recent call last):\n"
+    return head + "".join(traceback.format_list(found)) + _sentence(error)
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turns a refusal of the model directory into one message. A lost peer passes through."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise _cannot_write(path, reason, error.errno == errno.ENOSPC) from error
+    except Exception as error:
+        if not _is_op_error(error) or is_lost_peer(error):
+            raise
+        reason = _sentence(error, kind=False)
+        raise _cannot_write(path, reason, "space" in reason or "quota" in reason) from error
+
+
+def _cannot_write(path: str, reason: str, full: bool) -> Failure:
+    advice = (
+        "make room on the volume behind spec.modelDir, or give it a larger one"
+        if full
+        else "spec.modelDir must be a path or URL that user 65532 (or the pod's runAsUser) can write"
+    )
+    return program_error(f"cannot write {path}: {reason}; {advice}")
+
+
+def _add(
+    found: list[traceback.FrameSummary], folders: list[Path], filename: str, line: int, function: str
+) -> None:
+    path = Path(filename)
+    for folder in folders:
+        if path == folder or folder in path.parents:
+            shown = path.name if path == folder else str(path.relative_to(folder))
+            code = linecache.getline(filename, line).strip()
+            summary = traceback.FrameSummary(shown, line, function, lookup_line=False, line=code)
+            if summary not in found:
+                found.append(summary)
+            return
+
+
+def _sentence(error: BaseException, kind: bool = True) -> str:
+    """One line of at most 600 characters."""
+    text = str(getattr(error, "message", None) or error)
+    name = type(error).__name__
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if _is_op_error(error):
+        return _cut(f"{name}: {_op_sentence(text)}" if kind else _op_sentence(text))
+    if lines and lines[0].startswith("in user code"):
+        return _cut(lines[-1])
+    if len(lines) > 1 and lines[0].startswith("Exception encountered when calling"):
+        return _cut(f"{name}: {lines[1]} ({lines[0].rstrip(':').rstrip('.')})")
+    first = lines[0] if lines else ""
+    return _cut(f"{name}: {first}" if kind and first else first or name)
+
+
+def _op_sentence(text: str) -> str:
+    root = _ROOT_ERROR.search(text)
+    if root:
+        return root.group(1)
+    for line in text.splitlines():
+        indented = line.startswith(("  ", "\t")) or line.lstrip().startswith("[[")
+        if line.strip() and not indented and not line.lstrip().startswith(_NOT_A_SENTENCE):
+            return line.strip()
+    return text.strip().split("\n")[0]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MESSAGE_LIMIT else text[: _MESSAGE_LIMIT - 3] + "..."
+
+
+def _is_op_error(error: BaseException) -> bool:
+    errors = _tensorflow_errors()
+    return errors is not None and isinstance(error, errors.OpError)
+
+
+def _tensorflow_errors() -> Any:
+    tensorflow = sys.modules.get("tensorflow")
+    return getattr(tensorflow, "errors", None)

@@ -1,0 +1,176 @@
+"""Who answers: probing a task's port, waiting for the others, noticing that the chief has gone.
+
+Standard library only: the supervisor of `watchdog` uses it in a process without TensorFlow.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+PROBE_SECONDS = 2.0
+_ROUND_SECONDS = 0.1
+_REPORT_SECONDS = 10.0
+_THREADS = 64
+
+# A client's connection preface and an empty SETTINGS frame (RFC 9113, sections 3.4 and 6.5). A gRPC server
+# sends its own SETTINGS as soon as it serves the connection. A process that is stopped or hung still has
+# its connections accepted, by the kernel, but sends nothing.
+_HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+
+def split(address: str) -> tuple[str, int]:
+    """`host:port`, with or without brackets around an IPv6 host. Raises ValueError."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def connects(address: str, seconds: float = PROBE_SECONDS) -> bool:
+    """Whether something listens on `address`: a plain TCP connection, closed at once."""
+    try:
+        socket.create_connection(split(address), seconds).close()
+    except OSError:
+        return False
+    return True
+
+
+def fault(address: str, seconds: float = PROBE_SECONDS) -> str | None:
+    """Why the gRPC server on `address` cannot be used, or None where it answers."""
+    try:
+        connection = socket.create_connection(split(address), seconds)
+    except socket.gaierror:
+        return "its name does not resolve"
+    except OSError:
+        return "nothing listens on its port"
+    with connection:
+        try:
+            connection.settimeout(seconds)
+            connection.sendall(_HTTP2_HELLO)
+            answered = bool(connection.recv(9))
+        except OSError:
+            answered = False
+    return None if answered else "it accepts connections but does not answer"
+
+
+def faults(peers: Mapping[str, str], seconds: float = PROBE_SECONDS) -> dict[str, str]:
+    """`fault` of every peer that has one, all probed at a time. `peers` maps pod names to addresses."""
+    if not peers:
+        return {}
+    with concurrent.futures.ThreadPoolExecutor(min(_THREADS, len(peers))) as pool:
+        found = pool.map(lambda address: fault(address, seconds), peers.values())
+        return {name: reason for name, reason in zip(peers, found, strict=True) if reason}
+
+
+def described(found: Mapping[str, str], limit: int = 5) -> str:
+    """`faults` as the end of a sentence: at most `limit` are named."""
+    named = [f"{name} ({reason})" for name, reason in list(found.items())[:limit]]
+    more = len(found) - limit
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+
+
+class Unanswered(Exception):  # noqa: N818 - says what happened
+    """The deadline passed and not every peer had answered; `missing` is `faults`."""
+
+    def __init__(self, missing: dict[str, str], deadline: float) -> None:
+        super().__init__(f"after {deadline:.0f} s there was no answer from {described(missing)}")
+        self.missing = missing
+
+
+def wait(
+    peers: Mapping[str, str],
+    deadline: float,
+    report: Callable[[list[str], float], None],
+    alive: Callable[[], None] = lambda: None,
+    check: Callable[[str], str | None] = fault,
+) -> None:
+    """Returns when every peer has answered once. Raises `Unanswered` after `deadline` seconds.
+
+    `report(names, seconds)` hears of those still missing: after the first round, then about every ten
+    seconds, and once more when none is missing. `alive` is called about once a round.
+    """
+    started = time.monotonic()
+    missing = dict(peers)
+    reported = -_REPORT_SECONDS
+    reported_any = False
+    with concurrent.futures.ThreadPoolExecutor(min(_THREADS, len(peers) or 1)) as pool:
+        while True:
+            reasons = dict(zip(missing, pool.map(check, missing.values()), strict=True))
+            alive()
+            missing = {name: missing[name] for name, reason in reasons.items() if reason}
+            waited = time.monotonic() - started
+            if not missing:
+                if reported_any:
+                    report([], waited)
+                return
+            if waited >= deadline:
+                raise Unanswered({name: reasons[name] or "" for name in missing}, deadline)
+            if waited - reported >= _REPORT_SECONDS:
+                report(list(missing), waited)
+                reported, reported_any = waited, True
+            time.sleep(min(_ROUND_SECONDS, max(0.0, deadline - waited)))
+
+
+@contextlib.contextmanager
+def listening(address: str | None) -> Iterator[None]:
+    """Accepts connections on the port of `address` and closes them, until the block ends.
+
+    A task that waits for its own peers has no server yet. Without this, workers would take a chief that
+    waits for a new ps for a lost one.
+    """
+    listener = None
+    if address:
+        with contextlib.suppress(OSError):
+            listener = socket.create_server(("", split(address)[1]), backlog=128)
+    if listener is None:
+        yield
+        return
+    closing = threading.Event()
+
+    def accept() -> None:
+        listener.settimeout(0.2)
+        while not closing.is_set():
+            with contextlib.suppress(OSError):
+                listener.accept()[0].close()
+
+    thread = threading.Thread(target=accept, name="listening", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        closing.set()
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)  # wakes accept() on Linux; elsewhere its timeout does
+        thread.join()
+        listener.close()
+
+
+class ChiefWatch:
+    """Tells how long a task has been without its chief.
+
+    A thread connects to the chief's port from time to time, not more often than about every five
+    seconds (1,000 workers do it), unless `lost_seconds` asks for more. Until the first contact
+    `starting_seconds` come on top.
+    """
+
+    def __init__(self, address: str, lost_seconds: float, starting_seconds: float) -> None:
+        self._address = address
+        self._lost_seconds = lost_seconds
+        self._interval = max(0.2, min(max(5.0, lost_seconds / 10), lost_seconds / 3))
+        self._deadline = time.monotonic() + starting_seconds + lost_seconds
+        threading.Thread(target=self._watch, name="chief-watch", daemon=True).start()
+
+    @property
+    def lost(self) -> bool:
+        """Whether it has been away for too long."""
+        return time.monotonic() >= self._deadline
+
+    def _watch(self) -> None:
+        while True:
+            if connects(self._address):
+                self._deadline = time.monotonic() + self._lost_seconds
+            time.sleep(self._interval * random.uniform(0.75, 1.25))  # noqa: S311 - jitter

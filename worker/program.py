@@ -1,0 +1,255 @@
+"""The user's program: what it may define, how it is found, and what is checked of it."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from worker.failures import Failure, program_error
+
+
+class Program(Protocol):
+    """What `spec.program.entrypoint` makes when it is called with `spec.program.parameters`.
+
+    `model` and `train_dataset` are required, the rest is optional. `tf.keras` is tf_keras (Keras 2).
+    """
+
+    def model(self) -> Any:
+        """A compiled `tf.keras.Model`. Called under the strategy's scope, and again for evaluation
+        and export, so it must give the same architecture every time.
+        """
+
+    def train_dataset(self, batch_size: int) -> Any:
+        """A `tf.data.Dataset` of `(features, labels)` or `(features, labels, sample_weights)`, batched:
+        each tensor is `[batch_size, ...]`. It may be infinite; one that ends is repeated. With
+        ParameterServer every worker runs its own copy of the pipeline: shuffle it without a seed.
+        """
+
+    def evaluation_dataset(self, batch_size: int) -> Any:
+        """A finite `tf.data.Dataset` with the structure of the training one: tensors are
+        `[batch_size, ...]`, the last batch may be smaller. Needed where there is an evaluator.
+        """
+
+    def callbacks(self) -> Sequence[Any]:
+        """Further `tf.keras.callbacks.Callback`s for `Model.fit`. ParameterServer refuses those with hooks
+        for every batch: the batches run elsewhere.
+        """
+
+    def export(self, model: Any, path: str) -> None:
+        """Writes the trained `model` (an ordinary one on this task's own devices, built by `model()`)
+        into the directory `path`. The default is a SavedModel with a serving signature.
+        """
+
+
+_REQUIRED = ("model", "train_dataset")
+_OPTIONAL = ("evaluation_dataset", "callbacks", "export")
+_SIGNATURES = {
+    "model": "model()",
+    "train_dataset": "train_dataset(batch_size)",
+    "evaluation_dataset": "evaluation_dataset(batch_size)",
+    "callbacks": "callbacks()",
+    "export": "export(model, path)",
+}
+_ARGUMENTS = {
+    "model": 0,
+    "train_dataset": 1,
+    "evaluation_dataset": 1,
+    "callbacks": 0,
+    "export": 2,
+}
+
+
+class LoadedProgram:
+    """A Program whose methods are there and give what they should.
+
+    `roots` are the file or folders whose frames are the user's own. `notices` are sentences for the user.
+    """
+
+    def __init__(self, instance: Any, entrypoint: str, roots: Sequence[Path]) -> None:
+        self.entrypoint = entrypoint
+        self.roots = list(roots)
+        self.notices = _check_methods(instance, entrypoint)
+        self._instance = instance
+
+    def has(self, method: str) -> bool:
+        """Whether the program defines the optional `method`."""
+        return callable(getattr(self._instance, method, None))
+
+    def model(self) -> Any:
+        """The model, built and compiled. Raises Failure where it is not one."""
+        import tensorflow as tf
+
+        model = self._instance.model()
+        if not isinstance(model, tf.keras.Model):
+            kind = f"{type(model).__module__}.{type(model).__qualname__}"
+            hint = "; use tf.keras or tf_keras, not keras (Keras 3)" if kind.startswith("keras.") else ""
+            raise self._wrong("model()", f"a {kind}, not a tf.keras.Model{hint}")
+        if not getattr(model, "_is_compiled", False):
+            raise self._wrong("model()", "a model that is not compiled: call model.compile(...) in it")
+        return model
+
+    def train_dataset(self, batch_size: int) -> Any:
+        """See `Program`. Raises Failure where it is no batched dataset."""
+        return self._dataset("train_dataset", batch_size)
+
+    def evaluation_dataset(self, batch_size: int) -> Any:
+        """See `Program`. Raises Failure where it is no batched dataset."""
+        return self._dataset("evaluation_dataset", batch_size)
+
+    def callbacks(self) -> list[Any]:
+        """See `Program`; an empty list where the program defines none."""
+        import tensorflow as tf
+
+        found = self._instance.callbacks() if self.has("callbacks") else []
+        if not isinstance(found, (list, tuple)) or not all(
+            isinstance(callback, tf.keras.callbacks.Callback) for callback in found
+        ):
+            raise self._wrong("callbacks()", "something else than a list of tf.keras.callbacks.Callback")
+        return list(found)
+
+    def export(self, model: Any, path: str) -> None:
+        """See `Program`; a SavedModel where the program does not define it."""
+        if self.has("export"):
+            self._instance.export(model, path)
+        else:
+            model.save(path, save_format="tf", include_optimizer=False)
+
+    def _dataset(self, method: str, batch_size: int) -> Any:
+        import tensorflow as tf
+
+        dataset = getattr(self._instance, method)(batch_size)
+        call = f"{method}({batch_size})"
+        if not isinstance(dataset, tf.data.Dataset):
+            kind = f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+            raise self._wrong(call, f"a {kind}, not a tf.data.Dataset")
+        for spec in tf.nest.flatten(dataset.element_spec):
+            shape = getattr(spec, "shape", None)
+            if shape is None or shape.rank is None:
+                continue
+            if shape.rank == 0:
+                raise self._wrong(call, "a dataset that is not batched: end it with .batch(batch_size)")
+            if shape[0] is not None and shape[0] > batch_size:
+                raise self._wrong(call, f"batches of {shape[0]}, not of {batch_size}")
+        return dataset
+
+    def _wrong(self, call: str, what: str) -> Failure:
+        return program_error(f"{self.entrypoint}: {call} returned {what}")
+
+
+def load(entrypoint: str | None, source: Path | None, parameters: Mapping[str, Any]) -> LoadedProgram:
+    """Imports `module:object` (`source` first on the module path) and calls it with `parameters`.
+
+    Raises Failure for a wrong entrypoint; exceptions of the user's own code pass through.
+    """
+    if not entrypoint:
+        raise program_error("the run has no spec.program.entrypoint (module:object)")
+    module_name, colon, attribute = entrypoint.partition(":")
+    if not (module_name and colon and attribute):
+        raise program_error(f"spec.program.entrypoint: expected module:object, got {entrypoint!r}")
+    if source is not None and str(source) not in sys.path:
+        sys.path.insert(0, str(source))
+    module = _import(module_name, source)
+    roots = [source] if source is not None else [_package_root(module)]
+    factory: Any = module
+    for part in attribute.split("."):
+        if not hasattr(factory, part):
+            defined = [name for name in vars(module) if not name.startswith("_")]
+            raise program_error(
+                f"spec.program.entrypoint: module {module_name} has no {attribute!r}"
+                f"{_did_you_mean(part, defined)}"
+            )
+        factory = getattr(factory, part)
+    if not callable(factory):
+        raise program_error(
+            f"spec.program.entrypoint: {entrypoint} is {type(factory).__name__}, not a class or a function"
+        )
+    if not _accepts(factory, 1):
+        raise program_error(f"{entrypoint} must take one argument, the mapping spec.program.parameters")
+    return LoadedProgram(factory(dict(parameters)), entrypoint, roots)
+
+
+def user_roots(source: Path | None) -> list[Path]:
+    """Where the user's files are while the program is not loaded yet."""
+    return [source] if source is not None else []
+
+
+def _import(name: str, source: Path | None) -> ModuleType:
+    top = name.partition(".")[0]
+    if source is not None:
+        own = [path for path in (source / f"{top}.py", source / top) if path.exists()]
+        taken = sys.modules.get(top)
+        if own and taken is not None and not _is_from(taken, source):
+            raise program_error(
+                f"spec.program.entrypoint: {own[0].name} has the name of a module that is loaded already "
+                f"({getattr(taken, '__file__', 'built in')}); rename it"
+            )
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+            raise
+        where = f"spec.program.source has {_listing(source)}" if source else "the image has no such module"
+        raise program_error(f"spec.program.entrypoint: no module named {name!r}; {where}") from error
+
+
+def _is_from(module: ModuleType, source: Path) -> bool:
+    found = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), "")
+    return source in Path(found).resolve().parents
+
+
+def _listing(source: Path) -> str:
+    names = sorted(path.name for path in source.iterdir() if not path.name.startswith("."))
+    return ", ".join(names[:10]) or "no files"
+
+
+def _package_root(module: ModuleType) -> Path:
+    top = sys.modules[module.__name__.partition(".")[0]]
+    file = Path(top.__file__ or module.__file__ or ".").resolve()
+    return file.parent if file.name == "__init__.py" else file
+
+
+def _check_methods(instance: Any, entrypoint: str) -> list[str]:
+    kind = type(instance).__qualname__
+    public = [name for name in dir(instance) if not name.startswith("_")]
+    for name in _REQUIRED:
+        if not callable(getattr(instance, name, None)):
+            raise program_error(
+                f"{entrypoint}: {kind} has no method {_SIGNATURES[name]}{_did_you_mean(name, public)}; "
+                "a program needs model() and train_dataset(batch_size)"
+            )
+    for name in (*_REQUIRED, *_OPTIONAL):
+        method = getattr(instance, name, None)
+        if callable(method) and not _accepts(method, _ARGUMENTS[name]):
+            raise program_error(f"{entrypoint}: {kind}.{name} must be callable as {_SIGNATURES[name]}")
+    notices = []
+    unknown = [name for name in public if name not in (*_REQUIRED, *_OPTIONAL)]
+    for name in _OPTIONAL:
+        if not hasattr(instance, name):
+            close = difflib.get_close_matches(name, unknown, 1, 0.75)
+            if close:
+                notices.append(
+                    f"{entrypoint}: {kind}.{close[0]} is not used; is it meant to be {_SIGNATURES[name]}?"
+                )
+    return notices
+
+
+def _accepts(function: Callable[..., Any], count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature
+        return True
+    return True
+
+
+def _did_you_mean(name: str, candidates: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, candidates, 1, 0.6)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,116 @@
+"""Telling workers and parameter servers to leave (decision 4 of the design).
+
+They block for ever by TensorFlow's design, and have no other way to know that the run is over. The chief
+writes a file on each of their disks, by an operation placed on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import tensorflow as tf
+
+from worker import contract, peers
+from worker.contract import Event, pod_name
+from worker.reporting import Reporter
+from worker.task import Task
+from worker.watchdog import Silence, Watch
+
+TASK_SECONDS = 5.0
+"""For one task. An operation takes 0.01 to 0.03 s; one on a hung task never returns."""
+_SERVING = ("worker", "ps")
+
+
+def release(
+    task: Task, outcome: str, reporter: Reporter, watch: Watch, exit_code: int, connected: bool
+) -> None:
+    """Releases every worker and ps of `task.cluster` that answers, one by one, and reports who was.
+
+    Everything must be saved before. Should an operation block all the same, the watchdog ends this
+    process with `exit_code` and reports the rest as unreachable. `connected` says whether a strategy has
+    connected this process to the cluster already.
+    """
+    addresses = {
+        pod_name(task.config.run, role, index): (role, index, address)
+        for role in _SERVING
+        for index, address in task.cluster.get(role, {}).items()
+    }
+    if not addresses or task.directory is None:
+        return
+    released: list[str] = []
+
+    def expect() -> None:
+        unreachable = [name for name in addresses if name not in released]
+        fields = {"tasks": list(released), "unreachable": unreachable}
+        watch.expect(Silence(3 * TASK_SECONDS, Event.RELEASED, fields, exit_code))
+
+    expect()
+    # A hung task would block the first operation sent to it, and every thread with it.
+    hung = peers.faults({name: address for name, (_, _, address) in addresses.items()}, TASK_SECONDS)
+    expect()
+    answering = {name: task for name, task in addresses.items() if name not in hung}
+    if not connected and not _connect(task, answering.values()):
+        answering = {}
+    if not hung and any(_is_stale(role, index) for role, index, _ in answering.values()):
+        _adopt()
+    for name, (role, index, _) in answering.items():
+        expect()
+        if _write(task, name, role, index, outcome):
+            released.append(name)
+    unreachable = [name for name in addresses if name not in released]
+    reporter.emit(Event.RELEASED, tasks=released, unreachable=unreachable)
+
+
+def _write(task: Task, name: str, role: str, index: int, outcome: str) -> bool:
+    path = contract.released_path(task.directory or "", task.name, name)
+    try:
+        with _on(role, index):
+            tf.io.write_file(path, outcome)
+    except (tf.errors.OpError, ValueError):
+        return False
+    return True
+
+
+def _is_stale(role: str, index: int) -> bool:
+    """Whether the task was restarted, and knows nothing of this process yet."""
+    try:
+        with _on(role, index):
+            tf.timestamp()
+    except tf.errors.AbortedError:
+        return True
+    except (tf.errors.OpError, ValueError):
+        return False
+    return False
+
+
+def _on(role: str, index: int) -> Any:
+    return tf.device(f"/job:{role}/replica:0/task:{index}/device:CPU:0")
+
+
+def _connect(task: Task, answering: Any) -> bool:
+    """Where training never began: connects to those that are there, and to no one else."""
+    cluster: dict[str, dict[int, str]] = {task.role: {task.index: task.address or ""}}
+    for role, index, address in answering:
+        cluster.setdefault(role, {})[index] = address
+    if len(cluster) == 1:
+        return False
+    try:
+        tf.config.experimental_connect_to_cluster(
+            tf.train.ClusterSpec(cluster), job_name=task.role, task_index=task.index
+        )
+    except (tf.errors.OpError, RuntimeError, ValueError):
+        return False
+    return True
+
+
+def _adopt() -> None:
+    """Makes restarted tasks known to this process again, as the coordinator does when it next uses them.
+
+    Blocks while any task of the cluster is away, so it comes before the first one is released.
+    TensorFlow has no public function for it.
+    """
+    from tensorflow.python.eager import context
+
+    with contextlib.suppress(tf.errors.OpError):
+        context.context().update_server_def(context.get_server_def())

@@ -1,0 +1,115 @@
+"""What `python -m worker` does: finds out which task this is, and becomes it.
+
+Nothing here imports TensorFlow before its environment variables are set, and the training task forks
+its watchdog before that.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+
+from worker import server, watchdog
+from worker.contract import Env, ExitCode
+from worker.failures import Failure, classify
+from worker.reporting import Reporter
+from worker.task import Task, from_environment
+
+_VARIABLES = {
+    # Keras 3 fails or loses counts under ParameterServerStrategy.
+    "TF_USE_LEGACY_KERAS": "1",
+    # A lost ps is an error at once, a task that is not up yet is waited for.
+    "GRPC_FAIL_FAST": "use_caller",
+}
+_DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code, or leaves with it."""
+    reporter = Reporter(socket.gethostname())
+    try:
+        if arguments:
+            raise Failure(
+                f"python -m worker takes no arguments (got {' '.join(arguments)}): everything comes from "
+                f"environment variables, above all {Env.CONFIG}",
+                ExitCode.PROGRAM_ERROR,
+            )
+        task = from_environment()
+    except Failure as failure:
+        reporter.failed(failure)
+        print(f"worker: {failure.message}", file=sys.stderr)
+        return failure.exit_code
+    _prepare_environment()
+    # The branch that TFConfigClusterResolver().task_type stands for, taken before TensorFlow is imported.
+    if task.serves:
+        return _run(task, _serve)
+    if task.role == "evaluator":
+        return _run(task, _evaluate)
+    seconds = max(task.config.stall_seconds, task.config.starting_deadline_seconds)
+    first = watchdog.stalled("starting", seconds)
+    return watchdog.supervise(lambda watch: _train(task, watch), first, task.name, task.peers)
+
+
+def _prepare_environment() -> None:
+    os.environ.update(_VARIABLES)
+    for name, value in _DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    if os.environ["TF_CPP_MIN_LOG_LEVEL"] >= "2":
+        # TensorFlow reports an error that it also raises several times over.
+        logging.getLogger("tensorflow").setLevel(logging.CRITICAL)
+        warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
+        sys.unraisablehook = _unraisable
+
+
+def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """Drops what executors of a lost worker say when they are collected."""
+    if "Executor.__del__" not in getattr(unraisable.object, "__qualname__", ""):
+        sys.__unraisablehook__(unraisable)
+
+
+def _run(task: Task, body: Callable[[Task, Reporter], int]) -> int:
+    server.leave_on_signal()
+    reporter = Reporter(task.name)
+    try:
+        code = body(task, reporter)
+    except BaseException as error:  # noqa: BLE001 - whatever a program raises must be told
+        failure = classify(error, "starting")
+        reporter.failed(failure)
+        code = failure.exit_code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # TensorFlow's threads may outlive the work; nothing of theirs is waited for.
+    os._exit(code)
+
+
+def _serve(task: Task, reporter: Reporter) -> int:
+    server.forget_release(task)
+    return server.serve(task, reporter)
+
+
+def _evaluate(task: Task, reporter: Reporter) -> int:
+    from worker import program, stage
+
+    doing = stage.Stage(watchdog.Watch(), 0.0, 0.0)  # nobody watches: it waits for no one
+    roots = program.user_roots(task.source)
+    try:
+        doing.enter("importing TensorFlow")
+        from worker.evaluation import Evaluator
+
+        doing.enter(f"importing {task.config.entrypoint}")
+        loaded = program.load(task.config.entrypoint, task.source, task.config.parameters)
+        roots = loaded.roots
+        return Evaluator(task, loaded, reporter, doing.enter).run()
+    except Exception as error:
+        raise classify(error, doing.doing, roots) from error
+
+
+def _train(task: Task, watch: watchdog.Watch) -> int:
+    server.leave_on_signal()
+    from worker.training import train
+
+    return train(task, watch)

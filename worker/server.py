@@ -1,0 +1,95 @@
+"""A worker or a ps: a TensorFlow server that works for the chief until it is told to leave.
+
+`Server.join()` would block SIGTERM for ever; here the main thread looks at what might end the task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from worker import contract
+from worker.contract import Event, ExitCode
+from worker.failures import program_error
+from worker.peers import ChiefWatch
+from worker.reporting import Reporter
+from worker.task import Task
+
+_POLL_SECONDS = 0.1
+_EMPTY_SECONDS = 1.0
+
+
+def forget_release(task: Task) -> None:
+    """Removes what an earlier container of this pod was told. To be called before the server is up."""
+    path = _released(task)
+    if path is not None:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+
+def serve(task: Task, reporter: Reporter) -> int:
+    """Runs the server. Returns the exit code."""
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    try:
+        server = tf.distribute.Server(
+            resolver.cluster_spec(),
+            job_name=resolver.task_type,
+            task_index=resolver.task_id,
+            protocol=resolver.rpc_layer or "grpc",
+            start=True,
+        )
+    except tf.errors.UnknownError as error:
+        if "start" not in str(error):
+            raise
+        raise program_error(
+            f"the gRPC server could not start on {task.address}: is the port taken?"
+        ) from error
+    outcome = _until_released(task)
+    reporter.emit(Event.RELEASED, outcome=outcome)
+    reporter.emit(Event.DONE)
+    del server
+    return ExitCode.DONE
+
+
+def _until_released(task: Task) -> str:
+    path = _released(task)
+    config = task.config
+    chief = (
+        ChiefWatch(config.chief_address, config.chief_lost_seconds, config.starting_deadline_seconds)
+        if config.chief_address
+        else None
+    )
+    while True:
+        if path is not None and path.exists():
+            return _outcome(path)
+        if chief is not None and chief.lost:
+            return f"the chief has not been there for {config.chief_lost_seconds} s (chiefLostSeconds)"
+        time.sleep(_POLL_SECONDS)
+
+
+def _outcome(path: Path) -> str:
+    """The file is there a moment before its text is."""
+    deadline = time.monotonic() + _EMPTY_SECONDS
+    while True:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if text or time.monotonic() > deadline:
+            return text
+        time.sleep(0.01)
+
+
+def _released(task: Task) -> Path | None:
+    if task.directory is None:
+        return None
+    return Path(contract.released_path(task.directory, task.name, task.name))
+
+
+def leave_on_signal() -> None:
+    """SIGTERM and SIGINT end the process at once, with the code that tells a drained task from a done one."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: os._exit(ExitCode.PREEMPTED))

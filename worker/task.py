@@ -1,0 +1,130 @@
+"""Which task this process is, from its environment. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from worker.contract import Env, ExitCode, RunConfig, pod_name
+from worker.failures import Failure
+
+
+@dataclass(frozen=True)
+class Task:
+    """This process in its run.
+
+    `cluster` is TF_CONFIG's "cluster" with a list as a mapping: role to index to `host:port`; empty where
+    there is no TF_CONFIG. `source` is the directory of the program's source, None for a module of the image.
+    """
+
+    config: RunConfig
+    role: str
+    index: int
+    cluster: Mapping[str, Mapping[int, str]]
+    directory: str | None
+    source: Path | None
+
+    @property
+    def name(self) -> str:
+        """The pod's name."""
+        return pod_name(self.config.run, self.role, self.index)
+
+    @property
+    def address(self) -> str | None:
+        """Its own, None where there is no TF_CONFIG."""
+        return self.cluster.get(self.role, {}).get(self.index)
+
+    @property
+    def peers(self) -> dict[str, str]:
+        """Pod name to address of every other task in TF_CONFIG."""
+        return {
+            pod_name(self.config.run, role, index): address
+            for role, tasks in self.cluster.items()
+            for index, address in tasks.items()
+            if (role, index) != (self.role, self.index)
+        }
+
+    @property
+    def serves(self) -> bool:
+        """Whether this task only runs a TensorFlow server, for a coordinator."""
+        return self.config.strategy == "ParameterServer" and self.role in ("worker", "ps")
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether this task writes the model directory: the chief, or worker 0 where there is none."""
+        if self.role == "chief":
+            return True
+        return self.role == "worker" and self.index == 0 and "chief" not in self.cluster
+
+
+def from_environment() -> Task:
+    """Reads the variables of `Env`, and puts TF_CONFIG into `os.environ` where it comes from a file.
+
+    Raises Failure (PROGRAM_ERROR) that names the variable.
+    """
+    path = os.environ.get(Env.CONFIG)
+    if not path:
+        raise _misuse(
+            f"{Env.CONFIG} is not set: `python -m worker` is the command of a pod made by `launcher submit`; "
+            "`launcher submit FILE --backend local` runs one on this machine"
+        )
+    try:
+        config = RunConfig.from_json(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _misuse(f"{Env.CONFIG}={path}: {error}") from error
+    _assemble_tf_config()
+    document = _tf_config()
+    task = document.get("task", {})
+    role = task.get("type") or os.environ.get(Env.ROLE) or "chief"
+    index = task.get("index", os.environ.get(Env.TASK_INDEX, "0"))
+    source = os.environ.get(Env.SOURCE)
+    try:
+        return Task(
+            config=config,
+            role=role,
+            index=int(index),
+            cluster={name: _by_index(tasks) for name, tasks in document.get("cluster", {}).items()},
+            directory=os.environ.get(Env.TASK_DIR),
+            source=Path(source).resolve() if source else None,
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _misuse(f"{Env.TF_CONFIG} does not describe a cluster: {error}") from error
+
+
+def _assemble_tf_config() -> None:
+    path = os.environ.get(Env.CLUSTER_FILE)
+    if not path or os.environ.get(Env.TF_CONFIG):
+        return
+    try:
+        cluster = json.loads(Path(path).read_text(encoding="utf-8"))
+        task = {"type": os.environ[Env.ROLE], "index": int(os.environ[Env.TASK_INDEX])}
+    except KeyError as error:
+        raise _misuse(f"{Env.CLUSTER_FILE} is set, but {error.args[0]} is not") from error
+    except (OSError, ValueError) as error:
+        raise _misuse(f"{Env.CLUSTER_FILE}={path}: {error}") from error
+    # The limit of 128 KiB is execve's; a process may give itself a longer variable.
+    os.environ[Env.TF_CONFIG] = json.dumps({"cluster": cluster, "task": task})
+
+
+def _tf_config() -> dict[str, Any]:
+    try:
+        document = json.loads(os.environ.get(Env.TF_CONFIG) or "{}")
+    except ValueError as error:
+        raise _misuse(f"{Env.TF_CONFIG} is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise _misuse(f"{Env.TF_CONFIG} is not a JSON object")
+    return document
+
+
+def _by_index(tasks: Any) -> dict[int, str]:
+    if isinstance(tasks, list):
+        return dict(enumerate(tasks))
+    return {int(index): address for index, address in tasks.items()}
+
+
+def _misuse(message: str) -> Failure:
+    return Failure(message, ExitCode.PROGRAM_ERROR)

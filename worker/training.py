@@ -1,0 +1,198 @@
+"""The task that trains: the chief of a ParameterServer run, every task of a collective one, or the only one.
+
+Runs in the child process of `watchdog.supervise`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from functools import partial
+from typing import Any
+
+from worker import peers
+from worker.contract import Event, ExitCode
+from worker.failures import Failure, classify, writing
+from worker.parameters import TrainingParameters
+from worker.program import LoadedProgram, load, user_roots
+from worker.reporting import Reporter, failed_fields
+from worker.stage import Stage
+from worker.task import Task
+from worker.watchdog import Silence, Watch
+
+_FAILED_STEP_SECONDS = 20.0
+_OUTLIVE_SECONDS = 30.0
+
+
+def train(task: Task, watch: Watch) -> int:
+    """Trains, exports, releases the others. Returns the exit code; what failed is reported before."""
+    return _Training(task, watch).run()
+
+
+class _Training:
+    def __init__(self, task: Task, watch: Watch) -> None:
+        self._task = task
+        self._config = task.config
+        self._watch = watch
+        self._reporter = Reporter(task.name)
+        self._stage = Stage(watch, task.config.stall_seconds, task.config.starting_deadline_seconds)
+        self._program: LoadedProgram | None = None
+        self._directory: Any = None
+        self._connected = False
+
+    def run(self) -> int:
+        try:
+            self._train()
+        except BaseException as error:  # noqa: BLE001 - whatever a program raises must be told
+            return self._fail(classify(error, self._stage.doing, self._roots))
+        return ExitCode.DONE
+
+    @property
+    def _roots(self) -> list[Any]:
+        return self._program.roots if self._program else user_roots(self._task.source)
+
+    def _train(self) -> None:
+        task, config, stage = self._task, self._config, self._stage
+        stage.enter("importing TensorFlow")
+        from worker import checkpoints, evaluation, loops, strategies
+
+        if config.model_dir:
+            self._directory = checkpoints.ModelDirectory(config.model_dir, self._io_device())
+        parameters = TrainingParameters.read(config.parameters)
+        stage.enter(f"importing {config.entrypoint}")
+        self._program = load(config.entrypoint, task.source, config.parameters)
+        for notice in self._program.notices:
+            self._reporter.notice(notice)
+        has_evaluator = config.replicas.get("evaluator", 0) > 0
+        if has_evaluator:
+            evaluation.check_program(self._program)
+        if self._directory is not None and task.is_primary:
+            stage.enter("claiming the model directory")
+            beginning = checkpoints.begin(self._directory, config.run_id)
+            if beginning.finished:
+                self._reporter.notice("this run is done already: its model directory says so")
+                self._finish()
+                return
+            if beginning.previous_run and self._directory.epochs():
+                self._reporter.notice(
+                    f"{config.model_dir} holds an earlier run that did not finish: going on from epoch "
+                    f"{self._directory.epochs()[-1]}"
+                )
+        self._wait(config.starting_deadline_seconds)
+        stage.enter("connecting to the cluster")
+        strategy = strategies.build(task)
+        self._connected = True
+        is_coordinator = bool(strategy._should_use_with_coordinator)
+        loop = loops.Loop(
+            program=self._program,
+            parameters=parameters,
+            strategy=strategy,
+            directory=self._directory,
+            writes=task.is_primary,
+            workers=len(task.cluster.get("worker", {})) or 1,
+            validates=not has_evaluator and not is_coordinator,
+            reporter=self._reporter,
+            enter=stage.enter,
+            alive=self._watch.alive,
+            stepped=stage.stepped,
+            failed=self._step_failed,
+        )
+        loops.fit(loop)
+        if self._directory is not None and task.is_primary:
+            self._export(self._program)
+            self._directory.write_state(checkpoints.RunState(config.run_id, "done", "trained"))
+        self._finish()
+
+    def _io_device(self) -> str | None:
+        """Where checkpoints are read and written: here. A ps does not have the model directory."""
+        if self._config.strategy != "ParameterServer":
+            return None
+        return f"/job:{self._task.role}/replica:0/task:{self._task.index}/device:CPU:0"
+
+    def _wait(self, deadline: float) -> None:
+        """Until every peer answers. Raises Failure (RETRYABLE) that names those who do not."""
+        if not self._task.peers:
+            return
+        self._stage.enter("waiting for the other tasks")
+        # Tasks of a collective strategy have no server while they wait for one another.
+        serves = self._config.strategy == "ParameterServer"
+        check = peers.fault if serves else _absence
+        try:
+            with peers.listening(self._task.address):
+                peers.wait(self._task.peers, deadline, self._waiting, self._watch.alive, check)
+        except peers.Unanswered as error:
+            raise Failure(f"{error} (startingDeadlineSeconds)", ExitCode.RETRYABLE) from error
+
+    def _waiting(self, names: list[str], seconds: float) -> None:
+        self._reporter.emit(
+            Event.WAITING,
+            tasks=names,
+            seconds=round(seconds, 1),
+            deadline=self._config.starting_deadline_seconds,
+        )
+
+    def _step_failed(self, error: BaseException) -> None:
+        """From the progress thread. A worker that cannot be cancelled must not hide the error."""
+        failure = classify(error, self._stage.doing, self._roots)
+        fields = failed_fields(failure)
+        self._watch.expect(Silence(_FAILED_STEP_SECONDS, Event.FAILED, fields, failure.exit_code))
+
+    def _export(self, program: LoadedProgram) -> None:
+        """From an ordinary model, loaded from the last checkpoint.
+
+        The trained one may be spread over parameter servers, which would write to their own disks.
+        """
+        self._stage.enter("exporting the model")
+        model = program.model()
+        self._directory.load(model, self._directory.epochs()[-1])
+        guard = contextlib.nullcontext() if program.has("export") else writing(self._directory.root)
+        with guard:
+            path = self._directory.replace_directory("export", partial(program.export, model))
+        self._reporter.emit(Event.EXPORTED, path=path)
+
+    def _finish(self) -> None:
+        self._release("done", ExitCode.DONE)
+        if self._config.strategy == "MultiWorkerMirrored" and self._task.is_primary:
+            self._outlive()
+        self._reporter.emit(Event.DONE)
+
+    def _outlive(self) -> None:
+        """The first task of a collective run hosts its coordination service: it leaves last."""
+        self._stage.enter("waiting for the other tasks to leave")
+        deadline = time.monotonic() + _OUTLIVE_SECONDS
+        while time.monotonic() < deadline:
+            if not any(peers.connects(address) for address in self._task.peers.values()):
+                return
+            time.sleep(0.1)
+
+    def _fail(self, failure: Failure) -> int:
+        self._reporter.failed(failure)
+        if failure.exit_code == ExitCode.RETRYABLE:
+            return failure.exit_code  # the others stay, for the next try
+        if self._directory is not None and self._task.is_primary:
+            from worker.checkpoints import RunState
+
+            with contextlib.suppress(Failure):
+                state = RunState(self._config.run_id, "failed", failure.message)
+                self._directory.write_state(state)
+        try:
+            self._release("failed", failure.exit_code)
+        except Exception as error:  # noqa: BLE001 - the run has failed already, with its own reason
+            reason = classify(error, "releasing the other tasks").message
+            self._reporter.notice(f"the other tasks will leave by themselves: {reason}")
+        return failure.exit_code
+
+    def _release(self, outcome: str, exit_code: int) -> None:
+        if self._config.strategy != "ParameterServer":
+            return
+        from worker.release import release
+
+        if not self._connected:
+            # Over before it began: they may not be up yet.
+            with contextlib.suppress(Failure):
+                self._wait(self._config.starting_deadline_seconds)
+        release(self._task, outcome, self._reporter, self._watch, exit_code, self._connected)
+
+
+def _absence(address: str) -> str | None:
+    return None if peers.connects(address) else "nothing listens on its port"
