@@ -141,14 +141,9 @@ class _View:
 
     def show(self, status: RunStatus, lines: Sequence[LogLine]) -> None:
         self._began = status.started or self._began
-        for name, text in self._narrator.transitions(status):
-            self.say(name, text)
-        for line in lines:
-            # A table in motion shows the steps; the epochs' ends are worth keeping there too.
-            if self._live is not None and _is_step(line):
-                continue
-            if (news := self._narrator.record(line, status)) is not None:
-                self.say(*news, at=line.record.time if line.record else None)
+        # A table in motion shows the steps; the epochs' ends are worth keeping there too.
+        for news in self._narrator.news(status, lines, steps=self._live is None):
+            self.say(news.who, news.text, at=news.time)
         if self._live is not None and time.monotonic() - self._painted >= _REPAINT_SECONDS:
             self._painted = time.monotonic()
             self._live.update(_live_table(status), refresh=True)
@@ -158,11 +153,6 @@ class _View:
         self._out.print(Text.assemble((f"{elapsed:7.1f} s  ", "dim"), (f"{name:<10} ", "bold"), text))
         if not self._out.is_terminal:
             self._out.file.flush()
-
-
-def _is_step(line: LogLine) -> bool:
-    record = line.record
-    return record is not None and record.event == Event.PROGRESS and not record.fields.get("epoch_end")
 
 
 def _live_table(status: RunStatus) -> RenderableType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from launcher.backends.base import LogLine
@@ -17,6 +18,15 @@ WAITING_SECONDS: Final = 15.0
 """The same for what is still being waited for."""
 
 
+@dataclass(frozen=True)
+class News:
+    """One line: who, what, and when (seconds since the epoch; None is now)."""
+
+    who: str
+    text: str
+    time: float | None = None
+
+
 class Narrator:
     """What is worth a line in a log that someone reads later. Remembers what it has said."""
 
@@ -24,18 +34,19 @@ class Narrator:
         self._before: RunStatus | None = None
         self._said: dict[tuple[str, int, str], tuple[float, Any]] = {}
 
-    def transitions(self, status: RunStatus) -> list[tuple[str, str]]:
-        """Who, and what has happened since the last call."""
+    def news(self, status: RunStatus, lines: Sequence[LogLine], *, steps: bool = True) -> list[News]:
+        """What has happened since the last call, when `lines` were not yet printed. `steps`: progress
+        inside an epoch too.
+        """
         before, self._before = self._before, status
-        return [] if status is before else transitions(before, status)
-
-    def record(self, line: LogLine, status: RunStatus) -> tuple[str, str] | None:
-        """Who, and what the record says; None for one that is not worth it."""
-        record = line.record
-        if record is None or not self._worth(line, record):
-            return None
-        text = describe(record)
-        return (who(line.role, line.index, status), text) if text else None
+        # A task speaks after its beginning and before its end.
+        said = [] if status is before else beginnings(before, status)
+        for line in lines:
+            record = line.record
+            if record is not None and (steps or not _is_step(record)) and self._worth(line, record):
+                said.append(News(who(line.role, line.index, status), describe(record), record.time))
+        said += [] if status is before else endings(before, status)
+        return [news for news in said if news.text]
 
     def _worth(self, line: LogLine, record: Record) -> bool:
         key = (line.role, line.index, record.event)
@@ -53,6 +64,10 @@ class Narrator:
         if worth:
             self._said[key] = (record.time, about)
         return worth
+
+
+def _is_step(record: Record) -> bool:
+    return record.event == Event.PROGRESS and not record.fields.get("epoch_end")
 
 
 def who(role: str, index: int, status: RunStatus) -> str:
@@ -153,29 +168,41 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
 }
 
 
-def transitions(before: RunStatus | None, after: RunStatus) -> list[tuple[str, str]]:
-    """Who, and what has happened between two statuses. Before the first, nothing had."""
-    said: list[tuple[str, str]] = []
-    if before is None or before.phase is not after.phase:
-        if after.phase is Phase.SUSPENDED:
-            said.append(("run", "suspended"))
-        elif before is not None and before.phase is Phase.SUSPENDED and after.phase is Phase.RUNNING:
-            said.append(("run", "resumed"))
-        elif after.phase is Phase.LOST:
-            said.append(("run", f"lost: {after.message}"))
+def beginnings(before: RunStatus | None, after: RunStatus) -> list[News]:
+    """What has begun between two statuses. Before the first, nothing had."""
+    said: list[News] = []
+    if before is not None and before.phase is Phase.SUSPENDED and after.phase is Phase.RUNNING:
+        said.append(News("run", "resumed"))
+    known = {role.role: role for role in before.roles} if before else {}
+    for role in after.roles:
+        tasks = sum(1 for task in after.tasks if task.role == role.role)
+        if _begun(role) and not _begun(known.get(role.role)) and tasks:
+            said.append(News(role.role, "1 task started" if tasks == 1 else f"{tasks} tasks started"))
+    return said
+
+
+def endings(before: RunStatus | None, after: RunStatus) -> list[News]:
+    """What has ended between two statuses, or had to begin again."""
+    said: list[News] = []
+    if (before is None or before.phase is not after.phase) and after.phase in (Phase.SUSPENDED, Phase.LOST):
+        said.append(News("run", f"{after.phase}".lower() + (f": {after.message}" if after.message else "")))
     earlier = {(task.role, task.index): task for task in before.tasks} if before else {}
     for task in after.tasks:
         name = who(task.role, task.index, after)
-        said += ((name, text) for text in _task_news(earlier.get((task.role, task.index)), task))
+        said += (News(name, text) for text in _task_news(earlier.get((task.role, task.index)), task))
     known = {role.role: role for role in before.roles} if before else {}
     for role in after.roles:
-        said += ((role.role, text) for text in _role_news(known.get(role.role), role))
+        said += (News(role.role, text) for text in _role_end(known.get(role.role), role))
     return said
+
+
+def _begun(role: RoleStatus | None) -> bool:
+    return role is not None and role.phase not in (Phase.PENDING, Phase.SUSPENDED)
 
 
 def _task_news(before: TaskStatus | None, after: TaskStatus) -> list[str]:
     said = []
-    if after.restarts > (before.restarts if before else 0) and after.phase is not Phase.FAILED:
+    if after.restarts > (before.restarts if before else 0):
         said.append(f"started again (restart {after.restarts})")
     if after.message and after.phase is Phase.RUNNING and (before is None or before.message != after.message):
         said.append(after.message)
@@ -202,13 +229,9 @@ def _signal_name(code: int) -> str:
         return ""
 
 
-def _role_news(before: RoleStatus | None, after: RoleStatus) -> list[str]:
-    begun = before is not None and before.phase is not Phase.PENDING
+def _role_end(before: RoleStatus | None, after: RoleStatus) -> list[str]:
     if before is not None and before.phase is after.phase:
         return []
-    if after.phase is Phase.RUNNING and not begun:
-        tasks = "1 task" if after.active == 1 else f"{after.active} tasks"
-        return [f"{tasks} started"]
     if after.phase is Phase.SUCCEEDED:
         return ["complete"]
     if after.phase is Phase.FAILED:

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import yaml
 
-
 # Text that every YAML reader, 1.1 or 1.2, takes for text when it stands without quotes. PyYAML alone would
 # leave 1e3 and 0o10 bare, which Kubernetes' reader takes for numbers.
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*")

@@ -207,16 +207,17 @@ class LocalBackend:
 
     def _set_suspended(self, run: str, namespace: str, *, suspended: bool) -> None:
         directory = self._directory(run, namespace)
-        told = directory.send("suspend" if suspended else "resume")
+        state = directory.state()
+        told = not (state and state["ended"]) and directory.send("suspend" if suspended else "resume")
         until = time.monotonic() + _ANSWER_SECONDS
         while told and time.monotonic() < until:
             state = directory.state()
             if state is not None:
-                if state["ended"]:
-                    break
                 specs = [job["spec"] for job in state["jobs"]]
                 if all(bool(spec.get("suspend")) == suspended for spec in specs):
                     return
+                if state["ended"]:
+                    break
             time.sleep(0.02)
         word = "suspended" if suspended else "resumed"
         raise ConflictError(f"run {run} has ended, so it cannot be {word}", "Submit it again.")

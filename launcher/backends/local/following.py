@@ -20,6 +20,9 @@ _TICK_SECONDS: Final = 0.1
 _ALIVE_SECONDS: Final = 1.0
 """Between two looks whether the supervisor lives."""
 
+_GUARD_SECONDS: Final = 10.0
+"""At most this is waited for the guard's end."""
+
 _CHUNK_BYTES: Final = 1 << 20
 """Read of one log in one tick, so that one talkative task does not hold up the others' news."""
 
@@ -67,7 +70,7 @@ class _LogFile:
     def _size(self) -> int:
         try:
             return self._path.stat().st_size
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return 0
 
     def read(self, *, last: bool) -> list[LogLine]:
@@ -206,6 +209,8 @@ def follow(directory: RunDirectory) -> Iterator[Update]:
         if changed:
             logs.update(state)
         over = state["ended"] or reader.lost
+        if over:
+            _wait_for_guard(directory)
         lines = list(logs.drain(last=True)) if over else logs.read()
         if book.add(lines) or changed or status is None:
             status = fold_state(state, book, lost=reader.lost)
@@ -213,6 +218,13 @@ def follow(directory: RunDirectory) -> Iterator[Update]:
         if over:
             return
         time.sleep(_TICK_SECONDS)
+
+
+def _wait_for_guard(directory: RunDirectory) -> None:
+    """Until the last process is gone, milliseconds after the supervisor's last word."""
+    until = time.monotonic() + _GUARD_SECONDS
+    while directory.alive() and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 def follow_logs(directory: RunDirectory, selection: Selection, *, until_end: bool) -> Iterator[LogLine]:

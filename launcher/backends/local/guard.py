@@ -3,8 +3,8 @@
     python -m launcher.backends.local.guard STORE NAMESPACE RUN lock=N control=N [lifeline=N]
 
 It forks the supervisor and waits. However the supervisor ends, by `kill -9` too, the guard then kills what is
-left of the pods, all descendants, and only its own end frees the run's lock. The numbers are descriptors; a run
-without a lifeline goes on without its launcher.
+left of the pods, all descendants, and only its own end frees the run's lock. The numbers are descriptors;
+a run without a lifeline goes on without its launcher.
 """
 
 from __future__ import annotations

@@ -64,6 +64,11 @@ class LivePod:
             {"name": container, "ready": False, "restartCount": 0, "state": {"terminated": terminated}}
         ]
 
+    @property
+    def pid(self) -> int:
+        """0 before it is started."""
+        return self._process.pid if self._process is not None else 0
+
     def poll(self) -> bool:
         """Whether it has ended."""
         if self._process is not None and self._exit_code is None:

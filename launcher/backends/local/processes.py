@@ -135,6 +135,20 @@ def _marked(wanted: tuple[bytes, ...]) -> list[int]:
     return found
 
 
+def reap_orphans(own: Collection[int]) -> None:
+    """Takes leave of adopted children that have ended, so that they do not stay as zombies. The processes
+    in `own` are somebody's to poll. Linux only; elsewhere nobody is adopted.
+    """
+    while LINUX:
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if ended is None or ended.si_pid in own:
+            return
+        os.waitpid(ended.si_pid, 0)
+
+
 def kill_children() -> None:
     """Kills this process's children until there are none: with `adopt_orphans`, all descendants."""
     while True:

@@ -20,7 +20,7 @@ from launcher.backends.local.environment import MissingError
 from launcher.backends.local.jobs import Backoff, JobController, Verdict
 from launcher.backends.local.livepod import LivePod
 from launcher.backends.local.pods import PodTemplate
-from launcher.backends.local.processes import kill_marked
+from launcher.backends.local.processes import adopt_orphans, kill_children, kill_marked, reap_orphans
 from launcher.backends.local.store import RunDirectory, Submission, temporary_root, write_json
 from launcher.backends.local.view import Clock, job_view
 from launcher.naming import PRIMARY_ANNOTATION
@@ -73,6 +73,7 @@ class Supervisor:
         signal.signal(signal.SIGTERM, self._tell_to_end)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        adopt_orphans()
         poll = select.poll()
         for descriptor in (self._control, wake.fileno(), self._lifeline):
             if descriptor is not None:
@@ -159,6 +160,7 @@ class Supervisor:
 
     def _reap(self, now: float) -> None:
         ended = [pod for pod in self._live.values() if pod.poll()]
+        reap_orphans([pod.pid for pod in self._live.values()])
         if not ended:
             return
         kill_marked([pod.mark for pod in ended])
@@ -259,6 +261,7 @@ class Supervisor:
             self._directory.set_expiry(time.time() + float(ttl))
 
     def _end(self) -> None:
+        kill_children()
         shutil.rmtree(temporary_root(self._submission.uid), ignore_errors=True)
 
 

@@ -1,0 +1,89 @@
+# Everything goes through .venv, which `make venv` makes from requirements/lock.txt.
+SHELL := /bin/sh
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# The first Python of this machine that TensorFlow 2.21 has wheels for; `make PYTHON=... venv` takes another.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
+	$$python -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
+	&& echo $$python && break; done)
+BIN := .venv/bin
+STAMP := .venv/.installed
+# Hashes are required, nothing is built, and --no-deps because the lock is complete: tf_keras asks for
+# `tensorflow` by name, which the lock leaves out where tensorflow-cpu is installed.
+INSTALL_FLAGS := --quiet --no-deps --only-binary :all: --require-hashes
+
+.PHONY: help
+help:  ## Lists the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: venv
+venv: $(STAMP)  ## Makes .venv with all that the launcher, a training on this machine and the checks need
+
+$(STAMP): requirements/lock.txt requirements/uv.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "No Python 3.10 to 3.13 found, which TensorFlow 2.21 needs." \
+		"Install one, or name it: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) lacks the venv module." \
+		"Debian and Ubuntu have it in a package of its own: apt install python3-venv" >&2; exit 1; }
+	@echo "Making .venv (about 2 GB; a minute or two, the first time)"
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install --disable-pip-version-check $(INSTALL_FLAGS) -r requirements/uv.txt
+	@# pip is the slower way, and the one that knows the index in the user's pip.conf.
+	@$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode $(INSTALL_FLAGS) -r requirements/lock.txt \
+		|| $(BIN)/python -m pip install --disable-pip-version-check $(INSTALL_FLAGS) -r requirements/lock.txt
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: demo
+demo: $(STAMP)  ## Trains the example on this machine: chief, two workers, ps and evaluator
+	@$(BIN)/python -m launcher submit examples/fashion-mnist/cluster.yaml --backend local
+
+.PHONY: test
+test: lint unit real  ## Every check there is
+
+.PHONY: lint
+lint: $(STAMP)  ## Style, types and the import contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: unit
+unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds
+	$(BIN)/python -m pytest tests --ignore=tests/api --ignore=tests/local --ignore=tests/worker
+
+.PHONY: real
+real: $(STAMP)  ## The tests with real TensorFlow processes and a real Kubernetes API server: minutes
+	$(BIN)/python -m pytest tests/worker tests/local tests/api
+
+.PHONY: format
+format: $(STAMP)  ## Formats the code and sorts its imports
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+.PHONY: golden
+golden: $(STAMP)  ## Renews the golden files in tests/golden; read the diff
+	$(BIN)/python -m pytest tests/unit --quiet --renew
+
+.PHONY: docs
+docs: $(STAMP)  ## Renews the parts of docs/ that are made from the code
+	$(BIN)/python docs/generate.py
+
+.PHONY: bench
+bench: $(STAMP)  ## Prints the benchmarks' tables
+	$(BIN)/python -m benchmarks.cli
+	$(BIN)/python -m benchmarks.first_step
+
+.PHONY: lock
+lock: $(STAMP)  ## Renews the lock files; UPGRADE=--upgrade takes the newest versions
+	$(BIN)/uv pip compile pyproject.toml --extra worker --group dev --output-file requirements/lock.txt \
+		--universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command "make lock" --quiet $(UPGRADE)
+	$(BIN)/uv pip compile --group setup --constraints requirements/lock.txt --output-file requirements/uv.txt \
+		--universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command "make lock" --quiet $(UPGRADE)
+
+.PHONY: clean
+clean:  ## Removes .venv and all caches
+	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

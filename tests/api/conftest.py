@@ -1,0 +1,123 @@
+"""Tests against a real Kubernetes API server.
+
+One is started from the binaries in KUBEBUILDER_ASSETS; LAUNCHER_TEST_KUBECONFIG names an existing cluster
+instead. Where there is neither, these tests are skipped and say so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from kubernetes import config
+
+from tests.api.server import UnavailableError, control_plane
+
+RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+PATHS = {
+    "ConfigMap": "api/v1/namespaces/{}/configmaps",
+    "Event": "api/v1/namespaces/{}/events",
+    "Job": "apis/batch/v1/namespaces/{}/jobs",
+    "NetworkPolicy": "apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+    "PersistentVolumeClaim": "api/v1/namespaces/{}/persistentvolumeclaims",
+    "Pod": "api/v1/namespaces/{}/pods",
+    "Service": "api/v1/namespaces/{}/services",
+}
+
+
+@dataclass(frozen=True)
+class Response:
+    """What the API server said; `warnings` are those that kubectl would print."""
+
+    status: int
+    body: dict[str, Any]
+    warnings: str
+
+
+class Api:
+    """Plain requests to an API server, so that nothing stands between a test and what it says."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self._client = config.new_client_from_config(str(kubeconfig))
+
+    def request(self, method: str, path: str, body: Any = None, **query: str) -> Response:
+        """One request; an error is a response like any other."""
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        url = f"{self._client.configuration.host}/{path}?{urlencode(query)}"
+        answer = self._client.call_api(method, url, headers, body, _request_timeout=30)
+        return Response(answer.status, json.loads(answer.read()), answer.headers.get("Warning", ""))
+
+    def create(self, item: dict[str, Any], namespace: str, **query: str) -> Response:
+        """Creates the object in the namespace, whatever namespace it names, with strict field validation."""
+        item = {**item, "metadata": {**item["metadata"], "namespace": namespace}}
+        path = PATHS[item["kind"]].format(namespace)
+        return self.request("POST", path, item, fieldValidation="Strict", **query)
+
+    def list(self, kind: str, namespace: str) -> list[dict[str, Any]]:
+        """All objects of the kind in the namespace."""
+        answer = self.request("GET", PATHS[kind].format(namespace))
+        assert answer.status == 200, answer.body
+        items: list[dict[str, Any]] = answer.body["items"]
+        return items
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    """The first true value of the condition; its last value when there is none in time."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return value
+
+
+@pytest.fixture(scope="session")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """The API server of the whole test run."""
+    if existing := os.environ.get("LAUNCHER_TEST_KUBECONFIG"):
+        yield Api(Path(existing))
+        return
+    try:
+        with control_plane(tmp_path_factory.mktemp("control-plane")) as started:
+            yield Api(started.kubeconfig)
+    except UnavailableError as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def oldest_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """An API server that behaves as the oldest version supported."""
+    try:
+        with control_plane(tmp_path_factory.mktemp("oldest-control-plane"), "1.33") as started:
+            yield Api(started.kubeconfig)
+    except UnavailableError as reason:
+        pytest.skip(str(reason))
+
+
+@contextmanager
+def restricted_namespace(api: Api) -> Iterator[str]:
+    """A namespace that enforces Pod Security "restricted", with a service account; gone at the end."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    item = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": RESTRICTED}}
+    made = api.request("POST", "api/v1/namespaces", item)
+    assert made.status == 201, made.body
+    account = f"api/v1/namespaces/{name}/serviceaccounts/default"
+    assert wait_for(lambda: api.request("GET", account).status == 200)
+    yield name
+    api.request("DELETE", f"api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def namespace(api: Api) -> Iterator[str]:
+    """See `restricted_namespace`."""
+    with restricted_namespace(api) as name:
+        yield name

@@ -1,0 +1,24 @@
+"""A state directory for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.backends.local.store import Settings
+from launcher.errors import NotFoundError
+from tests.local.machine import Machine
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """Deletes its runs at the end, whatever the test did. Delays are short: none is what is tested."""
+    machine = Machine(tmp_path / "state", Settings(backoff=0.05, backoff_limit=0.2, peers_grace=1.0))
+    yield machine
+    for status in machine.backend.runs():
+        try:
+            machine.backend.delete(status.run, status.namespace)
+        except NotFoundError:
+            pass

@@ -1,0 +1,200 @@
+"""Runs of small commands, through the same objects that the launcher renders."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.backends.base import LogLine, Plan, Selection
+from launcher.backends.local.backend import LocalBackend
+from launcher.backends.local.store import RunDirectory, Settings
+from launcher.status import RunStatus
+
+TIMEOUT = 60.0
+"""Seconds that anything here may take before the test gives up on it."""
+
+
+def eventually(condition: Callable[[], Any], what: str) -> Any:
+    """What `condition` gives once it is true."""
+    until = time.monotonic() + TIMEOUT
+    while time.monotonic() < until:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"{what}: not after {TIMEOUT:g} s")
+
+
+def python(code: str) -> list[str]:
+    """A container's command that runs this code."""
+    return ["python", "-c", code]
+
+
+def job(
+    role: str,
+    command: Sequence[str] | str,
+    *,
+    run: str = "demo",
+    replicas: int = 1,
+    env: Sequence[Mapping[str, Any]] = (),
+    mounts: Mapping[str, Mapping[str, Any]] | None = None,
+    primary: bool = False,
+    grace: int = 5,
+    container: Mapping[str, Any] | None = None,
+    pod: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A role's Job as the launcher renders it. `mounts` maps a mountPath to its volume's source."""
+    labels = {"tf-launcher.dev/run": run, "tf-launcher.dev/role": role}
+    volumes = {
+        f"volume-{number}": (path, source) for number, (path, source) in enumerate((mounts or {}).items())
+    }
+    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": f"{run}-{role}",
+            "namespace": "default",
+            "labels": labels,
+            "annotations": {"tf-launcher.dev/primary": "true"} if primary else {},
+        },
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": replicas,
+            "parallelism": replicas,
+            "suspend": False,
+            **spec,
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "subdomain": run,
+                    "terminationGracePeriodSeconds": grace,
+                    **(pod or {}),
+                    "containers": [
+                        {
+                            "name": "tensorflow",
+                            "command": python(command) if isinstance(command, str) else list(command),
+                            "env": [
+                                {"name": "TASK_INDEX", "valueFrom": {"fieldRef": {"fieldPath": index}}},
+                                *env,
+                            ],
+                            "volumeMounts": [
+                                {"name": name, "mountPath": path} for name, (path, _) in volumes.items()
+                            ],
+                            **(container or {}),
+                        }
+                    ],
+                    "volumes": [{"name": name, **source} for name, (_, source) in volumes.items()],
+                },
+            },
+        },
+    }
+
+
+@dataclass
+class Machine:
+    """A state directory of its own, and the runs in it."""
+
+    root: Path
+    settings: Settings
+    backend: LocalBackend = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.backend = LocalBackend(self.root, self.settings)
+
+    def plan(self, *objects: Mapping[str, Any], run: str = "demo", addresses: Sequence[str] = ()) -> Plan:
+        return Plan(run, "default", objects, addresses)
+
+    def submit(self, *objects: Mapping[str, Any], run: str = "demo", addresses: Sequence[str] = ()) -> str:
+        return self.backend.submit(self.plan(*objects, run=run, addresses=addresses), detach=True)
+
+    def run(self, *objects: Mapping[str, Any], addresses: Sequence[str] = ()) -> RunStatus:
+        """Submits and follows to the end."""
+        self.submit(*objects, addresses=addresses)
+        return self.end()
+
+    def end(self, run: str = "demo") -> RunStatus:
+        """The status at the run's end."""
+        until = time.monotonic() + TIMEOUT
+        for update in self.backend.follow(run, "default"):
+            if update.status.ended:
+                return update.status
+            assert time.monotonic() < until, update.status
+        raise AssertionError("the updates ended before the run")
+
+    def status(self, run: str = "demo") -> RunStatus:
+        return self.backend.status(run, "default")
+
+    def lines(self, *roles: str, run: str = "demo") -> list[LogLine]:
+        return list(self.backend.logs(run, "default", Selection(roles), follow=False))
+
+    def texts(self, *roles: str, run: str = "demo") -> list[str]:
+        return [line.text for line in self.lines(*roles, run=run)]
+
+    def printed(self, text: str, run: str = "demo") -> None:
+        """Waits until some task has printed this line."""
+        eventually(lambda: text in self.texts(run=run), f"the line {text!r}")
+
+    def directory(self, run: str = "demo") -> RunDirectory:
+        return RunDirectory(self.root, "default", run)
+
+    def processes(self, run: str = "demo") -> list[int]:
+        """Everything that lives with the run's mark, whoever its parent is."""
+        submission = self.directory(run).submission()
+        assert submission is not None
+        return marked(submission.uid)
+
+    def supervisor(self, run: str = "demo") -> tuple[int, int]:
+        """The process numbers of the guard and the supervisor."""
+        found = {
+            pid: parent(pid) for pid in pids() if str(self.root) in arguments(pid) and run in arguments(pid)
+        }
+        (guard,) = (pid for pid, of in found.items() if of not in found)
+        (supervisor,) = (pid for pid, of in found.items() if of == guard)
+        return guard, supervisor
+
+
+def pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def arguments(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+def parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def marked(uid: str) -> list[int]:
+    found = []
+    for pid in pids():
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue
+        if f"TF_LAUNCHER_LOCAL={uid}/".encode() in environment:
+            found.append(pid)
+    return found
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

@@ -1,0 +1,86 @@
+"""The shape of the code, where a tool can see it: who imports whom, and how large a module may grow."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import launcher
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("launcher", "worker", "manifests")
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+MAX_LINES = 400
+HEAVY = {"tensorflow", "tf_keras", "numpy", "kubernetes", "pydantic", "jinja2", "yaml", "rich"}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        arguments, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def imported_by(code: str) -> set[str]:
+    """The top-level packages in memory after the code ran in a fresh interpreter."""
+    report = "import sys; print('\\n' + ' '.join({name.partition('.')[0] for name in sys.modules}))"
+    done = run(sys.executable, "-c", f"{code}\n{report}")
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_imports_keep_their_direction() -> None:
+    done = run(sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 broken" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import launcher",
+        "import worker.contract",
+        "from launcher import cli\ntry:\n  cli.main(['--help'])\nexcept SystemExit: pass",
+    ],
+    ids=["import launcher", "import worker.contract", "--help"],
+)
+def test_nothing_heavy_is_imported_before_it_is_needed(code: str) -> None:
+    assert imported_by(code) & HEAVY == set()
+
+
+def test_rendering_imports_neither_tensorflow_nor_kubernetes() -> None:
+    code = "from launcher import cli\ncli.main(['render', 'tests/specs/valid/parameter-server.yaml'])"
+    assert imported_by(code) & {"tensorflow", "tf_keras", "numpy", "kubernetes", "rich"} == set()
+
+
+def test_the_contract_needs_the_standard_library_only() -> None:
+    tree = ast.parse((ROOT / "worker" / "contract.py").read_text())
+    imported = {
+        name.partition(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or "."]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert imported <= sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_has_one_job(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_LINES
+    assert path.stem not in {"utils", "util", "common", "helpers", "misc"}
+
+
+def test_public_names_are_there_and_sorted() -> None:
+    assert launcher.__all__ == sorted(launcher.__all__)
+    for name in launcher.__all__:
+        assert getattr(launcher, name)

@@ -1,0 +1,112 @@
+"""The documents say what is so: commands run, files are valid, what is made from the code is up to date."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from launcher import loading
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# They start TensorFlow, or this very test; tests/local/test_demo.py types them.
+ELSEWHERE = re.compile(r"^(make |python -m launcher (submit|status|logs|wait|delete|list)\b|pkill )")
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    return [text for name, text in BLOCK.findall(document.read_text()) if name == language]
+
+
+def commands(document: Path) -> list[str]:
+    return [line for text in blocks(document, "sh") for line in text.splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands(document: Path, tmp_path: Path) -> None:
+    """In order, in one empty folder, as a reader would type them."""
+    binaries = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": binaries, "PYTHONPATH": str(ROOT)}
+    for line in commands(document):
+        command, _, comment = line.partition("  # ")
+        if ELSEWHERE.match(command):
+            continue
+        expected = re.search(r"exits with (\d+)", comment)
+        done = subprocess.run(
+            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == (int(expected[1]) if expected else 0), f"{command}\n{done.stderr}"
+        if expected:
+            assert all(f"    {said}" in document.read_text() for said in done.stderr.splitlines())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_is_one(document: Path) -> None:
+    """Those that run elsewhere, or stand in the text, at least parse."""
+    from launcher import cli
+
+    text = document.read_text().replace("\\\n", " ")
+    for line in re.findall(r"python -m launcher ([a-z]+ [^\n`|>#;]*)", text):
+        arguments = [word for word in shlex.split(line) if word not in ("...",)]
+        if any(word in ("FILE", "FOLDER", "NAME") for word in arguments):
+            continue
+        try:
+            cli.parser().parse_args(arguments)
+        except SystemExit:
+            pytest.fail(f"{document.name}: python -m launcher {line}")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_files(document: Path, tmp_path: Path) -> None:
+    """A whole file is valid; a part of one is valid once it is put into a whole."""
+    (tmp_path / "train.py").write_text("class Program: pass\n")
+    for text in blocks(document, "yaml"):
+        part = yaml.safe_load(text)
+        whole = {
+            "apiVersion": "launcher/v1alpha1",
+            "kind": "TrainingCluster",
+            "metadata": {"name": "part"},
+            **part,
+        }
+        spec = whole["spec"]
+        if part.keys() == {"spec"}:
+            spec.setdefault("strategy", "MultiWorkerMirrored")
+            spec.setdefault("worker", {"replicas": 2})
+            if "command" not in spec:
+                spec.setdefault("program", {"entrypoint": "a:B"})
+        path = tmp_path / "cluster.yaml"
+        path.write_text(yaml.safe_dump(whole))
+        assert loading.load(str(path))
+
+
+def test_links_lead_somewhere() -> None:
+    for document in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_the_reference_is_up_to_date() -> None:
+    specification = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert specification is not None
+    assert specification.loader is not None
+    generate = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(generate)
+    assert generate.REFERENCE.read_text() == generate.reference(), "run `make docs`"
+
+
+def test_the_table_of_commands_has_them_all() -> None:
+    from launcher import cli
+
+    (subparsers,) = (a for a in cli.parser()._actions if a.choices)
+    assert subparsers.choices is not None
+    readme = (ROOT / "README.md").read_text()
+    for command in subparsers.choices:
+        assert f"`{command}" in readme, command

@@ -1,0 +1,74 @@
+"""Addresses and paths of the cluster, as those of this machine."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.backends.local.translation import Translation
+
+A, B = "demo-worker-1.demo.default.svc:2222", "demo-worker-11.demo.default.svc:2222"
+TRANSLATION = Translation(
+    {A: "127.0.0.1:20001", B: "127.0.0.1:20011"},
+    {"/model": "/state/model", "/model/inner/": "/state/inner", "/tmp": "/tmp/of/the/pod"},
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"{A},{B}", "127.0.0.1:20001,127.0.0.1:20011"),
+        (f'["{A}"]', '["127.0.0.1:20001"]'),
+        (f"grpc://{A}/x", "grpc://127.0.0.1:20001/x"),
+        (f"x-{A}", f"x-{A}"),
+        (f"{A}2", f"{A}2"),
+        ("/model", "/state/model"),
+        ("/model/", "/state/model/"),
+        ("/model/inner/x", "/state/inner/x"),
+        ("/model/innermost", "/state/model/innermost"),
+        ("/models", "/models"),
+        ("/my/model", "/my/model"),
+        ("--dir=/model/x", "--dir=/state/model/x"),
+        ("cp /model/a /tmp/b", "cp /state/model/a /tmp/of/the/pod/b"),
+        ("/bin:/model/bin:/x", "/bin:/state/model/bin:/x"),
+        ("file:///model/x", "file:///state/model/x"),
+        ("s3://model/model", "s3://model/model"),
+        ("/tmp", "/tmp/of/the/pod"),
+        ("", ""),
+    ],
+)
+def test_texts(text: str, expected: str) -> None:
+    assert TRANSLATION.text(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("/model", "/state/model"), ("/model/inner", "/state/inner"), ("/model2", None), ("/", None)],
+)
+def test_paths(path: str, expected: str | None) -> None:
+    assert TRANSLATION.path(path) == expected
+
+
+def test_a_json_file_is_translated_string_by_string() -> None:
+    document = {"dir": "/model/x", "say": "see /model", "to": [A, {"n": 1.50, "/model": None}]}
+    assert json.loads(TRANSLATION.file(json.dumps(document))) == {
+        "dir": "/state/model/x",
+        "say": "see /model",
+        "to": ["127.0.0.1:20001", {"n": 1.5, "/model": None}],
+    }
+
+
+@pytest.mark.parametrize(
+    "content", ["path = '/model'\n", "{not json /model", '{"a":1.50,  "b":2}', "", "[\n]\n"]
+)
+def test_other_files_are_left_alone(content: str) -> None:
+    assert TRANSLATION.file(content) == content
+
+
+@given(st.text())
+def test_nothing_is_changed_where_nothing_is_mounted(text: str) -> None:
+    assert Translation({}, {}).text(text) == text
+    assert Translation({}, {}).file(text) == text
