@@ -40,7 +40,7 @@ def reference() -> str:
         "## Commands",
         *_commands(cli.parser()),
         "## Exit codes",
-        "Of a task, which the manifests' podFailurePolicy reads. Of the launcher: `python -m launcher --help`.",
+        "Of a task, which the manifests' podFailurePolicy reads. Of the launcher: `--help` has them.",
         _table(
             ["code", "name", "meaning"],
             [[str(int(code)), code.name, _attribute_text(ExitCode, code.name)] for code in ExitCode],

@@ -182,10 +182,12 @@ def _render(options: argparse.Namespace) -> int:
 def _submit(options: argparse.Namespace) -> int:
     import uuid
 
-    from launcher import display, planning
+    backend = _backend(options.backend)
+    # The machinery starts while the file is read.
+    backend.prepare()
+    from launcher import planning
 
     plans = [planning.plan(loaded, uuid.uuid4().hex) for loaded in _load(options)]
-    backend = _backend(options.backend)
     worst = 0
     # One after the other, unless they are let go: a machine's cores are not shared out by anyone.
     for plan in plans:
@@ -196,8 +198,12 @@ def _submit(options: argparse.Namespace) -> int:
             space = "" if plan.namespace == "default" else f" -n {plan.namespace}"
             print(f"run {plan.run} goes on; see: python -m launcher status {plan.run}{space}")
         else:
-            worst = worst or display.watch(backend, plan.run, plan.namespace, stop_on_interrupt=True)
-            if worst >= INTERRUPTED:
+            # Not before the tasks are on their way.
+            from launcher import display
+
+            code = display.watch(backend, plan.run, plan.namespace, stop_on_interrupt=True)
+            worst = worst or code
+            if code >= INTERRUPTED:
                 break
     return worst
 

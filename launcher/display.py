@@ -164,7 +164,7 @@ def _live_table(status: RunStatus) -> RenderableType:
         steps, step = fields.get("steps"), fields.get("step")
         bar: RenderableType = ""
         if isinstance(steps, int) and isinstance(step, int) and steps > 0:
-            bar = ProgressBar(total=steps, completed=step, width=30)
+            bar = ProgressBar(total=steps, completed=step, width=20)
         row.add_row(narration.position(fields), bar, narration.measures(fields))
         parts.append(row)
     return Padding(Group(*parts), (1, 0, 0, 0))
@@ -279,7 +279,7 @@ def _explain(backend: Backend, status: RunStatus, out: Console) -> None:
         name = narration.who(task.role, task.index, status)
         out.print(Text.assemble((f"{name} {narration.ending(task)}", "bold red"), f"  {words[0]}"))
         if words[1]:
-            out.print(Padding(Text(words[1].rstrip()), (0, 0, 0, 2)))
+            out.print(Padding(Text(words[1].rstrip()), (0, 0, 0, 2), expand=False))
         out.print()
 
 

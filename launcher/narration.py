@@ -87,6 +87,8 @@ def describe(record: Record) -> str:
 
 
 def _waiting(fields: Mapping[str, Any]) -> str:
+    if not fields["tasks"]:
+        return f"every task answers (after {fields['seconds']:.0f} s)"
     names = _names(fields["tasks"])
     return f"waits for {names} ({fields['seconds']:.0f} s of at most {fields['deadline']} s)"
 

@@ -146,9 +146,10 @@ def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) 
 def escaped(text: str) -> str:
     """So that Kubernetes' expansion of `$(NAME)` in commands, arguments and environment gives the text back.
 
-    It turns `$$` into `$` everywhere, references or not (third_party/forked/golang/expansion/expand.go).
+    It turns `$$` into `$` everywhere, references or not, and reads a byte behind a lone `$` as a character of
+    its own (third_party/forked/golang/expansion/expand.go).
     """
-    return text.replace("$", "$$") if "$(" in text or "$$" in text else text
+    return text.replace("$", "$$")
 
 
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:

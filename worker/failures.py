@@ -10,7 +10,7 @@ import linecache
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from worker.contract import ExitCode
 _MESSAGE_LIMIT = 600
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _ROOT_ERROR = re.compile(r"\(\d+\)\s+[A-Z_]+:\s*(.+)")
+_DATA_ERROR = re.compile(r"Error in user-defined function passed to \S+ transformation with iterator: \S+: ")
+_FUNCTION_NODE = re.compile(r"^\{\{function_node [^}]*\}\} ?")
 _NOT_A_SENTENCE = (
     "Graph execution error",
     "Detected at node",
@@ -63,8 +65,14 @@ def is_lost_peer(error: BaseException) -> bool:
     return isinstance(error, lost)
 
 
-def classify(error: BaseException, doing: str, roots: Iterable[Path] = ()) -> Failure:
-    """`error` as a Failure. `doing` continues "while "; `roots` are where the user's files are."""
+def classify(
+    error: BaseException, doing: str, roots: Iterable[Path] = (), datasets: Sequence[Any] = ()
+) -> Failure:
+    """`error` as a Failure.
+
+    `doing` continues "while "; `roots` are where the user's files are; `datasets` are those that may have
+    raised it.
+    """
     if isinstance(error, Failure):
         return error
     sentence = _sentence(error)
@@ -74,20 +82,24 @@ def classify(error: BaseException, doing: str, roots: Iterable[Path] = ()) -> Fa
     if is_lost_peer(error):
         return Failure(f"a task was lost while {doing}: {sentence}", ExitCode.RETRYABLE)
     shown = frames(error, roots)
+    if not shown and _is_op_error(error) and datasets:
+        from worker.traces import dataset_frames
+
+        shown = frames(error, roots, dataset_frames(error, list(datasets)))
     if not shown and not _is_op_error(error) and not isinstance(error, (ValueError, MemoryError)):
         # No line of the user's: it may be a defect of this runtime, which the report must then show.
         shown = "".join(traceback.format_exception(error))
     return program_error(f"{sentence} (while {doing})", shown)
 
 
-def frames(error: BaseException, roots: Iterable[Path]) -> str:
+def frames(error: BaseException, roots: Iterable[Path], known: Sequence[traceback.FrameSummary] = ()) -> str:
     """The frames of `error` that lie in files under `roots`, as Python prints them, file names relative.
 
-    An error inside a tf.function carries its frames in its text. "" where there are none.
+    An error inside a tf.function carries its frames in its text; `known` are others. "" where there are none.
     """
     folders = [root.resolve() for root in roots]
     found: list[traceback.FrameSummary] = []
-    for summary in traceback.extract_tb(error.__traceback__):
+    for summary in [*traceback.extract_tb(error.__traceback__), *known]:
         _add(found, folders, summary.filename, summary.lineno or 0, summary.name)
     for filename, line, function in _FRAME.findall(str(error)):
         _add(found, folders, filename, int(line), function)
@@ -153,6 +165,7 @@ def _sentence(error: BaseException, kind: bool = True) -> str:
 
 
 def _op_sentence(text: str) -> str:
+    text = _DATA_ERROR.sub("in the dataset: ", _FUNCTION_NODE.sub("", text))
     root = _ROOT_ERROR.search(text)
     if root:
         return root.group(1)

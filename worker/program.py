@@ -69,13 +69,15 @@ _ARGUMENTS = {
 class LoadedProgram:
     """A Program whose methods are there and give what they should.
 
-    `roots` are the file or folders whose frames are the user's own. `notices` are sentences for the user.
+    `roots` are the file or folders whose frames are the user's own, `notices` are sentences for the user,
+    `datasets` what its methods have returned.
     """
 
     def __init__(self, instance: Any, entrypoint: str, roots: Sequence[Path]) -> None:
         self.entrypoint = entrypoint
         self.roots = list(roots)
         self.notices = _check_methods(instance, entrypoint)
+        self.datasets: list[Any] = []
         self._instance = instance
 
     def has(self, method: str) -> bool:
@@ -129,6 +131,7 @@ class LoadedProgram:
         if not isinstance(dataset, tf.data.Dataset):
             kind = f"{type(dataset).__module__}.{type(dataset).__qualname__}"
             raise self._wrong(call, f"a {kind}, not a tf.data.Dataset")
+        self.datasets.append(dataset)
         for spec in tf.nest.flatten(dataset.element_spec):
             shape = getattr(spec, "shape", None)
             if shape is None or shape.rank is None:

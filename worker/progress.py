@@ -25,13 +25,14 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
     Under ParameterServer the batch hooks run when a step is scheduled, and their logs are a RemoteValue,
     filled when a worker has done the step and its results have come back. A thread looks which are
     filled: that costs no message, while any read of a variable would wait for a ps.
+    `reporter` is None for a task that has another one speak for it.
     `failed` hears, in that thread, of a step's error: `Model.fit` will raise it, but only when the steps on
     the other workers have ended too.
     """
 
     def __init__(
         self,
-        reporter: Reporter,
+        reporter: Reporter | None,
         alive: Callable[[], None],
         stepped: Callable[[], None],
         failed: Callable[[BaseException], None],
@@ -119,6 +120,8 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
             )
 
     def _record(self, epoch_end: bool = False) -> None:
+        if self._reporter is None:
+            return
         now = time.monotonic()
         seconds = max(1e-6, now - self._recorded_at)
         metrics = dict(self._metrics)

@@ -10,12 +10,12 @@ import logging
 import os
 import socket
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 
 from worker import server, watchdog
 from worker.contract import Env, ExitCode
 from worker.failures import Failure, classify
+from worker.imports import import_tensorflow
 from worker.reporting import Reporter
 from worker.task import Task, from_environment
 
@@ -61,7 +61,6 @@ def _prepare_environment() -> None:
     if os.environ["TF_CPP_MIN_LOG_LEVEL"] >= "2":
         # TensorFlow reports an error that it also raises several times over.
         logging.getLogger("tensorflow").setLevel(logging.CRITICAL)
-        warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
         sys.unraisablehook = _unraisable
 
 
@@ -98,6 +97,7 @@ def _evaluate(task: Task, reporter: Reporter) -> int:
     roots = program.user_roots(task.source)
     try:
         doing.enter("importing TensorFlow")
+        import_tensorflow(keras=True)
         from worker.evaluation import Evaluator
 
         doing.enter(f"importing {task.config.entrypoint}")

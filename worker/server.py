@@ -13,6 +13,7 @@ from pathlib import Path
 from worker import contract
 from worker.contract import Event, ExitCode
 from worker.failures import program_error
+from worker.imports import import_tensorflow
 from worker.peers import ChiefWatch
 from worker.reporting import Reporter
 from worker.task import Task
@@ -31,8 +32,7 @@ def forget_release(task: Task) -> None:
 
 def serve(task: Task, reporter: Reporter) -> int:
     """Runs the server. Returns the exit code."""
-    import tensorflow as tf
-
+    tf = import_tensorflow(keras=False)
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     try:
         server = tf.distribute.Server(

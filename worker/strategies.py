@@ -61,7 +61,7 @@ def _tpu(task: Task) -> tf.distribute.Strategy:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).partition("\n")[0].partition(". ")[0] or type(error).__name__
         raise program_error(
             f"spec.strategy: TPU: no TPU was found in this pod ({reason}); "
             "ask for one in resources.limits (google.com/tpu) and use an image with TPU support"

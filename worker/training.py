@@ -13,6 +13,7 @@ from typing import Any
 from worker import peers
 from worker.contract import Event, ExitCode
 from worker.failures import Failure, classify, writing
+from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
 from worker.program import LoadedProgram, load, user_roots
 from worker.reporting import Reporter, failed_fields
@@ -22,6 +23,9 @@ from worker.watchdog import Silence, Watch
 
 _FAILED_STEP_SECONDS = 20.0
 _OUTLIVE_SECONDS = 30.0
+_KEPT: list[object] = []
+"""What must live as long as the process: collecting a remote function sends a message to each task, with a
+line of log for each that has left."""
 
 
 def train(task: Task, watch: Watch) -> int:
@@ -44,8 +48,13 @@ class _Training:
         try:
             self._train()
         except BaseException as error:  # noqa: BLE001 - whatever a program raises must be told
-            return self._fail(classify(error, self._stage.doing, self._roots))
+            _KEPT.append(error)
+            return self._fail(self._classify(error))
         return ExitCode.DONE
+
+    def _classify(self, error: BaseException) -> Failure:
+        datasets = self._program.datasets if self._program else []
+        return classify(error, self._stage.doing, self._roots, datasets)
 
     @property
     def _roots(self) -> list[Any]:
@@ -54,6 +63,7 @@ class _Training:
     def _train(self) -> None:
         task, config, stage = self._task, self._config, self._stage
         stage.enter("importing TensorFlow")
+        import_tensorflow(keras=True)
         from worker import checkpoints, evaluation, loops, strategies
 
         if config.model_dir:
@@ -96,8 +106,9 @@ class _Training:
             alive=self._watch.alive,
             stepped=stage.stepped,
             failed=self._step_failed,
+            kept=_KEPT,
         )
-        loops.fit(loop)
+        _KEPT.append(loops.fit(loop))
         if self._directory is not None and task.is_primary:
             self._export(self._program)
             self._directory.write_state(checkpoints.RunState(config.run_id, "done", "trained"))
@@ -133,7 +144,7 @@ class _Training:
 
     def _step_failed(self, error: BaseException) -> None:
         """From the progress thread. A worker that cannot be cancelled must not hide the error."""
-        failure = classify(error, self._stage.doing, self._roots)
+        failure = self._classify(error)
         fields = failed_fields(failure)
         self._watch.expect(Silence(_FAILED_STEP_SECONDS, Event.FAILED, fields, failure.exit_code))
 

@@ -68,6 +68,11 @@ class Backend(Protocol):
     raise BackendError when what runs the tasks cannot be reached or refuses.
     """
 
+    def prepare(self) -> None:
+        """Begins with what the next `submit` will need, where that takes time; the caller then goes on to
+        read its file. Needs no undoing.
+        """
+
     def submit(self, plan: Plan, *, detach: bool) -> str:
         """Starts the run and returns at once. What the backend leaves out is named in the text returned.
 

@@ -155,23 +155,13 @@ class Machine:
 
     def supervisor(self, run: str = "demo") -> tuple[int, int]:
         """The process numbers of the guard and the supervisor."""
-        found = {
-            pid: parent(pid) for pid in pids() if str(self.root) in arguments(pid) and run in arguments(pid)
-        }
-        (guard,) = (pid for pid, of in found.items() if of not in found)
-        (supervisor,) = (pid for pid, of in found.items() if of == guard)
-        return guard, supervisor
+        state = eventually(lambda: self.directory(run).state(), "the supervisor's first word")
+        supervisor: int = state["supervisor"]
+        return parent(supervisor), supervisor
 
 
 def pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def arguments(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    except OSError:
-        return []
 
 
 def parent(pid: int) -> int:
@@ -181,16 +171,22 @@ def parent(pid: int) -> int:
         return 0
 
 
-def marked(uid: str) -> list[int]:
+def with_variable(beginning: str) -> list[int]:
+    """The processes with an environment variable `NAME=value...`; zombies have none."""
     found = []
     for pid in pids():
         try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if f"TF_LAUNCHER_LOCAL={uid}/".encode() in environment:
+        if pid != os.getpid() and any(variable.startswith(beginning.encode()) for variable in variables):
             found.append(pid)
     return found
+
+
+def marked(uid: str) -> list[int]:
+    """All that lives of one submission."""
+    return with_variable(f"TF_LAUNCHER_LOCAL={uid}/")
 
 
 def kill(pid: int) -> None:

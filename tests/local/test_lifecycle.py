@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from launcher.backends.local.backend import LocalBackend
 from launcher.backends.local.store import Settings
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.status import Phase
-from tests.local.machine import Machine, eventually, job, kill, linux_only
+from tests.local.machine import Machine, eventually, job, kill, linux_only, with_variable
 
 WAIT = "import time; print('up'); time.sleep(600)"
 """A task that ends when it is told to, as a worker that was never released."""
@@ -332,6 +333,33 @@ def test_a_command_that_cannot_be_executed_fails_as_in_kubernetes(machine: Machi
     assert "too long" in task.message
 
 
+@pytest.mark.parametrize(
+    ("interpreter", "message"), [("false", "exit status 1"), ("true", "ended at once|pipe")]
+)
+def test_a_supervisor_that_does_not_start(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, interpreter: str, message: str
+) -> None:
+    program = shutil.which(interpreter)
+    assert program is not None
+    monkeypatch.setattr("launcher.backends.local.starting.sys.executable", program)
+    with pytest.raises(BackendError, match=f"(?i)the run's supervisor cannot be started: .*({message})"):
+        machine.submit(job("chief", [program], primary=True))
+    monkeypatch.undo()
+    assert machine.run(job("chief", "pass", primary=True)).phase is Phase.SUCCEEDED
+
+
+@linux_only
+def test_what_was_prepared_in_vain_goes_away(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PREPARED_BY", str(tmp_path))
+    machine.backend.prepare()
+    machine.backend.prepare()
+    (guard,) = with_variable(f"PREPARED_BY={tmp_path}")
+    machine.backend = LocalBackend(machine.root, machine.settings)
+    eventually(lambda: not Path(f"/proc/{guard}").exists(), "the guard's end")
+
+
 def test_a_state_directory_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     machine = Machine(tmp_path / "file" / "state", Settings())
@@ -348,6 +376,22 @@ def test_a_full_disk_ends_the_run_with_the_reason(machine: Machine) -> None:
     status = machine.end()
     assert status.phase is Phase.FAILED
     assert status.tasks[0].reason == "StartError"
+
+
+@linux_only
+def test_a_state_that_cannot_be_written_is_written_later(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.backends.local.backend._ANSWER_SECONDS", 0.5)
+    machine.submit(job("chief", "pass", primary=True, suspend=True))
+    eventually(lambda: machine.directory().state(), "the supervisor")
+    in_the_way = machine.directory().path / ".state.json.new"
+    in_the_way.symlink_to("/dev/full")
+    with pytest.raises(BackendError, match="run demo does not answer"):
+        machine.backend.resume("demo", "default")
+    in_the_way.unlink()
+    assert machine.end().phase is Phase.SUCCEEDED
+    assert "No space left on device" in machine.directory().log_path.read_text()
 
 
 def test_a_port_in_use_is_named(machine: Machine) -> None:

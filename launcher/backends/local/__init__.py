@@ -4,10 +4,14 @@
     following   reads a run's state and logs while it goes on
     preflight   what this machine cannot do: refused, or named
     ports       free ports, no two runs the same
+    starting    a guard that waits for its order
     store       the run's directory: files, lock, control pipe
     -----       below here in a process of its own, one a run; standard library only
     guard       outlives the supervisor by as long as it takes to kill what it left
     supervisor  the event loop: starts, stops and counts pods
+    livepod     a pod while it runs: its Pod object and its process
+    view        the Jobs as Kubernetes would show them
+    leftovers   what a run without a supervisor may have left
     jobs        what a Job's controller decides; no processes, no clock
     policy      podFailurePolicy, successPolicy, sets of indexes
     pods        a Job's template and an index -> command, environment, directories

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +12,7 @@ from launcher.backends.base import PROGRAM, LogLine, Plan, Selection, Update
 from launcher.backends.local import following, ports, preflight
 from launcher.backends.local.leftovers import kill_leftovers
 from launcher.backends.local.pods import PodTemplate
+from launcher.backends.local.starting import WaitingGuard
 from launcher.backends.local.store import (
     RunDirectory,
     Settings,
@@ -44,15 +43,26 @@ class LocalBackend:
     def __init__(self, root: Path | None = None, settings: Settings | None = None) -> None:
         self._root = root or default_root()
         self._settings = settings or Settings()
+        self._guard: WaitingGuard | None = None
         self._lifelines: list[int] = []
         """The write ends; the supervisor stops the run when the kernel closes them with this process."""
+
+    def prepare(self) -> None:
+        """Starts what the next `submit` will need, to have it ready by then. Raises BackendError.
+
+        Worth it before the time that reading a file and rendering it takes.
+        """
+        if self._guard is None:
+            self._guard = WaitingGuard()
 
     def submit(self, plan: Plan, *, detach: bool) -> str:
         """See `base.Backend.submit`."""
         self._sweep()
         directory = RunDirectory(self._root, plan.namespace, plan.run)
         try:
-            lock = directory.acquire()
+            # A run that has ended gives its lock back in a moment.
+            ended = (directory.state() or {"ended": False})["ended"]
+            lock = directory.acquire(timeout=_ANSWER_SECONDS if ended else 0.5)
         except OSError as error:
             raise self._unwritable(error) from error
         if lock is None:
@@ -170,35 +180,17 @@ class LocalBackend:
         )
 
     def _start(self, directory: RunDirectory, lock: int, *, detach: bool) -> None:
-        inherited = {"lock": lock, "control": directory.open_control()}
-        if not detach:
-            inherited["lifeline"] = self._lifeline()
-        descriptors = [f"{name}={descriptor}" for name, descriptor in inherited.items()]
-        arguments = [str(directory.store), directory.namespace, directory.run, *descriptors]
-        # Where it can import this package from, wherever it was started.
-        holder = str(Path(__file__).resolve().parents[3])
-        paths = [holder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        self.prepare()
+        guard, self._guard = self._guard, None
+        control = directory.open_control()
+        lifeline = None if detach else self._lifeline()
         try:
-            with directory.log_path.open("ab") as log:
-                subprocess.run(
-                    [sys.executable, "-m", "launcher.backends.local.guard", *arguments],
-                    cwd=directory.path,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    pass_fds=list(inherited.values()),
-                    check=True,
-                )
-        except subprocess.CalledProcessError as error:
-            raise BackendError(
-                f"the run's supervisor did not start (exit code {error.returncode})",
-                f"{directory.log_path} says why.",
-            ) from error
+            if guard is not None:
+                guard.give(directory, lock, control, lifeline)
         finally:
-            for name in inherited.keys() - {"lock"}:
-                os.close(inherited[name])
+            os.close(control)
+            if lifeline is not None:
+                os.close(lifeline)
 
     def _lifeline(self) -> int:
         read, write = os.pipe()
@@ -219,6 +211,11 @@ class LocalBackend:
                 if state["ended"]:
                     break
             time.sleep(0.02)
+        else:
+            if told:
+                raise BackendError(
+                    f"run {run} does not answer", f"{directory.log_path} may say why; it may still obey."
+                )
         word = "suspended" if suspended else "resumed"
         raise ConflictError(f"run {run} has ended, so it cannot be {word}", "Submit it again.")
 

@@ -1,70 +1,98 @@
-"""The first of a run's two processes.
+"""The first of a run's two processes: `python guard.py N`, where N is a socket on which its order comes.
 
-    python -m launcher.backends.local.guard STORE NAMESPACE RUN lock=N control=N [lifeline=N]
-
-It forks the supervisor and waits. However the supervisor ends, by `kill -9` too, the guard then kills what is
-left of the pods, all descendants, and only its own end frees the run's lock. The numbers are descriptors;
-a run without a lifeline goes on without its launcher.
+Started before there is an order, it has Python and its modules in memory when one comes. The order is the
+run's directory, with the descriptors of the run's lock, its control pipe and, unless the run goes on without
+its launcher, a lifeline. The guard then forks the supervisor and waits. However the supervisor ends, by
+`kill -9` too, it kills what is left of the pods, all descendants, and only its own end frees the run's lock.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
+
+if __name__ == "__main__":
+    # The launcher waits for the process that it has started: it ends before the slow part.
+    if os.fork() > 0:
+        os._exit(0)
+    # A script's own directory comes first on the path, where `jobs` and `pods` would be top-level modules.
+    del sys.path[0]
+
+import json
+import signal
+import socket
+import traceback
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
+from launcher.backends.local.leftovers import kill_leftovers
 from launcher.backends.local.processes import adopt_orphans, die_with_parent, kill_children
+from launcher.backends.local.store import RunDirectory
+from launcher.backends.local.supervisor import Supervisor
 
 
-def main() -> None:
-    """Returns at once in the process that the launcher started; the guard never returns."""
-    store, namespace, run, *inherited = sys.argv[1:]
-    descriptors = {name: int(number) for name, _, number in (word.partition("=") for word in inherited)}
-    if os.fork() > 0:
-        return
+def main() -> NoReturn:
+    """Waits for the order, and carries it out."""
+    orders = socket.socket(fileno=int(sys.argv[1]))
+    message, descriptors, _, _ = socket.recv_fds(orders, 1 << 16, 3)
+    if not message:
+        os._exit(0)  # the launcher has nothing to run after all
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    lock, control, *lifeline = descriptors
+    order = json.loads(message)
+    directory = RunDirectory(Path(order["store"]), order["namespace"], order["run"])
+    _move_to(directory)
     adopt_orphans()
     guard = os.getpid()
     supervisor = os.fork()
     if supervisor == 0:
+        orders.close()
         die_with_parent(signal.SIGTERM)
         if os.getppid() != guard:
             os._exit(1)
-        _supervise(Path(store), namespace, run, descriptors)
-    for name in descriptors.keys() - {"lock"}:
-        os.close(descriptors[name])
-
-    def forward(number: int, _: FrameType | None) -> None:
-        os.kill(supervisor, number)
-
-    # As long as the supervisor is not reaped its number is its own.
-    signal.signal(signal.SIGTERM, forward)
-    signal.signal(signal.SIGINT, forward)
-    signal.signal(signal.SIGHUP, forward)
-    while os.waitpid(-1, 0)[0] != supervisor:
-        pass
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    kill_children()
-    from launcher.backends.local.leftovers import kill_leftovers
-    from launcher.backends.local.store import RunDirectory
-
-    kill_leftovers(RunDirectory(Path(store), namespace, run))
-    os.close(descriptors["lock"])
+        _supervise(directory, control, lifeline[0] if lifeline else None)
+    for descriptor in (control, *lifeline):
+        os.close(descriptor)
+    orders.send(b"taken")
+    orders.close()
+    _guard(supervisor)
+    kill_leftovers(directory)
+    os.close(lock)
     os._exit(0)
 
 
-def _supervise(store: Path, namespace: str, run: str, descriptors: dict[str, int]) -> None:
-    import traceback
+def _move_to(directory: RunDirectory) -> None:
+    """Nothing of where the launcher was started is kept in use."""
+    os.chdir(directory.path)
+    log = os.open(directory.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
 
-    from launcher.backends.local.store import RunDirectory
-    from launcher.backends.local.supervisor import Supervisor
 
+def _guard(supervisor: int) -> None:
+    """Returns when the supervisor has ended, and all descendants have been killed."""
+
+    def forward(number: int, _: FrameType | None) -> None:
+        # As long as it is not reaped its number is its own.
+        os.kill(supervisor, number)
+
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    for number in signals:
+        signal.signal(number, forward)
+    while os.waitpid(-1, 0)[0] != supervisor:
+        pass
+    for number in signals:
+        signal.signal(number, signal.SIG_IGN)
+    kill_children()
+
+
+def _supervise(directory: RunDirectory, control: int, lifeline: int | None) -> NoReturn:
     code = 1
     try:
-        directory = RunDirectory(store, namespace, run)
-        Supervisor(directory, descriptors["control"], descriptors.get("lifeline")).supervise()
+        Supervisor(directory, control, lifeline).supervise()
         code = 0
     except BaseException:  # noqa: BLE001 - the log is all that is left of it
         traceback.print_exc()

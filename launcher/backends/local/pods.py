@@ -140,7 +140,8 @@ class PodTemplate:
         translation = self.translation(index)
         for volume in self._volumes.values():
             path = self._volume(index, volume)
-            if "hostPath" not in volume:
+            host = volume.get("hostPath")
+            if host is None or host.get("type") == "DirectoryOrCreate":
                 path.mkdir(parents=True, exist_ok=True, mode=0o700)
             if (source := volume.get("configMap")) is not None:
                 self._write_config_map(path, source, translation)

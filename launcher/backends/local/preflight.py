@@ -49,9 +49,9 @@ def _problems(template: PodTemplate) -> Iterator[str]:
                 f"volume {volume['name']} ({kind}) is not on this machine: expected "
                 f"{', '.join(VOLUME_KINDS)}, or a directory {path}"
             )
-        host = (volume.get("hostPath") or {}).get("path")
-        if host is not None and not Path(host).exists():
-            yield f"volume {volume['name']}: {host} is not on this machine"
+        host = volume.get("hostPath") or {}
+        if host and host.get("type") != "DirectoryOrCreate" and not Path(host["path"]).exists():
+            yield f"volume {volume['name']}: {host['path']} is not on this machine"
     try:
         launch = template.launch(template.pod(0, 0, ""))
     except MissingError as missing:

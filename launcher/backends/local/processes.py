@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,15 +111,20 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 def kill_marked(marks: Collection[str]) -> None:
     """Kills every process with one of these beginnings of MARK's value, whatever session it is in.
 
-    Repeats until it finds none, for a process may fork while the others are being killed. Linux only.
+    Repeats until it finds none, for a process may fork while the others are being killed; gives up on
+    those that a kill does not reach within about a second (a dead disk, another user). Linux only.
     """
     wanted = tuple(f"{MARK}={mark}".encode() for mark in marks)
-    while LINUX and wanted and (found := _marked(wanted)):
+    for attempt in range(100 if LINUX and wanted else 0):
+        found = _marked(wanted)
+        if not found:
+            return
         for process in found:
             try:
                 os.kill(process, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
                 pass
+        time.sleep(0.01 if attempt else 0.0)
 
 
 def _marked(wanted: tuple[bytes, ...]) -> list[int]:

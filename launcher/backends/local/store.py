@@ -6,6 +6,7 @@
         run.json                        what was submitted: `Submission`; never changes
         state.json                      the Jobs and pods, as Kubernetes would show them; replaced as a whole
         expires                         when a finished run may be removed, seconds since the epoch
+        reserve                         space for the last state.json when the disk is full
         control                         a FIFO: one word a line to the supervisor
         supervisor.log                  empty, unless something is wrong
         pods/<pod>/log.<attempt>        standard output and error together; grows without a bound
@@ -32,9 +33,12 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from launcher.naming import RECLAIM_ANNOTATION
+
+_RESERVE_BYTES: Final = 256 << 10
+"""A state of some 200 pods."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ class RunDirectory:
         return Submission(**{**document, "settings": Settings(**document["settings"])})
 
     def state(self) -> dict[str, Any] | None:
-        """`{"jobs": [...], "pods": [...], "ended": bool}`; None before the supervisor's first word."""
+        """`{"jobs": [...], "pods": [...], "ended": bool, "supervisor": pid}`; None before the first word."""
         state: dict[str, Any] | None = _read_json(self.state_path)
         return state
 
@@ -141,6 +145,7 @@ class RunDirectory:
         new = self.path.with_name(f".{self.run}.{submission.uid}")
         new.mkdir(parents=True, mode=0o700)
         write_json(new / "run.json", asdict(submission))
+        (new / "reserve").write_bytes(bytes(_RESERVE_BYTES))
         os.mkfifo(new / self.control_path.name, 0o600)
         new.rename(self.path)
 
@@ -168,6 +173,15 @@ class RunDirectory:
     def claim(self, name: str, with_run: bool) -> Path:
         """The directory that stands for a PersistentVolumeClaim."""
         return self.path / "claims" / name if with_run else self.store / "volumes" / self.namespace / name
+
+    def write_state(self, state: Mapping[str, Any]) -> None:
+        """Replaces the state; the last one, on a full disk, with the space that was reserved for it.
+
+        Raises OSError.
+        """
+        if state["ended"]:
+            (self.path / "reserve").unlink(missing_ok=True)
+        write_json(self.state_path, state)
 
     def set_expiry(self, when: float) -> None:
         """`when` is in seconds since the epoch."""

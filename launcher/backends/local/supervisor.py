@@ -5,6 +5,7 @@ It sleeps until a process ends, a word comes through the control pipe, the launc
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -21,7 +22,7 @@ from launcher.backends.local.jobs import Backoff, JobController, Verdict
 from launcher.backends.local.livepod import LivePod
 from launcher.backends.local.pods import PodTemplate
 from launcher.backends.local.processes import adopt_orphans, kill_children, kill_marked, reap_orphans
-from launcher.backends.local.store import RunDirectory, Submission, temporary_root, write_json
+from launcher.backends.local.store import RunDirectory, Submission, temporary_root
 from launcher.backends.local.view import Clock, job_view
 from launcher.naming import PRIMARY_ANNOTATION
 
@@ -30,6 +31,9 @@ _SERVING: Final = ("worker", "ps")
 
 _RETRY_SECONDS: Final = 1.0
 """How soon the state is written again after the disk was full."""
+
+_GIVE_UP_SECONDS: Final = 60.0
+"""How long that is tried once the run has ended. Then it is reported as lost."""
 
 
 class Supervisor:
@@ -62,6 +66,7 @@ class Supervisor:
         self._told_to_end = False
         self._dirty = True
         self._write_again: float | None = None
+        self._cannot_write_since: float | None = None
 
     def supervise(self) -> None:
         """Returns when every Job has ended and no process is left."""
@@ -234,11 +239,12 @@ class Supervisor:
                 zip(self._templates, self._controllers, strict=True)
             )
         ]
-        state = {"jobs": jobs, "pods": [pod.object for pod in self._pods], "ended": ended}
+        pods = [pod.object for pod in self._pods]
+        state = {"jobs": jobs, "pods": pods, "ended": ended, "supervisor": os.getpid()}
         try:
             if ended:
                 self._set_expiry()
-            write_json(self._directory.state_path, state)
+            self._directory.write_state(state)
         except FileNotFoundError:
             # The run's directory was removed by hand. Nobody could stop the run any more.
             if not ended:
@@ -246,10 +252,15 @@ class Supervisor:
                 self._write_again = time.monotonic()
             self._dirty = False
         except OSError as error:
-            print(f"cannot write the run's state: {error}", file=sys.stderr, flush=True)
-            self._write_again = time.monotonic() + _RETRY_SECONDS
+            now = time.monotonic()
+            self._cannot_write_since = self._cannot_write_since or now
+            if ended and now - self._cannot_write_since >= _GIVE_UP_SECONDS:
+                raise
+            with contextlib.suppress(OSError):  # the log may be on the same disk
+                os.write(sys.stderr.fileno(), f"cannot write the run's state: {error}\n".encode())
+            self._write_again = now + _RETRY_SECONDS
         else:
-            self._write_again = None
+            self._write_again = self._cannot_write_since = None
             self._dirty = False
 
     def _stopping(self, job: int) -> int:

@@ -1,0 +1,123 @@
+"""`make demo` as a user sees it, with TensorFlow; and with one of its tasks killed on the way."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.local.machine import eventually, linux_only, pids
+from worker.contract import Event, Record
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLE = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"
+SECONDS = 280
+"""For a whole run. It takes 20 to 50 s where nothing else runs."""
+
+pytestmark = linux_only
+
+
+class Demo:
+    """The command line with a state directory of its own."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(state), "PYTHONPATH": str(ROOT)}
+
+    def launcher(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "launcher", *arguments],
+            cwd=self.state,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+
+    def tasks(self, role: str = "", index: int = 0) -> list[int]:
+        """Processes of this demo's tasks; of one task, its first process first."""
+        wanted = [f"TF_LAUNCHER_ROLE={role}", f"TASK_INDEX={index}"] if role else []
+        found = []
+        for pid in sorted(pids()):
+            try:
+                variables = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
+            except OSError:
+                continue
+            ours = any(v.startswith(f"TF_LAUNCHER_CONFIG={self.state}") for v in variables)
+            if ours and all(variable in variables for variable in wanted):
+                found.append(pid)
+        return found
+
+    def records(self, role: str, index: int = 0, event: str = "") -> list[Record]:
+        """What a task has reported, in all its attempts."""
+        lines = self.launcher("logs", "fashion-mnist", "--raw", "--role", role, "--index", str(index))
+        records = [record for line in lines.stdout.splitlines() if (record := Record.parse(line))]
+        return [record for record in records if not event or record.event == event]
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Demo]:
+    demo = Demo(tmp_path)
+    yield demo
+    demo.launcher("delete", "fashion-mnist")
+    assert demo.tasks() == []
+
+
+def accuracy(output: str) -> float:
+    found = re.search(r"^evaluation +accuracy ([\d.]+)", output, re.MULTILINE)
+    assert found, output
+    return float(found[1])
+
+
+def test_it_trains_to_the_end_and_nothing_is_left(demo: Demo) -> None:
+    done = demo.launcher("submit", str(EXAMPLE), "--backend", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert accuracy(done.stdout) >= 0.80
+    for role, count in {"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}.items():
+        assert re.search(rf"^{role} +0 +{count}/{count} +0 +Complete$", done.stdout, re.MULTILINE), (
+            done.stdout
+        )
+    assert "epoch 1/6, step 94/94" in done.stdout
+    assert demo.tasks() == []
+    evaluated = [record.fields["epoch"] for record in demo.records("evaluator", event=Event.EVALUATION)]
+    assert evaluated == sorted(set(evaluated))
+    assert evaluated[-1] == 6
+
+
+def kill_all(demo: Demo, role: str, index: int = 0) -> None:
+    """As `kill -9` of the task's container: all of its processes at once."""
+    for pid in demo.tasks(role, index):
+        os.kill(pid, signal.SIGKILL)
+
+
+def trained(demo: Demo, epoch: int) -> Callable[[], bool]:
+    return lambda: any(
+        record.fields["epoch"] >= epoch and record.fields["epoch_end"]
+        for record in demo.records("chief", event=Event.PROGRESS)
+    )
+
+
+@pytest.mark.parametrize(("role", "index"), [("worker", 1), ("ps", 0), ("chief", 0), ("evaluator", 0)])
+def test_it_goes_on_after_a_kill(demo: Demo, role: str, index: int) -> None:
+    """And no step is missing: every epoch ends at its last step, in this attempt or the one before."""
+    settings = ["spec.program.parameters.epochs=4", "spec.program.parameters.stepsPerEpoch=40"]
+    overrides = [word for setting in settings for word in ("--set", setting)]
+    started = demo.launcher("submit", str(EXAMPLE), "--backend", "local", "--detach", *overrides)
+    assert started.returncode == 0, started.stderr
+    eventually(trained(demo, 1), "the first epoch's end")
+    kill_all(demo, role, index)
+    done = demo.launcher("wait", "fashion-mnist")
+    assert done.returncode == 0, done.stdout + done.stderr
+    restarts = re.search(rf"^{role} +0 +\d/\d +(\d+) +Complete$", done.stdout, re.MULTILINE)
+    assert restarts, done.stdout
+    assert int(restarts[1]) >= 1
+    ends = [record for record in demo.records("chief", event=Event.PROGRESS) if record.fields["epoch_end"]]
+    assert {record.fields["epoch"] for record in ends} == {1, 2, 3, 4}
+    assert all(record.fields["step"] == 40 for record in ends)
+    assert demo.tasks() == []

@@ -1,0 +1,216 @@
+"""Real tasks of one run as processes on this machine, started by hand: no launcher is involved."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from worker.contract import Env, Record, RunConfig, pod_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(__file__).parent / "programs"
+PATIENCE_SECONDS = 90.0
+PARAMETER_SERVER = {"chief": 1, "worker": 2, "ps": 1}
+
+
+class RunningTask:
+    """One process, its output read as it comes."""
+
+    def __init__(self, name: str, process: subprocess.Popen[str]) -> None:
+        self.name = name
+        self.process = process
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self.lines)
+
+    def records(self, event: str | None = None) -> list[Record]:
+        found = [record for line in list(self.lines) if (record := Record.parse(line))]
+        return [record for record in found if event in (None, record.event)]
+
+    def until(self, event: str, **fields: Any) -> Record:
+        """The first record of `event` with these fields, waited for."""
+
+        def matching() -> Record | None:
+            for record in self.records(event):
+                if all(record.fields.get(name) == value for name, value in fields.items()):
+                    return record
+            return None
+
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        with self._changed:
+            while (record := matching()) is None:
+                if time.monotonic() > deadline or not self._reader.is_alive():
+                    raise AssertionError(f"{self.name} never said {event} {fields}:\n{self.output}")
+                self._changed.wait(1.0)
+        return record
+
+    def ended(self, seconds: float = PATIENCE_SECONDS) -> int:
+        """The exit code, waited for; negative for a signal."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} did not end:\n{self.output}") from None
+        self._reader.join(5.0)
+        return code
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Cluster:
+    """The tasks of one run under `directory`: addresses, run configuration, processes."""
+
+    def __init__(
+        self,
+        directory: Path,
+        replicas: Mapping[str, int] = PARAMETER_SERVER,
+        strategy: str = "ParameterServer",
+        entrypoint: str | None = "tiny:Tiny",
+        source: Path = PROGRAMS,
+        parameters: Mapping[str, Any] | None = None,
+        model_dir: str | None = "",
+        **config: Any,
+    ) -> None:
+        self.directory = directory
+        self.source = source
+        self.model_dir = directory / "model"
+        self.replicas = dict(replicas)
+        tasks = [(role, index) for role, count in replicas.items() for index in range(count)]
+        self.addresses = dict(zip(tasks, _free_addresses(len(tasks)), strict=True))
+        trains = [self.addresses[task] for task in tasks if task[0] in ("chief", "worker")]
+        self.config = RunConfig(
+            **{
+                "run": "tiny",
+                "run_id": "1",
+                "strategy": strategy,
+                "entrypoint": entrypoint,
+                "parameters": {"epochs": 3, "stepsPerEpoch": 20, "globalBatchSize": 20, **(parameters or {})},
+                "model_dir": str(self.model_dir) if model_dir == "" else model_dir,
+                "replicas": self.replicas,
+                "chief_address": trains[0] if trains else None,
+                "starting_deadline_seconds": 60,
+                "stall_seconds": 60,
+                "chief_lost_seconds": 60,
+                **config,
+            }
+        )
+        self._single = sum(count for role, count in replicas.items() if role != "evaluator") == 1
+        self._started: list[RunningTask] = []
+
+    def task_dir(self, role: str, index: int = 0) -> Path:
+        return self.directory / "pods" / pod_name("tiny", role, index) / "task"
+
+    def environment(self, role: str, index: int = 0) -> dict[str, str]:
+        config = self.directory / "run.json"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        config.write_text(self.config.to_json())
+        self.task_dir(role, index).mkdir(parents=True, exist_ok=True)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            Env.TASK_INDEX: str(index),
+            Env.ROLE: role,
+            Env.CONFIG: str(config),
+            Env.TASK_DIR: str(self.task_dir(role, index)),
+            Env.SOURCE: str(self.source),
+        }
+        tf_config = self.tf_config(role, index)
+        if tf_config:
+            environment[Env.TF_CONFIG] = json.dumps(tf_config)
+        return environment
+
+    def tf_config(self, role: str, index: int) -> dict[str, Any] | None:
+        """Sparse for a worker or ps, all of the training cluster for who trains, none for one task."""
+        own = self.addresses[role, index]
+        if role == "evaluator":
+            cluster: dict[str, Any] = {"evaluator": [own]}
+        elif self._single:
+            return None
+        elif self.config.strategy == "ParameterServer" and role != "chief":
+            cluster = {role: {str(index): own}}
+        else:
+            cluster = {
+                name: [self.addresses[name, task] for task in range(count)]
+                for name, count in self.replicas.items()
+                if name != "evaluator"
+            }
+        return {"cluster": cluster, "task": {"type": role, "index": index}}
+
+    def start(self, role: str, index: int = 0, prefix: tuple[str, ...] = ()) -> RunningTask:
+        process = subprocess.Popen(
+            [*prefix, sys.executable, "-m", "worker"],
+            env=self.environment(role, index),
+            cwd=self.directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        task = RunningTask(pod_name("tiny", role, index), process)
+        self._started.append(task)
+        return task
+
+    def start_all(self, but: tuple[str, ...] = ()) -> dict[tuple[str, int], RunningTask]:
+        return {task: self.start(*task) for task in self.addresses if task[0] not in but}
+
+    def stop(self) -> None:
+        for task in self._started:
+            if task.process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    task.process.send_signal(signal.SIGCONT)
+                task.kill()
+            task._reader.join(5.0)
+            if task.process.stdout is not None:
+                task.process.stdout.close()
+
+
+@contextlib.contextmanager
+def running(directory: Path, **options: Any) -> Iterator[Cluster]:
+    cluster = Cluster(directory, **options)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def eventually(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.05)
+
+
+def _free_addresses(count: int) -> list[str]:
+    """Ports that were free a moment ago, all different."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [f"127.0.0.1:{opened.getsockname()[1]}" for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return addresses

@@ -1,0 +1,33 @@
+"""What a run left in its model directory."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+_ITERATIONS = (
+    "import sys, tensorflow as tf;"
+    "print(tf.train.load_variable(sys.argv[1], 'optimizer/_iterations/.ATTRIBUTES/VARIABLE_VALUE'))"
+)
+
+
+def epochs(model: Path) -> list[int]:
+    """Of its checkpoints, ascending."""
+    files = (model / "checkpoints").glob("ckpt-*.index")
+    found = (re.fullmatch(r"ckpt-(\d+)\.index", path.name) for path in files)
+    return sorted(int(match.group(1)) for match in found if match)
+
+
+def iterations(model: Path, epoch: int) -> int:
+    """The optimizer's count of steps in a checkpoint. In a process of its own: tests import no TensorFlow."""
+    command = [sys.executable, "-c", _ITERATIONS, str(model / "checkpoints" / f"ckpt-{epoch}")]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+def state(model: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((model / "run-state.json").read_text())
+    return document

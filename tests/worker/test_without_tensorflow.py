@@ -1,0 +1,287 @@
+"""What the runtime does before, beside and without TensorFlow: each in milliseconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.worker.cluster import ROOT
+from worker import failures, peers, program, task
+from worker.contract import Env, ExitCode, Record, RunConfig
+from worker.parameters import TrainingParameters
+
+CONFIG = RunConfig(
+    run="tiny",
+    strategy="ParameterServer",
+    replicas={"chief": 1, "worker": 2},
+    starting_deadline_seconds=60,
+    stall_seconds=60,
+    chief_lost_seconds=60,
+)
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+# The environment
+
+
+def test_without_its_configuration_it_says_what_it_is() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != Env.CONFIG}
+    done = subprocess.run(
+        [sys.executable, "-m", "worker"],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == ExitCode.PROGRAM_ERROR
+    assert "TF_LAUNCHER_CONFIG is not set" in done.stderr
+    assert Record.parse(done.stdout.strip()) is not None
+    assert "Traceback" not in done.stderr
+
+
+def test_it_takes_no_arguments() -> None:
+    command = [sys.executable, "-m", "worker", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == ExitCode.PROGRAM_ERROR
+    assert "takes no arguments (got --help)" in done.stderr
+
+
+def test_a_cluster_file_takes_the_place_of_a_long_tf_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = {"chief": ["c:1"], "worker": [f"w-{index}.example:2222" for index in range(10_000)]}
+    (tmp_path / "cluster.json").write_text(json.dumps(cluster))
+    (tmp_path / "run.json").write_text(CONFIG.to_json())
+    monkeypatch.setenv(Env.TF_CONFIG, "")
+    monkeypatch.setenv(Env.CONFIG, str(tmp_path / "run.json"))
+    monkeypatch.setenv(Env.CLUSTER_FILE, str(tmp_path / "cluster.json"))
+    monkeypatch.setenv(Env.ROLE, "chief")
+    monkeypatch.setenv(Env.TASK_INDEX, "0")
+    found = task.from_environment()
+    assert len(found.peers) == 10_000
+    assert found.peers["tiny-worker-9999"] == "w-9999.example:2222"
+    tf_config = json.loads(os.environ[Env.TF_CONFIG])
+    assert tf_config == {"cluster": cluster, "task": {"type": "chief", "index": 0}}
+
+
+# The program
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "message"),
+    [
+        (None, "no spec.program.entrypoint"),
+        ("tiny", "expected module:object, got 'tiny'"),
+        ("tyni:Tiny", "no module named 'tyni'; spec.program.source has"),
+        ("shapes:Round", "has no 'Round' (did you mean 'Rounded'?)"),
+        ("shapes:SIZE", "is int, not a class or a function"),
+        ("shapes:no_argument", "must take one argument"),
+        (
+            "shapes:Rounded",
+            "no method train_dataset(batch_size) (did you mean 'training_dataset'?)",
+        ),
+        ("shapes:NoBatchSize", "must be callable as train_dataset(batch_size)"),
+        ("json:dumps", "has the name of a module that is loaded already"),
+    ],
+)
+def test_a_wrong_entrypoint_is_one_sentence(tmp_path: Path, entrypoint: str | None, message: str) -> None:
+    (tmp_path / "shapes.py").write_text(
+        "SIZE = 3\n"
+        "def no_argument(): ...\n"
+        "class Rounded:\n"
+        "    def __init__(self, parameters): ...\n"
+        "    def model(self): ...\n"
+        "    def training_dataset(self, batch_size): ...\n"
+        "class NoBatchSize(Rounded):\n"
+        "    def train_dataset(self): ...\n"
+    )
+    (tmp_path / "json.py").write_text("")
+    code = (
+        "import sys; from pathlib import Path; from worker import program, failures\n"
+        "try: program.load(eval(sys.argv[1]), Path(sys.argv[2]), {})\n"
+        "except failures.Failure as failure: print(failure.exit_code, failure.message)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, repr(entrypoint), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("70 ")
+    assert message in done.stdout
+
+
+def test_an_optional_method_that_is_misspelt_is_mentioned() -> None:
+    class Misspelt:
+        def model(self) -> None: ...
+        def train_dataset(self, batch_size: int) -> None: ...
+        def evaluate_dataset(self, batch_size: int) -> None: ...
+
+    (notice,) = program.LoadedProgram(Misspelt(), "m:Misspelt", []).notices
+    assert "evaluate_dataset is not used; is it meant to be evaluation_dataset(batch_size)?" in notice
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "3"])
+def test_a_wrong_parameter_is_named(value: Any) -> None:
+    with pytest.raises(failures.Failure, match=r"spec\.program\.parameters\.epochs: expected a whole number"):
+        TrainingParameters.read({"epochs": value})
+
+
+def test_an_import_error_shows_the_users_lines_only(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import json\n\njson.loads('{')\n")
+    try:
+        program.load("broken:Thing", tmp_path, {})
+    except ValueError as error:
+        failure = failures.classify(error, "importing broken:Thing", [tmp_path])
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert failure.exit_code == ExitCode.PROGRAM_ERROR
+    assert failure.message.endswith("(while importing broken:Thing)")
+    assert "JSONDecodeError" in failure.message
+    assert failure.frames.splitlines()[1:3] == [
+        '  File "broken.py", line 3, in <module>',
+        "    json.loads('{')",
+    ]
+    assert "decoder.py" not in failure.frames
+
+
+# Peers
+
+
+def test_a_process_that_hangs_is_told_from_one_that_is_away() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as closed:
+        hung = f"127.0.0.1:{silent.getsockname()[1]}"
+        away = f"127.0.0.1:{closed.getsockname()[1]}"
+        closed.close()
+        found = peers.faults({"a": hung, "b": away, "c": "no-such-host.invalid:2222"}, seconds=0.3)
+        assert peers.connects(hung)
+    assert found == {
+        "a": "it accepts connections but does not answer",
+        "b": "nothing listens on its port",
+        "c": "its name does not resolve",
+    }
+
+
+def test_waiting_reports_at_first_and_at_last() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+    heard: list[list[str]] = []
+
+    def report(names: list[str], seconds: float) -> None:
+        heard.append(names)
+        if names:
+            threading.Thread(target=serve_for_a_moment).start()
+
+    stop = threading.Event()
+
+    def serve_for_a_moment() -> None:
+        with peers.listening(address):
+            stop.wait(10)
+
+    def absence(address: str) -> str | None:
+        return None if peers.connects(address) else "away"
+
+    peers.wait({"a": address}, 10, report, check=absence)
+    stop.set()
+    assert heard == [["a"], []]
+
+
+def test_a_chief_is_lost_only_after_its_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as chief:
+        watch = peers.ChiefWatch(f"127.0.0.1:{chief.getsockname()[1]}", lost_seconds=0.9, starting_seconds=0)
+        time.sleep(1.5)
+        assert not watch.lost
+    deadline = time.monotonic() + 10
+    while not watch.lost:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+# The watchdog
+
+SUPERVISE = """
+import os, signal, sys, time
+from worker.watchdog import Silence, stalled, supervise
+def train(watch):
+    {body}
+supervise(train, stalled("starting", {seconds}), "tiny-chief-0", {{}})
+"""
+
+
+def supervised(body: str, seconds: float = 20.0) -> tuple[int, list[Record]]:
+    done = run_python(SUPERVISE.format(body=body, seconds=seconds))
+    assert done.stderr == ""
+    return done.returncode, [record for line in done.stdout.splitlines() if (record := Record.parse(line))]
+
+
+def test_the_exit_code_passes_through() -> None:
+    assert supervised("return 70") == (70, [])
+
+
+def test_silence_ends_a_process_that_no_signal_can_interrupt() -> None:
+    code, (failed,) = supervised("signal.pthread_sigmask(signal.SIG_BLOCK, [15]); time.sleep(60)", 0.3)
+    assert code == ExitCode.RETRYABLE
+    assert "while starting" in failed.fields["message"]
+
+
+def test_signs_of_life_keep_it_going() -> None:
+    assert supervised("[(time.sleep(0.15), watch.alive()) for _ in range(10)]; return 0", 0.5) == (0, [])
+
+
+def test_what_was_agreed_last_is_said_and_done_on_silence() -> None:
+    body = 'watch.expect(Silence(0.2, "released", {"tasks": ["a"], "unreachable": ["b"]}, 0)); time.sleep(60)'
+    code, (released,) = supervised(body)
+    assert code == 0
+    assert released.event == "released"
+    assert released.fields == {"tasks": ["a"], "unreachable": ["b"]}
+
+
+def test_a_crash_is_told_as_a_shell_would() -> None:
+    code, (failed,) = supervised("os.kill(os.getpid(), signal.SIGKILL)")
+    assert code == 128 + signal.SIGKILL
+    assert "resources.limits.memory" in failed.fields["message"]
+
+
+def test_nobody_trains_on_after_the_supervisor() -> None:
+    code = SUPERVISE.format(body="print(os.getpid(), flush=True); time.sleep(60)", seconds=60)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.kill()
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{child}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_supervisor_is_small() -> None:
+    code = "import worker.runtime, sys; print({'numpy', 'tensorflow', 'launcher'} & set(sys.modules))"
+    assert run_python(code).stdout.strip() == "set()"

@@ -1,0 +1,56 @@
+"""What a dataset's graphs tell: the user's lines behind an error in it, and where it calls Python.
+
+TensorFlow gives no stack for such an error: the transformations run far from Python, maybe on another
+machine. But the graphs that were sent there remember where each operation came from.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+_NODE = re.compile(r"\{\{node ([^}]+)\}\}")
+
+
+def dataset_frames(error: BaseException, datasets: list[Any]) -> list[traceback.FrameSummary]:
+    """All frames, outermost first, of the first operation named in `error` that `datasets` know."""
+    names = _NODE.findall(str(error))
+    for dataset in datasets:
+        for graph in _graphs(dataset):
+            for name in names:
+                try:
+                    operation = graph.get_operation_by_name(name)
+                except (KeyError, ValueError):
+                    continue
+                return [
+                    traceback.FrameSummary(frame.filename, frame.lineno, frame.name)
+                    for frame in operation.traceback or []
+                ]
+    return []
+
+
+def operation_types(dataset: Any) -> set[str]:
+    """Of all operations in the functions that `dataset` applies."""
+    return {operation.type for graph in _graphs(dataset) for operation in graph.get_operations()}
+
+
+def _graphs(dataset: Any) -> Iterator[Any]:
+    for function in dataset._functions():
+        graph = getattr(getattr(function, "function", function), "graph", None)
+        if graph is not None:
+            yield from _nested(graph, set())
+    for source in dataset._inputs():
+        yield from _graphs(source)
+
+
+def _nested(graph: Any, seen: set[int]) -> Iterator[Any]:
+    if id(graph) in seen:
+        return
+    seen.add(id(graph))
+    yield graph
+    for function in getattr(graph, "_functions", {}).values():
+        inner = getattr(function, "graph", None)
+        if inner is not None:
+            yield from _nested(inner, seen)
