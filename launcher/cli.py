@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from launcher.errors import BackendError, LauncherError, SpecError
+from launcher.errors import LauncherError, SpecError
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend
     from launcher.loading import Loaded
 
+BACKENDS = ("kubernetes", "local")
 INTERRUPTED = 130
 INTERNAL_ERROR = 70
 
@@ -95,6 +96,9 @@ def parser() -> argparse.ArgumentParser:
         added.add_argument(
             "-n", "--namespace", default="default", help="its namespace (default: %(default)s)"
         )
+        added.add_argument(
+            "--backend", choices=BACKENDS, help="where to look (default: this machine, then Kubernetes)"
+        )
 
     added = add("init", _init, "write a commented cluster.yaml and its program to start from")
     added.add_argument("directory", metavar="FOLDER", nargs="?", default=".", help="where (default: here)")
@@ -108,15 +112,14 @@ def parser() -> argparse.ArgumentParser:
 
     added = add("submit", _submit, "start a file's runs and follow them to the end")
     add_file(added)
-    added.add_argument(
-        "--backend", choices=("kubernetes", "local"), default="kubernetes", help="(default: %(default)s)"
-    )
+    added.add_argument("--backend", choices=BACKENDS, default="kubernetes", help="(default: %(default)s)")
     added.add_argument("--detach", action="store_true", help="return at once; the run goes on")
 
     added = add("status", _status, "show a run")
     add_run(added)
 
     added = add("list", _list, "show all runs")
+    added.add_argument("--backend", choices=BACKENDS, default="local", help="where (default: %(default)s)")
 
     added = add("logs", _logs, "show what a run's tasks print")
     add_run(added)
@@ -182,7 +185,9 @@ def _render(options: argparse.Namespace) -> int:
 def _submit(options: argparse.Namespace) -> int:
     import uuid
 
-    backend = _backend(options.backend)
+    from launcher.backends import choice
+
+    backend = choice.named(options.backend)
     # The machinery starts while the file is read.
     backend.prepare()
     from launcher import planning
@@ -201,37 +206,36 @@ def _submit(options: argparse.Namespace) -> int:
             # Not before the tasks are on their way.
             from launcher import display
 
-            code = display.watch(backend, plan.run, plan.namespace, stop_on_interrupt=True)
+            # A cluster goes on without us; this machine's tasks would be in the way of whoever stopped us.
+            stop = options.backend == "local"
+            code = display.watch(backend, plan.run, plan.namespace, stop_on_interrupt=stop)
             worst = worst or code
             if code >= INTERRUPTED:
                 break
     return worst
 
 
-def _backend(name: str) -> Backend:
-    if name == "kubernetes":
-        raise BackendError(
-            "submit does not reach Kubernetes in this version",
-            "Train on this machine with --backend local, or: "
-            "python -m launcher render FILE | kubectl apply -f -",
-        )
-    from launcher.backends.local.backend import LocalBackend
+def _sought(options: argparse.Namespace) -> Backend:
+    from launcher.backends import choice
 
-    return LocalBackend()
+    if options.backend is not None:
+        return choice.named(options.backend)
+    return choice.holding(options.name, options.namespace)
 
 
 def _status(options: argparse.Namespace) -> int:
     from launcher import display
 
-    backend = _backend("local")
+    backend = _sought(options)
     display.show_status(backend, backend.status(options.name, options.namespace))
     return 0
 
 
 def _list(options: argparse.Namespace) -> int:
     from launcher import display
+    from launcher.backends import choice
 
-    display.show_list(_backend("local").runs(None))
+    display.show_list(choice.named(options.backend).runs(None))
     return 0
 
 
@@ -241,7 +245,7 @@ def _logs(options: argparse.Namespace) -> int:
 
     roles = () if options.role is None else (options.role,)
     indexes = () if options.index is None else (options.index,)
-    lines = _backend("local").logs(
+    lines = _sought(options).logs(
         options.name, options.namespace, Selection(roles, indexes), follow=options.follow
     )
     display.show_logs(lines, raw=options.raw)
@@ -251,26 +255,26 @@ def _logs(options: argparse.Namespace) -> int:
 def _wait(options: argparse.Namespace) -> int:
     from launcher import display
 
-    backend = _backend("local")
+    backend = _sought(options)
     return display.watch(
         backend, options.name, options.namespace, stop_on_interrupt=False, timeout=options.timeout
     )
 
 
 def _suspend(options: argparse.Namespace) -> int:
-    _backend("local").suspend(options.name, options.namespace)
+    _sought(options).suspend(options.name, options.namespace)
     print(f"run {options.name} is suspended; resume it with: python -m launcher resume {options.name}")
     return 0
 
 
 def _resume(options: argparse.Namespace) -> int:
-    _backend("local").resume(options.name, options.namespace)
+    _sought(options).resume(options.name, options.namespace)
     print(f"run {options.name} goes on; watch it with: python -m launcher wait {options.name}")
     return 0
 
 
 def _delete(options: argparse.Namespace) -> int:
-    _backend("local").delete(options.name, options.namespace)
+    _sought(options).delete(options.name, options.namespace)
     print(f"run {options.name} is deleted")
     return 0
 

@@ -1,0 +1,19 @@
+"""Runs the manifests on a Kubernetes cluster, with nothing of ours installed in it.
+
+    backend     what the command line calls
+    submission  makes a run's objects, or finds that they are there already
+    removal     ends a run's objects, and waits until they are gone
+    following   a run's updates and logs while it goes on
+    stopping    ends a run's Jobs so that their record stays
+    session     the picture of one run, kept up to date by watches and log streams
+    picture     what was seen of a run -> `status.RunStatus`, with the reasons why something does not start
+    watching    one list and watch, for as long as it takes
+    tailing     one pod's log
+    differences two values -> what differs
+    client      requests and streams to one API server
+    refusals    an answer that says no -> one message with what to do
+    connection  kubeconfig -> an API server and credentials; the only module that imports `kubernetes`
+
+The way of a run: the primary Job is made first and owns all else, so that its deletion is the run's, by
+whomever. Nothing is kept on this machine.
+"""

@@ -1,0 +1,192 @@
+"""The Kubernetes backend, as the command line sees it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from launcher.backends.base import PROGRAM, LogLine, Plan, Selection, Update
+from launcher.backends.kubernetes import removal, stopping
+from launcher.backends.kubernetes.client import Client, Object
+from launcher.backends.kubernetes.connection import connect
+from launcher.backends.kubernetes.picture import Picture, find_primary, slim_job, slim_pod
+from launcher.backends.kubernetes.refusals import ApiError
+from launcher.backends.kubernetes.settings import Settings
+from launcher.backends.kubernetes.submission import Submission
+from launcher.errors import ConflictError, NotFoundError
+from launcher.naming import RUN_LABEL, SPEC_ANNOTATION
+from launcher.status import RunStatus
+
+
+class KubernetesBackend:
+    """Runs on a Kubernetes cluster. See `base.Backend`; unlike there, a run goes on when this process ends.
+
+    `kubeconfig` and `context` choose the cluster as kubectl's options do; nothing is read or asked before
+    the first use.
+    """
+
+    def __init__(
+        self, kubeconfig: str | None = None, context: str | None = None, settings: Settings | None = None
+    ) -> None:
+        self._kubeconfig = kubeconfig
+        self._context = context
+        self._settings = settings or Settings()
+
+    @cached_property
+    def _client(self) -> Client:
+        return Client(connect(self._kubeconfig, self._context))
+
+    @property
+    def namespace(self) -> str:
+        """The context's own."""
+        return self._client.connection.namespace
+
+    def prepare(self) -> None:
+        """See `base.Backend.prepare`. Finds out early that there is no cluster to submit to."""
+        self._client.connection.credentials()
+
+    def submit(self, plan: Plan, *, detach: bool, replace: bool = False) -> str:
+        """See `base.Backend.submit`. Returns what the user should know, a line each.
+
+        Where the run is there and goes on: when nothing has changed, nothing is done; what may change while
+        it runs is changed; all else raises ConflictError, unless it is to be replaced. One that has ended is
+        replaced.
+        """
+        return Submission(self._client, plan).submit(replace=replace)
+
+    def dry_run(self, plan: Plan) -> list[str]:
+        """What `submit` would do to each object, as the server says. Raises what `submit` would."""
+        return Submission(self._client, plan).rehearse()
+
+    def status(self, run: str, namespace: str) -> RunStatus:
+        """See `base.Backend.status`."""
+        # Here and below: what submits a run need not wait for what follows it.
+        from launcher.backends.kubernetes import following
+
+        return following.read_status(self._client, run, namespace, self._uid(run, namespace))
+
+    def runs(self, namespace: str | None = None) -> list[RunStatus]:
+        """See `base.Backend.runs`. Who may not look into all namespaces sees the context's."""
+        try:
+            jobs, _ = self._client.list("Job", namespace, RUN_LABEL)
+        except ApiError as error:
+            if namespace is not None or not error.no_right:
+                raise
+            return self.runs(self.namespace)
+        pods, _ = self._client.list("Pod", namespace, RUN_LABEL) if jobs else ([], "")
+        found = []
+        for job in jobs:
+            if find_primary([job]) is not None:
+                picture = Picture(job["metadata"]["uid"])
+                picture.replace("Job", map(slim_job, jobs))
+                picture.replace("Pod", map(slim_pod, _of_run(pods, job)))
+                found.append(picture.status({}))
+        return sorted(found, key=lambda status: (status.namespace, status.run))
+
+    def follow(self, run: str, namespace: str) -> Iterator[Update]:
+        """See `base.Backend.follow`."""
+        from launcher.backends.kubernetes import following
+
+        uid = self._uid(run, namespace)
+        return following.follow(self._client, run, namespace, uid, self._settings)
+
+    def logs(self, run: str, namespace: str, selection: Selection, *, follow: bool) -> Iterator[LogLine]:
+        """See `base.Backend.logs`. Of all attempts whose pods are still there."""
+        from launcher.backends.kubernetes import following
+
+        uid = self._uid(run, namespace)
+        return following.logs(self._client, run, namespace, uid, selection, until_end=follow)
+
+    def suspend(self, run: str, namespace: str) -> None:
+        """See `base.Backend.suspend`."""
+        self._set_suspended(run, namespace, suspended=True)
+
+    def resume(self, run: str, namespace: str) -> None:
+        """See `base.Backend.resume`."""
+        self._set_suspended(run, namespace, suspended=False)
+
+    def stop(self, run: str, namespace: str, *, at_once: bool = False) -> None:
+        """See `base.Backend.stop`. Raises ConflictError for a run that is suspended."""
+        jobs, primary = self._jobs(run, namespace)
+        if primary["spec"].get("suspend") and not stopping.is_over(primary):
+            raise ConflictError(
+                f"run {run} is suspended, so there is nothing to stop",
+                f"End and remove it with: {PROGRAM} delete {run}{_space(namespace)}",
+            )
+        stopping.stop(self._client, jobs, "Stopped", "The run was stopped: it was interrupted")
+        if at_once:
+            self._client.delete_all("Pod", namespace, f"{RUN_LABEL}={run}", grace=0)
+
+    def delete(self, run: str, namespace: str) -> None:
+        """See `base.Backend.delete`. Waits until all is gone but a claim that is to be kept."""
+        found = removal.items(self._client, run, namespace)
+        if all(item.kept for item in found):
+            raise self._not_found(run, namespace)
+        removal.remove(self._client, run, namespace, found)
+
+    def places(self, run: str, namespace: str) -> Mapping[str, str]:
+        """See `base.Backend.places`."""
+        _, primary = self._jobs(run, namespace)
+        try:
+            document = json.loads(primary["metadata"]["annotations"][SPEC_ANNOTATION])
+            model_dir = document["spec"]["modelDir"]
+        except (LookupError, ValueError, TypeError):
+            return {}
+        if not model_dir:
+            return {}
+        claim = _claim(primary, model_dir)
+        return {"model directory": f"{model_dir} on PersistentVolumeClaim {claim}" if claim else model_dir}
+
+    def _jobs(self, run: str, namespace: str) -> tuple[list[Object], Object]:
+        """All of the run's Jobs, and the primary one. Raises NotFoundError."""
+        jobs, _ = self._client.list("Job", namespace, f"{RUN_LABEL}={run}")
+        primary = find_primary(jobs)
+        if primary is None:
+            raise self._not_found(run, namespace)
+        return jobs, primary
+
+    def _uid(self, run: str, namespace: str) -> str:
+        return str(self._jobs(run, namespace)[1]["metadata"]["uid"])
+
+    def _not_found(self, run: str, namespace: str) -> NotFoundError:
+        connection = self._client.connection
+        return NotFoundError(
+            f"there is no run {run} in namespace {namespace} of the cluster {connection.host}",
+            f"`{PROGRAM} list` shows those there are; {connection.origin} says which cluster it is.",
+        )
+
+    def _set_suspended(self, run: str, namespace: str, *, suspended: bool) -> None:
+        jobs, primary = self._jobs(run, namespace)
+        if stopping.is_over(primary):
+            word = "suspended" if suspended else "resumed"
+            raise ConflictError(f"run {run} has ended, so it cannot be {word}", "Submit it again.")
+        for job in jobs:
+            if not stopping.is_over(job) and bool(job["spec"].get("suspend")) != suspended:
+                name = job["metadata"]["name"]
+                self._client.merge("Job", namespace, name, {"spec": {"suspend": suspended}})
+
+
+def _space(namespace: str) -> str:
+    return "" if namespace == "default" else f" -n {namespace}"
+
+
+def _of_run(pods: list[Object], primary: Object) -> list[Object]:
+    run, namespace = primary["metadata"]["labels"][RUN_LABEL], primary["metadata"]["namespace"]
+    return [
+        pod
+        for pod in pods
+        if pod["metadata"]["labels"][RUN_LABEL] == run and pod["metadata"]["namespace"] == namespace
+    ]
+
+
+def _claim(primary: Object, model_dir: str) -> str | None:
+    """The claim that the primary has the directory on."""
+    pod = primary["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in pod.get("volumes") or ()}
+    for mount in pod["containers"][0].get("volumeMounts") or ():
+        path = mount["mountPath"].rstrip("/")
+        if model_dir == path or model_dir.startswith(f"{path}/"):
+            claim = (volumes.get(mount["name"]) or {}).get("persistentVolumeClaim") or {}
+            return claim.get("claimName")
+    return None

@@ -1,0 +1,365 @@
+"""Requests and streams to one API server: what this backend needs of Kubernetes' API, and no more."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+import urllib3
+
+from launcher.backends.kubernetes.connection import Connection
+from launcher.backends.kubernetes.refusals import ApiError, Request, UnreachableError, refusal, unreachable
+
+FIELD_MANAGER: Final = "tf-launcher"
+"""Whose fields they are, for server-side apply."""
+
+CONNECT_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 30.0
+"""For so long a request is repeated when the server says that it is busy."""
+
+SILENCE_SECONDS: Final = 100.0
+"""A watch gets a bookmark about every minute; after so long without one its connection is given up."""
+
+PAGE: Final = 500
+"""Objects in one answer, as kubectl asks for them."""
+
+_RESOURCES: Final = {
+    "ConfigMap": ("api/v1", "configmaps"),
+    "Event": ("api/v1", "events"),
+    "Job": ("apis/batch/v1", "jobs"),
+    "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
+    "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims"),
+    "Pod": ("api/v1", "pods"),
+    "Service": ("api/v1", "services"),
+}
+_GROUPS: Final = {"Job": "jobs.batch", "NetworkPolicy": "networkpolicies.networking.k8s.io"}
+
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+_AT_A_TIME: Final = 4
+
+Object = dict[str, Any]
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What the server made of an object. `created`: it was not there before. `warnings` are the server's."""
+
+    body: Object
+    created: bool
+    warnings: tuple[str, ...]
+
+
+class Stream:
+    """An answer that goes on. `close` may be called from any thread and ends `lines`."""
+
+    def __init__(self, response: Any, client: Client) -> None:
+        self._response = response
+        self._client = client
+        self._closed = False
+
+    def lines(self, longest: int | None = None) -> Iterator[bytes]:
+        """Without their ends; of each the first `longest` bytes. The last one may lack its end.
+
+        Raises UnreachableError when the connection breaks.
+        """
+        rest = b""
+        try:
+            for chunk in self._response.stream(1 << 16):
+                *whole, rest = (rest + chunk).split(b"\n")
+                for line in whole:
+                    yield line[:longest]
+                rest = rest[:longest]
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            if not self._closed:
+                raise self._client.unreachable(error) from error
+            return
+        finally:
+            # What was not read makes the connection useless for anything else.
+            self._response.close()
+        if rest and not self._closed:
+            yield rest
+
+    def close(self) -> None:
+        """Ends the stream."""
+        self._closed = True
+        try:
+            self._response.shutdown()
+        except (ValueError, OSError):  # it has ended already
+            pass
+
+
+class Client:
+    """One API server. Every method raises ApiError when it refuses, and UnreachableError when there is no
+    answer; both are BackendErrors for the user.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def get(self, kind: str, namespace: str, name: str) -> Object | None:
+        """The object; None when there is none."""
+        try:
+            request = Request("get", _resource(kind), namespace, name)
+            return self._ask(request, _path(kind, namespace, name))[1]
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def version(self) -> Object:
+        """The server's version."""
+        return self._ask(Request("get", "the version"), "version")[1]
+
+    def list(
+        self,
+        kind: str,
+        namespace: str | None,
+        labels: str = "",
+        fields: str = "",
+        *,
+        metadata_only: bool = False,
+        patience: float = PATIENCE_SECONDS,
+    ) -> tuple[list[Object], str]:
+        """The objects in a namespace, None for all, and the resourceVersion from which to watch them."""
+        query = _selecting(labels, fields) | {"limit": str(PAGE)}
+        request = Request("list", _resource(kind), namespace)
+        found: list[Object] = []
+        while True:
+            _, page, _ = self._ask(
+                request,
+                _path(kind, namespace),
+                query,
+                accept=_METADATA_ONLY if metadata_only else "application/json",
+                patience=patience,
+            )
+            found += page.get("items") or []
+            following = page["metadata"].get("continue")
+            if not following:
+                return found, page["metadata"]["resourceVersion"]
+            query["continue"] = following
+
+    def apply(self, item: Mapping[str, Any], *, dry_run: bool = False) -> Applied:
+        """Server-side apply: makes the object, or changes what of it is ours. Unknown fields are refused."""
+        from launcher.rendering import quoted
+
+        metadata = item["metadata"]
+        kind, namespace, name = item["kind"], metadata["namespace"], metadata["name"]
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        if dry_run:
+            query["dryRun"] = "All"
+        status, body, warnings = self._ask(
+            Request("patch", _resource(kind), namespace, name),
+            _path(kind, namespace, name),
+            query,
+            method="PATCH",
+            # The server reads it as YAML, in which not every JSON text means the same.
+            body=quoted(item),
+            content_type="application/apply-patch+yaml",
+        )
+        return Applied(body, status == 201, warnings)
+
+    def merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> Object:
+        """JSON merge patch."""
+        return self._ask(
+            Request("patch", _resource(kind), namespace, name),
+            _path(kind, namespace, name),
+            {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"},
+            method="PATCH",
+            body=json.dumps(patch),
+            content_type="application/merge-patch+json",
+        )[1]
+
+    def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        """Deletes this very object, and leaves what it owns to the garbage collector. That it is gone
+        already, or that another has taken its name, is no error.
+        """
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        try:
+            self._ask(
+                Request("delete", _resource(kind), namespace, name),
+                _path(kind, namespace, name),
+                method="DELETE",
+                body=json.dumps(options),
+            )
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+
+    def delete_all(self, kind: str, namespace: str, labels: str, *, grace: int) -> None:
+        """Deletes what has the labels; pods get so many seconds to leave."""
+        self._ask(
+            Request("deletecollection", _resource(kind), namespace),
+            _path(kind, namespace),
+            _selecting(labels),
+            method="DELETE",
+            body=json.dumps({"gracePeriodSeconds": grace}),
+        )
+
+    def watch(self, kind: str, namespace: str, version: str, labels: str = "", fields: str = "") -> Stream:
+        """The changes since a resourceVersion, a JSON document a line. The server ends it after minutes."""
+        query = _selecting(labels, fields) | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            # Not all of them at once, after a restart of the server.
+            "timeoutSeconds": str(random.randint(240, 300)),  # noqa: S311 - no secret
+        }
+        return self._stream(
+            Request("watch", _resource(kind), namespace), _path(kind, namespace), query, SILENCE_SECONDS
+        )
+
+    def log(self, namespace: str, pod: str, query: Mapping[str, str], *, silence: float | None) -> Stream:
+        """A pod's log. `silence` is how long nothing may come, in seconds, None for ever."""
+        return self._stream(
+            Request("get", "pods/log", namespace, pod), _path("Pod", namespace, f"{pod}/log"), query, silence
+        )
+
+    def unreachable(self, error: BaseException) -> UnreachableError:
+        """The error for an exception of the connection."""
+        return unreachable(error, self.connection.host, self.connection.origin)
+
+    def _stream(self, request: Request, path: str, query: Mapping[str, str], silence: float | None) -> Stream:
+        response = self._send("GET", path, query, None, {"Accept": "application/json, */*"}, silence)
+        if response.status != 200:
+            raise self._refusal(request, response)
+        return Stream(response, self)
+
+    def _ask(
+        self,
+        request: Request,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        method: str = "GET",
+        body: str | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        patience: float = PATIENCE_SECONDS,
+    ) -> tuple[int, Object, tuple[str, ...]]:
+        """Every request here may be repeated: it means the same the second time."""
+        headers = {"Accept": accept, "Content-Type": content_type}
+        until = time.monotonic() + patience
+        delay = 0.5
+        broken = False
+        while True:
+            try:
+                response = self._send(method, path, query or {}, body, headers, ANSWER_SECONDS)
+                if response.status < 300:
+                    return response.status, self._document(response), _warnings(response)
+                raise self._refusal(request, response)
+            except UnreachableError as error:
+                # An idle connection may have been closed at the other end, by a restart say.
+                if broken or error.refused or not patience:
+                    raise
+                broken = True
+            except ApiError as error:
+                pause = max(delay, error.retry_after or 0.0)
+                if not error.passing or time.monotonic() + pause > until:
+                    raise
+                time.sleep(pause)
+                delay = min(2 * delay, 5.0)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: str | None,
+        headers: Mapping[str, str],
+        silence: float | None,
+    ) -> Any:
+        url = f"{self.connection.host}/{path}" + (f"?{urlencode(query)}" if query else "")
+        sent = {**headers, **self.connection.credentials(), "User-Agent": "tf-launcher"}
+        try:
+            return self.connection.pool.request(
+                method,
+                url,
+                body=None if body is None else body.encode(),
+                headers=sent,
+                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=silence),
+                retries=False,
+                preload_content=False,
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self.unreachable(error) from error
+
+    def _read(self, response: Any) -> bytes:
+        try:
+            content: bytes = response.read()
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self.unreachable(error) from error
+        response.release_conn()
+        return content
+
+    def _document(self, response: Any) -> Object:
+        try:
+            document = json.loads(self._read(response))
+        except ValueError as error:
+            raise UnreachableError(
+                f"what answers at {self.connection.host} is no API server: it sends no JSON",
+                f"Check the server's address in {self.connection.origin}.",
+                refused=True,
+            ) from error
+        return document if isinstance(document, dict) else {}
+
+    def _refusal(self, request: Request, response: Any) -> ApiError:
+        content = self._read(response)
+        try:
+            body = json.loads(content)
+        except ValueError:
+            # Something that stands between, a proxy say.
+            body = {"message": content.decode(errors="replace")}
+        if not isinstance(body, dict):
+            body = {"message": str(body)}
+        after = str(response.headers.get("Retry-After") or "")
+        return refusal(
+            request,
+            response.status,
+            body,
+            self.connection.host,
+            self.connection.origin,
+            float(after) if after.isdigit() else None,
+        )
+
+
+def together(calls: Sequence[Callable[[], Result]]) -> list[Result]:
+    """The results of all the calls, made at the same time: a far server costs a round trip, not one each.
+
+    When some fail, all have ended before the first one's exception is raised.
+    """
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        futures = [pool.submit(call) for call in calls]
+    return [future.result() for future in futures]
+
+
+def _resource(kind: str) -> str:
+    return _GROUPS.get(kind) or _RESOURCES[kind][1]
+
+
+def _path(kind: str, namespace: str | None, name: str = "") -> str:
+    api, plural = _RESOURCES[kind]
+    space = f"/namespaces/{namespace}" if namespace is not None else ""
+    return f"{api}{space}/{plural}" + (f"/{name}" if name else "")
+
+
+def _selecting(labels: str, fields: str = "") -> dict[str, str]:
+    both = {"labelSelector": labels, "fieldSelector": fields}
+    return {name: value for name, value in both.items() if value}
+
+
+def _warnings(response: Any) -> tuple[str, ...]:
+    """Of the header `Warning: 299 - "text"`, RFC 7234 5.5, of which there may be several."""
+    texts = []
+    for header in response.headers.getlist("Warning"):
+        _, _, text = header.partition('"')
+        texts.append(text.rpartition('"')[0].replace('\\"', '"'))
+    return tuple(dict.fromkeys(filter(None, texts)))

@@ -1,0 +1,175 @@
+"""Finds the API server and the credentials, as kubectl does."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from launcher.errors import BackendError
+
+_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_CONNECTIONS: Final = 64
+"""Kept open at most; `logs --follow` has one a task."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """An API server and who we are there. `pool` is a urllib3.PoolManager.
+
+    `origin` says where all this stands, `namespace` is the one to use where none is given.
+    """
+
+    host: str
+    origin: str
+    namespace: str
+    pool: Any
+    _configuration: Any
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def credentials(self) -> Mapping[str, str]:
+        """The headers that say who we are; tokens that expire are renewed. Raises BackendError."""
+        with self._lock, _complaints(self.origin):
+            settings = self._configuration.auth_settings().values()
+        return {each["key"]: each["value"] for each in settings if each["in"] == "header" and each["value"]}
+
+
+def connect(kubeconfig: str | None = None, context: str | None = None) -> Connection:
+    """Reads the kubeconfig: the one given, else $KUBECONFIG, else ~/.kube/config, else the pod's own service
+    account. Nothing is asked of the server yet.
+
+    Raises BackendError when there is none, or it cannot be used.
+    """
+    paths = kubeconfig or os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    there = [path for path in paths.split(os.pathsep) if path and Path(path).expanduser().exists()]
+    if there:
+        return _from_kubeconfig(paths, context)
+    if kubeconfig is None and context is None and (_SERVICE_ACCOUNT / "token").exists():
+        return _in_cluster()
+    raise BackendError(
+        f"there is no kubeconfig: {paths} does not exist",
+        "Set KUBECONFIG to the file that your cluster's administrator gave you, or train on this machine "
+        "with --backend local.",
+    )
+
+
+def _from_kubeconfig(paths: str, context: str | None) -> Connection:
+    from kubernetes import client, config
+
+    with _complaints(paths):
+        contexts, current = _contexts(paths, context)
+    name = context or current
+    known = {each["name"]: each.get("context") or {} for each in contexts}
+    if name not in known:
+        raise BackendError(
+            f"there is no context {name} in {paths}",
+            f"There are: {', '.join(sorted(known)) or 'none'}.",
+        )
+    configuration = client.Configuration()
+    with _complaints(f"context {name} of {paths}"):
+        config.load_kube_config(paths, name, configuration)
+    namespace = known[name].get("namespace") or "default"
+    return _connection(configuration, f"context {name} of {paths}", namespace)
+
+
+def _contexts(paths: str, context: str | None) -> tuple[list[dict[str, Any]], str]:
+    from kubernetes import config
+    from kubernetes.config.kube_config import KubeConfigMerger
+
+    merged = KubeConfigMerger(paths).config
+    if context is None and (merged is None or not merged.safe_get("current-context")):
+        raise BackendError(
+            f"{paths} names no current context",
+            "Choose one with `kubectl config use-context NAME`.",
+        )
+    if context is not None:
+        return [each.value for each in merged.safe_get("contexts") or []], context
+    contexts, current = config.list_kube_config_contexts(paths)
+    return contexts, current["name"]
+
+
+def _in_cluster() -> Connection:
+    from kubernetes import client, config
+
+    configuration = client.Configuration()
+    with _complaints("this pod's service account"):
+        config.load_incluster_config(configuration)
+    namespace = (_SERVICE_ACCOUNT / "namespace").read_text().strip()
+    return _connection(configuration, "this pod's service account", namespace or "default")
+
+
+def _connection(configuration: Any, origin: str, namespace: str) -> Connection:
+    from kubernetes.client.rest import RESTClientObject
+
+    configuration.connection_pool_maxsize = _CONNECTIONS
+    configuration.socket_options = _socket_options()
+    if not configuration.verify_ssl:
+        import urllib3
+
+        # The user has said so in the kubeconfig; kubectl is silent about it too.
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    pool = RESTClientObject(configuration).pool_manager
+    return Connection(configuration.host.rstrip("/"), origin, namespace, pool, configuration)
+
+
+def _socket_options() -> list[tuple[int, int, int]]:
+    """So that a watch notices within a minute that its server is gone without a word."""
+    options = [
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    ]
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options
+
+
+class _Collector(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@contextmanager
+def _complaints(origin: str) -> Iterator[None]:
+    """Makes a BackendError of what the client says or logs about the kubeconfig: it only logs it when a
+    credential plugin fails, and then goes on without credentials.
+    """
+    import yaml
+    from kubernetes.config import ConfigException
+
+    collector = _Collector()
+    root = logging.getLogger()
+    root.addHandler(collector)
+    try:
+        yield
+    except (
+        ConfigException,
+        yaml.YAMLError,
+        OSError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ValueError,
+    ) as error:
+        raise _unusable(origin, str(error) or type(error).__name__) from error
+    finally:
+        root.removeHandler(collector)
+    if collector.messages:
+        raise _unusable(origin, "; ".join(collector.messages))
+
+
+def _unusable(origin: str, reason: str) -> BackendError:
+    return BackendError(
+        f"cannot use {origin}: {reason}",
+        "`kubectl get jobs` with the same kubeconfig tells more.",
+    )

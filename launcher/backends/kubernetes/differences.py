@@ -1,0 +1,105 @@
+"""Two values of JSON -> what differs, one line each: `spec.worker.replicas: 2 -> 4`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+_MAX_LINES: Final = 10
+_MAX_VALUE: Final = 60
+"""Characters of a value."""
+
+_ABSENT: Final = object()
+
+
+def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
+    """Where `after` is not `before`. Lists of named entries are compared name by name."""
+    if before is _ABSENT and isinstance(after, Mapping) and after:
+        before = {}
+    if after is _ABSENT and isinstance(before, Mapping) and before:
+        after = {}
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in [*before, *(key for key in after if key not in before)]:
+            inside = f"{path}.{key}" if path else str(key)
+            yield from differences(before.get(key, _ABSENT), after.get(key, _ABSENT), inside)
+    elif isinstance(before, list) and isinstance(after, list):
+        old, new = _entries(before), _entries(after)
+        for key in [*old, *(key for key in new if key not in old)]:
+            yield from differences(old.get(key, _ABSENT), new.get(key, _ABSENT), f"{path}[{key}]")
+    elif before is _ABSENT or after is _ABSENT or before != after:
+        yield f"{path}: {_text(before)} -> {_text(after)}"
+
+
+def altered(sent: Any, kept: Any) -> Iterator[str]:
+    """Where what the server keeps lacks or alters what was sent. What it adds, a default, does not count, nor
+    that it leaves out a false, a 0 or an empty value, as Go writes JSON, or writes a quantity in its own way.
+    """
+    for path, one, other in _alterations(sent, kept, ""):
+        yield f"{path}: {_text(one)} -> {_text(other)}"
+
+
+def wanted(live: Any, planned: Any) -> Iterator[str]:
+    """Where what is there lacks or differs from what is planned; the rest is the server's defaults."""
+    for path, one, other in _alterations(planned, live, ""):
+        yield f"{path}: {_text(other)} -> {_text(one)}"
+
+
+def _alterations(sent: Any, kept: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(sent, Mapping) and isinstance(kept, Mapping):
+        for key, value in sent.items():
+            yield from _alterations(value, kept.get(key, _ABSENT), f"{path}.{key}" if path else str(key))
+    elif isinstance(sent, list) and isinstance(kept, list):
+        ours, theirs = _entries(sent), _entries(kept)
+        for key, value in ours.items():
+            yield from _alterations(value, theirs.get(key, _ABSENT), f"{path}[{key}]")
+    elif sent != kept and (sent or kept is not _ABSENT) and not _same_quantity(sent, kept, path):
+        yield path, sent, kept
+
+
+def listed(lines: Sequence[str]) -> str:
+    """Some of the lines, indented, and how many more there are."""
+    shown = [f"  {line}" for line in lines[:_MAX_LINES]]
+    if len(lines) > _MAX_LINES:
+        shown.append(f"  and {len(lines) - _MAX_LINES} more")
+    return "\n".join(shown)
+
+
+def _entries(values: Sequence[Any]) -> dict[object, Any]:
+    """The entries by name, where every one has one of its own, else by number."""
+    names = [value.get("name") for value in values if isinstance(value, Mapping)]
+    if len(names) == len(values) and all(names) and len(set(names)) == len(names):
+        return dict(zip(names, values, strict=True))
+    return dict(enumerate(values))
+
+
+def _text(value: Any) -> str:
+    if value is _ABSENT:
+        return "nothing"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 4]} ..."
+
+
+_FACTORS: Final = {
+    "n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
+}  # fmt: skip
+
+
+def _same_quantity(sent: Any, kept: Any, path: str) -> bool:
+    """Whether both are the same amount, as 0.5 and 500m are of a CPU."""
+    if "resources" not in path and "sizeLimit" not in path:
+        return False
+    one, other = _amount(sent), _amount(kept)
+    return one is not None and other is not None and abs(one - other) <= 1e-9 * max(abs(one), abs(other))
+
+
+def _amount(value: Any) -> float | None:
+    text = str(value)
+    suffix = text.lstrip("+-.0123456789")
+    try:
+        if suffix in _FACTORS:
+            return float(text[: len(text) - len(suffix)]) * _FACTORS[suffix]
+        return float(text)
+    except ValueError:
+        return None

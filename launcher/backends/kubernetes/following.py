@@ -1,0 +1,242 @@
+"""A run's updates and logs while it goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from launcher.backends.base import LogLine, Selection, Update
+from launcher.backends.kubernetes import stopping
+from launcher.backends.kubernetes.client import Client, Object
+from launcher.backends.kubernetes.picture import Picture
+from launcher.backends.kubernetes.refusals import ApiError, UnreachableError
+from launcher.backends.kubernetes.session import TICK_SECONDS, Session, look, notice
+from launcher.backends.kubernetes.settings import Settings
+from launcher.backends.kubernetes.tailing import PodLog, Source
+from launcher.errors import BackendError, NotFoundError
+from launcher.naming import ROLE_LABEL
+from launcher.status import INDEX_KEY, Phase, RunStatus
+from worker.contract import Record
+
+_TAIL_LINES: Final = 400
+"""Of a log that was begun before we came, what is looked through for records."""
+
+_FAILED_TAILS: Final = 8
+"""Failed pods of a role whose logs are read unasked: a thousand may fail of the same."""
+
+_LAST_WORDS_SECONDS: Final = 15.0
+"""To read the rest of the logs when all has ended."""
+
+_MOST_STREAMS: Final = 50
+"""Logs followed at once, each on a connection of its own."""
+
+
+class Records:
+    """The latest record of each event, by task."""
+
+    def __init__(self) -> None:
+        self.of_task: dict[str, dict[str, Record]] = {}
+
+    def add(self, lines: Iterable[LogLine]) -> bool:
+        """Whether there was a record among them."""
+        changed = False
+        for line in lines:
+            if line.record is not None:
+                self.of_task.setdefault(line.record.task, {})[line.record.event] = line.record
+                changed = True
+        return changed
+
+
+def read_status(client: Client, run: str, namespace: str, primary: str) -> RunStatus:
+    """The run as it is now, with the records at the end of the logs that tell of its progress."""
+    picture = look(client, run, namespace, primary)
+    records = Records()
+    status = picture.status(records.of_task)
+    failed = {task.name for task in status.failures}
+    pods = {_task(pod): pod for pod in picture.pods() if _begun(pod)}  # the last attempt of each
+    names = {(task.role, task.index): task.name for task in status.tasks}
+    for task, pod in pods.items():
+        if _tells_progress(picture, pod) or names.get(task) in failed:
+            try:
+                records.add(PodLog(client, Source.of(pod, namespace)).read(tail=_TAIL_LINES))
+            except BackendError:
+                continue  # the node does not answer, or the log is gone: the status itself is known
+    return picture.status(records.of_task)
+
+
+def follow(client: Client, run: str, namespace: str, primary: str, settings: Settings) -> Iterator[Update]:
+    """See `base.Backend.follow`. What is left when the primary has ended is stopped."""
+    records = Records()
+    status: RunStatus | None = None
+    with Session(client, run, namespace, primary) as session:
+        began_before_us: set[str] | None = None
+        janitor = _Janitor(client, settings)
+        while True:
+            news = session.pump()
+            if not session.ready:
+                # The caller has seen the run: this is a matter of moments, or of a server gone away.
+                continue
+            if session.picture.deleted:
+                last = news.lines + _last_words(session)
+                records.add(last)
+                yield Update(_at_deletion(session.picture, records, run), last)
+                return
+            if news.changed or began_before_us is None:
+                pods = session.picture.pods()
+                if began_before_us is None:
+                    began_before_us = {pod["metadata"]["name"] for pod in pods}
+                _tail(session, pods, began_before_us)
+            if records.add(news.lines) or news.changed or status is None:
+                status = session.picture.status(records.of_task)
+            notices = [*news.notices, *janitor.see_to(status, session.picture)]
+            lines = [*news.lines, *map(notice, notices)]
+            if status.ended:
+                last = _last_words(session)
+                records.add(last)
+                yield Update(session.picture.status(records.of_task), lines + last)
+                return
+            yield Update(status, lines)
+
+
+def _at_deletion(picture: Picture, records: Records, run: str) -> RunStatus:
+    """A run that had ended may be cleaned up under our eyes, by its time to live."""
+    if picture.primary is None or not stopping.is_over(picture.primary):
+        raise NotFoundError(f"run {run} was deleted")
+    return dataclasses.replace(picture.status(records.of_task), ended=True)
+
+
+def _tail(session: Session, pods: Iterable[Object], began_before_us: set[str]) -> None:
+    failed: Counter[str] = Counter()
+    for pod in pods:
+        if not _begun(pod):
+            continue
+        name = pod["metadata"]["name"]
+        if session.tailed(pod) or _tells_progress(session.picture, pod):
+            session.tail(pod, lines=_TAIL_LINES if name in began_before_us else None)
+        elif pod["status"]["phase"] == "Failed":
+            role = pod["metadata"]["labels"].get(ROLE_LABEL, "")
+            failed[role] += 1
+            if failed[role] <= _FAILED_TAILS:
+                session.tail(pod, lines=_TAIL_LINES)
+
+
+def _last_words(session: Session) -> list[LogLine]:
+    session.end_tails()
+    lines: list[LogLine] = []
+    until = time.monotonic() + _LAST_WORDS_SECONDS
+    while session.reading and time.monotonic() < until:
+        lines += session.pump(TICK_SECONDS).lines
+    return lines + session.pump(0).lines
+
+
+def _begun(pod: Object) -> bool:
+    return pod["status"]["phase"] not in (None, "Pending")
+
+
+def _task(pod: Object) -> tuple[str, int]:
+    labels = pod["metadata"]["labels"]
+    return labels.get(ROLE_LABEL, ""), int(labels.get(INDEX_KEY, 0))
+
+
+def _tells_progress(picture: Picture, pod: Object) -> bool:
+    """The primary's first task reports the training, the evaluator its evaluations."""
+    role, index = _task(pod)
+    primary = picture.primary
+    roles = ("evaluator", primary["metadata"]["labels"].get(ROLE_LABEL) if primary else None)
+    return index == 0 and role in roles
+
+
+class _Janitor:
+    """Stops what is left when the primary has ended: tasks of images that do not leave by themselves."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._due: float | None = None
+        self._done = False
+
+    def see_to(self, status: RunStatus, picture: Picture) -> list[str]:
+        """Returns what to tell the user."""
+        if self._done or status.ended or status.phase not in (Phase.SUCCEEDED, Phase.FAILED):
+            return []
+        succeeded = status.phase is Phase.SUCCEEDED
+        grace = self._settings.peers_seconds if succeeded else self._settings.failed_seconds
+        if self._due is None:
+            self._due = time.monotonic() + grace
+        if time.monotonic() < self._due:
+            return []
+        job = status.primary.job
+        if succeeded:
+            reason = "RunEnded"
+            message = f"Stopped: still running {grace:g} s after {job} had succeeded"
+        else:
+            reason, message = "RunFailed", f"Stopped, since {job} has failed"
+        try:
+            stopped = stopping.stop(self._client, picture.jobs, reason, message)
+        except (ApiError, UnreachableError) as error:
+            if isinstance(error, UnreachableError) or error.passing:
+                return []  # again at the next look
+            raise
+        self._done = True
+        if not stopped:
+            return []
+        return [f"{', '.join(stopped)} did not end within {grace:g} s of {job}: stopped"]
+
+
+def logs(
+    client: Client, run: str, namespace: str, primary: str, selection: Selection, *, until_end: bool
+) -> Iterator[LogLine]:
+    """See `base.Backend.logs`."""
+    picture = look(client, run, namespace, primary)
+    chosen = [pod for pod in picture.pods() if _task(pod) in selection]
+    running = sum(1 for pod in chosen if pod["status"]["phase"] in ("Pending", "Running"))
+    if until_end and running > _MOST_STREAMS:
+        raise BackendError(
+            f"that would follow {running} logs at once, and {_MOST_STREAMS} is the most",
+            "Choose tasks with --role and --index.",
+        )
+    order = {job["metadata"]["uid"]: number for number, job in enumerate(picture.jobs)}
+    chosen.sort(key=lambda pod: (min(order.get(uid, 99) for uid in pod["metadata"]["owners"]), _task(pod)[1]))
+    read: dict[str, PodLog] = {}
+    failure: BackendError | None = None
+    some = False
+    for pod in filter(_begun, chosen):
+        log = PodLog(client, Source.of(pod, namespace))
+        try:
+            for line in log.read():
+                some = True
+                yield line
+        except BackendError as error:
+            failure = failure or error  # a node that is gone must not hide the others' logs
+        else:
+            read[pod["metadata"]["name"]] = log
+    if failure is not None and not some and not until_end:
+        raise failure
+    if until_end and not picture.status({}).ended:
+        yield from _follow_logs(client, run, namespace, primary, selection, read)
+
+
+def _follow_logs(
+    client: Client,
+    run: str,
+    namespace: str,
+    primary: str,
+    selection: Selection,
+    read: dict[str, PodLog],
+) -> Iterator[LogLine]:
+    with Session(client, run, namespace, primary) as session:
+        while True:
+            yield from session.pump().lines
+            if not session.ready:
+                continue
+            if session.picture.deleted:
+                break
+            for pod in session.picture.pods():
+                if _task(pod) in selection and _begun(pod):
+                    session.tail(pod, lines=None, log=read.get(pod["metadata"]["name"]))
+            if session.picture.status({}).ended:
+                break
+        yield from _last_words(session)

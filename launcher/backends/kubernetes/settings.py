@@ -1,0 +1,13 @@
+"""What tests set otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Seconds that the other tasks have to leave by themselves, when the primary has succeeded or failed."""
+
+    peers_seconds: float = 60.0
+    failed_seconds: float = 10.0

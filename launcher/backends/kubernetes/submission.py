@@ -1,0 +1,331 @@
+"""Makes a run's objects, or finds that they are there already."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from launcher.backends.base import PROGRAM, Plan
+from launcher.backends.kubernetes import removal
+from launcher.backends.kubernetes.client import Applied, Client, Object, together
+from launcher.backends.kubernetes.differences import altered, differences, listed, wanted
+from launcher.backends.kubernetes.refusals import ApiError
+from launcher.errors import BackendError, ConflictError, LauncherError
+from launcher.naming import RECLAIM_ANNOTATION, RUN_LABEL, SPEC_ANNOTATION
+from worker.contract import RunConfig
+
+OLDEST_VERSION: Final = (1, 33)
+"""Since then a Job's backoffLimitPerIndex is there for everybody."""
+
+_SERVERS_OWN: Final = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
+
+
+class Submission:
+    """One plan on its way to the cluster."""
+
+    def __init__(self, client: Client, plan: Plan) -> None:
+        self._client = client
+        self._run = plan.run
+        self._namespace = plan.namespace
+        self._objects = [copy.deepcopy(dict(item)) for item in plan.objects]
+        self._notes: list[str] = []
+        self._warnings: dict[str, None] = {}
+
+    def submit(self, *, replace: bool) -> str:
+        """Makes the run, goes on with the one that is there, or replaces it. Returns what to tell the user,
+        a line each. See `base.Backend.submit`.
+        """
+        check_version(self._client)
+        live = self._live()
+        if live is not None and not replace and not _over(live):
+            self._goes_on(live)
+        else:
+            self._clear(live)
+            self._make(self._rehearse())
+        return "\n".join([*self._notes, *self._warnings])
+
+    def rehearse(self) -> list[str]:
+        """What `submit` would do, as the server says, without doing it: a line for each object."""
+        check_version(self._client)
+        live = self._live()
+        if live is not None and not _over(live):
+            self._align(live)
+            changed = {_name(item) for item, lines in self._compare(live) if lines}
+            return [f"{_name(item)} {_WORDS[_name(item) in changed]}" for item in self._objects]
+        if live is not None:
+            # What is there of the finished run would only be in the way.
+            return [f"{_name(item)} would be replaced" for item in self._objects]
+        self._rehearse()
+        return [f"{_name(item)} would be created" for item in self._objects]
+
+    def _live(self) -> Object | None:
+        """The primary Job of that name. Raises ConflictError when it is somebody else's."""
+        name = self._objects[0]["metadata"]["name"]
+        live = self._client.get("Job", self._namespace, name)
+        if live is not None:
+            self._check_ours(live, "Job")
+        return live
+
+    def _check_ours(self, live: Object, kind: str) -> None:
+        metadata = live["metadata"]
+        if (metadata.get("labels") or {}).get(RUN_LABEL) != self._run:
+            raise ConflictError(
+                f"there is a {kind} {metadata['name']} in namespace {self._namespace} "
+                f"that does not belong to a run {self._run}",
+                "Give the run another name (metadata.name), or another namespace.",
+            )
+
+    def _clear(self, live: Object | None) -> None:
+        """Removes the run that has ended or is to be replaced, or what is left of one whose primary Job is
+        gone: its Jobs have the same names, and would be taken for the new ones.
+        """
+        found = removal.items(self._client, self._run, self._namespace)
+        if all(item.kept for item in found):
+            return
+        removal.remove(self._client, self._run, self._namespace, found)
+        if live is not None and not live["metadata"].get("deletionTimestamp"):
+            end = _over(live)
+            was = f"had {end}" if end else "went on"
+            self._notes.append(f"run {self._run}, which {was}, is deleted and replaced")
+
+    def _rehearse(self) -> set[str]:
+        """Lets the server check every object before the first is made: rights, admission, names in use.
+        Returns the names of those that are not there yet.
+        """
+        answers = zip(self._objects, self._try_all(), strict=True)
+        return {_name(item) for item, answer in answers if self._judged(item, answer) is None}
+
+    def _try_all(self) -> list[Applied | ApiError]:
+        """What the server would say to each object."""
+
+        def attempt(item: Object) -> Applied | ApiError:
+            try:
+                return self._client.apply(item, dry_run=True)
+            except ApiError as error:
+                return error
+
+        return together([partial(attempt, item) for item in self._objects])
+
+    def _judged(self, item: Object, answer: Applied | ApiError) -> Object | None:
+        """None where the object is not there yet, else what it would become. Raises what forbids it."""
+        if isinstance(answer, ApiError):
+            if answer.status not in (403, 409, 422) or answer.no_right:
+                raise answer
+            live = self._client.get(item["kind"], self._namespace, item["metadata"]["name"])
+            if live is None:
+                raise answer
+            self._check_ours(live, item["kind"])
+            raise self._refused(item, live, answer) from answer
+        for warning in answer.warnings:
+            self._warnings[f"warning: {_name(item)}: {warning}"] = None
+        if answer.created:
+            changed = [line for line in altered(item, answer.body) if not line.startswith("metadata.")]
+            if changed:
+                self._notes.append(f"note: the cluster changes {_name(item)}:\n{listed(changed)}")
+            return None
+        live = self._client.get(item["kind"], self._namespace, item["metadata"]["name"])
+        self._check_ours(live or answer.body, item["kind"])
+        return answer.body
+
+    def _refused(self, item: Object, live: Object, error: ApiError) -> LauncherError:
+        if item["kind"] == "PersistentVolumeClaim":
+            lines = list(wanted({"spec": live.get("spec")}, {"spec": item.get("spec")}))
+            return ConflictError(
+                f"{_name(item)} is there from an earlier run, and the cluster refuses to change it: "
+                f"{error.words}" + (f"\n{listed(lines)}" if lines else ""),
+                f"Ask for what it is in spec.storage, or delete it, and with it what it holds: "
+                f"`kubectl delete pvc {item['metadata']['name']} -n {self._namespace}`.",
+            )
+        if error.status == 403:
+            return error
+        lines = list(wanted({"spec": live.get("spec")}, {"spec": item.get("spec")})) or [error.words]
+        return self._conflict([f"{_name(item)}: {line}" for line in lines])
+
+    def _conflict(self, lines: Sequence[str]) -> ConflictError:
+        return ConflictError(
+            f"run {self._run} is going on, and this cannot be changed meanwhile:\n{listed(lines)}",
+            f"End and remove it with `{PROGRAM} delete {self._run}{_space(self._namespace)}`, then submit it "
+            "again; or give this one another name (metadata.name).",
+        )
+
+    def _make(self, absent: set[str]) -> None:
+        """Makes all objects; where one fails, removes those that were made."""
+        primary, *others = self._objects
+        tried = [primary]
+        try:
+            made = self._client.apply(primary).body
+            # What the pods wait for comes before the other Jobs.
+            for jobs in (False, True):
+                some = [item for item in others if (item["kind"] == "Job") is jobs]
+                for item in some:
+                    _own(item, made)
+                tried += some
+                together([partial(self._client.apply, item) for item in some])
+        except BaseException as error:
+            self._undo([item for item in tried if _name(item) in absent], error)
+            raise
+
+    def _undo(self, made: Sequence[Object], cause: BaseException) -> None:
+        """The answer to the last one may be what was lost: so each is looked for."""
+        try:
+            for item in reversed(made):
+                live = self._client.get(item["kind"], self._namespace, item["metadata"]["name"])
+                if live is not None:
+                    uid = live["metadata"]["uid"]
+                    self._client.delete(item["kind"], self._namespace, item["metadata"]["name"], uid)
+        except BackendError as error:
+            if isinstance(cause, LauncherError):
+                cause.message += (
+                    f"; what was made of the run could not be removed again ({error.message.splitlines()[0]})"
+                )
+                cause.hint = (
+                    f"`{PROGRAM} delete {self._run}{_space(self._namespace)}` removes it. {cause.hint}"
+                )
+        else:
+            if isinstance(cause, LauncherError) and made:
+                cause.message += "; what had been made of the run was removed again"
+
+    def _goes_on(self, live: Object) -> None:
+        """Brings what is there up to date, where that is allowed while it runs."""
+        self._align(live)
+        compared = list(self._compare(live))
+        changed = [f"{_name(item)}: {line}" for item, lines in compared for line in lines]
+        for item, lines in compared:
+            if lines:
+                self._client.apply(item)
+        if changed:
+            self._notes.append(f"run {self._run} is going on already; changed:\n{listed(changed)}")
+        else:
+            self._notes.append(f"run {self._run} is going on already, and is what was submitted")
+        if live["spec"].get("suspend"):
+            space = _space(self._namespace)
+            self._notes.append(f"it is suspended; resume it with: {PROGRAM} resume {self._run}{space}")
+
+    def _align(self, live: Object) -> None:
+        """What differs from one submission to the next of the same file, or was commanded since, is no
+        difference: whether it is suspended, and which submission this is.
+        """
+        for item in self._objects[1:]:
+            _own(item, live)
+        for item in self._objects:
+            if item["kind"] == "Job":
+                name = item["metadata"]["name"]
+                there = live if item is self._objects[0] else self._client.get("Job", self._namespace, name)
+                if there is not None:
+                    item["spec"]["suspend"] = bool(there["spec"].get("suspend"))
+            elif item["kind"] == "ConfigMap":
+                there = self._client.get("ConfigMap", self._namespace, item["metadata"]["name"])
+                _take_run_id(item, there or {})
+
+    def _compare(self, live: Object) -> Iterator[tuple[Object, list[str]]]:
+        """Each object with what submitting it changes. Raises ConflictError for what must not change."""
+        specs = list(_spec_differences(live, self._objects[0]))
+        answers = []
+        for item, answer in zip(self._objects, self._try_all(), strict=True):
+            try:
+                answers.append(self._judged(item, answer))
+            except ConflictError as error:
+                # In the words of the file, where it tells.
+                raise (self._conflict(specs) if specs else error) from error
+        for item, after in zip(self._objects, answers, strict=True):
+            if after is None:
+                yield item, ["is made again"]
+                continue
+            before = self._client.get(item["kind"], self._namespace, item["metadata"]["name"])
+            lines = [
+                line
+                for line in differences(_comparable(before or {}), _comparable(after))
+                if SPEC_ANNOTATION not in line
+            ]
+            if lines and item["kind"] == "ConfigMap":
+                # A task that is started again would get another program than the others.
+                raise self._conflict(specs or [f"{_name(item)}: {line}" for line in lines])
+            yield item, lines
+
+
+_WORDS: Final = {True: "would be changed", False: "is there, unchanged"}
+
+
+def check_version(client: Client) -> None:
+    """Raises BackendError for a cluster that is too old."""
+    try:
+        version = client.version()
+    except ApiError as error:
+        if error.status == 403:
+            return  # then the requests themselves will tell
+        raise
+    match = re.match(r"v?(\d+)\.(\d+)", str(version.get("gitVersion") or ""))
+    if match and (int(match[1]), int(match[2])) < OLDEST_VERSION:
+        oldest = ".".join(map(str, OLDEST_VERSION))
+        raise BackendError(
+            f"the cluster {client.connection.host} runs Kubernetes {match[1]}.{match[2]}; "
+            f"this needs {oldest} or newer",
+            "Older ones lack backoffLimitPerIndex, which gives each task its own retries.",
+        )
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    return f"{item['kind']} {item['metadata']['name']}"
+
+
+def _space(namespace: str) -> str:
+    return "" if namespace == "default" else f" -n {namespace}"
+
+
+def _over(job: Mapping[str, Any]) -> str:
+    """How the run of this primary Job has ended, "" while it goes on."""
+    words = {"Complete": "succeeded", "Failed": "failed"}
+    for condition in (job.get("status") or {}).get("conditions") or ():
+        if condition["type"] in words and condition["status"] == "True":
+            return words[condition["type"]]
+    return "been deleted" if job["metadata"].get("deletionTimestamp") else ""
+
+
+def _own(item: Object, primary: Mapping[str, Any]) -> None:
+    """Makes the object the primary Job's, so that it goes with it.
+
+    Not its controller, since that makes pods and no such objects. blockOwnerDeletion would need rights on
+    the Job's finalizers where OwnerReferencesPermissionEnforcement is on.
+    """
+    metadata = item["metadata"]
+    annotations = metadata.get("annotations") or {}
+    if item["kind"] == "PersistentVolumeClaim" and annotations.get(RECLAIM_ANNOTATION) != "Delete":
+        return
+    metadata["ownerReferences"] = [
+        {
+            "apiVersion": primary["apiVersion"],
+            "kind": primary["kind"],
+            "name": primary["metadata"]["name"],
+            "uid": primary["metadata"]["uid"],
+        }
+    ]
+
+
+def _take_run_id(item: Object, live: Mapping[str, Any]) -> None:
+    for key, text in (item.get("data") or {}).items():
+        there = (live.get("data") or {}).get(key)
+        try:
+            own, other = RunConfig.from_json(text), RunConfig.from_json(there or "")
+        except ValueError:
+            continue
+        document = {**json.loads(own.to_json()), "run_id": other.run_id}
+        item["data"][key] = RunConfig.from_json(json.dumps(document)).to_json()
+
+
+def _spec_differences(live: Object, planned: Object) -> Iterator[str]:
+    """In the words of the file that was submitted."""
+    texts = [(item["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION) for item in (live, planned)]
+    try:
+        before, after = (json.loads(text or "") for text in texts)
+    except ValueError:
+        return
+    yield from differences(before, after)
+
+
+def _comparable(item: Mapping[str, Any]) -> Object:
+    metadata = {key: value for key, value in item.get("metadata", {}).items() if key not in _SERVERS_OWN}
+    return {**{key: value for key, value in item.items() if key != "status"}, "metadata": metadata}

@@ -1,0 +1,111 @@
+"""Runs for the tests of the Kubernetes backend."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import loading, planning
+from launcher.backends.base import Plan, Update
+from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.backends.kubernetes.settings import Settings
+from launcher.status import RunStatus, TaskStatus
+from tests.api.conftest import Api
+
+CLUSTER = """\
+apiVersion: launcher/v1alpha1
+kind: TrainingCluster
+metadata:
+  name: mnist
+spec:
+  strategy: ParameterServer
+  program:
+    entrypoint: mnist:Mnist
+    source: mnist.py
+  modelDir: /model
+  worker: {replicas: 2}
+  ps: {}
+  evaluator: {}
+"""
+RUN = "mnist"
+OBJECTS = (
+    "Job mnist-chief",
+    "Job mnist-worker",
+    "Job mnist-ps",
+    "Job mnist-evaluator",
+    "Service mnist",
+    "ConfigMap mnist-config",
+    "ConfigMap mnist-source",
+    "NetworkPolicy mnist",
+    "PersistentVolumeClaim mnist-model",
+)
+"""Of the cluster above."""
+
+
+def plan(directory: Path, namespace: str, *overrides: str, program: str = "class Mnist: ...\n") -> Plan:
+    """A submission of the cluster above."""
+    (directory / "cluster.yaml").write_text(CLUSTER)
+    (directory / "mnist.py").write_text(program)
+    (loaded,) = loading.load(str(directory / "cluster.yaml"), [f"metadata.namespace={namespace}", *overrides])
+    return planning.plan(loaded, uuid.uuid4().hex)
+
+
+def backend_for(api: Api) -> KubernetesBackend:
+    """A backend of its own for the administrator. What is left at a run's end is soon stopped."""
+    return KubernetesBackend(str(api.kubeconfig), settings=Settings(peers_seconds=1.0, failed_seconds=0.5))
+
+
+def skip_beside_a_kubelet() -> None:
+    """Tests that play the kubelet cannot do so where there is one."""
+    if "LAUNCHER_TEST_KUBECONFIG" in os.environ:
+        pytest.skip("this test plays the kubelet, and the cluster of LAUNCHER_TEST_KUBECONFIG has one")
+
+
+class Follower:
+    """Takes updates until something holds, and keeps what was said."""
+
+    def __init__(self, updates: Iterator[Update]) -> None:
+        self._updates = updates
+        self.texts: list[str] = []
+        self.notices: list[str] = []
+        self.last: RunStatus | None = None
+        self.seen: list[RunStatus] = []
+
+    def until(self, condition: Callable[[RunStatus], Any]) -> RunStatus:
+        """The first status for which it holds. Fails after two minutes' worth of updates, or at the end."""
+        for _ in range(500):
+            update = next(self._updates, None)
+            if update is None:
+                break
+            self._take(update)
+            if condition(update.status):
+                return update.status
+        pytest.fail(f"it never came to that; the last status was {self.last}")
+
+    def rest(self) -> RunStatus:
+        """The last status of all."""
+        for update in self._updates:
+            self._take(update)
+        assert self.last is not None
+        return self.last
+
+    def _take(self, update: Update) -> None:
+        self.last = update.status
+        self.seen.append(update.status)
+        for line in update.lines:
+            (self.notices if line.role == "run" else self.texts).append(line.text)
+
+
+def task(status: RunStatus, name: str) -> TaskStatus:
+    """The task of that name."""
+    return next(task for task in status.tasks if task.name == name)
+
+
+def role_messages(status: RunStatus) -> dict[str, str]:
+    """What the roles say about themselves, as `reason: message`."""
+    return {role.role: f"{role.reason}: {role.message}" for role in status.roles if role.message}

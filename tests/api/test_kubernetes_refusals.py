@@ -1,0 +1,176 @@
+"""Every way in which a cluster may be out of reach: one message with what to do."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launcher.backends.base import EVERYONE
+from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.backends.kubernetes.rights import RULES
+from launcher.errors import BackendError, NotFoundError
+from tests.api.conftest import Api, wait_for
+from tests.api.runs import RUN, backend_for, plan
+
+
+def user(api: Api, namespace: str, rules: list[dict[str, Any]], directory: Path) -> Path:
+    """A kubeconfig for a service account that has a Role with these rules, and nothing else."""
+    rbac = f"apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    made = [
+        api.request("POST", f"api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "user"}}),
+        api.request("POST", f"{rbac}/roles", {"metadata": {"name": "user"}, "rules": rules}),
+        api.request(
+            "POST",
+            f"{rbac}/rolebindings",
+            {
+                "metadata": {"name": "user"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "user"},
+                "subjects": [{"kind": "ServiceAccount", "name": "user", "namespace": namespace}],
+            },
+        ),
+    ]
+    assert [answer.status for answer in made] == [201, 201, 201], made
+    account = f"api/v1/namespaces/{namespace}/serviceaccounts/user/token"
+    answer = api.request("POST", account, {"spec": {"expirationSeconds": 3600}})
+    assert answer.status == 201, answer.body
+    return kubeconfig(api, directory, token=answer.body["status"]["token"], namespace=namespace)
+
+
+def kubeconfig(api: Api, directory: Path, **changes: str) -> Path:
+    """A copy of the administrator's with another `token`, `server` or `namespace`."""
+    document = yaml.safe_load(api.kubeconfig.read_text())
+    if "token" in changes:
+        document["users"][0]["user"] = {"token": changes["token"]}
+    if "server" in changes:
+        document["clusters"][0]["cluster"]["server"] = changes["server"]
+    if "namespace" in changes:
+        document["contexts"][0]["context"]["namespace"] = changes["namespace"]
+    path = directory / "kubeconfig"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def refused(backend: KubernetesBackend, namespace: str = "default") -> BackendError:
+    with pytest.raises(BackendError) as error:
+        backend.status(RUN, namespace)
+    assert error.value.hint
+    return error.value
+
+
+def test_the_least_role_is_enough(api: Api, namespace: str, tmp_path: Path) -> None:
+    backend = KubernetesBackend(str(user(api, namespace, RULES, tmp_path)))
+    planned = plan(tmp_path, namespace)
+    # A Role takes a moment to be known everywhere.
+    assert wait_for(lambda: len(api.request("GET", "version").body) > 0)
+    assert len(backend.dry_run(planned)) == 9
+    backend.submit(planned, detach=True)
+    backend.submit(plan(tmp_path, namespace, "spec.runPolicy.ttlSecondsAfterFinished=60"), detach=True)
+    assert next(backend.follow(RUN, namespace)).status.run == RUN
+    assert [status.run for status in backend.runs(None)] == [RUN]
+    assert list(backend.logs(RUN, namespace, EVERYONE, follow=False)) == []
+    backend.suspend(RUN, namespace)
+    backend.resume(RUN, namespace)
+    backend.stop(RUN, namespace, at_once=True)
+    backend.delete(RUN, namespace)
+    with pytest.raises(NotFoundError):
+        backend.status(RUN, namespace)
+
+
+def test_no_right(api: Api, namespace: str, tmp_path: Path) -> None:
+    error = refused(KubernetesBackend(str(user(api, namespace, [], tmp_path))), namespace)
+    name = f"system:serviceaccount:{namespace}:user"
+    assert error.message == f"{name} may not list jobs.batch in namespace {namespace}"
+    assert f"kubectl auth can-i list jobs.batch -n {namespace}" in error.hint
+
+
+def test_no_right_to_see_a_run_that_is_followed(api: Api, namespace: str, tmp_path: Path) -> None:
+    backend_for(api).submit(plan(tmp_path, namespace), detach=True)
+    jobs_only = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["*"]}]
+    backend = KubernetesBackend(str(user(api, namespace, jobs_only, tmp_path)))
+    with pytest.raises(BackendError, match="may not list pods in namespace") as error:
+        next(backend.follow(RUN, namespace))
+    assert error.value.hint.startswith("The run goes on.")
+
+
+def test_an_expired_token(api: Api, tmp_path: Path) -> None:
+    error = refused(KubernetesBackend(str(kubeconfig(api, tmp_path, token="expired"))))
+    assert "does not know who you are: Unauthorized" in error.message
+    assert "log in again" in error.hint
+
+
+def test_no_such_namespace(api: Api, tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match="there is no namespace nowhere in the cluster") as error:
+        backend_for(api).submit(plan(tmp_path, "nowhere"), detach=True)
+    assert "kubectl create namespace nowhere" in error.value.hint
+
+
+def test_no_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing"))
+    error = refused(KubernetesBackend())
+    assert error.message == f"there is no kubeconfig: {tmp_path / 'nothing'} does not exist"
+    assert "--backend local" in error.hint
+
+
+def test_the_kubeconfig_of_the_environment(
+    api: Api, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = kubeconfig(api, tmp_path, namespace=namespace)
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'nothing'}:{own}")
+    backend = KubernetesBackend()
+    assert backend.namespace == namespace
+    assert backend.runs(namespace) == []
+
+
+def test_an_unknown_context(api: Api) -> None:
+    error = refused(KubernetesBackend(str(api.kubeconfig), "elsewhere"))
+    assert error.message == f"there is no context elsewhere in {api.kubeconfig}"
+    assert "There are: " in error.hint
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "clusters: 3\n", "", "current-context: gone\n"])
+def test_a_kubeconfig_that_is_none(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    assert str(path) in refused(KubernetesBackend(str(path))).message
+
+
+def test_a_login_command_that_fails(api: Api, tmp_path: Path) -> None:
+    document = yaml.safe_load(api.kubeconfig.read_text())
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "false", "interactiveMode": "Never"}
+    document["users"][0]["user"] = {"exec": plugin}
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(document))
+    error = refused(KubernetesBackend(str(path)))
+    assert "exec: process returned 1" in error.message
+
+
+def test_nobody_listens(api: Api, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        server = f"https://127.0.0.1:{free.getsockname()[1]}"
+        error = refused(KubernetesBackend(str(kubeconfig(api, tmp_path, server=server))))
+    assert error.message == f"nobody answers at the API server {server}: connection refused"
+    assert str(tmp_path / "kubeconfig") in error.hint
+
+
+def test_another_cluster_s_certificate(api: Api, tmp_path: Path) -> None:
+    document = yaml.safe_load(api.kubeconfig.read_text())
+    document["clusters"][0]["cluster"].pop("certificate-authority", None)
+    document["clusters"][0]["cluster"].pop("certificate-authority-data", None)
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(document))
+    error = refused(KubernetesBackend(str(path)))
+    assert "no secure connection to the API server" in error.message
+    assert "clock" in error.hint
+
+
+def test_a_field_that_the_cluster_does_not_take(api: Api, namespace: str, tmp_path: Path) -> None:
+    wrong = plan(tmp_path, namespace, "spec.worker.podTemplate.spec.dnsPolicy=Never")
+    with pytest.raises(BackendError, match=r"the cluster refused to patch jobs\.batch mnist-worker") as error:
+        backend_for(api).submit(wrong, detach=True)
+    assert "dnsPolicy" in error.value.message

@@ -1,0 +1,332 @@
+"""What was seen of a run, as a status with reasons; and what differs between two submissions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from launcher.backends.kubernetes.differences import altered, differences, listed, wanted
+from launcher.backends.kubernetes.picture import Picture, slim_event, slim_job, slim_pod
+from launcher.backends.kubernetes.refusals import Request, refusal, unreachable
+from launcher.status import Phase, RunStatus, TaskStatus
+
+Object = dict[str, Any]
+
+
+def job(role: str, desired: int = 1, **status: Any) -> Object:
+    annotations = {"tf-launcher.dev/primary": "true", "tf-launcher.dev/spec": "{}"} if role == "chief" else {}
+    return {
+        "metadata": {
+            "name": f"mnist-{role}",
+            "namespace": "default",
+            "uid": role,
+            "labels": {"tf-launcher.dev/run": "mnist", "tf-launcher.dev/role": role},
+            "annotations": annotations,
+            "ownerReferences": [] if role == "chief" else [{"uid": "chief"}],
+        },
+        "spec": {"completions": desired, "template": {"spec": {}}},
+        "status": status,
+    }
+
+
+def pod(role: str, index: int, *, name: str = "", second: int = 0, **status: Any) -> Object:
+    container = {"name": "tensorflow", "resources": {"limits": {"memory": "2Gi"}}}
+    return {
+        "metadata": {
+            "name": name or f"mnist-{role}-{index}-abcde",
+            "uid": name or f"{role}-{index}",
+            "labels": {
+                "tf-launcher.dev/role": role,
+                "batch.kubernetes.io/job-name": f"mnist-{role}",
+                "batch.kubernetes.io/job-completion-index": str(index),
+            },
+            "creationTimestamp": f"2026-01-01T00:00:{second:02d}Z",
+            "ownerReferences": [{"uid": role}],
+        },
+        "spec": {"containers": [{"name": "istio-proxy"}, container]},
+        "status": {"phase": "Pending", **status},
+    }
+
+
+def state(**states: Any) -> Object:
+    return {
+        "containerStatuses": [{"name": "istio-proxy", "state": {}}, {"name": "tensorflow", "state": states}]
+    }
+
+
+def picture(jobs: list[Object], pods: list[Object], *events: Object) -> Picture:
+    seen = Picture("chief")
+    seen.replace("Job", map(slim_job, jobs))
+    seen.replace("Pod", map(slim_pod, pods))
+    seen.replace("Event", map(slim_event, events))
+    return seen
+
+
+def status(*args: Any) -> RunStatus:
+    return picture(*args).status({})
+
+
+def only_task(one: Object) -> TaskStatus:
+    (found,) = status([job("chief")], [one]).tasks
+    return found
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason", "message"),
+    [
+        (
+            {
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3"}
+                ]
+            },
+            "Unschedulable",
+            "0/3",
+        ),
+        (
+            state(waiting={"reason": "ErrImagePull", "message": "no such host"}),
+            "ErrImagePull",
+            "no such host",
+        ),
+        (state(waiting={"reason": "ContainerCreating"}), "", ""),
+        (
+            {
+                **state(waiting={"reason": "PodInitializing"}),
+                "initContainerStatuses": [
+                    {
+                        "name": "fetch",
+                        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "again"}},
+                    }
+                ],
+            },
+            "CrashLoopBackOff",
+            "fetch: again",
+        ),
+        (
+            {"phase": "Failed", **state(terminated={"reason": "OOMKilled", "exitCode": 137})},
+            "OOMKilled",
+            "out of memory: its limit is 2Gi",
+        ),
+        (
+            {
+                "phase": "Failed",
+                "reason": "Evicted",
+                "message": "The node was low on resource: memory.",
+                **state(terminated={"reason": "Error", "exitCode": 137}),
+            },
+            "Evicted",
+            "The node was low on resource: memory.",
+        ),
+        (
+            {"phase": "Failed", "reason": "NodeAffinity", "message": "no longer fits"},
+            "NodeAffinity",
+            "no longer fits",
+        ),
+        (
+            {
+                "phase": "Failed",
+                **state(terminated={"reason": "StartError", "message": "exec", "exitCode": 128}),
+            },
+            "StartError",
+            "exec",
+        ),
+        ({"phase": "Succeeded", **state(terminated={"reason": "Completed", "exitCode": 0})}, "Completed", ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value else "seen",
+)
+def test_why_a_pod_is_as_it_is(seen: Object, reason: str, message: str) -> None:
+    task = only_task(pod("chief", 0, **seen))
+    assert (task.reason, task.message) == (reason, message)
+
+
+def test_roles_in_order_and_attempts_in_order() -> None:
+    """The server lists both by name, and two pods of an index may be of the same second."""
+    pods = [
+        pod("worker", 0, name="z", second=1, phase="Failed"),
+        pod("worker", 0, name="b", second=2, phase="Failed"),
+        pod("worker", 0, name="a", second=2, phase="Running"),
+    ]
+    seen = picture([job("evaluator"), job("ps"), job("worker"), job("chief")], pods)
+    folded = seen.status({})
+    assert [role.role for role in folded.roles] == ["chief", "worker", "ps", "evaluator"]
+    assert [each["metadata"]["name"] for each in seen.pods()] == ["z", "b", "a"]
+    (task,) = folded.tasks
+    assert (task.phase, task.restarts) == (Phase.RUNNING, 2)
+
+
+def test_a_role_says_what_most_of_its_tasks_wait_for() -> None:
+    full: Object = {
+        "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3"}
+        ]
+    }
+    pods = [pod("worker", 0, **full), pod("worker", 1, **full), pod("worker", 2, phase="Running")]
+    folded = status([job("chief"), job("worker", 3, active=3)], pods)
+    assert folded.roles[1].message == "2 of 3 tasks: 0/3"
+    assert (folded.reason, folded.message) == ("Unschedulable", "2 of 3 tasks: 0/3")
+
+
+def warning(about: str, message: str, second: int) -> Object:
+    return {
+        "metadata": {"uid": "event"},
+        "involvedObject": {"uid": about},
+        "reason": "FailedCreate",
+        "message": message,
+        "lastTimestamp": f"2026-01-01T00:00:{second:02d}Z",
+    }
+
+
+def test_a_warning_about_a_job_counts_until_its_next_pod() -> None:
+    jobs = [job("chief"), job("worker", 2, active=1)]
+    quota = warning("worker", "Error creating: exceeded quota", 5)
+    assert status(jobs, [pod("worker", 0, second=4)], quota).roles[1].message == "exceeded quota"
+    assert status(jobs, [pod("worker", 0, second=6)], quota).roles[1].message == ""
+    assert status([jobs[0], job("worker", 2, active=2)], [], quota).roles[1].message == ""
+
+
+def test_a_warning_about_a_pod_fills_a_silence() -> None:
+    waiting = pod("chief", 0, **state(waiting={"reason": "ContainerCreating"}))
+    folded = status([job("chief")], [waiting], warning("chief-0", "volume", 5))
+    assert folded.tasks[0].message == "volume"
+
+
+def test_another_run_of_the_same_name_is_another_run() -> None:
+    other = job("worker")
+    other["metadata"] |= {"uid": "other", "ownerReferences": [{"uid": "earlier chief"}]}
+    stray = pod("worker", 0)
+    stray["metadata"]["ownerReferences"] = [{"uid": "other"}]
+    folded = status([job("chief"), other], [stray])
+    assert [role.role for role in folded.roles] == ["chief"]
+    assert folded.tasks == ()
+
+
+def test_the_end_and_the_deletion_may_come_together() -> None:
+    done: Object = {"conditions": [{"type": "Complete", "status": "True"}]}
+    seen = picture([job("chief"), job("worker")], [])
+    seen.drop("Job", slim_job(job("chief", **done)))
+    seen.drop("Job", slim_job(job("worker")))
+    assert seen.deleted
+    assert seen.status({}).phase is Phase.SUCCEEDED
+    assert len(seen.status({}).roles) == 2
+
+
+def test_a_list_without_the_primary_tells_that_it_is_gone() -> None:
+    seen = picture([job("chief")], [])
+    seen.replace("Job", [])
+    assert (seen.deleted, seen.primary is not None) == (True, True)
+
+
+def test_a_run_that_was_stopped_says_so() -> None:
+    late: Object = {
+        "conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "late"}]
+    }
+    stopped = job("chief", **late)
+    assert status([stopped], []).message == "late"
+    stopped["metadata"]["annotations"]["tf-launcher.dev/stopped"] = "Stopped: it was: interrupted"
+    folded = status([stopped], [])
+    assert (folded.reason, folded.message) == ("Stopped", "it was: interrupted")
+
+
+def test_suspended_beside_an_ended_primary_is_an_end() -> None:
+    done: Object = {"conditions": [{"type": "Complete", "status": "True"}]}
+    idle = job("worker", conditions=[{"type": "Suspended", "status": "True"}])
+    assert status([job("chief", **done), idle], []).ended
+    assert not status([job("chief"), idle], []).ended
+
+
+def test_differences() -> None:
+    before = {"a": {"b": 1}, "env": [{"name": "x", "value": 1}, {"name": "y"}], "l": [1, 2], "gone": True}
+    after = {"a": {"b": 2}, "env": [{"name": "y"}, {"name": "x", "value": 2}], "l": [1], "new": {"c": "text"}}
+    assert list(differences(before, after)) == [
+        "a.b: 1 -> 2",
+        "env[x].value: 1 -> 2",
+        "l[1]: 2 -> nothing",
+        "gone: true -> nothing",
+        'new.c: nothing -> "text"',
+    ]
+    assert list(differences(before, before)) == []
+
+
+def test_what_the_server_alters() -> None:
+    sent = {
+        "resources": {"limits": {"cpu": "0.5", "memory": "1024Mi", "nvidia.com/gpu": 1}},
+        "suspend": False,
+        "env": [{"name": "a", "value": ""}],
+        "image": "x",
+    }
+    kept = {
+        "resources": {"limits": {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}},
+        "env": [{"name": "a"}, {"name": "injected", "value": "1"}],
+        "image": "mirror/x",
+        "added": 1,
+    }
+    assert list(altered(sent, kept)) == ['image: "x" -> "mirror/x"']
+    assert list(wanted(kept, sent)) == ['image: "mirror/x" -> "x"']
+    assert list(altered({"suspend": False}, {"suspend": True})) == ["suspend: false -> true"]
+    assert list(altered({"resources": {"cpu": "1"}}, {"resources": {"cpu": "2"}})) == [
+        'resources.cpu: "1" -> "2"'
+    ]
+
+
+def test_long_lists_and_values_are_shortened() -> None:
+    lines = [f"line {number}" for number in range(12)]
+    assert listed(lines).splitlines()[-1] == "  and 2 more"
+    (line,) = differences({"a": "x" * 1000}, {"a": "y"})
+    assert len(line) < 90
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "expected"),
+    [
+        (403, 'pods "x" is forbidden: exceeded quota: q, requested: pods=1', "a quota forbids to patch"),
+        (
+            403,
+            'jobs.batch "x" is forbidden: violates PodSecurity "restricted"',
+            "the cluster refused to patch",
+        ),
+        (400, 'admission webhook "w" denied the request: no', "an admission webhook of the cluster refused"),
+        (422, "Invalid value: " + "x" * 10_000, "the cluster refused to patch"),
+        (418, "teapot", "answered 418"),
+    ],
+)
+def test_refusals_are_explained(status: int, words: str, expected: str) -> None:
+    request = Request("patch", "jobs.batch", "default", "x")
+    error = refusal(request, status, {"message": words}, "https://host", "the kubeconfig", None)
+    assert expected in error.message
+    assert len(error.message) < 700
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate is not yet valid",
+            "not yet valid",
+        ),
+        ("<...> [Errno 111] Connection refused", "connection refused"),
+        ("NameResolutionError: Failed to resolve 'nowhere'", "does not resolve"),
+        ("Read timed out. (read timeout=60)", "does not answer: timed out"),
+        ("IncompleteRead(0 bytes read)", "broke: IncompleteRead"),
+    ],
+)
+def test_silences_are_explained(text: str, expected: str) -> None:
+    error = unreachable(OSError(text), "https://host", "the kubeconfig")
+    assert expected in error.message
+    assert "https://host" in error.message
+    assert "the kubeconfig" in error.hint
+
+
+def test_kubernetes_is_imported_only_when_a_cluster_is_asked() -> None:
+    code = (
+        "import sys\n"
+        "from launcher.backends.kubernetes.backend import KubernetesBackend\n"
+        "KubernetesBackend()\n"
+        "print([name for name in sys.modules if name.split('.')[0] in ('kubernetes', 'jinja2', 'pydantic')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
