@@ -32,6 +32,8 @@ $(STAMP): requirements/lock.txt requirements/uv.txt pyproject.toml
 	@$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode $(INSTALL_FLAGS) -r requirements/lock.txt \
 		|| $(BIN)/python -m pip install --disable-pip-version-check $(INSTALL_FLAGS) -r requirements/lock.txt
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@# Also where PYTHONDONTWRITEBYTECODE is set: compiling at each start doubles the time to the first line.
+	@$(BIN)/python -m compileall -q launcher worker manifests
 	@touch $@
 
 .PHONY: demo
