@@ -13,6 +13,7 @@ import pytest
 
 from launcher.backends.base import EVERYONE, Selection
 from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.backends.kubernetes.settings import Settings
 from launcher.errors import ConflictError, NotFoundError
 from launcher.status import Phase, RunStatus, latest
 from tests.api.conftest import Api, restricted_namespace, wait_for
@@ -105,6 +106,27 @@ def test_a_run_without_a_watcher_fails_by_itself(
     assert (status.reason, status.ended) == ("BackoffLimitExceeded", False)
 
 
+def test_tasks_that_cannot_be_stopped_do_not_hold_us_up(api: Api, kubelet: Kubelet, tmp_path: Path) -> None:
+    """A pod on a node that does not answer stays, and with it its Job."""
+    settings = Settings(peers_seconds=0.5, gone_seconds=1.0)
+    backend = KubernetesBackend(str(api.kubeconfig), settings=settings)
+    backend.submit(plan(tmp_path, kubelet.namespace), detach=True)
+    follower = Follower(backend.follow(RUN, kubelet.namespace))
+    (ps,) = kubelet.pending("ps")
+    with node(api, tmp_path, kubelet.namespace):
+        bind(api, ps, kubelet.namespace)
+        start_all(kubelet)
+        for pod in kubelet.pods():
+            if pod["metadata"]["name"] != ps["metadata"]["name"]:
+                kubelet.end(pod, 0)
+        end = follower.rest()
+    assert (end.phase, end.ended) == (Phase.SUCCEEDED, True)
+    assert follower.notices == [
+        "mnist-ps did not end within 0.5 s of mnist-chief: stopped",
+        "mnist-ps was stopped and does not end; its nodes may not answer",
+    ]
+
+
 def test_tasks_that_do_not_leave_are_stopped(follower: Follower, kubelet: Kubelet) -> None:
     start_all(kubelet)
     kubelet.end(kubelet.pods("evaluator")[0], 0)
@@ -124,8 +146,11 @@ def test_suspended_and_resumed(
     start_all(kubelet)
     follower.until(lambda status: status.phase is Phase.RUNNING)
     backend.suspend(RUN, kubelet.namespace)
-    status = follower.until(lambda status: status.phase is Phase.SUSPENDED and not status.tasks)
+    status = follower.until(
+        lambda status: status.phase is Phase.SUSPENDED and all(task.deleted for task in status.tasks)
+    )
     assert not status.ended
+    assert kubelet.pods() == []
     told = backend.submit(plan(tmp_path, kubelet.namespace), detach=True)
     assert "is what was submitted" in told
     assert "it is suspended; resume it with: python -m launcher resume mnist -n " in told

@@ -213,6 +213,20 @@ def test_the_end_and_the_deletion_may_come_together() -> None:
     assert len(seen.status({}).roles) == 2
 
 
+def test_a_pod_that_is_gone_leaves_its_task_as_it_was() -> None:
+    """Else the pod before it would seem to have failed just now."""
+    pods = [pod("worker", 0, name="a", second=1, phase="Failed"), pod("worker", 0, name="b", second=2)]
+    seen = picture([job("chief"), job("worker")], pods)
+    deleted = pod("worker", 0, name="b", second=2)
+    deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:03Z"
+    seen.drop("Pod", slim_pod(deleted))
+    (task,) = seen.status({}).tasks
+    assert (task.phase, task.deleted, task.restarts) == (Phase.FAILED, True, 1)
+    seen.put("Pod", slim_pod(pod("worker", 0, name="c", second=4, phase="Running")))
+    (task,) = seen.status({}).tasks
+    assert (task.phase, task.deleted, task.restarts) == (Phase.RUNNING, False, 1)
+
+
 def test_a_list_without_the_primary_tells_that_it_is_gone() -> None:
     seen = picture([job("chief")], [])
     seen.replace("Job", [])

@@ -93,10 +93,11 @@ def follow(client: Client, run: str, namespace: str, primary: str, settings: Set
                 status = session.picture.status(records.of_task)
             notices = [*news.notices, *janitor.see_to(status, session.picture)]
             lines = [*news.lines, *map(notice, notices)]
-            if status.ended:
+            if status.ended or janitor.gave_up:
                 last = _last_words(session)
                 records.add(last)
-                yield Update(session.picture.status(records.of_task), lines + last)
+                final = dataclasses.replace(session.picture.status(records.of_task), ended=True)
+                yield Update(final, lines + last)
                 return
             yield Update(status, lines)
 
@@ -156,11 +157,13 @@ class _Janitor:
         self._client = client
         self._settings = settings
         self._due: float | None = None
-        self._done = False
+        self._stopped: list[str] | None = None
+        self.gave_up = False
+        """What was stopped does not end, since its node does not answer, say."""
 
     def see_to(self, status: RunStatus, picture: Picture) -> list[str]:
         """Returns what to tell the user."""
-        if self._done or status.ended or status.phase not in (Phase.SUCCEEDED, Phase.FAILED):
+        if status.ended or status.phase not in (Phase.SUCCEEDED, Phase.FAILED):
             return []
         succeeded = status.phase is Phase.SUCCEEDED
         grace = self._settings.peers_seconds if succeeded else self._settings.failed_seconds
@@ -168,6 +171,9 @@ class _Janitor:
             self._due = time.monotonic() + grace
         if time.monotonic() < self._due:
             return []
+        if self._stopped is not None:
+            self.gave_up = True
+            return [f"{', '.join(self._stopped)} was stopped and does not end; its nodes may not answer"]
         job = status.primary.job
         if succeeded:
             reason = "RunEnded"
@@ -180,7 +186,8 @@ class _Janitor:
             if isinstance(error, UnreachableError) or error.passing:
                 return []  # again at the next look
             raise
-        self._done = True
+        self._stopped = stopped
+        self._due = time.monotonic() + self._settings.gone_seconds
         if not stopped:
             return []
         return [f"{', '.join(stopped)} did not end within {grace:g} s of {job}: stopped"]

@@ -164,6 +164,8 @@ class Picture:
         self._primary = primary
         self._jobs: dict[str, Object] = {}
         self._pods: dict[str, Object] = {}
+        self._gone: dict[tuple[str, str], Object] = {}
+        """The last pod of each task that has none now: without it, the one before would be its latest."""
         self._numbers: dict[str, int] = {}
         """In which order the pods were seen: their times of creation are whole seconds."""
         self._warned: dict[str, Warned] = {}
@@ -193,6 +195,7 @@ class Picture:
         elif kind == "Pod":
             self._numbers.setdefault(metadata["uid"], len(self._numbers))
             self._pods[metadata["uid"]] = item
+            self._gone.pop(_task(item), None)
 
     def drop(self, kind: str, item: Object) -> None:
         """One that is gone; `item` is how it was at last."""
@@ -200,9 +203,11 @@ class Picture:
             # Its end and its deletion may come together, where its time to live is short.
             self.put(kind, item)
             self.deleted = True
-        elif kind != "Event" and not self.deleted:
-            known = self._jobs if kind == "Job" else self._pods
-            known.pop(item["metadata"]["uid"], None)
+        elif kind == "Job" and not self.deleted:
+            self._jobs.pop(item["metadata"]["uid"], None)
+        elif kind == "Pod" and not self.deleted:
+            known = self._pods.pop(item["metadata"]["uid"], item)
+            self._gone[_task(item)] = known if has_ended(known) else _cut_short(item)
 
     @property
     def primary(self) -> Object | None:
@@ -221,15 +226,13 @@ class Picture:
 
     def pods(self) -> list[Object]:
         """The pods of these Jobs, each with its attempt: it counts the pods of an index from 0."""
-        own = [
-            pod for pod in self._pods.values() if any(uid in self._jobs for uid in pod["metadata"]["owners"])
-        ]
+        known = [*self._pods.values(), *self._gone.values()]
+        own = [pod for pod in known if any(uid in self._jobs for uid in pod["metadata"]["owners"])]
         own.sort(key=self._age)
         counts: Counter[tuple[str, str]] = Counter()
         for pod in own:
-            task = pod["metadata"]["labels"].get(JOB_LABEL, ""), pod["metadata"]["labels"].get(INDEX_KEY, "")
-            pod["metadata"]["annotations"] = {ATTEMPT_ANNOTATION: str(counts[task])}
-            counts[task] += 1
+            pod["metadata"]["annotations"] = {ATTEMPT_ANNOTATION: str(counts[_task(pod)])}
+            counts[_task(pod)] += 1
         return own
 
     def _age(self, pod: Object) -> tuple[str, int]:
@@ -297,6 +300,22 @@ def slim_event(event: Object) -> Object:
         "message": event.get("message") or "",
         "time": next(filter(None, times), ""),
     }
+
+
+def has_ended(pod: Object) -> bool:
+    """Whether the slim pod has ended by itself."""
+    return pod["status"]["phase"] in ("Succeeded", "Failed")
+
+
+def _cut_short(pod: Object) -> Object:
+    metadata = {**pod["metadata"]}
+    metadata["deletionTimestamp"] = metadata["deletionTimestamp"] or metadata["creationTimestamp"]
+    return {"metadata": metadata, "status": {**pod["status"], "phase": "Failed"}}
+
+
+def _task(pod: Object) -> tuple[str, str]:
+    labels = pod["metadata"]["labels"]
+    return labels.get(JOB_LABEL, ""), labels.get(INDEX_KEY, "")
 
 
 def _ended(status: RunStatus) -> bool:

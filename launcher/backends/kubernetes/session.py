@@ -9,7 +9,7 @@ from typing import Final
 
 from launcher.backends.base import PROGRAM, LogLine
 from launcher.backends.kubernetes.client import Client, Object
-from launcher.backends.kubernetes.picture import Picture, slim_event, slim_job, slim_pod
+from launcher.backends.kubernetes.picture import Picture, has_ended, slim_event, slim_job, slim_pod
 from launcher.backends.kubernetes.tailing import PodLog, Source, Tail
 from launcher.backends.kubernetes.watching import Changed, Denied, Listed, Lost, Mailbox, Regained, Watch
 from launcher.errors import BackendError
@@ -143,10 +143,10 @@ class Session:
         if tail is None:
             source = Source.of(pod, self._namespace)
             tail = self._tails[name] = Tail(self._client, self._mailbox, source, tail=lines, log=log)
-            if _has_ended(pod):
+            if has_ended(pod):
                 tail.pod_ended()
             tail.start()
-        elif _has_ended(pod):
+        elif has_ended(pod):
             tail.pod_ended()
 
     def tailed(self, pod: Object) -> bool:
@@ -180,10 +180,6 @@ class Session:
             f"the API server {self._client.connection.host} has not answered for {GIVE_UP_SECONDS:.0f} s",
             f"The run goes on without us; see to it with: {PROGRAM} wait {self._run}{space}",
         )
-
-
-def _has_ended(pod: Object) -> bool:
-    return pod["status"]["phase"] in ("Succeeded", "Failed")
 
 
 def notice(text: str) -> LogLine:
