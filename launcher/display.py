@@ -25,6 +25,8 @@ from worker.contract import Event
 
 INTERRUPTED: Final = 130
 _REPAINT_SECONDS: Final = 0.25
+_UNBOUNDED: Final = 10_000
+"""Columns, where there is no terminal to be as wide as."""
 _LAST_LINES: Final = 20
 """Of a failed task's log, where it has not said itself what is wrong."""
 
@@ -307,12 +309,15 @@ def show_list(statuses: Sequence[RunStatus], out: Console | None = None) -> None
         return
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     for heading in ("NAMESPACE", "RUN", "STATE", "TASKS", "STARTED"):
-        table.add_column(heading, no_wrap=True)
+        table.add_column(heading, overflow="fold")
     for status in statuses:
         tasks = ", ".join(f"{role.desired} {role.role}" for role in status.roles)
         started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(status.started)) if status.started else ""
         state = Text(str(status.phase), style=_STYLES[status.phase])
         table.add_row(status.namespace, status.run, state, tasks, started)
+    if not out.is_terminal:
+        # Nothing may be folded there: a name is there to be searched for.
+        out.width = _UNBOUNDED
     out.print(table)
 
 

@@ -121,3 +121,17 @@ def test_it_goes_on_after_a_kill(demo: Demo, role: str, index: int) -> None:
     assert {record.fields["epoch"] for record in ends} == {1, 2, 3, 4}
     assert all(record.fields["step"] == 40 for record in ends)
     assert demo.tasks() == []
+
+
+def test_the_starter_trains(demo: Demo) -> None:
+    """What `launcher init` writes is no empty promise."""
+    assert demo.launcher("init", "first").returncode == 0
+    done = demo.launcher(
+        "submit", "first/cluster.yaml", "--backend", "local", "--set", "spec.program.parameters.epochs=2"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert accuracy(done.stdout) >= 0.70
+    listed = demo.launcher("list")
+    assert re.search(r"^default +my-run +Succeeded ", listed.stdout, re.MULTILINE), listed.stdout
+    assert demo.launcher("delete", "my-run").returncode == 0
+    assert demo.launcher("status", "my-run", "--backend", "local").returncode == 3
