@@ -72,8 +72,8 @@ def _is_step(record: Record) -> bool:
 
 def who(role: str, index: int, status: RunStatus) -> str:
     """`worker 1`, or `chief` where there is but one."""
-    alone = any(known.role == role and known.desired == 1 for known in status.roles)
-    return role if alone else f"{role} {index}"
+    several = any(known.role == role and known.desired > 1 for known in status.roles)
+    return f"{role} {index}" if several else role
 
 
 def describe(record: Record) -> str:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +12,9 @@ from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.settings import Settings
 from launcher.errors import ConflictError, NotFoundError
 from launcher.status import Phase, RunStatus, latest
-from tests.api.conftest import Api, restricted_namespace, wait_for
+from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
 from tests.api.runs import RUN, Follower, backend_for, plan, role_messages, skip_beside_a_kubelet, task
-from tests.api.server import UnavailableError, control_plane
 from worker.contract import Event, Record
 
 
@@ -374,60 +369,3 @@ def test_logs_and_what_they_tell(
         assert follower.rest().phase is Phase.SUCCEEDED
         assert follower.texts.count("chief ends") == 1
         assert follower.texts.count("the last word") == 2
-
-
-@pytest.fixture(scope="module")
-def own_api(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[Api, list[subprocess.Popen[bytes]]]]:
-    """A control plane that only this module's tests disturb, and the processes that they start for it."""
-    started: list[subprocess.Popen[bytes]] = []
-    try:
-        with control_plane(tmp_path_factory.mktemp("own-control-plane")) as plane:
-            yield Api(plane.kubeconfig), started
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-
-
-def api_server(kubeconfig: Path) -> tuple[int, list[str]]:
-    """The process that serves it: its id and its command line."""
-    port = kubeconfig.read_text().split("https://127.0.0.1:")[1].split('"')[0]
-    for entry in Path("/proc").iterdir():
-        try:
-            command = (entry / "cmdline").read_bytes().decode().split("\0")[:-1]
-        except (OSError, ValueError):
-            continue
-        if command and command[0].endswith("kube-apiserver") and f"--secure-port={port}" in command:
-            return int(entry.name), command
-    pytest.skip("no /proc in which to find the API server")
-
-
-def test_a_restart_of_the_api_server(
-    own_api: tuple[Api, list[subprocess.Popen[bytes]]], tmp_path: Path
-) -> None:
-    api, started = own_api
-    process, command = api_server(api.kubeconfig)
-    backend = backend_for(api)
-    with restricted_namespace(api) as namespace:
-        kubelet = Kubelet(api, namespace)
-        backend.submit(plan(tmp_path, namespace), detach=True)
-        follower = Follower(backend.follow(RUN, namespace))
-        kubelet.start("chief")
-        follower.until(lambda status: status.primary.ready == 1)
-
-        os.kill(process, signal.SIGKILL)
-        follower.until(lambda _: any("is looked for again" in text for text in follower.notices))
-        with (tmp_path / "kube-apiserver.log").open("wb") as log:
-            started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
-        follower.until(lambda _: "the API server answers again" in follower.notices)
-        # The job controller comes back in its own time.
-        kubelet.start("worker", 2)
-        follower.until(lambda status: task(status, "mnist-worker-1").phase is Phase.RUNNING)
-        kubelet.end(kubelet.pods("chief")[0], 0)
-        status = follower.until(lambda status: status.phase is Phase.SUCCEEDED)
-        assert task(status, "mnist-chief-0").restarts == 0
-        assert follower.rest().ended

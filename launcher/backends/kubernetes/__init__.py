@@ -12,6 +12,8 @@
     differences two values -> what differs
     client      requests and streams to one API server
     refusals    an answer that says no -> one message with what to do
+    rights      the least Role that is enough
+    settings    how long is waited
     connection  kubeconfig -> an API server and credentials; the only module that imports `kubernetes`
 
 The way of a run: the primary Job is made first and owns all else, so that its deletion is the run's, by

@@ -1,4 +1,4 @@
-"""What tests set otherwise."""
+"""How long is waited for the rest of a run, when its primary has ended."""
 
 from __future__ import annotations
 
