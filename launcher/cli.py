@@ -8,14 +8,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from launcher.errors import LauncherError, SpecError
+from launcher.errors import INTERRUPTED, LauncherError, SpecError
 
 if TYPE_CHECKING:
     from launcher.backends.base import Backend
     from launcher.loading import Loaded
 
 BACKENDS = ("kubernetes", "local")
-INTERRUPTED = 130
 INTERNAL_ERROR = 70
 
 _EPILOG = """\

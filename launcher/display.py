@@ -19,11 +19,10 @@ from rich.text import Text
 
 from launcher import narration
 from launcher.backends.base import PROGRAM, Backend, LogLine, Selection
-from launcher.errors import ConflictError
+from launcher.errors import INTERRUPTED, ConflictError
 from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus, latest
 from worker.contract import Event
 
-INTERRUPTED: Final = 130
 _REPAINT_SECONDS: Final = 0.25
 _UNBOUNDED: Final = 10_000
 """Columns, where there is no terminal to be as wide as."""

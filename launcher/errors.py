@@ -4,17 +4,20 @@
     ├── SpecError       2    the file is not a valid training cluster; carries every Problem found
     ├── NotFoundError   3    there is no such run
     ├── ConflictError   4    the run's state forbids it: its name is in use, it has ended already
-    ├── BackendError    5    what runs the tasks cannot be reached, or refused
-    └── RunFailedError  1    the run was carried out, and failed
+    └── BackendError    5    what runs the tasks cannot be reached, or refused
 
-Other exit codes: 0, done; 2, wrong usage of the command line too; 130, interrupted by Ctrl-C;
-70, an error in the launcher itself.
+Other exit codes: 0, done; 1, the run was carried out, and failed; 2, wrong usage of the command line too;
+130, interrupted by Ctrl-C; 70, an error in the launcher itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+
+INTERRUPTED: Final = 130
+"""128 + SIGINT, as a shell says it."""
 
 
 class LauncherError(Exception):
@@ -76,9 +79,3 @@ class BackendError(LauncherError):
     """What runs the tasks cannot be reached, or refused."""
 
     exit_code = 5
-
-
-class RunFailedError(LauncherError):
-    """The run was carried out, and failed."""
-
-    exit_code = 1
