@@ -74,7 +74,9 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
         run_id=run_id,
         strategy=spec.strategy,
         strategy_options=spec.strategy_options.model_dump(exclude_none=True),
+        evaluation=spec.evaluation.model_dump(exclude_defaults=True),
         entrypoint=spec.program.entrypoint if spec.program else None,
+        keras=spec.program.keras if spec.program else 2,
         parameters=spec.program.parameters if spec.program else {},
         model_dir=spec.model_dir,
         replicas={name: role.replicas for name, role in topology.roles},
@@ -105,7 +107,7 @@ def claim_name(topology: Topology) -> str | None:
 def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) -> JobPlan:
     """The Job of one role."""
     spec = topology.cluster.spec
-    whole = roles.effective(spec, role)
+    whole = roles.for_accelerators(spec, name, roles.effective(spec, role))
     primary = name == topology.primary
     annotations = dict(topology.cluster.metadata.annotations)
     pod_annotations = dict(annotations)
@@ -128,7 +130,7 @@ def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) 
         container_fields=_present(
             {
                 "imagePullPolicy": whole.image_pull_policy,
-                "workingDir": whole.working_dir,
+                "workingDir": whole.working_dir or _script_directory(whole, source),
                 "envFrom": list(whole.env_from),
                 "resources": roles.requirements(whole),
             }
@@ -150,6 +152,11 @@ def escaped(text: str) -> str:
     its own (third_party/forked/golang/expansion/expand.go).
     """
     return text.replace("$", "$$")
+
+
+def _script_directory(role: Role, source: Source | None) -> str | None:
+    """Where a command finds the program's files by the names it has for them."""
+    return SOURCE_PATH if source is not None and roles.runs_script(role) else None
 
 
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:

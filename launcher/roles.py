@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
@@ -16,6 +17,9 @@ CONFIG_PATH: Final = "/etc/tf-launcher"
 SOURCE_PATH: Final = "/opt/tf-launcher/source"
 TASK_PATH: Final = "/var/run/tf-launcher"
 TMP_PATH: Final = "/tmp"  # noqa: S108 - a path in the pod
+
+TPU_RESOURCE: Final = "google.com/tpu"
+"""What GKE's device plugin offers: TPU chips."""
 
 Entry = TypeVar("Entry")
 
@@ -57,6 +61,11 @@ def uses_runtime(role: Role) -> bool:
     return role.command is None or role.command[: len(RUNTIME_COMMAND)] == RUNTIME_COMMAND
 
 
+def runs_script(role: Role) -> bool:
+    """Whether an effective role's command names a script: an image's own, or one for the runtime to run."""
+    return role.command not in (None, RUNTIME_COMMAND) or bool(role.args)
+
+
 def requirements(role: Role) -> dict[str, dict[str, str]]:
     """Kubernetes' ResourceRequirements of the role."""
     if isinstance(role.resources, Requirements):
@@ -64,6 +73,29 @@ def requirements(role: Role) -> dict[str, dict[str, str]]:
     limits = {name: value for name, value in role.resources.items() if name != "cpu"}
     both = {"requests": dict(role.resources), "limits": limits}
     return {name: value for name, value in both.items() if value}
+
+
+def for_accelerators(spec: Spec, name: RoleName, role: Role) -> Role:
+    """The effective role with what its TPU slice asks of node and container; its own fields win.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/tpus#workload-preparation
+    """
+    options = spec.strategy_options
+    if spec.strategy != "TPU" or name == "evaluator":
+        return role
+    selector = {
+        "cloud.google.com/gke-tpu-accelerator": options.accelerator,
+        "cloud.google.com/gke-tpu-topology": options.topology,
+    }
+    given = {label: value for label, value in selector.items() if value is not None}
+    resources = role.resources
+    if options.topology is not None and TPU_RESOURCE not in requirements(role).get("limits", {}):
+        chips = {TPU_RESOURCE: str(math.prod(map(int, options.topology.split("x"))))}
+        if isinstance(resources, Requirements):
+            resources = resources.model_copy(update={"limits": {**resources.limits, **chips}})
+        else:
+            resources = {**resources, **chips}
+    return role.model_copy(update={"node_selector": {**given, **role.node_selector}, "resources": resources})
 
 
 def touches_model_dir(spec: Spec, role: RoleName) -> bool:

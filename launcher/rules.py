@@ -24,7 +24,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://.+")
 def broken(cluster: TrainingCluster) -> list[Finding]:
     """Every rule that the cluster breaks."""
     spec = cluster.spec
-    found = [*_replicas(spec), *_program(spec), *_model_dir(spec)]
+    found = [*_replicas(spec), *_options(spec), *_program(spec), *_evaluation(spec), *_model_dir(spec)]
     for name in topology.ROLES:
         if (role := getattr(spec, name)) is not None:
             found += _role(spec, name, role)
@@ -81,14 +81,92 @@ def _replicas(spec: Spec) -> Iterator[Finding]:
         yield ("spec", where, "replicas"), "expected 1: someone must train"
 
 
+_OPTIONS_OF: Final[dict[str, tuple[str, ...]]] = {
+    "min_shard_bytes": ("ParameterServer",),
+    "device": ("OneDevice",),
+    "cross_device_ops": ("Mirrored",),
+    "num_packs": ("Mirrored",),
+    "communication": ("MultiWorkerMirrored",),
+    "bytes_per_pack": ("MultiWorkerMirrored",),
+    "auto_shard": ("MultiWorkerMirrored",),
+    "logical_cpus": ("Mirrored", "CentralStorage", "MultiWorkerMirrored"),
+    "accelerator": ("TPU",),
+    "topology": ("TPU",),
+}
+
+
+def _options(spec: Spec) -> Iterator[Finding]:
+    options = spec.strategy_options
+    for name in sorted(options.model_fields_set):
+        if spec.strategy not in (owners := _OPTIONS_OF[name]):
+            field = type(options).model_fields[name].alias or name
+            said = (
+                f"it is an option of {' and '.join(owners)}, and the strategy is {spec.strategy}: remove it"
+            )
+            yield ("spec", "strategyOptions", field), said
+    if options.num_packs is not None and options.cross_device_ops not in ("Nccl", "HierarchicalCopy"):
+        said = "packs are made by crossDeviceOps: Nccl or HierarchicalCopy; give that too"
+        yield ("spec", "strategyOptions", "numPacks"), said
+    if spec.strategy == "TPU" and not _asks_for_tpu(spec):
+        said = (
+            "missing: TPU needs accelerator and topology, such as tpu-v5-lite-podslice and 2x4, or "
+            f"resources with {roles.TPU_RESOURCE} in the task that trains"
+        )
+        yield ("spec", "strategyOptions"), said
+
+
+def _asks_for_tpu(spec: Spec) -> bool:
+    options = spec.strategy_options
+    if options.accelerator is not None and options.topology is not None:
+        return True
+    trains = spec.chief or spec.worker or Role()
+    return roles.TPU_RESOURCE in roles.requirements(roles.effective(spec, trains)).get("limits", {})
+
+
 def _program(spec: Spec) -> Iterator[Finding]:
-    if spec.program is not None and spec.command is not None:
-        said = "give a program or a command, not both: a program is run by the worker runtime"
+    program = spec.program
+    if program is not None and program.entrypoint is not None and spec.command is not None:
+        said = "give an entrypoint or a command, not both: a program is run by the worker runtime"
         yield ("spec", "command"), said
-    if spec.program is None and spec.command is None and spec.template.command is None:
-        given = [role for name in topology.ROLES if (role := getattr(spec, name)) is not None]
-        if not given or any(role.command is None for role in given):
-            yield ("spec", "program"), "missing: give a program, or a command for an image's own script"
+    if program is not None and program.entrypoint is None and program.source is None:
+        yield ("spec", "program"), "give an entrypoint, or a source for a command to run"
+    if program is not None and program.keras == 3 and spec.strategy == "ParameterServer":
+        said = (
+            "expected 2: under ParameterServer, Keras 3 fails in Model.fit and loses steps in a custom loop"
+        )
+        yield ("spec", "program", "keras"), said
+    if program is None or program.entrypoint is None:
+        for name, role in topology.present(spec):
+            if _needs_entrypoint(spec, name, role):
+                at: Path = ("spec", "program") if program is None else ("spec", "program", "entrypoint")
+                yield (
+                    at,
+                    f"missing: the {name} runs it, having no command of its own for an image's own script",
+                )
+                return
+
+
+def _needs_entrypoint(spec: Spec, name: RoleName, role: Role) -> bool:
+    if name == "ps" or (name == "worker" and spec.strategy == "ParameterServer"):
+        # They serve whoever coordinates, unless nobody trains at all.
+        return spec.program is None and all(
+            roles.effective(spec, other).command is None for _, other in topology.present(spec)
+        )
+    return not roles.runs_script(roles.effective(spec, role))
+
+
+def _evaluation(spec: Spec) -> Iterator[Finding]:
+    has_evaluator = spec.evaluator is not None and spec.evaluator.replicas > 0
+    for name in sorted(spec.evaluation.model_fields_set & {"method", "checkpoints"}):
+        if not has_evaluator:
+            yield ("spec", "evaluation", name), "it is the evaluator's, and there is none: give evaluator: {}"
+    if spec.evaluation.exact and (has_evaluator or spec.strategy != "ParameterServer"):
+        said = (
+            "an evaluator visits every sample once as it is: remove exact"
+            if has_evaluator
+            else f"under {spec.strategy} every sample is visited once as it is: remove it"
+        )
+        yield ("spec", "evaluation", "exact"), said
 
 
 def _model_dir(spec: Spec) -> Iterator[Finding]:

@@ -55,7 +55,7 @@ def read(loaded: Loaded) -> Source | None:
         raise refused("source", f"cannot be read: {error.strerror}: {error.filename}") from None
     if not any(name.endswith(".py") for name in files):
         raise refused("source", f"there is no .py file in {program.source}")
-    if said := _missing(files, program.entrypoint):
+    if program.entrypoint is not None and (said := _missing(files, program.entrypoint)):
         raise refused("entrypoint", said)
     return Source(files)
 

@@ -208,14 +208,14 @@ class Program(_Model):
     source: Text | None = None
     """A .py file or a folder beside this file; it travels in a ConfigMap. Without it, the entrypoint
     is a module of the image."""
-    entrypoint: Annotated[
-        str,
-        Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"),
-    ]
-    """`module:object`, such as `mnist:Mnist`."""
+    entrypoint: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")] | None = None
+    """`module:object`, such as `mnist:Mnist`. Left out where a `command` runs the source itself."""
+    keras: Literal[2, 3] = 2
+    """What tf.keras is in the program. 2 is tf_keras and works everywhere. 3 fails, or loses updates, under
+    ParameterServer and under MultiWorkerMirrored with Model.fit, and is refused there."""
     parameters: dict[str, Any] = {}
     """Passed to the program as they are. The runtime itself reads epochs, stepsPerEpoch,
-    globalBatchSize and stepsPerExecution."""
+    globalBatchSize, stepsPerExecution, checkpointEpochs and iteration."""
 
 
 class RunPolicy(_Model):
@@ -263,13 +263,47 @@ class Scheduling(_Model):
 
 
 class StrategyOptions(_Model):
-    """What the strategy itself takes."""
+    """What the strategy itself takes. Each option says whose it is; another strategy refuses it."""
 
     min_shard_bytes: Annotated[int, Field(ge=1)] | None = None
     """ParameterServer: a variable is split over the parameter servers into shards of at least so many
     bytes. Left out: 262144."""
     device: Text | None = None
     """OneDevice: the device, such as GPU:0. Left out: the first GPU, or the CPU."""
+    cross_device_ops: Literal["Nccl", "HierarchicalCopy", "ReductionToOneDevice"] | None = None
+    """Mirrored: how gradients are summed over the devices. Left out: TensorFlow's choice, Nccl on GPUs."""
+    num_packs: Annotated[int, Field(ge=0)] | None = None
+    """Mirrored, with Nccl or HierarchicalCopy: into how many packs the gradients are put. Left out: 1."""
+    communication: Literal["AUTO", "RING", "NCCL"] | None = None
+    """MultiWorkerMirrored: what carries the collectives. Left out: AUTO."""
+    bytes_per_pack: Annotated[int, Field(ge=0)] | None = None
+    """MultiWorkerMirrored: gradients are sent in packs of so many bytes. Left out, or 0: TensorFlow's
+    choice."""
+    auto_shard: Literal["AUTO", "FILE", "DATA", "OFF"] | None = None
+    """MultiWorkerMirrored: how the training data is shared out. FILE: each worker reads files of its own;
+    DATA: each reads all and keeps its share; OFF: each trains on all of it, and shuffles for itself.
+    Left out: the dataset's own option, or AUTO, which is FILE where that works and else DATA."""
+    logical_cpus: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Mirrored, CentralStorage, MultiWorkerMirrored: a task without GPUs has so many devices, each a replica,
+    to try out what several GPUs would do. Left out: 1."""
+    accelerator: LabelValue | None = None
+    """TPU: GKE's name of the slice, such as tpu-v5-lite-podslice. It selects the node."""
+    topology: Annotated[str, Field(pattern=r"^[1-9]\d*x[1-9]\d*(x[1-9]\d*)?$")] | None = None
+    """TPU: GKE's shape of the slice, such as 2x4. It selects the node, and the pod asks for so many chips."""
+
+
+class Evaluation(_Model):
+    """How the trained model is scored."""
+
+    method: Literal["Loop", "SidecarEvaluator"] = "Loop"
+    """The evaluator's. Loop: the launcher's own, over the checkpoints as they come. SidecarEvaluator:
+    Keras' class of that name, which always takes the latest."""
+    checkpoints: Literal["All", "Latest"] = "All"
+    """Which checkpoints the evaluator's Loop scores: every one, or only the latest when it is ready for
+    the next."""
+    exact: bool = False
+    """ParameterServer without an evaluator, in a custom loop: every sample is visited exactly once, by
+    tf.data service. Otherwise a worker that is lost may have samples visited twice or never."""
 
 
 class TensorBoard(_Model):
@@ -308,6 +342,8 @@ class Spec(_Model):
     """Parameter servers hold the variables; ParameterServer only."""
     evaluator: Role | None = None
     """Scores each checkpoint, beside the training."""
+    evaluation: Evaluation = Field(default_factory=Evaluation)
+    """How the trained model is scored."""
     template: RoleTemplate = Field(default_factory=RoleTemplate)
     """Defaults for all roles."""
     run_policy: RunPolicy = Field(default_factory=RunPolicy)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from launcher import naming
-from launcher.spec import Role, RoleName, TrainingCluster
+from launcher import naming, roles
+from launcher.spec import Role, RoleName, Spec, TrainingCluster
 from worker.contract import PORT, Env, pod_name
 
 INDEX: Final = f"$({Env.TASK_INDEX})"
@@ -101,7 +101,7 @@ class Topology:
             return True
         sparse = spec.sparse_cluster_spec
         if sparse is None:
-            sparse = spec.program is not None
+            sparse = roles.uses_runtime(roles.effective(spec, dict(self.roles)[role]))
         return not sparse
 
     def tf_config(self, role: RoleName) -> str | None:
@@ -133,10 +133,14 @@ def _tf_config(cluster: Any, role: str) -> str:
 
 def build(cluster: TrainingCluster) -> Topology:
     """The cluster's topology. The cluster has passed `launcher.rules`."""
-    roles = [(name, getattr(cluster.spec, name)) for name in ROLES]
-    given = {name: role for name, role in roles if role is not None and role.replicas > 0}
-    if cluster.spec.strategy == "ParameterServer":
+    return Topology(cluster, present(cluster.spec))
+
+
+def present(spec: Spec) -> tuple[tuple[RoleName, Role], ...]:
+    """The roles with at least one task, in the order of ROLES. A chief is there where nobody else leads."""
+    given = {name: role for name in ROLES if (role := getattr(spec, name)) is not None and role.replicas > 0}
+    if spec.strategy == "ParameterServer":
         given.setdefault("chief", Role())
     elif not given.keys() & {"chief", "worker"}:
         given["chief"] = Role()
-    return Topology(cluster, tuple((name, given[name]) for name in ROLES if name in given))
+    return tuple((name, given[name]) for name in ROLES if name in given)

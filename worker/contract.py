@@ -68,6 +68,7 @@ class RunConfig:
     `replicas` counts the tasks of each role: `{"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}`.
     `chief_address` is `host:port` of the task whose end is the run's end, None in a one-task run.
     `model_dir` is a path or a URL that `tf.io.gfile` opens. Durations are in seconds.
+    `strategy_options` and `evaluation` are the spec's, without what was left out, `keras` is 2 or 3.
     `run_id` tells one submission of a name from the next; empty when nobody submitted it
     (`launcher render`).
     """
@@ -76,7 +77,9 @@ class RunConfig:
     run_id: str = ""
     strategy: str
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
     entrypoint: str | None = None
+    keras: int = 2
     parameters: Mapping[str, Any] = field(default_factory=dict)
     model_dir: str | None = None
     replicas: Mapping[str, int]
