@@ -4,29 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from worker.failures import Failure, program_error
+
+ITERATIONS: Final = ("steps", "batches", "epoch")
 
 
 @dataclass(frozen=True)
 class TrainingParameters:
-    """`steps_per_epoch` None: the dataset's own size. `steps_per_execution` None: chosen by the runtime."""
+    """`steps_per_epoch` None: the dataset's own size. `steps_per_execution` None ("auto"): found while training.
+
+    `checkpoint_epochs`: a checkpoint after every so many epochs, and always after the last. `iteration` is
+    how a custom loop goes over its data: "steps" packs `steps_per_execution` steps of an iterator into one call,
+    "batches" calls the step for each batch of the dataset, "epoch" runs the whole epoch in one call.
+    """
 
     epochs: int = 1
     steps_per_epoch: int | None = None
     global_batch_size: int = 64
     steps_per_execution: int | None = None
+    checkpoint_epochs: int = 1
+    iteration: str = "steps"
 
     @classmethod
     def read(cls, parameters: Mapping[str, Any]) -> TrainingParameters:
         """Raises Failure that names `spec.program.parameters.<name>`."""
+        packed = dict(parameters)
+        if packed.get("stepsPerExecution") == "auto":
+            packed["stepsPerExecution"] = None
         return cls(
             epochs=_positive(parameters, "epochs", 1),
             steps_per_epoch=_optional(parameters, "stepsPerEpoch"),
             global_batch_size=_positive(parameters, "globalBatchSize", 64),
-            steps_per_execution=_optional(parameters, "stepsPerExecution"),
+            steps_per_execution=_optional(packed, "stepsPerExecution"),
+            checkpoint_epochs=_positive(parameters, "checkpointEpochs", 1),
+            iteration=_iteration(parameters.get("iteration", "steps")),
         )
+
+
+def _iteration(value: Any) -> str:
+    if value not in ITERATIONS:
+        expected = " or ".join(ITERATIONS)
+        raise program_error(f"spec.program.parameters.iteration: expected {expected}, got {value!r}")
+    return str(value)
 
 
 def _optional(parameters: Mapping[str, Any], name: str) -> int | None:

@@ -22,8 +22,8 @@ class Program(Protocol):
     """
 
     def model(self) -> Any:
-        """A compiled `tf.keras.Model`. Called under the strategy's scope, and again for evaluation
-        and export, so it must give the same architecture every time.
+        """A compiled `tf.keras.Model`. Called under the strategy's scope before the datasets, and again for
+        evaluation and export, so it must give the same architecture every time.
         """
 
     def train_dataset(self, batch_size: int) -> Any:
@@ -35,6 +35,21 @@ class Program(Protocol):
     def evaluation_dataset(self, batch_size: int) -> Any:
         """A finite `tf.data.Dataset` with the structure of the training one: tensors are
         `[batch_size, ...]`, the last batch may be smaller. Needed where there is an evaluator.
+        """
+
+    def loss(self, labels: Any, predictions: Any) -> Any:
+        """With it, or with `train_step`, the runtime trains in a loop of its own and not by `Model.fit`.
+
+        Gives each example's loss, `[batch_size]`, not reduced. The runtime weighs it, divides its sum by the
+        GLOBAL batch size, adds the model's regularisation losses, and applies the gradients with the
+        optimizer and the metrics that the model was compiled with.
+        """
+
+    def train_step(self, model: Any, batch: Any, global_batch_size: int) -> Any:
+        """A whole step of one replica, in place of `loss`: makes predictions for `batch` (its share of an
+        element of the dataset), applies gradients, updates metrics. Runs inside `tf.distribute.Strategy.run`.
+
+        Returns the replica's share of the loss, a scalar: the runtime adds those of all replicas.
         """
 
     def callbacks(self) -> Sequence[Any]:
@@ -49,11 +64,13 @@ class Program(Protocol):
 
 
 _REQUIRED = ("model", "train_dataset")
-_OPTIONAL = ("evaluation_dataset", "callbacks", "export")
+_OPTIONAL = ("evaluation_dataset", "loss", "train_step", "callbacks", "export")
 _SIGNATURES = {
     "model": "model()",
     "train_dataset": "train_dataset(batch_size)",
     "evaluation_dataset": "evaluation_dataset(batch_size)",
+    "loss": "loss(labels, predictions)",
+    "train_step": "train_step(model, batch, global_batch_size)",
     "callbacks": "callbacks()",
     "export": "export(model, path)",
 }
@@ -61,6 +78,8 @@ _ARGUMENTS = {
     "model": 0,
     "train_dataset": 1,
     "evaluation_dataset": 1,
+    "loss": 2,
+    "train_step": 3,
     "callbacks": 0,
     "export": 2,
 }
@@ -104,6 +123,14 @@ class LoadedProgram:
     def evaluation_dataset(self, batch_size: int) -> Any:
         """See `Program`. Raises Failure where it is no batched dataset."""
         return self._dataset("evaluation_dataset", batch_size)
+
+    def loss(self, labels: Any, predictions: Any) -> Any:
+        """See `Program`."""
+        return self._instance.loss(labels, predictions)
+
+    def train_step(self, model: Any, batch: Any, global_batch_size: int) -> Any:
+        """See `Program`."""
+        return self._instance.train_step(model, batch, global_batch_size)
 
     def callbacks(self) -> list[Any]:
         """See `Program`; an empty list where the program defines none."""

@@ -64,7 +64,7 @@ class _Training:
         task, config, stage = self._task, self._config, self._stage
         stage.enter("importing TensorFlow")
         import_tensorflow(keras=True)
-        from worker import checkpoints, evaluation, loops, strategies
+        from worker import checkpoints, evaluation, fitting, loops, strategies
 
         if config.model_dir:
             self._directory = checkpoints.ModelDirectory(config.model_dir, self._io_device())
@@ -108,7 +108,7 @@ class _Training:
             failed=self._step_failed,
             kept=_KEPT,
         )
-        _KEPT.append(loops.fit(loop))
+        _KEPT.append(fitting.fit(loop))
         if self._directory is not None and task.is_primary:
             self._export(self._program)
             self._directory.write_state(checkpoints.RunState(config.run_id, "done", "trained"))

@@ -1,13 +1,37 @@
 """Data that ships with the worker package, so that the examples run where there is no network.
 
-`FASHION_MNIST` is the directory of a subset of Fashion-MNIST: 6,000 training and 2,000 held-out images of
-28x28 grey pixels in 10 even classes, as gzipped IDX files named like those of the full set. MIT licence, in
-the directory; made by examples/fashion-mnist/make_subset.py.
+A subset of Fashion-MNIST: 6,000 training and 2,000 held-out images of 28x28 grey pixels in 10 even classes,
+as gzipped IDX files named like those of the full set. MIT licence, in the directory; made by
+examples/fashion-mnist/make_subset.py.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 FASHION_MNIST: Final = Path(__file__).parent / "fashion-mnist"
+"""The directory of the subset."""
+
+# Of an IDX file: the magic number, and the size of each dimension, four bytes each.
+_IMAGES_HEADER, _LABELS_HEADER = 16, 8
+
+
+def fashion_mnist(part: str, directory: str | Path = FASHION_MNIST) -> Any:
+    """The images of `part`, "train" or "t10k" (held out), in the files' order.
+
+    A `tf.data.Dataset` of pairs: `float32[28, 28, 1]` in 0 to 1, and the class, `uint8[]`. `directory` holds
+    the four files of Fashion-MNIST, of the subset or of the full set.
+    """
+    import tensorflow as tf
+
+    def records(name: str, size: int, header: int) -> Any:
+        path = f"{directory}/{part}-{name}-ubyte.gz"
+        return tf.data.FixedLengthRecordDataset(path, size, header_bytes=header, compression_type="GZIP")
+
+    def decoded(image: Any, label: Any) -> Any:
+        pixels = tf.reshape(tf.io.decode_raw(image, tf.uint8), (28, 28, 1))
+        return tf.cast(pixels, tf.float32) / 255.0, tf.reshape(tf.io.decode_raw(label, tf.uint8), ())
+
+    images = records("images-idx3", 28 * 28, _IMAGES_HEADER)
+    return tf.data.Dataset.zip((images, records("labels-idx1", 1, _LABELS_HEADER))).map(decoded)
