@@ -13,11 +13,11 @@ ITERATIONS: Final = ("steps", "batches", "epoch")
 
 @dataclass(frozen=True)
 class TrainingParameters:
-    """`steps_per_epoch` None: the dataset's own size. `steps_per_execution` None ("auto"): found while training.
+    """`steps_per_epoch` None: the dataset's own size. `steps_per_execution` None ("auto"): found in training.
 
     `checkpoint_epochs`: a checkpoint after every so many epochs, and always after the last. `iteration` is
-    how a custom loop goes over its data: "steps" packs `steps_per_execution` steps of an iterator into one call,
-    "batches" calls the step for each batch of the dataset, "epoch" runs the whole epoch in one call.
+    how a custom loop goes over its data: "steps" packs `steps_per_execution` steps into one call, "batches"
+    calls the step for each batch of the dataset, "epoch" runs the whole epoch in one call.
     """
 
     epochs: int = 1

@@ -12,8 +12,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 
-from worker import server, watchdog
-from worker.contract import Env, ExitCode
+from worker import scripts, server, watchdog
 from worker.failures import Failure, classify
 from worker.imports import import_tensorflow
 from worker.reporting import Reporter
@@ -32,12 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     """Returns the exit code, or leaves with it."""
     reporter = Reporter(socket.gethostname())
     try:
-        if arguments:
-            raise Failure(
-                f"python -m worker takes no arguments (got {' '.join(arguments)}): everything comes from "
-                f"environment variables, above all {Env.CONFIG}",
-                ExitCode.PROGRAM_ERROR,
-            )
+        script = scripts.parse(arguments)
         task = from_environment()
     except Failure as failure:
         reporter.failed(failure)
@@ -47,10 +41,14 @@ def main(arguments: Sequence[str]) -> int:
     # The branch that TFConfigClusterResolver().task_type stands for, taken before TensorFlow is imported.
     if task.serves:
         return _run(task, _serve)
-    if task.role == "evaluator":
-        return _run(task, _evaluate)
     seconds = max(task.config.stall_seconds, task.config.starting_deadline_seconds)
     first = watchdog.stalled("starting", seconds)
+    if script:
+        return watchdog.supervise(
+            lambda watch: scripts.run(task, watch, script), first, task.name, task.peers
+        )
+    if task.role == "evaluator":
+        return _run(task, _evaluate)
     return watchdog.supervise(lambda watch: _train(task, watch), first, task.name, task.peers)
 
 

@@ -1,0 +1,269 @@
+"""Scripts of the user's own, which build their strategy themselves: run by the runtime, or calling it.
+
+Imports TensorFlow only to release other tasks: until then a script has its process to itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import importlib.util
+import os
+import runpy
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from worker.contract import Env, Event, ExitCode
+from worker.failures import Failure, classify, frames, program_error
+from worker.gathering import gather, leave_last
+from worker.reporting import Reporter, failed_fields
+from worker.stage import Stage
+from worker.task import Task, from_environment
+from worker.watchdog import Silence, Watch, stalled
+
+USAGE = "python -m worker -- SCRIPT [ARGUMENTS], or -- -m MODULE [ARGUMENTS]"
+_UNWATCHED_SECONDS = 1e9
+"""A script that says nothing may take as long as it likes."""
+_LEAVING_SECONDS = 60.0
+"""For what a failed script has registered with atexit."""
+_FIRST_RETRYABLE = 128
+"""TFJob's convention for exit codes: from 128 a task is tried again, below the program is wrong."""
+_KEPT: list[object] = []
+"""What must live as long as the process: collecting a remote function sends a message to each task."""
+
+
+@dataclass
+class _Run:
+    """The run that this process takes part in, as its script sees it."""
+
+    task: Task
+    watch: Watch
+    reporter: Reporter
+    doing: str
+    supervised: bool
+    released: bool = field(default=False)
+    watched: bool = field(default=False)
+    spoke: float = field(default=0.0)
+
+    def release(self, outcome: str, exit_code: int) -> None:
+        if self.released or self.task.config.strategy != "ParameterServer" or self.task.role != "chief":
+            return
+        from worker.release import release as release_tasks
+
+        connected = _is_connected()
+        if not connected:
+            # Over before it began: they may not be up yet.
+            stage = _stage(self.task, self.watch)
+            with contextlib.suppress(Failure):
+                gather(self.task, stage, self.reporter, self.watch.alive)
+        release_tasks(self.task, outcome, self.reporter, self.watch, exit_code, connected)
+        self.released = True
+        self.watch.expect(self.silence())
+
+    def silence(self) -> Silence:
+        """How long the script may be silent."""
+        if not self.watched:
+            return stalled(self.doing, _UNWATCHED_SECONDS)
+        return stalled(f"{self.doing} (worker.alive() was not called)", self.task.config.stall_seconds)
+
+    def alive(self) -> None:
+        first, self.watched = not self.watched, True
+        if self.supervised:
+            if first:
+                self.watch.expect(self.silence())
+            self.watch.alive()
+        elif first or time.monotonic() - self.spoke >= 1.0:
+            # Nobody watches this process from outside. Its end, with exit code 1, is tried again.
+            faulthandler.dump_traceback_later(self.task.config.stall_seconds, exit=True)
+            self.spoke = time.monotonic()
+
+
+_current: _Run | None = None
+
+
+def release() -> None:
+    """See `worker.release`."""
+    run = _here()
+    if run is None:
+        print("worker.release(): no run of the launcher, nobody to release", file=sys.stderr)
+    else:
+        run.release("done", ExitCode.DONE)
+
+
+def alive() -> None:
+    """See `worker.alive`."""
+    run = _here()
+    if run is not None:
+        run.alive()
+
+
+def _here() -> _Run | None:
+    global _current
+    if _current is None and os.environ.get(Env.CONFIG):
+        try:
+            task = from_environment()
+        except Failure as failure:
+            raise RuntimeError(failure.message) from failure
+        _current = _Run(task, Watch(), Reporter(task.name), f"running {sys.argv[0]}", supervised=False)
+    return _current
+
+
+def parse(arguments: Sequence[str]) -> list[str]:
+    """What follows `python -m worker --`; an empty list where there are no arguments. Raises Failure."""
+    if not arguments:
+        return []
+    if arguments[0] != "--" or not arguments[1:] or list(arguments[1:]) == ["-m"]:
+        raise program_error(
+            f"python -m worker got {' '.join(arguments)!r}, and takes no arguments or a script: {USAGE}"
+        )
+    return list(arguments[1:])
+
+
+def run(task: Task, watch: Watch, command: Sequence[str]) -> int:
+    """Runs `command`, as `parse` gives it, as the main program of this process, once the other tasks answer.
+
+    Returns the exit code; what failed is reported before. When the script is over, every worker and ps of a
+    ParameterServer run is released, but for a failure that another try may mend.
+    """
+    return _Script(task, watch, list(command)).run()
+
+
+class _Script:
+    def __init__(self, task: Task, watch: Watch, command: list[str]) -> None:
+        global _current
+        self._task = task
+        self._watch = watch
+        self._reporter = Reporter(task.name)
+        self._stage = _stage(task, watch)
+        self._is_module = command[0] == "-m"
+        self._name, *self._arguments = command[1:] if self._is_module else command
+        self._roots: list[Path] = [task.source] if task.source else []
+        doing = f"running {self._name}"
+        _current = self._run = _Run(task, watch, self._reporter, doing, supervised=True)
+
+    def run(self) -> int:
+        try:
+            path = self._find()
+            gather(self._task, self._stage, self._reporter, self._watch.alive)
+            self._stage.enter(self._run.doing)
+            self._watch.expect(self._run.silence())
+            self._execute(path)
+        except KeyboardInterrupt:
+            return ExitCode.PREEMPTED
+        except BaseException as error:  # noqa: BLE001 - whatever a script raises must be told
+            _KEPT.append(error)
+            return self._fail(error)
+        self._watch.expect(stalled("leaving", _UNWATCHED_SECONDS))
+        _leave_python()
+        self._run.release("done", ExitCode.DONE)
+        leave_last(self._task, self._stage)
+        self._reporter.emit(Event.DONE)
+        return ExitCode.DONE
+
+    def _find(self) -> str:
+        """The script's absolute path, or the module's name. Raises Failure where there is none."""
+        if self._is_module:
+            _lead_module_path(str(Path.cwd()))
+            try:
+                spec = importlib.util.find_spec(self._name)
+            except (ModuleNotFoundError, ValueError):
+                spec = None
+            if spec is None:
+                raise program_error(f"there is no module {self._name} to run; {_contents(Path.cwd())}")
+            if spec.origin and not self._roots:
+                self._roots = [_root_of(Path(spec.origin))]
+            return self._name
+        path = Path(self._name).absolute()
+        if not path.exists():
+            raise program_error(f"there is no script {path} to run; {_contents(path.parent)}")
+        _lead_module_path(str(path.parent))
+        self._roots.append(_root_of(path))
+        return str(path)
+
+    def _execute(self, path: str) -> None:
+        sys.argv[:] = [path, *self._arguments]
+        runner = runpy.run_module if self._is_module else runpy.run_path
+        options: dict[str, Any] = {"alter_sys": True} if self._is_module else {}
+        try:
+            _KEPT.append(runner(path, run_name="__main__", **options))
+        except SystemExit as error:
+            if error.code not in (None, 0):
+                raise
+
+    def _fail(self, error: BaseException) -> int:
+        code, failure = self._verdict(error)
+        fields = {**failed_fields(failure), "exit_code": code}
+        self._watch.expect(Silence(_LEAVING_SECONDS, Event.FAILED, fields, code))
+        atexit._run_exitfuncs()
+        self._reporter.emit(Event.FAILED, **fields)
+        if failure.exit_code != ExitCode.RETRYABLE:  # else the others stay, for the next try
+            try:
+                self._run.release("failed", code)
+            except Exception as reason:  # noqa: BLE001 - the run has failed already, with its own reason
+                why = classify(reason, "releasing the other tasks").message
+                self._reporter.notice(f"the other tasks will leave by themselves: {why}")
+        return code
+
+    def _verdict(self, error: BaseException) -> tuple[int, Failure]:
+        """The exit code, and the failure that it stands for."""
+        if not isinstance(error, SystemExit):
+            failure = classify(error, self._run.doing, self._roots)
+            return failure.exit_code, failure
+        if not isinstance(error.code, int):
+            failure = program_error(f"{self._name}: {error.code}", frames(error, self._roots))
+            return failure.exit_code, failure
+        code = error.code & 0xFF
+        said = f"{self._name} called sys.exit({error.code})"
+        if code == ExitCode.RETRYABLE or code >= _FIRST_RETRYABLE:
+            return code, Failure(f"{said}: it is tried again", ExitCode.RETRYABLE)
+        return ExitCode.PROGRAM_ERROR, program_error(said, frames(error, self._roots))
+
+
+def _stage(task: Task, watch: Watch) -> Stage:
+    return Stage(watch, task.config.stall_seconds, task.config.starting_deadline_seconds)
+
+
+def _lead_module_path(directory: str) -> None:
+    """As `python SCRIPT` has it: in the place of the directory that `python -m worker` was started in."""
+    if sys.path and sys.path[0] in ("", str(Path.cwd())):
+        sys.path[0] = directory
+    else:
+        sys.path.insert(0, directory)
+
+
+def _root_of(path: Path) -> Path:
+    """Whose frames are the user's: the script's folder, or the script alone where libraries are under it."""
+    folder = path.resolve().parent
+    libraries = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
+    return path.resolve() if any(folder == each or folder in each.parents for each in libraries) else folder
+
+
+def _contents(folder: Path) -> str:
+    try:
+        names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError:
+        return f"there is no folder {folder}"
+    return f"{folder} has {', '.join(names[:10]) or 'no files'}"
+
+
+def _leave_python() -> None:
+    """What the interpreter does at its end, and this process, which leaves by `os._exit`, would not."""
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+    atexit._run_exitfuncs()
+
+
+def _is_connected() -> bool:
+    """Whether the script has connected this process to the cluster. TensorFlow has no public way to ask."""
+    if "tensorflow" not in sys.modules:
+        return False
+    from tensorflow.python.eager import context
+
+    return context.context().get_server_def() is not None
