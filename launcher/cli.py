@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. Each command imports what it needs, `--help` imports nothing."""
+"""The command line: its words, and its exit codes. What they do is in `launcher.commands`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from launcher import commands
 from launcher.errors import INTERRUPTED, LauncherError, SpecError
-
-if TYPE_CHECKING:
-    from launcher.backends.base import Backend
-    from launcher.loading import Loaded
 
 BACKENDS = ("kubernetes", "local")
 INTERNAL_ERROR = 70
@@ -72,10 +68,10 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"tf-launcher {__version__}")
-    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    subparsers = top.add_subparsers(metavar="COMMAND", required=True)
 
     def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        added = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         added.set_defaults(command=command)
         return added
 
@@ -90,196 +86,108 @@ def parser() -> argparse.ArgumentParser:
             help="override a field, as in spec.worker.replicas=4",
         )
 
+    def add_namespace(added: argparse.ArgumentParser, text: str) -> None:
+        added.add_argument("-n", "--namespace", help=text)
+
+    def add_context(added: argparse.ArgumentParser) -> None:
+        added.add_argument("--context", help="the kubeconfig's context (default: its current one)")
+
     def add_run(added: argparse.ArgumentParser) -> None:
         added.add_argument("name", metavar="NAME", help="the run's name")
-        added.add_argument(
-            "-n", "--namespace", default="default", help="its namespace (default: %(default)s)"
-        )
+        add_namespace(added, "its namespace (default: the context's own, and `default` on this machine)")
         added.add_argument(
             "--backend", choices=BACKENDS, help="where to look (default: this machine, then Kubernetes)"
         )
+        add_context(added)
 
-    added = add("init", _init, "write a commented cluster.yaml and its program to start from")
+    added = add("init", commands.init, "write a commented cluster.yaml and its program to start from")
     added.add_argument("directory", metavar="FOLDER", nargs="?", default=".", help="where (default: here)")
 
-    added = add("validate", _validate, "check a file")
+    added = add("validate", commands.validate, "check a file")
     add_file(added)
 
-    added = add("render", _render, "print the Kubernetes objects of a file's runs")
+    added = add("render", commands.render, "print the Kubernetes objects of a file's runs")
     add_file(added)
+    add_namespace(added, "where they are to live, if the file does not say (default: default)")
     added.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="(default: yaml)")
 
-    added = add("submit", _submit, "start a file's runs and follow them to the end")
+    added = add("submit", commands.submit, "start a file's runs and follow them to the end")
     add_file(added)
+    add_namespace(added, "where they are to live, if the file does not say (default: the context's own)")
     added.add_argument("--backend", choices=BACKENDS, default="kubernetes", help="(default: %(default)s)")
+    add_context(added)
     added.add_argument("--detach", action="store_true", help="return at once; the run goes on")
+    added.add_argument(
+        "--replace",
+        action="store_true",
+        help="end a run of this name that goes on; the new one resumes from its backup",
+    )
+    added.add_argument(
+        "--dry-run",
+        choices=("client", "server"),
+        help="only say what would be done: client asks nobody, server has the cluster check every object",
+    )
 
-    added = add("status", _status, "show a run")
+    added = add("status", commands.status, "show a run")
     add_run(added)
 
-    added = add("list", _list, "show all runs")
+    added = add("list", commands.list_runs, "show all runs")
+    add_namespace(added, "of this namespace only (default: all)")
     added.add_argument("--backend", choices=BACKENDS, default="local", help="where (default: %(default)s)")
+    add_context(added)
 
-    added = add("logs", _logs, "show what a run's tasks print")
+    added = add("logs", commands.logs, "show what a run's tasks print")
     add_run(added)
     added.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
     added.add_argument("--role", choices=("chief", "worker", "ps", "evaluator"), help="this role only")
     added.add_argument("--index", type=int, metavar="N", help="this task of each role only")
+    added.add_argument(
+        "--since", type=_duration, metavar="TIME", help="the last 30s, 10m or 2h only (Kubernetes)"
+    )
+    added.add_argument(
+        "--previous", action="store_true", help="of the pods that a task had before its latest one only"
+    )
     added.add_argument("--raw", action="store_true", help="as the tasks print it, without prefixes")
 
-    added = add("wait", _wait, "wait for a run to end; the exit code is the run's")
+    added = add(
+        "events", commands.events, "show what the cluster says about a run, oldest first (Kubernetes)"
+    )
+    added.add_argument("name", metavar="NAME", help="the run's name")
+    add_namespace(added, "its namespace (default: the context's own)")
+    add_context(added)
+    added.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
+
+    added = add("wait", commands.wait, "wait for a run to end; the exit code is the run's")
     add_run(added)
     added.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after so long")
 
-    added = add("suspend", _suspend, "stop a run's tasks for now")
+    added = add("suspend", commands.suspend, "stop a run's tasks for now")
     add_run(added)
-    added = add("resume", _resume, "go on with a suspended run, from its last backup")
+    added = add("resume", commands.resume, "go on with a suspended run, from its last backup")
     add_run(added)
-    added = add("delete", _delete, "end a run and remove what is left of it")
+    added = add("delete", commands.delete, "end a run and remove what is left of it")
     add_run(added)
 
-    add("schema", _schema, "print the file's JSON Schema, for an editor")
+    added = add("doctor", commands.doctor, "check whether the cluster can carry out a run (Kubernetes)")
+    add_namespace(added, "where (default: the context's own)")
+    add_context(added)
+    added.add_argument(
+        "--role",
+        action="store_true",
+        help="only print the least Role that is enough, for `kubectl apply -f -`",
+    )
+
+    add("schema", commands.schema, "print the file's JSON Schema, for an editor")
     return top
 
 
-def _load(options: argparse.Namespace) -> list[Loaded]:
-    from launcher import loading, rules
-
-    loaded = loading.load(options.file, options.overrides)
-    for one in loaded:
-        for notice in rules.notices(one.cluster):
-            print(f"{one.source}: note: {notice}", file=sys.stderr)
-    return loaded
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def _init(options: argparse.Namespace) -> int:
-    from launcher import starter
-
-    written = starter.write(options.directory)
-    for path in written:
-        print(f"wrote {path}")
-    print(f"next: python -m launcher submit {written[0]} --backend local")
-    return 0
-
-
-def _validate(options: argparse.Namespace) -> int:
-    from launcher import planning, topology
-
-    for loaded in _load(options):
-        planning.plan(loaded)
-        planned = topology.build(loaded.cluster)
-        counts = ", ".join(f"{role.replicas} {name}" for name, role in planned.roles)
-        print(f"{loaded.source}: {planned.run}: valid: {loaded.cluster.spec.strategy} with {counts}")
-    return 0
-
-
-def _render(options: argparse.Namespace) -> int:
-    from launcher import planning, printing
-
-    objects = [item for loaded in _load(options) for item in planning.plan(loaded).objects]
-    print(printing.as_json(objects) if options.output == "json" else printing.as_yaml(objects), end="")
-    return 0
-
-
-def _submit(options: argparse.Namespace) -> int:
-    import uuid
-
-    from launcher.backends import choice
-
-    backend = choice.named(options.backend)
-    # The machinery starts while the file is read.
-    backend.prepare()
-    from launcher import planning
-
-    plans = [planning.plan(loaded, uuid.uuid4().hex) for loaded in _load(options)]
-    worst = 0
-    # One after the other, unless they are let go: a machine's cores are not shared out by anyone.
-    for plan in plans:
-        left_out = backend.submit(plan, detach=options.detach)
-        if left_out:
-            print(left_out, file=sys.stderr)
-        if options.detach:
-            space = "" if plan.namespace == "default" else f" -n {plan.namespace}"
-            print(f"run {plan.run} goes on; see: python -m launcher status {plan.run}{space}")
-        else:
-            # Not before the tasks are on their way.
-            from launcher import display
-
-            # A cluster goes on without us; this machine's tasks would be in the way of whoever stopped us.
-            stop = options.backend == "local"
-            code = display.watch(backend, plan.run, plan.namespace, stop_on_interrupt=stop)
-            worst = worst or code
-            if code >= INTERRUPTED:
-                break
-    return worst
-
-
-def _sought(options: argparse.Namespace) -> Backend:
-    from launcher.backends import choice
-
-    if options.backend is not None:
-        return choice.named(options.backend)
-    return choice.holding(options.name, options.namespace)
-
-
-def _status(options: argparse.Namespace) -> int:
-    from launcher import display
-
-    backend = _sought(options)
-    display.show_status(backend, backend.status(options.name, options.namespace))
-    return 0
-
-
-def _list(options: argparse.Namespace) -> int:
-    from launcher import display
-    from launcher.backends import choice
-
-    display.show_list(choice.named(options.backend).runs(None))
-    return 0
-
-
-def _logs(options: argparse.Namespace) -> int:
-    from launcher import display
-    from launcher.backends.base import Selection
-
-    roles = () if options.role is None else (options.role,)
-    indexes = () if options.index is None else (options.index,)
-    lines = _sought(options).logs(
-        options.name, options.namespace, Selection(roles, indexes), follow=options.follow
-    )
-    display.show_logs(lines, raw=options.raw)
-    return 0
-
-
-def _wait(options: argparse.Namespace) -> int:
-    from launcher import display
-
-    backend = _sought(options)
-    return display.watch(
-        backend, options.name, options.namespace, stop_on_interrupt=False, timeout=options.timeout
-    )
-
-
-def _suspend(options: argparse.Namespace) -> int:
-    _sought(options).suspend(options.name, options.namespace)
-    print(f"run {options.name} is suspended; resume it with: python -m launcher resume {options.name}")
-    return 0
-
-
-def _resume(options: argparse.Namespace) -> int:
-    _sought(options).resume(options.name, options.namespace)
-    print(f"run {options.name} goes on; watch it with: python -m launcher wait {options.name}")
-    return 0
-
-
-def _delete(options: argparse.Namespace) -> int:
-    _sought(options).delete(options.name, options.namespace)
-    print(f"run {options.name} is deleted")
-    return 0
-
-
-def _schema(options: argparse.Namespace) -> int:
-    from launcher import schema
-
-    print(schema.as_json(), end="")
-    return 0
+def _duration(text: str) -> float:
+    """Seconds."""
+    number = text.rstrip("smhd")
+    try:
+        return float(number) * _UNITS[text[len(number) :]]
+    except (ValueError, KeyError):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a time, such as 30s, 10m or 2h") from None

@@ -19,13 +19,15 @@ from rich.text import Text
 
 from launcher import narration
 from launcher.backends.base import PROGRAM, Backend, LogLine, Selection
-from launcher.errors import INTERRUPTED, ConflictError
+from launcher.errors import INTERRUPTED, BackendError, ConflictError
 from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus, latest
 from worker.contract import Event
 
 _REPAINT_SECONDS: Final = 0.25
 _UNBOUNDED: Final = 10_000
 """Columns, where there is no terminal to be as wide as."""
+_MOST_TROUBLED: Final = 5
+"""Tasks whose logs `status` reads."""
 _LAST_LINES: Final = 20
 """Of a failed task's log, where it has not said itself what is wrong."""
 
@@ -37,6 +39,7 @@ _STYLES: Final = {
     Phase.FAILED: "red",
     Phase.LOST: "red",
 }
+_STARTING: Final = (Phase.PENDING, Phase.RUNNING)
 _ROLE_STYLES: Final = ("cyan", "magenta", "blue", "yellow", "green")
 
 
@@ -70,13 +73,17 @@ def watch(
             if interrupts.count > obeyed and not status.ended:
                 obeyed = interrupts.count
                 if not stop_on_interrupt:
-                    view.say("run", f"goes on; `{PROGRAM} status {run}` shows it")
+                    found = run + backend.options(namespace)
+                    view.say("run", f"goes on; `{PROGRAM} wait {found}` comes back to it")
                     return interrupts.exit_code
                 at_once = obeyed > 1
                 backend.stop(run, namespace, at_once=at_once)
                 view.say("run", "is killed" if at_once else "is being stopped; Ctrl-C again kills it")
             if timeout is not None and not status.ended and time.monotonic() - began >= timeout:
-                raise ConflictError(f"run {run} has not ended within {timeout:g} s", "It goes on.")
+                raise ConflictError(
+                    f"run {run} has not ended within {timeout:g} s",
+                    f"It goes on; wait longer with: {PROGRAM} wait {run}{backend.options(namespace)}",
+                )
     if status is None:
         raise ConflictError(f"nothing is known of run {run}")
     show_summary(backend, status, out)
@@ -157,7 +164,7 @@ class _View:
 
 
 def _live_table(status: RunStatus) -> RenderableType:
-    parts: list[RenderableType] = [_role_table(status)]
+    parts: list[RenderableType] = [_role_table(status), *_reasons(status)]
     progress = latest(status.records, Event.PROGRESS)
     if progress is not None and status.phase is Phase.RUNNING:
         fields = progress.fields
@@ -171,28 +178,46 @@ def _live_table(status: RunStatus) -> RenderableType:
     return Padding(Group(*parts), (1, 0, 0, 0))
 
 
+def _reasons(status: RunStatus) -> Iterator[RenderableType]:
+    """Why roles do not start, in the cluster's own words."""
+    for role in status.roles:
+        if role.message and role.phase in _STARTING:
+            yield Text(f"{role.role} {narration.waiting(role)}", style="yellow")
+
+
 def _role_table(status: RunStatus) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for heading, justify in (("ROLE", "left"), ("RUNNING", "right"), ("SUCCEEDED", "right")):
-        table.add_column(heading, justify="right" if justify == "right" else "left")
-    table.add_column("RESTARTS", justify="right")
+    placed = any(task.node for task in status.tasks)
+    table.add_column("ROLE")
+    for heading in ("READY", "SUCCEEDED", "FAILED", "RESTARTS"):
+        table.add_column(heading, justify="right")
+    if placed:
+        table.add_column("NODE")
     table.add_column("STATE")
     for role in status.roles:
-        table.add_row(
-            role.role,
-            str(role.ready),
-            f"{role.succeeded}/{role.desired}",
-            str(role.restarts),
-            Text(_state(role), style=_STYLES[role.phase]),
-        )
+        cells = [role.role, str(role.ready), f"{role.succeeded}/{role.desired}", str(role.failed)]
+        cells.append(str(role.restarts))
+        if placed:
+            cells.append(_nodes(role, status))
+        table.add_row(*cells, Text(_state(role), style=_STYLES[role.phase]))
     return table
+
+
+def _nodes(role: RoleStatus, status: RunStatus) -> str:
+    """The role's node, or how many there are."""
+    nodes = {task.node for task in status.tasks if task.role == role.role and task.node}
+    return f"{len(nodes)} nodes" if len(nodes) > 1 else "".join(nodes)
 
 
 def _state(role: RoleStatus) -> str:
     """Kubernetes' own words for a Job's end."""
     if role.phase is Phase.SUCCEEDED:
         return "Complete"
-    return f"{role.phase} ({role.reason})" if role.reason and role.phase is Phase.FAILED else str(role.phase)
+    return f"{role.phase} ({role.reason})" if role.reason and _telling(role) else str(role.phase)
+
+
+def _telling(role: RoleStatus) -> bool:
+    return role.phase is Phase.FAILED or bool(role.message and role.phase in _STARTING)
 
 
 def show_status(backend: Backend, status: RunStatus, out: Console | None = None) -> None:
@@ -203,11 +228,29 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
         return
     _headline(status, out)
     out.print(_live_table(status))
-    for task in status.tasks:
-        if task.phase is Phase.FAILED and not task.deleted:
-            out.print(f"{narration.who(task.role, task.index, status)}: {narration.ending(task)}")
+    troubled = [task for task in status.tasks if not task.deleted and _troubled(task)]
+    for task in troubled[:_MOST_TROUBLED]:
+        _show_trouble(backend, status, task, out)
+    if len(troubled) > _MOST_TROUBLED:
+        out.print(f"and {len(troubled) - _MOST_TROUBLED} tasks more that failed or were started again")
     if (evaluation := latest(status.records, Event.EVALUATION)) is not None:
         out.print(narration.describe(evaluation))
+
+
+def _troubled(task: TaskStatus) -> bool:
+    return task.phase is Phase.FAILED or (task.restarts > 0 and task.phase is not Phase.SUCCEEDED)
+
+
+def _show_trouble(backend: Backend, status: RunStatus, task: TaskStatus, out: Console) -> None:
+    """A task that failed, or was started again: how its last pod ended, and its last lines."""
+    name = narration.who(task.role, task.index, status)
+    ended = task if task.phase is Phase.FAILED else task.before
+    if ended is None:
+        return
+    restarts = f"started again {task.restarts} times; the last time it " if ended is not task else ""
+    out.print(f"{name}: {restarts.replace(' 1 times', ' once')}{narration.ending(ended)}")
+    said, details = _last_words(backend, status, ended, narration.LAST_LINES)
+    out.print(Padding(Text(f"{said}\n{details}".rstrip()), (0, 0, 0, 2), expand=False))
 
 
 def show_summary(backend: Backend, status: RunStatus, out: Console | None = None) -> None:
@@ -260,10 +303,10 @@ def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
     if (exported := latest(status.records, Event.EXPORTED)) is not None:
         yield "export", str(exported.fields.get("path"))
     yield from backend.places(status.run, status.namespace).items()
-    space = "" if status.namespace == "default" else f" -n {status.namespace}"
-    yield "show logs", f"{PROGRAM} logs {status.run}{space}"
+    found = status.run + backend.options(status.namespace)
+    yield "show logs", f"{PROGRAM} logs {found}"
     if status.phase is Phase.LOST:
-        yield "go on", f"submit it again (from its last backup), or {PROGRAM} delete {status.run}{space}"
+        yield "go on", f"submit it again (from its last backup), or {PROGRAM} delete {found}"
 
 
 def _explain(backend: Backend, status: RunStatus, out: Console) -> None:
@@ -273,7 +316,7 @@ def _explain(backend: Backend, status: RunStatus, out: Console) -> None:
         out.print()
     said: set[tuple[str, str]] = set()
     for task in status.failures:
-        words = _last_words(backend, status, task)
+        words = _last_words(backend, status, task, _LAST_LINES)
         if words in said:
             continue  # a program that does not import fails so in every role
         said.add(words)
@@ -284,19 +327,18 @@ def _explain(backend: Backend, status: RunStatus, out: Console) -> None:
         out.print()
 
 
-def _last_words(backend: Backend, status: RunStatus, task: TaskStatus) -> tuple[str, str]:
+def _last_words(backend: Backend, status: RunStatus, task: TaskStatus, most: int) -> tuple[str, str]:
     record = status.records.get(task.name, {}).get(Event.FAILED)
     if record is not None and record.time >= (task.started or 0.0) - 1:
         return str(record.fields.get("message", "")), str(record.fields.get("traceback", ""))
     selection = Selection((task.role,), (task.index,))
-    lines: deque[str] = deque(maxlen=_LAST_LINES)
-    attempt = 0
-    for line in backend.logs(status.run, status.namespace, selection, follow=False):
-        if line.attempt != attempt:
-            attempt = line.attempt
-            lines.clear()
-        if line.record is None:
-            lines.append(line.text)
+    lines: deque[str] = deque(maxlen=most)
+    try:
+        for line in backend.logs(status.run, status.namespace, selection, follow=False):
+            if line.attempt == task.attempt and line.record is None:
+                lines.append(line.text)
+    except BackendError as error:
+        return f"Its log cannot be read: {error.message}", ""  # its node does not answer, say
     return ("The end of its log:", "\n".join(lines)) if lines else ("It has printed nothing.", "")
 
 

@@ -1,12 +1,16 @@
-"""Kubernetes' strategic merge, as far as a pod template goes: lists of named things are put together by name.
+"""Kubernetes' strategic merge patch, as far as a pod template goes: lists of named things are put together by
+name, and `$patch` and `$retainKeys` say otherwise where that is wanted.
 
-Source: https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/ and the
-`patchMergeKey` of each field in the API reference.
+Entries that the patch adds to a list come last, where an API server puts them first: so a variable may refer
+to the launcher's, and the container with the program stays the first.
+
+Source: https://github.com/kubernetes/community/blob/master/contributors/devel/sig-api-machinery/strategic-merge-patch.md
+and the `x-kubernetes-patch-merge-key` of each field in the API server's OpenAPI.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 MERGE_KEYS: Final[Mapping[str, str]] = {
@@ -17,22 +21,50 @@ MERGE_KEYS: Final[Mapping[str, str]] = {
     "volumes": "name",
     "imagePullSecrets": "name",
     "resourceClaims": "name",
+    "schedulingGates": "name",
     "ports": "containerPort",
     "volumeMounts": "mountPath",
     "volumeDevices": "devicePath",
     "hostAliases": "ip",
     "topologySpreadConstraints": "topologyKey",
+    "ownerReferences": "uid",
 }
-"""The key by which entries of a list are the same. Any other list is replaced whole."""
+"""The key by which entries of a list are the same."""
+
+SETS: Final = frozenset({"finalizers"})
+"""Lists of plain values that are united. Any other list is replaced whole."""
+
+DIRECTIVE: Final = "$patch"
+RETAIN: Final = "$retainKeys"
+
+_MAPS: Final = (
+    "labels",
+    "annotations",
+    "matchLabels",
+    "nodeSelector",
+    "limits",
+    "requests",
+    "volumeAttributes",
+)
+"""Maps with keys of the user's own, of which one may be called as a list is elsewhere."""
+
+Path = tuple[str | int, ...]
 
 
 def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `patch` over it; neither is changed. A null in the patch removes the field."""
-    merged = dict(base)
+    """`base` with `patch` over it; neither is changed. A null in the patch removes the field.
+
+    The patch has passed `check`.
+    """
+    if DIRECTIVE in patch:
+        whole = {} if patch[DIRECTIVE] == "delete" else patch
+        return strategic_merge({}, {name: value for name, value in whole.items() if name != DIRECTIVE})
+    kept = patch.get(RETAIN)
+    merged = dict(base) if kept is None else {name: base[name] for name in base if name in kept}
     for name, value in patch.items():
         if value is None:
             merged.pop(name, None)
-        else:
+        elif name != RETAIN:
             merged[name] = _merge(name, merged.get(name), value)
     return merged
 
@@ -40,15 +72,56 @@ def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[s
 def _merge(name: str, old: Any, new: Any) -> Any:
     if isinstance(new, Mapping):
         return strategic_merge(old if isinstance(old, Mapping) else {}, new)
-    key = MERGE_KEYS.get(name)
-    if key is None or not isinstance(old, list) or not isinstance(new, list):
+    if not isinstance(new, list):
         return new
-    entries = list(old)
-    places = {entry.get(key): place for place, entry in enumerate(entries) if isinstance(entry, Mapping)}
-    for entry in new:
-        if isinstance(entry, Mapping) and entry.get(key) in places:
-            place = places[entry[key]]
-            entries[place] = strategic_merge(entries[place], entry)
-        else:
-            entries.append(entry)
-    return entries
+    before = old if isinstance(old, list) else []
+    if name in SETS:
+        return list(dict.fromkeys([*before, *new]))
+    if (key := MERGE_KEYS.get(name)) is not None:
+        return _merge_entries(before, new, key)
+    return [strategic_merge({}, entry) if isinstance(entry, Mapping) else entry for entry in new]
+
+
+def _merge_entries(old: Sequence[Any], new: Sequence[Any], key: str) -> list[Any]:
+    said = [entry.get(DIRECTIVE) for entry in new]
+    removed = [entry[key] for entry, word in zip(new, said, strict=True) if word == "delete"]
+    entries = {} if "replace" in said else {entry[key]: entry for entry in old if entry[key] not in removed}
+    for entry, word in zip(new, said, strict=True):
+        if word is None:
+            entries[entry[key]] = strategic_merge(entries.get(entry[key], {}), entry)
+    return list(entries.values())
+
+
+def check(patch: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    """What `strategic_merge` could make nothing of, as `(path in the patch, message)`."""
+    if (word := patch.get(DIRECTIVE)) not in (None, "replace", "delete"):
+        yield (DIRECTIVE,), f"expected replace or delete, not {word}"
+    kept = patch.get(RETAIN, ())
+    if not isinstance(kept, list | tuple) or (kept and not patch.keys() - {RETAIN} <= set(map(str, kept))):
+        yield (RETAIN,), "expected a list with every field that stands beside it"
+    for name, value in patch.items():
+        if name in (DIRECTIVE, RETAIN) or name in _MAPS or value is None:
+            continue
+        if name.startswith("$"):
+            yield (name,), f"unknown directive; expected {DIRECTIVE} or {RETAIN}"
+            continue
+        found = _check_value(value, MERGE_KEYS.get(name), name in SETS)
+        yield from (((name, *path), message) for path, message in found)
+
+
+def _check_value(value: Any, key: str | None, is_set: bool) -> Iterator[tuple[Path, str]]:
+    if key is not None or is_set:
+        if not isinstance(value, list):
+            yield (), "expected a list"
+            return
+    elif isinstance(value, Mapping):
+        yield from check(value)
+    for index, entry in enumerate(value if isinstance(value, list) else ()):
+        if is_set and not isinstance(entry, str):
+            yield (index,), "expected text"
+        elif key is not None and not isinstance(entry, Mapping):
+            yield (index,), f"expected a mapping with {key}"
+        elif isinstance(entry, Mapping) and not (key is not None and entry.get(DIRECTIVE) == "replace"):
+            if key is not None and not isinstance(entry.get(key), str | int):
+                yield (index,), f"expected a mapping with {key}, by which it is known"
+            yield from (((index, *path), message) for path, message in check(entry))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from launcher.backends.base import LogLine
+from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
 from worker.contract import Event, Record
 
@@ -16,6 +18,9 @@ PROGRESS_SECONDS: Final = 5.0
 
 WAITING_SECONDS: Final = 15.0
 """The same for what is still being waited for."""
+
+LAST_LINES: Final = 5
+"""Of a task that failed and is tried again."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class Narrator:
 
     def __init__(self) -> None:
         self._before: RunStatus | None = None
+        self._last_lines: dict[tuple[str, int, int], deque[str]] = {}
+        """Of each attempt of a task; none once the task has said itself that it failed."""
         self._said: dict[tuple[str, int, str], tuple[float, Any]] = {}
 
     def news(self, status: RunStatus, lines: Sequence[LogLine], *, steps: bool = True) -> list[News]:
@@ -42,11 +49,38 @@ class Narrator:
         # A task speaks after its beginning and before its end.
         said = [] if status is before else beginnings(before, status)
         for line in lines:
+            self._keep(line)
             record = line.record
             if record is not None and (steps or not _is_step(record)) and self._worth(line, record):
                 said.append(News(who(line.role, line.index, status), describe(record), record.time))
-        said += [] if status is before else endings(before, status)
+        if status is not before:
+            said += endings(before, status)
+            said += self._restarts(before, status)
         return [news for news in said if news.text]
+
+    def _keep(self, line: LogLine) -> None:
+        key = (line.role, line.index, line.attempt)
+        if line.record is not None:
+            if line.record.event == Event.FAILED:
+                self._last_lines[key] = deque(maxlen=0)
+            return
+        if key not in self._last_lines:
+            self._last_lines[key] = deque(maxlen=LAST_LINES)
+            self._last_lines.pop((line.role, line.index, line.attempt - 2), None)
+        self._last_lines[key].append(line.text)
+
+    def _restarts(self, before: RunStatus | None, after: RunStatus) -> list[News]:
+        """Tasks that are tried again, and their last lines where they have not said what was wrong."""
+        earlier = {(task.role, task.index): task.restarts for task in before.tasks} if before else {}
+        said = []
+        for task in after.tasks:
+            if task.restarts > earlier.get((task.role, task.index), 0):
+                name = who(task.role, task.index, after)
+                attempt = task.before.attempt if task.before is not None else -1
+                lines = self._last_lines.pop((task.role, task.index, attempt), ())
+                said += [News(name, f"  | {text}") for text in lines]
+                said.append(News(name, f"started again (restart {task.restarts})"))
+        return said
 
     def _worth(self, line: LogLine, record: Record) -> bool:
         key = (line.role, line.index, record.event)
@@ -204,8 +238,6 @@ def _begun(role: RoleStatus | None) -> bool:
 
 def _task_news(before: TaskStatus | None, after: TaskStatus) -> list[str]:
     said = []
-    if after.restarts > (before.restarts if before else 0):
-        said.append(f"started again (restart {after.restarts})")
     if after.message and after.phase is Phase.RUNNING and (before is None or before.message != after.message):
         said.append(after.message)
     failed = after.phase is Phase.FAILED and not after.deleted
@@ -224,6 +256,31 @@ def ending(task: TaskStatus) -> str:
     return f"{text}: {task.message}" if task.message else text
 
 
+def waiting(role: RoleStatus) -> str:
+    """Why a role's tasks do not start: `waits (Unschedulable): 0/3 nodes are available`."""
+    return f"waits ({role.reason}): {role.message}"
+
+
+def event(event: RunEvent) -> str:
+    """One line: `2026-01-31 12:00:00  worker 1  FailedScheduling  0/3 nodes are available (3 times)`."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
+    times = f" ({event.count} times)" if event.count > 1 else ""
+    mark = "!" if event.warning else " "
+    return f"{when} {mark} {event.about:<12} {event.reason}: {event.message}{times}"
+
+
+def findings(found: Sequence[Finding]) -> Iterator[str]:
+    """A line for each, what to do about it on the next, and what it comes to."""
+    width = max(len(finding.subject) for finding in found)
+    for finding in found:
+        yield f"{finding.verdict:<8} {finding.subject:<{width}}  {finding.message}"
+        if finding.advice:
+            yield f"{'':<{width + 9}}  {finding.advice}"
+    missing = [finding.subject for finding in found if finding.verdict == "missing"]
+    yield ""
+    yield f"a run cannot be submitted here: see {', '.join(missing)}" if missing else "a run can be submitted"
+
+
 def _signal_name(code: int) -> str:
     try:
         return f" ({signal.Signals(code - 128).name})" if code > 128 else ""
@@ -232,6 +289,9 @@ def _signal_name(code: int) -> str:
 
 
 def _role_end(before: RoleStatus | None, after: RoleStatus) -> list[str]:
+    if after.message and after.phase in (Phase.PENDING, Phase.RUNNING):
+        # How many tasks wait for the same changes too often to be told each time.
+        return [] if before is not None and before.reason == after.reason else [waiting(after)]
     if before is not None and before.phase is after.phase:
         return []
     if after.phase is Phase.SUCCEEDED:

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from launcher import rendering, source, topology
 from launcher.backends.base import Plan
+from launcher.errors import Problem, SpecError
 from launcher.loading import Loaded
+
+
+def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
+    """The run in its namespace: the file's, else the one that is wanted, else the backend's own.
+
+    Raises SpecError when the file's is not the one that is wanted.
+    """
+    metadata = loaded.cluster.metadata
+    if "namespace" not in metadata.model_fields_set:
+        there = metadata.model_copy(update={"namespace": wanted or own})
+        return dataclasses.replace(loaded, cluster=loaded.cluster.model_copy(update={"metadata": there}))
+    if wanted not in (None, metadata.namespace):
+        message = (
+            f"the file says {metadata.namespace}, and --namespace {wanted}: leave one of them out, or "
+            f"override the file's with --set metadata.namespace={wanted}"
+        )
+        raise SpecError([Problem(loaded.source, 0, 0, "metadata.namespace", message)])
+    return loaded
 
 
 def plan(loaded: Loaded, run_id: str = "") -> Plan:
     """The plan of one run. Raises SpecError when the program's source is not there or not right.
 
-    `run_id` tells one submission of a name from the next; empty for one that nobody submits.
+    `run_id` tells one submission of a name from the next; left out, the same file is the same run.
     """
     planned = topology.build(loaded.cluster)
     return Plan(

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from launcher import naming, roles
-from launcher.merging import strategic_merge
-from launcher.roles import CONFIG_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH
+from launcher import naming, podtemplate, roles, storage
+from launcher.roles import CONFIG_PATH, SHM_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH
 from launcher.source import Source
 from launcher.spec import EnvVar, Role, RoleName
 from launcher.topology import Topology
@@ -16,6 +15,18 @@ from worker.contract import Env, ExitCode, RunConfig
 
 RUN_FILE: Final = "run.json"
 CLUSTER_FILE: Final = "cluster.json"
+
+SHM_SIZE: Final = "1Gi"
+"""Shared memory of a role with GPUs, where containers have 64 MiB. NCCL's own advice:
+https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#docker"""
+
+# A sidecar that goes on when the program has ended keeps its pod, and so the run, from ending; and one that
+# takes over the pod's traffic is in the way of the peers' gRPC. Istio prefers the label to the annotation.
+_NO_SIDECARS: Final = (
+    ("labels", "sidecar.istio.io/inject", "false"),
+    ("annotations", "sidecar.istio.io/inject", "false"),
+    ("annotations", "linkerd.io/inject", "disabled"),
+)
 
 Object = dict[str, Any]
 
@@ -30,6 +41,7 @@ class JobPlan:
     primary: bool
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+    pod_labels: Mapping[str, str]
     pod_annotations: Mapping[str, str]
     retries: Mapping[str, int]
     failure_rules: list[Object]
@@ -42,7 +54,6 @@ class JobPlan:
     env: list[Object]
     volume_mounts: list[Object]
     volumes: list[Object]
-    pod_template: Object
 
 
 def labels(topology: Topology, role: str | None = None) -> dict[str, str]:
@@ -88,29 +99,13 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
     )
 
 
-def claim_name(topology: Topology) -> str | None:
-    """The claim that the run makes for its model directory; None where the user mounts one, or a URL needs
-    none.
-    """
-    spec = topology.cluster.spec
-    path = spec.model_dir
-    if path is None or not path.startswith("/"):
-        return None
-    for name, role in topology.roles:
-        if roles.touches_model_dir(spec, name):
-            mounts = roles.effective(spec, role).volume_mounts
-            if any(roles.covers(mount.mount_path, path) for mount in mounts):
-                return None
-    return f"{topology.run}-model"
-
-
 def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) -> JobPlan:
     """The Job of one role."""
     spec = topology.cluster.spec
     whole = roles.for_accelerators(spec, name, roles.effective(spec, role))
     primary = name == topology.primary
     annotations = dict(topology.cluster.metadata.annotations)
-    pod_annotations = dict(annotations)
+    pod_metadata = _pod_metadata(topology, name, role)
     if primary:
         annotations[naming.PRIMARY_ANNOTATION] = "true"
         annotations[naming.SPEC_ANNOTATION] = topology.cluster.model_dump_json(exclude_defaults=True)
@@ -122,11 +117,12 @@ def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) 
         primary=primary,
         labels=labels(topology, name),
         annotations=annotations,
-        pod_annotations=pod_annotations,
+        pod_labels=pod_metadata["labels"],
+        pod_annotations=pod_metadata["annotations"],
         retries=_retries(topology, name, role),
-        failure_rules=_failure_rules(whole),
+        failure_rules=_failure_rules(topology, name, whole),
         job_fields=_job_fields(topology, primary),
-        pod_fields=_pod_fields(topology, whole),
+        pod_fields=_pod_fields(topology, name, whole),
         container_fields=_present(
             {
                 "imagePullPolicy": whole.image_pull_policy,
@@ -141,8 +137,19 @@ def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) 
         env=_env(topology, name, whole, source),
         volume_mounts=mounts,
         volumes=volumes,
-        pod_template=strategic_merge(spec.template.pod_template, role.pod_template),
     )
+
+
+def _pod_metadata(topology: Topology, name: RoleName, role: Role) -> dict[str, dict[str, str]]:
+    """Labels and annotations of the pods; what the user says of sidecars is left to the user."""
+    given = topology.cluster.metadata
+    own = podtemplate.metadata(topology.cluster.spec, role)
+    said = {*given.labels, *given.annotations, *own.get("labels", ()), *own.get("annotations", ())}
+    found = {"labels": labels(topology, name), "annotations": dict(given.annotations)}
+    for kind, key, value in _NO_SIDECARS:
+        if key not in said:
+            found[kind][key] = value
+    return found
 
 
 def escaped(text: str) -> str:
@@ -174,31 +181,37 @@ def _job_fields(topology: Topology, primary: bool) -> dict[str, Any]:
     return {"suspend": policy.suspend, **_present(fields)}
 
 
-def _retries(topology: Topology, name: RoleName, role: Role) -> dict[str, int]:
-    """Each task has its own tries. A worker under ParameterServer that fails for good leaves the run to the
-    others; in a collective nobody can go on without it, so the first failed index fails the Job.
+def _survives_a_task(topology: Topology, name: RoleName) -> bool:
+    """Whether the run goes on when a task of the role has failed for good. A coordinator gives a lost
+    worker's work to the others; a collective lacks it, and a parameter server has variables.
     """
+    return name == "worker" and topology.cluster.spec.strategy == "ParameterServer"
+
+
+def _retries(topology: Topology, name: RoleName, role: Role) -> dict[str, int]:
+    """Each task has its own tries."""
     limit = topology.cluster.spec.run_policy.backoff_limit
     if role.replicas == 1:
         return {"backoffLimit": limit}
-    if name == "worker" and topology.cluster.spec.strategy == "ParameterServer":
+    if _survives_a_task(topology, name):
         return {"backoffLimitPerIndex": limit}
     return {"backoffLimitPerIndex": limit, "maxFailedIndexes": 0}
 
 
-def _failure_rules(role: Role) -> list[Object]:
+def _failure_rules(topology: Topology, name: RoleName, role: Role) -> list[Object]:
     disruption = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     if not roles.uses_runtime(role):
         return [disruption]
     wrong = {
-        "containerName": "tensorflow",
+        "containerName": podtemplate.CONTAINER,
         "operator": "In",
         "values": [int(ExitCode.PROGRAM_ERROR)],
     }
-    return [disruption, {"action": "FailJob", "onExitCodes": wrong}]
+    action = "FailIndex" if _survives_a_task(topology, name) and role.replicas > 1 else "FailJob"
+    return [disruption, {"action": action, "onExitCodes": wrong}]
 
 
-def _pod_fields(topology: Topology, role: Role) -> dict[str, Any]:
+def _pod_fields(topology: Topology, name: RoleName, role: Role) -> dict[str, Any]:
     scheduling = topology.cluster.spec.scheduling
     return _present(
         {
@@ -207,7 +220,7 @@ def _pod_fields(topology: Topology, role: Role) -> dict[str, Any]:
             "schedulerName": scheduling.scheduler_name,
             "nodeSelector": role.node_selector,
             "tolerations": list(role.tolerations),
-            "affinity": role.affinity,
+            "affinity": storage.affinity(topology, name, role.affinity),
             "imagePullSecrets": list(role.image_pull_secrets),
         }
     )
@@ -257,11 +270,17 @@ def _volumes(
         volumes.append(
             {"name": "launcher-source", "configMap": {"name": f"{run}-source", "items": source_items(source)}}
         )
-    if all(mount["mountPath"].rstrip("/") != TMP_PATH for mount in own):
+    _, given = podtemplate.volumes_and_mounts(topology.cluster.spec, dict(topology.roles)[name])
+    taken = {str(mount["mountPath"]).rstrip("/") for mount in given}
+    if TMP_PATH not in taken:
         # The root file system is read-only, and TensorFlow does not start without a writable /tmp.
         mounts.append({"name": "launcher-tmp", "mountPath": TMP_PATH})
         volumes.append({"name": "launcher-tmp", "emptyDir": {}})
-    claim = claim_name(topology)
+    if roles.asks_for_gpus(role) and SHM_PATH not in taken:
+        mounts.append({"name": "launcher-shm", "mountPath": SHM_PATH})
+        memory = {"medium": "Memory", "sizeLimit": SHM_SIZE}
+        volumes.append({"name": "launcher-shm", "emptyDir": memory})
+    claim = storage.claim(topology)
     if claim is not None and roles.touches_model_dir(topology.cluster.spec, name):
         mounts.append({"name": "launcher-model", "mountPath": topology.cluster.spec.model_dir})
         volumes.append({"name": "launcher-model", "persistentVolumeClaim": {"claimName": claim}})

@@ -5,6 +5,7 @@ is worked out in `launcher.pods`.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 from functools import cache
@@ -13,9 +14,8 @@ from typing import Any, Final
 import jinja2
 import yaml
 
-from launcher import naming, pods, source
+from launcher import naming, pods, podtemplate, source, storage
 from launcher.errors import LauncherError
-from launcher.merging import strategic_merge
 from launcher.pods import Object
 from launcher.spec import Storage
 from launcher.topology import Topology
@@ -29,8 +29,10 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def render(topology: Topology, program: source.Source | None = None, run_id: str = "") -> list[Object]:
     """Every object of the run, the primary Job first. The same arguments give the same objects.
 
-    `program` is the source of `launcher.source.read`. `run_id` tells one submission from the next.
+    `program` is the source of `launcher.source.read`. `run_id` tells one submission from the next; left out,
+    it is made of the file and the program: then the same again is the same run, and a change a new one.
     """
+    run_id = run_id or _content_id(topology, program)
     plans = [pods.plan(topology, name, role, program) for name, role in topology.roles]
     common = {
         "run": topology.run,
@@ -39,7 +41,7 @@ def render(topology: Topology, program: source.Source | None = None, run_id: str
         "annotations": topology.cluster.metadata.annotations,
         "selector": pods.selector(topology),
     }
-    objects = [_job(plan, common) for plan in plans]
+    objects = [_job(topology, plan, common) for plan in plans]
     objects.append(_print("service", **common))
     objects.append(
         _print("configmap", **common, name=f"{topology.run}-config", data=_config(topology, run_id))
@@ -47,18 +49,31 @@ def render(topology: Topology, program: source.Source | None = None, run_id: str
     if program is not None:
         objects.append(_source_map(common, f"{topology.run}-source", program))
     objects.append(_print("networkpolicy", **common))
-    if (claim := pods.claim_name(topology)) is not None:
-        storage = topology.cluster.spec.storage or Storage()
+    if (claim := storage.claim(topology)) is not None:
+        wanted = topology.cluster.spec.storage or Storage()
         objects.append(
-            _print("claim", **common, name=claim, storage=storage, reclaim=naming.RECLAIM_ANNOTATION)
+            _print("claim", **common, name=claim, storage=wanted, reclaim=naming.RECLAIM_ANNOTATION)
         )
     return objects
 
 
-def _job(plan: pods.JobPlan, common: Object) -> Object:
+def _job(topology: Topology, plan: pods.JobPlan, common: Object) -> Object:
     job = _print("job", **{**common, "labels": plan.labels}, plan=plan)
-    job["spec"]["template"] = strategic_merge(job["spec"]["template"], plan.pod_template)
+    role = dict(topology.roles)[plan.role]
+    job["spec"]["template"] = podtemplate.merged(job["spec"]["template"], topology.cluster.spec, role)
     return job
+
+
+def _content_id(topology: Topology, program: source.Source | None) -> str:
+    spec = topology.cluster.spec
+    # Whether it waits to be started makes no other run of it.
+    policy = spec.run_policy.model_copy(update={"suspend": False})
+    whole = topology.cluster.model_copy(update={"spec": spec.model_copy(update={"run_policy": policy})})
+    digest = hashlib.sha256(whole.model_dump_json(exclude_defaults=True).encode())
+    for path, content in (program.files if program is not None else {}).items():
+        # With their lengths, so that no two programs give the same bytes.
+        digest.update(f"\n{len(path)} {path} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
 
 
 def _config(topology: Topology, run_id: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
@@ -17,9 +18,13 @@ CONFIG_PATH: Final = "/etc/tf-launcher"
 SOURCE_PATH: Final = "/opt/tf-launcher/source"
 TASK_PATH: Final = "/var/run/tf-launcher"
 TMP_PATH: Final = "/tmp"  # noqa: S108 - a path in the pod
+SHM_PATH: Final = "/dev/shm"  # noqa: S108 - a path in the pod
 
 TPU_RESOURCE: Final = "google.com/tpu"
 """What GKE's device plugin offers: TPU chips."""
+
+# nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.5gb, amd.com/gpu, gpu.intel.com/xe
+_GPU: Final = re.compile(r"gpu\.[^/]+/.+|[^/]+/(gpu|mig-).*")
 
 Entry = TypeVar("Entry")
 
@@ -73,6 +78,12 @@ def requirements(role: Role) -> dict[str, dict[str, str]]:
     limits = {name: value for name, value in role.resources.items() if name != "cpu"}
     both = {"requests": dict(role.resources), "limits": limits}
     return {name: value for name, value in both.items() if value}
+
+
+def asks_for_gpus(role: Role) -> bool:
+    """Whether an effective role asks for GPUs, by the resources' names."""
+    limits = requirements(role).get("limits", {})
+    return any(_GPU.fullmatch(name) and value != "0" for name, value in limits.items())
 
 
 def for_accelerators(spec: Spec, name: RoleName, role: Role) -> Role:

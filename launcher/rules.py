@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from launcher import naming, roles, topology
-from launcher.roles import CONFIG_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH
-from launcher.spec import Role, RoleName, Spec, TrainingCluster
+from launcher import naming, podtemplate, roles, storage, topology
+from launcher.spec import Requirements, Role, RoleName, RoleTemplate, Spec, TrainingCluster
 from launcher.yamlfile import Path
 from worker.contract import Env, pod_name
 
@@ -18,32 +17,37 @@ SPEC_BYTES: Final = 200_000
 """All annotations of an object together may have 262,144 bytes; one of them carries the spec."""
 
 Finding = tuple[Path, str]
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://.+")
 
 
 def broken(cluster: TrainingCluster) -> list[Finding]:
     """Every rule that the cluster breaks."""
     spec = cluster.spec
-    found = [*_replicas(spec), *_options(spec), *_program(spec), *_evaluation(spec), *_model_dir(spec)]
-    for name in topology.ROLES:
-        if (role := getattr(spec, name)) is not None:
-            found += _role(spec, name, role)
-    found += _environment(spec.template, ("spec", "template"))
+    found = [*_replicas(spec), *_options(spec), *_program(spec), *_evaluation(spec)]
+    templates: list[Finding] = []
+    for name in (*topology.ROLES, "template"):
+        if (template := getattr(spec, name)) is not None:
+            templates += _template(template, ("spec", name))
+    found += templates
+    if not any("podTemplate" in path for path, _ in templates):
+        found += [*_mounts(spec), *storage.broken(spec)]
     if not found:
         found += _limits(cluster)
     return found
 
 
-def notices(cluster: TrainingCluster) -> list[str]:
-    """What the file asks for and this version does not carry out."""
+def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
+    """What the file asks for and this version does not carry out, and unless it stays on this machine, what a
+    cluster makes of it that a reader might not expect.
+    """
     asked = {
         "spec.scheduling.queue": cluster.spec.scheduling.queue,
         "spec.scheduling.gang": cluster.spec.scheduling.gang,
         "spec.tensorboard": cluster.spec.tensorboard,
     }
-    return [
+    told = [
         f"{name} is not carried out by this version" for name, value in asked.items() if value is not None
     ]
+    return told if local else [*told, *storage.notices(cluster)]
 
 
 def _replicas(spec: Spec) -> Iterator[Finding]:
@@ -169,56 +173,74 @@ def _evaluation(spec: Spec) -> Iterator[Finding]:
         yield ("spec", "evaluation", "exact"), said
 
 
-def _model_dir(spec: Spec) -> Iterator[Finding]:
-    path = spec.model_dir
-    if path is None:
-        if spec.evaluator is not None and spec.evaluator.replicas and spec.program is not None:
-            said = "missing: the evaluator reads the checkpoints there, such as modelDir: /model"
-            yield ("spec", "modelDir"), said
-        if spec.storage is not None:
-            yield ("spec", "storage"), "it is mounted at modelDir: give that too, such as modelDir: /model"
-        return
-    if _URL.fullmatch(path):
-        if spec.storage is not None:
-            yield ("spec", "storage"), f"modelDir is {path}: there is nothing to mount; remove storage"
-    elif not path.startswith("/") or ":" in path or path.rstrip("/") == "":
-        said = f"expected an absolute path other than /, or a URL such as gs://bucket/run, not {path}"
-        yield ("spec", "modelDir"), said
-    elif path.rstrip("/") == TMP_PATH or any(
-        roles.covers(own, path) or roles.covers(path, own) for own in RESERVED_PATHS
-    ):
-        yield ("spec", "modelDir"), f"{path} is the launcher's own: choose another, such as /model"
-
-
-RESERVED_PATHS: Final = (CONFIG_PATH, SOURCE_PATH, TASK_PATH)
-"""Where the launcher mounts what every pod gets. /tmp may be mounted over, or into."""
-
-
-def _role(spec: Spec, name: RoleName, role: Role) -> Iterator[Finding]:
-    here: Path = ("spec", name)
-    yield from _environment(role, here)
-    whole = roles.effective(spec, role)
-    volumes = {volume["name"] for volume in whole.volumes}
-    extra = role.pod_template.get("spec", {}) or spec.template.pod_template.get("spec", {})
-    if isinstance(extra, dict):
-        volumes |= {v.get("name") for v in extra.get("volumes") or () if isinstance(v, dict)}
-    for index, volume in enumerate(role.volumes):
+def _template(template: RoleTemplate, here: Path) -> Iterator[Finding]:
+    """What is wrong with a role, or with `spec.template`, by itself."""
+    yield from _environment(template, here)
+    yield from _resources(template, here)
+    yield from podtemplate.broken(template.pod_template, (*here, "podTemplate"))
+    yield from _twice([volume["name"] for volume in template.volumes], (*here, "volumes"), "name")
+    for index, volume in enumerate(template.volumes):
         if not naming.is_dns_1123(volume["name"]) or volume["name"].startswith("launcher-"):
             said = "expected lower-case letters, digits and '-', not beginning with 'launcher-'"
             yield (*here, "volumes", index, "name"), said
-    for index, mount in enumerate(role.volume_mounts):
-        if mount.name not in volumes:
-            known = f"; the volumes are {', '.join(sorted(map(str, volumes)))}" if volumes else ""
-            said = f"there is no volume {mount.name} in spec.{name}.volumes{known}"
-            yield (*here, "volumeMounts", index, "name"), said
-        if any(roles.covers(own, mount.mount_path) for own in RESERVED_PATHS):
-            said = f"{mount.mount_path} is the launcher's own: choose another"
-            yield (*here, "volumeMounts", index, "mountPath"), said
+    paths = [mount.mount_path for mount in template.volume_mounts]
+    yield from _twice(paths, (*here, "volumeMounts"), "mountPath")
+    for index, path in enumerate(paths):
+        if any(roles.covers(own, path) for own in storage.RESERVED_PATHS):
+            yield (*here, "volumeMounts", index, "mountPath"), f"{path} is the launcher's own: choose another"
 
 
-def _environment(role: Role | object, here: Path) -> Iterator[Finding]:
+def _twice(values: Sequence[str], here: Path, field: str) -> Iterator[Finding]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            yield (*here, index, field), f"{value} is given twice: keep one"
+
+
+def _mounts(spec: Spec) -> Iterator[Finding]:
+    """Mounts of volumes that are not there. Their podTemplates are right."""
+    for name, role in topology.present(spec):
+        volumes = podtemplate.volumes_and_mounts(spec, role)[0]
+        known = f"; the volumes are {', '.join(sorted(volumes))}" if volumes else ""
+        own = [mount.mount_path for mount in role.volume_mounts]
+        for mount in roles.effective(spec, role).volume_mounts:
+            if mount.name not in volumes:
+                given = role if mount.mount_path in own else spec.template
+                where = name if given is role else "template"
+                index = given.volume_mounts.index(mount)
+                said = f"there is no volume {mount.name} in spec.{name}.volumes{known}"
+                yield ("spec", where, "volumeMounts", index, "name"), said
+
+
+_STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
+
+
+def _resources(template: RoleTemplate, here: Path) -> Iterator[Finding]:
+    at: Path = (*here, "resources")
+    full = template.resources if isinstance(template.resources, Requirements) else None
+    flat = {} if isinstance(template.resources, Requirements) else template.resources
+    given = (
+        [((*at,), flat)]
+        if full is None
+        else [((*at, "requests"), full.requests), ((*at, "limits"), full.limits)]
+    )
+    for place, resources in given:
+        for name, value in resources.items():
+            if "/" in name:
+                if not value.isdigit():
+                    yield (*place, name), f"expected a whole number: {name} is not divided, not {value}"
+            elif name not in _STANDARD and not name.startswith("hugepages-"):
+                near = difflib.get_close_matches(name, _STANDARD, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                said = f"expected {', '.join(_STANDARD)} or vendor.example/device, not {name}{hint}"
+                yield (*place, name), said
+    for name, value in full.requests.items() if full is not None else ():
+        if full is not None and "/" in name and full.limits.get(name) != value:
+            yield (*at, "requests", name), f"expected the same under limits: {name} is not shared"
+
+
+def _environment(template: RoleTemplate, here: Path) -> Iterator[Finding]:
     seen: set[str] = set()
-    for index, variable in enumerate(getattr(role, "env", ())):
+    for index, variable in enumerate(template.env):
         at = (*here, "env", index)
         if variable.name in Env.RESERVED or variable.name.startswith("TF_LAUNCHER_"):
             yield (*at, "name"), f"{variable.name} is set by the launcher in every pod: remove it"

@@ -182,7 +182,8 @@ class RoleTemplate(_Model):
     """Kubernetes' EnvFromSource: whole ConfigMaps or Secrets as environment."""
     resources: Resources = {}
     """Either `{cpu: 1, memory: 2Gi, nvidia.com/gpu: 1}`: each is requested, and all but cpu is the limit
-    too (a limit on cpu throttles TensorFlow's thread pools); or Kubernetes' own requests and limits."""
+    too (a limit on cpu throttles TensorFlow's thread pools); or Kubernetes' own requests and limits.
+    GPUs come with 1Gi of shared memory at /dev/shm, unless a volume is mounted there."""
     volumes: Named = ()
     """Kubernetes' volumes."""
     volume_mounts: tuple[VolumeMount, ...] = ()
@@ -192,7 +193,8 @@ class RoleTemplate(_Model):
     """Kubernetes' affinity."""
     service_account_name: ObjectName | None = None
     pod_template: dict[str, Any] = {}
-    """A partial PodTemplateSpec, merged last, for all else."""
+    """A partial PodTemplateSpec, merged last, for all else: a strategic merge patch, with null, `$patch` and
+    `$retainKeys`. The container is called tensorflow."""
 
 
 class Role(RoleTemplate):
@@ -227,6 +229,9 @@ class RunPolicy(_Model):
     """The run fails when it has lasted longer."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = 3600
     """A finished run is deleted after so long; null keeps it."""
+    clean_policy: Literal["Running", "All", "None"] = "Running"
+    """What goes when the run ends, on Kubernetes by whoever follows it: tasks that still run; with All the
+    finished pods and their logs too; with None nothing. With nobody following, the time to live above."""
     suspend: bool = False
     """Make the run, and start it later."""
     starting_deadline_seconds: Seconds = 900
@@ -247,6 +252,7 @@ class Storage(_Model):
     access_modes: Annotated[
         tuple[Literal["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"], ...], Field(min_length=1)
     ] = ("ReadWriteOnce",)
+    """Without ReadWriteMany, the pods that share the claim are placed on one node."""
     reclaim_policy: Literal["Retain", "Delete"] = "Retain"
     """Delete: the claim goes when the run is deleted, and with it the model."""
 
@@ -331,7 +337,8 @@ class Spec(_Model):
     """ParameterServer: whether a worker or ps sees only itself in TF_CONFIG. Left out: yes for a program,
     no for a command, which may count the workers in it."""
     model_dir: Text | None = None
-    """Checkpoints, backup, logs and export: a mounted path, or a URL such as gs://bucket/run."""
+    """Checkpoints, backup, logs and export: a path, in a volume of yours or else in a claim that is made for
+    it; or a gs:// URL. Other URLs need an image of yours whose TensorFlow knows them."""
     storage: Storage | None = None
     """The claim that is made for `modelDir`."""
     chief: Role | None = None

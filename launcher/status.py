@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -41,10 +42,12 @@ class Phase(str, Enum):
 
 @dataclass(frozen=True)
 class TaskStatus:
-    """A task's latest pod. `name` is the pod's stable hostname, `restarts` how many pods it has had before.
+    """A task's latest pod. `name` is the pod's stable hostname, `restarts` how many pods it has had before,
+    of which `before` is the last.
 
     `exit_code` is None while it runs. `started` and `finished` are seconds since the epoch. `deleted`: it
-    was told to stop, it did not end by itself.
+    was told to stop, it did not end by itself. `node` is "" where there is none, `attempt` the number that
+    the pod's log lines bear.
     """
 
     name: str
@@ -58,6 +61,9 @@ class TaskStatus:
     started: float | None = None
     finished: float | None = None
     deleted: bool = False
+    node: str = ""
+    attempt: int = 0
+    before: TaskStatus | None = None
 
 
 @dataclass(frozen=True)
@@ -257,6 +263,16 @@ _POD_PHASES: Final = {
 
 def _task(job: Mapping[str, Any], index: int, pods: Sequence[Mapping[str, Any]]) -> TaskStatus:
     pod = max(pods, key=_age)
+    # Pods that were told to stop, by a suspension say, did not fail.
+    earlier = [other for other in pods if other is not pod and not _deleted(other)]
+    last = _pod_task(job, index, pod)
+    if not earlier:
+        return last
+    before = _pod_task(job, index, max(earlier, key=_age))
+    return dataclasses.replace(last, restarts=len(earlier), before=before)
+
+
+def _pod_task(job: Mapping[str, Any], index: int, pod: Mapping[str, Any]) -> TaskStatus:
     status = pod.get("status") or {}
     state, terminated = _main_container(status)
     metadata = job["metadata"]
@@ -267,8 +283,6 @@ def _task(job: Mapping[str, Any], index: int, pods: Sequence[Mapping[str, Any]])
         role=role,
         index=index,
         phase=_POD_PHASES[status.get("phase") or "Pending"],
-        # Pods that were told to stop, by a suspension say, did not fail.
-        restarts=sum(1 for other in pods if other is not pod and not _deleted(other)),
         exit_code=terminated.get("exitCode"),
         reason=terminated.get("reason")
         or (state.get("waiting") or {}).get("reason")
@@ -281,6 +295,8 @@ def _task(job: Mapping[str, Any], index: int, pods: Sequence[Mapping[str, Any]])
         started=seconds(status.get("startTime")),
         finished=seconds(terminated.get("finishedAt")),
         deleted=_deleted(pod),
+        node=(pod.get("spec") or {}).get("nodeName") or "",
+        attempt=_age(pod)[0],
     )
 
 

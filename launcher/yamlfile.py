@@ -98,6 +98,9 @@ def parse(text: str, source: str) -> list[Document]:
                 documents.append(document)
     except yaml.YAMLError as error:
         raise SpecError([_syntax_problem(error, source, text)]) from None
+    except UnicodeEncodeError:
+        # An argument of the command line may hold bytes that are no UTF-8.
+        raise SpecError([Problem(ascii(source)[1:-1], 0, 0, "", "not UTF-8 text")]) from None
     except RecursionError:
         raise SpecError([Problem(source, 0, 0, "", "nested too deeply to be a training cluster")]) from None
     return documents

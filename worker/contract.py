@@ -21,6 +21,10 @@ PORT: Final = 2222
 """Every task's gRPC port, TensorFlow's customary one."""
 
 
+GRACE_SECONDS: Final = 30
+"""From SIGTERM to SIGKILL: the pods' terminationGracePeriodSeconds, which is Kubernetes' own default."""
+
+
 class ExitCode(IntEnum):
     """What a task says by ending.
 
@@ -69,8 +73,8 @@ class RunConfig:
     `chief_address` is `host:port` of the task whose end is the run's end, None in a one-task run.
     `model_dir` is a path or a URL that `tf.io.gfile` opens. Durations are in seconds.
     `strategy_options` and `evaluation` are the spec's, without what was left out, `keras` is 2 or 3.
-    `run_id` tells one submission of a name from the next; empty when nobody submitted it
-    (`launcher render`).
+    `run_id` tells one submission of a name from the next; of what `launcher render` prints it is a digest,
+    so that the same file is the same run.
     """
 
     run: str

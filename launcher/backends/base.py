@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from launcher.status import RunStatus
 from worker.contract import Record
@@ -27,10 +27,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Selection:
-    """Whose logs; an empty collection means all."""
+    """Whose logs; an empty collection means all. `since`: of the last so many seconds only, where the backend
+    knows when a line was written; `previous`: of the pods that a task had before its latest one only.
+    """
 
     roles: Collection[str] = ()
     indexes: Collection[int] = ()
+    since: float | None = None
+    previous: bool = False
 
     def __contains__(self, task: object) -> bool:
         if not isinstance(task, tuple):
@@ -63,21 +67,57 @@ class Update:
     lines: Sequence[LogLine]
 
 
+@dataclass(frozen=True)
+class RunEvent:
+    """Something that a cluster has said about one of a run's objects, for the `count`-th time at `time`,
+    seconds since the epoch. `about` is a task, as `worker 1`, or another object, as `Job mnist-worker`.
+    """
+
+    time: float
+    about: str
+    warning: bool
+    reason: str
+    message: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a run needs of a cluster: `ok`, `missing` (a run cannot be submitted or carried out),
+    `warning` (it may not start, or something is lost), or `unknown`. `message` says what was found, `advice`
+    what to do.
+    """
+
+    subject: str
+    verdict: Literal["ok", "missing", "warning", "unknown"]
+    message: str
+    advice: str = ""
+
+
 class Backend(Protocol):
     """Every method but `submit` and `runs` raises NotFoundError for a run that is not there, and all
     raise BackendError when what runs the tasks cannot be reached or refuses.
     """
+
+    @property
+    def namespace(self) -> str:
+        """The one that is meant where none is given."""
+
+    def options(self, namespace: str) -> str:
+        """What a command needs behind a run's name to find it here again, such as ` -n vision`; "" where it
+        needs nothing.
+        """
 
     def prepare(self) -> None:
         """Begins with what the next `submit` will need, where that takes time; the caller then goes on to
         read its file. Needs no undoing.
         """
 
-    def submit(self, plan: Plan, *, detach: bool) -> str:
+    def submit(self, plan: Plan, *, detach: bool, replace: bool = False) -> str:
         """Starts the run and returns at once. What the backend leaves out is named in the text returned.
 
         A run that is not detached ends when this process does. Raises ConflictError when the name is in
-        use.
+        use; with `replace` the run that has it is ended first, and the new one finds its model directory.
         """
 
     def status(self, run: str, namespace: str) -> RunStatus:
@@ -110,5 +150,12 @@ class Backend(Protocol):
     def places(self, run: str, namespace: str) -> Mapping[str, str]:
         """Where to find what the run leaves, for its summary: `{"model directory": ..., "logs": ...}`."""
 
-    def delete(self, run: str, namespace: str) -> None:
-        """Stops the run, if need be, and removes all that is the run's."""
+    def clean(self, run: str, namespace: str) -> str:
+        """Removes what the run's own policy wants gone once it has ended and its summary was read. Returns
+        what to tell the user.
+        """
+
+    def delete(self, run: str, namespace: str) -> str:
+        """Stops the run, if need be, and removes all that is the run's. Returns what stays, and how to be
+        rid of it.
+        """

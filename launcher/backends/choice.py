@@ -2,37 +2,62 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from launcher.backends.base import Backend
 from launcher.errors import BackendError, NotFoundError
 
+if TYPE_CHECKING:
+    from launcher.backends.kubernetes.backend import KubernetesBackend
 
-def named(name: str) -> Backend:
-    """`local` or `kubernetes`."""
+
+def named(name: str, context: str | None = None) -> Backend:
+    """`local` or `kubernetes`. `context` is the kubeconfig's, None for its current one."""
     if name == "local":
         from launcher.backends.local.backend import LocalBackend
 
         return LocalBackend()
+    return kubernetes(context)
+
+
+def kubernetes(context: str | None = None) -> KubernetesBackend:
+    """The cluster of a context."""
     from launcher.backends.kubernetes.backend import KubernetesBackend
 
-    return KubernetesBackend()
+    return KubernetesBackend(context=context)
 
 
-def holding(run: str, namespace: str) -> Backend:
-    """The one that has the run: this machine, then the cluster of the current context.
+def own_namespace(name: str, context: str | None = None) -> str:
+    """The backend's own namespace, also where there is no kubeconfig yet to say it."""
+    try:
+        return named(name, context).namespace
+    except BackendError:
+        if context is not None:
+            raise
+        return "default"
+
+
+def sought(run: str, namespace: str | None, name: str | None, context: str | None) -> tuple[Backend, str]:
+    """The backend that has the run, and the namespace that is meant there. Where neither a backend nor a
+    context is named, this machine is asked first, then the cluster of the current context.
 
     Raises NotFoundError that names both, also where there is no cluster to ask.
     """
-    local, kubernetes = named("local"), named("kubernetes")
+    if name is not None or context is not None:
+        backend = named(name or "kubernetes", context)
+        return backend, namespace or backend.namespace
+    local, cluster = named("local"), named("kubernetes")
     try:
-        local.status(run, namespace)
+        local.status(run, namespace or local.namespace)
     except NotFoundError as here:
         try:
-            kubernetes.status(run, namespace)
+            meant = namespace or cluster.namespace
+            cluster.status(run, meant)
         except NotFoundError as there:
             raise NotFoundError(f"{here.message}; {there.message}", here.hint) from None
         except BackendError as error:
             raise NotFoundError(
                 f"{here.message}, and no cluster was asked: {error.message}", here.hint
             ) from None
-        return kubernetes
-    return local
+        return cluster, meant
+    return local, namespace or local.namespace

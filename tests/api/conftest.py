@@ -14,13 +14,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
 from kubernetes import config
 
 from tests.api.server import UnavailableError, control_plane
+
+if TYPE_CHECKING:
+    from launcher.backends.kubernetes.backend import KubernetesBackend
+    from tests.api.kubelet import Kubelet
+    from tests.api.runs import Follower
 
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 PATHS = {
@@ -52,7 +57,14 @@ class Api:
 
     def request(self, method: str, path: str, body: Any = None, **query: str) -> Response:
         """One request; an error is a response like any other."""
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        return self._send(method, path, body, "application/json", query)
+
+    def patch(self, path: str, body: Any, content_type: str, **query: str) -> Response:
+        """A patch of this kind."""
+        return self._send("PATCH", path, body, content_type, query)
+
+    def _send(self, method: str, path: str, body: Any, content_type: str, query: dict[str, str]) -> Response:
+        headers = {"Accept": "application/json", "Content-Type": content_type}
         self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = f"{self._client.configuration.host}/{path}?{urlencode(query)}"
         answer = self._client.call_api(method, url, headers, body, _request_timeout=30)
@@ -121,3 +133,30 @@ def namespace(api: Api) -> Iterator[str]:
     """See `restricted_namespace`."""
     with restricted_namespace(api) as name:
         yield name
+
+
+@pytest.fixture
+def backend(api: Api) -> KubernetesBackend:
+    """The administrator's."""
+    from tests.api.runs import backend_for
+
+    return backend_for(api)
+
+
+@pytest.fixture
+def kubelet(api: Api, namespace: str) -> Kubelet:
+    """Of the test's own namespace. Skips the test where there is a real one."""
+    from tests.api.kubelet import Kubelet
+    from tests.api.runs import skip_beside_a_kubelet
+
+    skip_beside_a_kubelet()
+    return Kubelet(api, namespace)
+
+
+@pytest.fixture
+def follower(backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path) -> Follower:
+    """Of a run that was just submitted."""
+    from tests.api.runs import RUN, Follower, plan
+
+    backend.submit(plan(tmp_path, kubelet.namespace), detach=True)
+    return Follower(backend.follow(RUN, kubelet.namespace))

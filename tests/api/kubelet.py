@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -106,14 +107,13 @@ class Logs:
         self._ended: set[str] = set()
         self.changed = threading.Condition()
 
-    def write(self, pod: str, *texts: str) -> None:
-        """Appends lines, each a second after the one before."""
+    def write(self, pod: str, *texts: str, at: str = "") -> None:
+        """Appends lines, each a second after the one before, or `at` a time."""
         with self.changed:
             lines = self._lines.setdefault(pod, [])
             for text in texts:
-                lines.append(
-                    f"2026-01-01T00:{len(lines) // 60:02d}:{len(lines) % 60:02d}.000000000Z {text}\n"
-                )
+                time = at or f"2026-01-01T00:{len(lines) // 60:02d}:{len(lines) % 60:02d}"
+                lines.append(f"{time}.000000000Z {text}\n")
             self.changed.notify_all()
 
     def end(self, pod: str) -> None:
@@ -123,14 +123,17 @@ class Logs:
             self.changed.notify_all()
 
     def read(self, pod: str, query: dict[str, list[str]]) -> Iterator[str]:
-        """As the kubelet does: tailLines, sinceTime in whole seconds, follow."""
+        """As the kubelet does: tailLines, sinceTime in whole seconds, sinceSeconds, follow."""
         follow = query.get("follow") == ["true"]
         with self.changed:
             lines = self._lines.get(pod, [])
             position = len(lines) - int(query["tailLines"][0]) if "tailLines" in query else 0
             position = max(0, position)
-            if "sinceTime" in query:
-                since = query["sinceTime"][0][:19]
+            since = query["sinceTime"][0][:19] if "sinceTime" in query else ""
+            if "sinceSeconds" in query:
+                seconds = timedelta(seconds=int(query["sinceSeconds"][0]))
+                since = (datetime.now(timezone.utc) - seconds).isoformat()[:19]
+            if since:
                 position = next((n for n, line in enumerate(lines) if line[:19] >= since), len(lines))
             while True:
                 while position < len(self._lines.get(pod, [])):

@@ -16,6 +16,7 @@ from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.settings import Settings
 from launcher.status import RunStatus, TaskStatus
 from tests.api.conftest import Api
+from tests.api.kubelet import Kubelet
 
 CLUSTER = """\
 apiVersion: launcher/v1alpha1
@@ -33,6 +34,7 @@ spec:
   evaluator: {}
 """
 RUN = "mnist"
+SETTINGS = Settings(peers_seconds=1.0, strangers_seconds=0.5, failed_seconds=0.5)
 OBJECTS = (
     "Job mnist-chief",
     "Job mnist-worker",
@@ -57,7 +59,13 @@ def plan(directory: Path, namespace: str, *overrides: str, program: str = "class
 
 def backend_for(api: Api) -> KubernetesBackend:
     """A backend of its own for the administrator. What is left at a run's end is soon stopped."""
-    return KubernetesBackend(str(api.kubeconfig), settings=Settings(peers_seconds=1.0, failed_seconds=0.5))
+    return KubernetesBackend(str(api.kubeconfig), settings=SETTINGS)
+
+
+def start_all(kubelet: Kubelet) -> None:
+    """Lets the five pods of the cluster above run."""
+    for role, count in (("chief", 1), ("worker", 2), ("ps", 1), ("evaluator", 1)):
+        kubelet.start(role, count)
 
 
 def skip_beside_a_kubelet() -> None:

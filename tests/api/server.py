@@ -36,6 +36,7 @@ CONTROLLERS: Final = (
     "garbage-collector-controller",
     "job-controller",
     "namespace-controller",
+    "persistentvolumeclaim-protection-controller",
     "pod-garbage-collector-controller",
     "resourcequota-controller",
     "root-ca-certificate-publisher-controller",
@@ -135,6 +136,17 @@ def control_plane(directory: Path, version: str | None = None) -> Iterator[Contr
         account = f"{url}/api/v1/namespaces/default/serviceaccounts/default"
         _wait("kube-controller-manager", lambda: _ready(account, certificate), check)
         yield ControlPlane(url, kubeconfig)
+
+
+@contextmanager
+def scheduler(directory: Path, kubeconfig: Path) -> Iterator[None]:
+    """Lets a scheduler place the pods of the control plane. Raises UnavailableError when there is none."""
+    binary = assets() / "kube-scheduler"
+    if not binary.exists():
+        raise UnavailableError(f"no {binary.name} in {binary.parent} (KUBEBUILDER_ASSETS)")
+    flags = (f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0")
+    with _process(binary, flags, directory / f"{binary.name}.log"):
+        yield
 
 
 @contextmanager

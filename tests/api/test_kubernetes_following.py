@@ -14,31 +14,8 @@ from launcher.errors import ConflictError, NotFoundError
 from launcher.status import Phase, RunStatus, latest
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
-from tests.api.runs import RUN, Follower, backend_for, plan, role_messages, skip_beside_a_kubelet, task
+from tests.api.runs import RUN, Follower, plan, role_messages, start_all, task
 from worker.contract import Event, Record
-
-
-@pytest.fixture
-def backend(api: Api) -> KubernetesBackend:
-    return backend_for(api)
-
-
-@pytest.fixture
-def kubelet(api: Api, namespace: str) -> Kubelet:
-    skip_beside_a_kubelet()
-    return Kubelet(api, namespace)
-
-
-@pytest.fixture
-def follower(backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path) -> Follower:
-    """Of a run that was just submitted."""
-    backend.submit(plan(tmp_path, kubelet.namespace), detach=True)
-    return Follower(backend.follow(RUN, kubelet.namespace))
-
-
-def start_all(kubelet: Kubelet) -> None:
-    for role, count in (("chief", 1), ("worker", 2), ("ps", 1), ("evaluator", 1)):
-        kubelet.start(role, count)
 
 
 def quiet() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,11 @@ from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from tests.api.conftest import PATHS, Api, wait_for
 from tests.api.kubelet import Kubelet
-from tests.api.runs import OBJECTS, RUN, backend_for, plan, skip_beside_a_kubelet
+from tests.api.runs import OBJECTS, RUN, plan
+from tests.api.users import user
 
 KINDS = ("Job", "Service", "ConfigMap", "NetworkPolicy", "PersistentVolumeClaim")
 LABEL = "tf-launcher.dev/run"
-
-
-@pytest.fixture
-def backend(api: Api) -> KubernetesBackend:
-    return backend_for(api)
-
-
-@pytest.fixture
-def kubelet(api: Api, namespace: str) -> Kubelet:
-    skip_beside_a_kubelet()
-    return Kubelet(api, namespace)
 
 
 @pytest.fixture
@@ -124,9 +115,10 @@ def test_what_may_change_is_changed(
 ) -> None:
     backend.submit(plan(tmp_path, namespace), detach=True)
     changed = plan(tmp_path, namespace, "spec.runPolicy.ttlSecondsAfterFinished=7200")
-    assert "Job mnist-chief would be changed" in backend.dry_run(changed)
+    change = "spec.ttlSecondsAfterFinished: 3600 -> 7200"
+    assert f"Job mnist-chief would be changed: {change}" in backend.dry_run(changed)
     told = backend.submit(changed, detach=True)
-    assert "Job mnist-chief: spec.ttlSecondsAfterFinished: 3600 -> 7200" in told
+    assert f"Job mnist-chief: {change}" in told
     assert there(api, namespace)["Job mnist-chief"]["spec"]["ttlSecondsAfterFinished"] == 7200
 
 
@@ -146,7 +138,7 @@ def test_what_must_not_change_is_refused_with_the_difference(
     with pytest.raises(ConflictError) as refused:
         backend.submit(plan(tmp_path, namespace, override), detach=True)
     assert difference in refused.value.message
-    assert "python -m launcher delete mnist" in refused.value.hint
+    assert "Submit it with --replace" in refused.value.hint
     assert versions(api, namespace) == before
 
 
@@ -166,6 +158,36 @@ def test_a_run_is_replaced_on_demand(
     told = backend.submit(wider, detach=True, replace=True)
     assert told == "run mnist, which went on, is deleted and replaced"
     assert there(api, namespace)["Job mnist-worker"]["spec"]["completions"] == 3
+
+
+def test_a_replaced_run_leaves_its_claim_to_the_next(
+    api: Api, backend: KubernetesBackend, namespace: str, tmp_path: Path
+) -> None:
+    """Also one that goes when the run is deleted."""
+    goes = "spec.storage.reclaimPolicy=Delete"
+    backend.submit(plan(tmp_path, namespace, goes), detach=True)
+    before = there(api, namespace)["PersistentVolumeClaim mnist-model"]["metadata"]
+    backend.submit(plan(tmp_path, namespace, goes, "spec.worker.replicas=3"), detach=True, replace=True)
+    found = there(api, namespace)
+    after = found["PersistentVolumeClaim mnist-model"]["metadata"]
+    assert after["uid"] == before["uid"]
+    owners = [owner["uid"] for owner in after["ownerReferences"]]
+    assert owners == [found["Job mnist-chief"]["metadata"]["uid"]]
+    assert backend.delete(RUN, namespace) == ""
+    assert there(api, namespace) == {}
+
+
+def test_a_run_is_not_deleted_for_one_that_the_cluster_refuses(
+    api: Api, backend: KubernetesBackend, namespace: str, tmp_path: Path
+) -> None:
+    backend.submit(plan(tmp_path, namespace), detach=True)
+    before = versions(api, namespace)
+    wrong = plan(tmp_path, namespace, "spec.worker.podTemplate.spec.dnsPolicy=Never")
+    for attempt in (backend.dry_run, partial(backend.submit, detach=True)):
+        with pytest.raises(BackendError, match=r"refused to patch jobs\.batch mnist-worker in") as refused:
+            attempt(wrong, replace=True)
+        assert "dnsPolicy" in refused.value.message
+    assert versions(api, namespace) == before
 
 
 def test_a_run_that_has_ended_is_replaced(
@@ -217,8 +239,6 @@ def test_a_name_that_somebody_else_has_is_refused(
 def test_nothing_is_made_where_one_kind_is_refused(
     api: Api, namespace: str, planned: Plan, tmp_path: Path
 ) -> None:
-    from tests.api.test_kubernetes_refusals import user
-
     rules = [{"apiGroups": [group], "resources": ["*"], "verbs": ["*"]} for group in ("batch", "")] + [
         {"apiGroups": ["networking.k8s.io"], "resources": ["*"], "verbs": ["get", "list"]}
     ]
@@ -264,7 +284,9 @@ def test_delete_returns_when_all_is_gone_but_the_claim(
 ) -> None:
     backend.submit(planned, detach=True)
     assert wait_for(lambda: len(api.list("Pod", namespace)) == 5)
-    backend.delete(RUN, namespace)
+    stays = backend.delete(RUN, namespace)
+    assert "what it has trained stays, on PersistentVolumeClaim mnist-model" in stays
+    assert f"kubectl delete pvc mnist-model -n {namespace}" in stays
     assert there(api, namespace).keys() == {"PersistentVolumeClaim mnist-model"}
     assert api.list("Pod", namespace) == []
     with pytest.raises(NotFoundError, match=f"there is no run mnist in namespace {namespace}"):

@@ -3,147 +3,18 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from launcher.backends.kubernetes.client import Client
-from launcher.backends.kubernetes.connection import connect
 from launcher.backends.kubernetes.refusals import ApiError, UnreachableError
-from launcher.backends.kubernetes.submission import check_version
 from launcher.backends.kubernetes.tailing import PodLog, Source, Tail
+from launcher.backends.kubernetes.versions import check_version
 from launcher.backends.kubernetes.watching import Changed, Denied, Listed, Lost, Mailbox, Regained, Watch
 from launcher.errors import BackendError
-
-Query = dict[str, list[str]]
-Answer = Callable[["Handler", Query], None]
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Answers with the next entry of the server's script, the last one again and again."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        server: Any = self.server
-        url = urlparse(self.path)
-        query = parse_qs(url.query)
-        server.asked.append((url.path, {key: values[0] for key, values in query.items()}))
-        answers = server.script
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        try:
-            answer(self, query)
-        except OSError:
-            self.close_connection = True
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-def says(document: object, status: int = 200, **headers: str) -> Answer:
-    """One JSON document."""
-
-    def answer(handler: Handler, _: Query) -> None:
-        content = document if isinstance(document, bytes) else json.dumps(document).encode()
-        handler.send_response(status)
-        for name, value in headers.items():
-            handler.send_header(name.replace("_", "-"), value)
-        handler.send_header("Content-Length", str(len(content)))
-        handler.end_headers()
-        handler.wfile.write(content)
-
-    return answer
-
-
-def streams(*parts: bytes, cut: bool = False) -> Answer:
-    """Parts of a stream. `cut`: the connection ends without an end of the stream."""
-
-    def answer(handler: Handler, _: Query) -> None:
-        handler.send_response(200)
-        handler.send_header("Transfer-Encoding", "chunked")
-        handler.end_headers()
-        for part in parts:
-            handler.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
-            handler.wfile.flush()
-        if cut:
-            handler.close_connection = True
-        else:
-            handler.wfile.write(b"0\r\n\r\n")
-
-    return answer
-
-
-def hangs_up(handler: Handler, _: Query) -> None:
-    """No answer at all."""
-    handler.close_connection = True
-
-
-def waits(handler: Handler, _: Query) -> None:
-    """A stream on which nothing comes, until the other end hangs up."""
-    streams(b"", cut=True)(handler, _)
-    handler.connection.settimeout(30)
-    handler.connection.recv(1)
-
-
-class Fake:
-    """The server's script, what it was asked, and a client of it."""
-
-    def __init__(self, server: Any, client: Client) -> None:
-        self._server = server
-        self.client = client
-
-    def will(self, *answers: Answer) -> None:
-        """What it answers, one after the other."""
-        self._server.script[:] = answers
-
-    @property
-    def asked(self) -> list[tuple[str, dict[str, str]]]:
-        """Paths and queries so far."""
-        return list(self._server.asked)
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[Fake]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        vars(server).update(script=[says({}, 500)], asked=[])
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        path = tmp_path / "kubeconfig"
-        path.write_text(
-            json.dumps(
-                {
-                    "current-context": "fake",
-                    "clusters": [
-                        {"name": "fake", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
-                    ],
-                    "users": [{"name": "fake", "user": {}}],
-                    "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
-                }
-            )
-        )
-        yield Fake(server, Client(connect(str(path))))
-        server.shutdown()
-        thread.join()
-
-
-def listing(*names: str, version: str = "7") -> Answer:
-    return says({"metadata": {"resourceVersion": version}, "items": [pod(name) for name in names]})
-
-
-def pod(name: str, version: str = "7") -> dict[str, Any]:
-    return {"metadata": {"name": name, "resourceVersion": version}}
-
-
-def event(kind: str, name: str, version: str) -> bytes:
-    return json.dumps({"type": kind, "object": pod(name, version)}).encode() + b"\n"
-
+from tests.unit.fake_api import Answer, Fake, event, hangs_up, listing, pod, says, streams, waits
 
 EXPIRED = json.dumps({"type": "ERROR", "object": {"kind": "Status", "code": 410}}).encode() + b"\n"
 

@@ -301,7 +301,7 @@ def test_long_lists_and_values_are_shortened() -> None:
             'jobs.batch "x" is forbidden: violates PodSecurity "restricted"',
             "the cluster refused to patch",
         ),
-        (400, 'admission webhook "w" denied the request: no', "an admission webhook of the cluster refused"),
+        (400, 'admission webhook "w" denied the request: no', "the cluster's admission control refused"),
         (422, "Invalid value: " + "x" * 10_000, "the cluster refused to patch"),
         (418, "teapot", "answered 418"),
     ],

@@ -109,9 +109,10 @@ def test_overrides() -> None:
         ("spec.program.parameters={a: 010}", "010 is not the same number in YAML 1.1 and 1.2"),
         ("spec.worker.args[0]=a", "spec.worker.args: expected a list, not a mapping"),
         ("spec.image=[", "not valid YAML"),
+        ("spec.image=\udcff", "not UTF-8 text"),
     ],
 )
 def test_wrong_overrides(override: str, expected: str) -> None:
     text = refusal(SPECS / "valid" / "parameter-server.yaml", override)
-    assert text.startswith(f"--set {override}:")
+    assert text.startswith(f"--set {ascii(override)[1:-1]}:")
     assert expected in text

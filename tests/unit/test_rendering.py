@@ -193,6 +193,64 @@ def test_any_text(first: str, second: str, third: str) -> None:
         assert run.parameters == {first: second, "list": [third]}
 
 
+def shape(value: Any) -> Any:
+    """All of a value but its text."""
+    if isinstance(value, dict):
+        return {key: shape(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [shape(inner) for inner in value]
+    return type(value).__name__
+
+
+def with_text_everywhere(text: str) -> Object:
+    """A file with the text wherever a user may write any, and Kubernetes' own types lie behind it."""
+    return {
+        "apiVersion": "launcher/v1alpha1",
+        "kind": "TrainingCluster",
+        "metadata": {"name": "run", "annotations": {"example.com/note": text}},
+        "spec": {
+            "strategy": "OneDevice",
+            "program": {"entrypoint": "a:B"},
+            "modelDir": f"/model/{text}",
+            "image": f"example.com/{text}",
+            "template": {
+                "volumes": [{"name": "data", "hostPath": {"path": text}}],
+                "volumeMounts": [{"name": "data", "mountPath": f"/data/{text}", "subPath": text}],
+                "tolerations": [{"key": "a", "value": text}],
+                "affinity": {"nodeAffinity": {"values": [text]}},
+                "envFrom": [{"prefix": text, "secretRef": {"name": text}}],
+                "workingDir": f"/{text}",
+                "podTemplate": {
+                    "metadata": {"annotations": {"example.com/other": text}},
+                    "spec": {
+                        "schedulerName": text,
+                        "containers": [{"name": "tensorflow", "env": [{"name": "Z", "value": text}]}],
+                    },
+                },
+            },
+            "chief": {"resources": {"nvidia.com/gpu": 1}},
+            "evaluator": {"podTemplate": {"metadata": {"annotations": {"example.com/other": text}}}},
+        },
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@given(ANY_TEXT)
+def test_no_text_changes_what_a_manifest_is(text: str) -> None:
+    (plain,) = loading_from(rendering.quoted(with_text_everywhere("x")))
+    written = rendering.quoted(with_text_everywhere(text))
+    if is_refused(text) or ":" in text:
+        # The latter because part of a path.
+        with pytest.raises(SpecError):
+            loading_from(written)
+        return
+    (cluster,) = loading_from(written)
+    rendered = rendering.render(topology.build(cluster))
+    assert shape(rendered[0]) == shape(rendering.render(topology.build(plain))[0])
+    assert list(yaml.safe_load_all(printing.as_yaml(rendered))) == rendered
+    assert json.loads(printing.as_json(rendered))["items"] == rendered
+
+
 def is_refused(text: str) -> bool:
     return "\0" in text or any("\ud800" <= character <= "\udfff" for character in text)
 

@@ -4,7 +4,10 @@
     submission  makes a run's objects, or finds that they are there already
     removal     ends a run's objects, and waits until they are gone
     following   a run's updates and logs while it goes on
+    janitor     stops what is left when the primary has ended
     stopping    ends a run's Jobs so that their record stays
+    events      what the cluster says about a run
+    doctor      whether a run can be submitted and carried out
     session     the picture of one run, kept up to date by watches and log streams
     picture     what was seen of a run -> `status.RunStatus`, with the reasons why something does not start
     watching    one list and watch, for as long as it takes
@@ -12,9 +15,12 @@
     differences two values -> what differs
     client      requests and streams to one API server
     refusals    an answer that says no -> one message with what to do
+    clock       the cluster's times -> this machine's
     rights      the least Role that is enough
+    versions    which Kubernetes is new enough
     settings    how long is waited
     connection  kubeconfig -> an API server and credentials; the only module that imports `kubernetes`
+    kubeconfig  the plain kubeconfigs, for which that import is too dear
 
 The way of a run: the primary Job is made first and owns all else, so that its deletion is the run's, by
 whomever. Nothing is kept on this machine.

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from launcher.backends.base import PROGRAM, LogLine, Plan, Selection, Update
+from launcher.backends.base import PROGRAM, Finding, LogLine, Plan, RunEvent, Selection, Update
 from launcher.backends.kubernetes import removal, stopping
 from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.connection import connect
-from launcher.backends.kubernetes.picture import Picture, find_primary, slim_job, slim_pod
+from launcher.backends.kubernetes.picture import Picture, clean_policy, find_primary, slim_job, slim_pod
 from launcher.backends.kubernetes.refusals import ApiError
 from launcher.backends.kubernetes.settings import Settings
 from launcher.backends.kubernetes.submission import Submission
@@ -39,8 +39,12 @@ class KubernetesBackend:
 
     @property
     def namespace(self) -> str:
-        """The context's own."""
+        """See `base.Backend.namespace`. The context's own."""
         return self._client.connection.namespace
+
+    def options(self, namespace: str) -> str:
+        """See `base.Backend.options`."""
+        return self._client.connection.options(namespace)
 
     def prepare(self) -> None:
         """See `base.Backend.prepare`. Finds out early that there is no cluster to submit to."""
@@ -55,9 +59,9 @@ class KubernetesBackend:
         """
         return Submission(self._client, plan).submit(replace=replace)
 
-    def dry_run(self, plan: Plan) -> list[str]:
+    def dry_run(self, plan: Plan, *, replace: bool = False) -> list[str]:
         """What `submit` would do to each object, as the server says. Raises what `submit` would."""
-        return Submission(self._client, plan).rehearse()
+        return Submission(self._client, plan).rehearse(replace=replace)
 
     def status(self, run: str, namespace: str) -> RunStatus:
         """See `base.Backend.status`."""
@@ -96,7 +100,7 @@ class KubernetesBackend:
         from launcher.backends.kubernetes import following
 
         uid = self._uid(run, namespace)
-        return following.logs(self._client, run, namespace, uid, selection, until_end=follow)
+        return following.logs(self._client, run, namespace, uid, selection, self._settings, until_end=follow)
 
     def suspend(self, run: str, namespace: str) -> None:
         """See `base.Backend.suspend`."""
@@ -112,18 +116,53 @@ class KubernetesBackend:
         if primary["spec"].get("suspend") and not stopping.is_over(primary):
             raise ConflictError(
                 f"run {run} is suspended, so there is nothing to stop",
-                f"End and remove it with: {PROGRAM} delete {run}{_space(namespace)}",
+                f"End and remove it with: {PROGRAM} delete {run}{self.options(namespace)}",
             )
         stopping.stop(self._client, jobs, "Stopped", "The run was stopped: it was interrupted")
         if at_once:
             self._client.delete_all("Pod", namespace, f"{RUN_LABEL}={run}", grace=0)
 
-    def delete(self, run: str, namespace: str) -> None:
+    def clean(self, run: str, namespace: str) -> str:
+        """See `base.Backend.clean`. With `cleanPolicy: All` the pods go, and with them their logs."""
+        try:
+            jobs, primary = self._jobs(run, namespace)
+        except NotFoundError:
+            return ""  # its time to live is over
+        if clean_policy(primary) != "All" or not all(stopping.is_over(job) for job in jobs):
+            return ""
+        self._client.delete_all("Pod", namespace, f"{RUN_LABEL}={run}")
+        return f"run {run}: its pods are deleted, as its cleanPolicy says; `status` still shows how it ended"
+
+    def delete(self, run: str, namespace: str) -> str:
         """See `base.Backend.delete`. Waits until all is gone but a claim that is to be kept."""
         found = removal.items(self._client, run, namespace)
         if all(item.kept for item in found):
             raise self._not_found(run, namespace)
         removal.remove(self._client, run, namespace, found)
+        claims = [item.name for item in found if item.kept]
+        if not claims:
+            return ""
+        return (
+            f"what it has trained stays, on PersistentVolumeClaim {', '.join(claims)}: "
+            f"`kubectl delete pvc {' '.join(claims)} -n {namespace}` deletes that too"
+        )
+
+    def events(self, run: str, namespace: str, *, follow: bool) -> Iterator[RunEvent]:
+        """What the cluster says about the run's objects, oldest first; with `follow`, what it says until the
+        run has ended. Raises what `status` does.
+        """
+        from launcher.backends.kubernetes import events
+
+        _, primary = self._jobs(run, namespace)
+        return events.of_run(self._client, run, primary, until_end=follow)
+
+    def examine(self, namespace: str) -> list[Finding]:
+        """Whether a run can be submitted to the namespace, finding by finding. Raises BackendError where
+        there is no cluster to ask.
+        """
+        from launcher.backends.kubernetes import doctor
+
+        return doctor.examine(self._client, namespace)
 
     def places(self, run: str, namespace: str) -> Mapping[str, str]:
         """See `base.Backend.places`."""
@@ -153,7 +192,8 @@ class KubernetesBackend:
         connection = self._client.connection
         return NotFoundError(
             f"there is no run {run} in namespace {namespace} of the cluster {connection.host}",
-            f"`{PROGRAM} list` shows those there are; {connection.origin} says which cluster it is.",
+            f"`{PROGRAM} list --backend kubernetes` shows those there are; {connection.origin} says which "
+            "cluster it is.",
         )
 
     def _set_suspended(self, run: str, namespace: str, *, suspended: bool) -> None:
@@ -165,10 +205,6 @@ class KubernetesBackend:
             if not stopping.is_over(job) and bool(job["spec"].get("suspend")) != suspended:
                 name = job["metadata"]["name"]
                 self._client.merge("Job", namespace, name, {"spec": {"suspend": suspended}})
-
-
-def _space(namespace: str) -> str:
-    return "" if namespace == "default" else f" -n {namespace}"
 
 
 def _of_run(pods: list[Object], primary: Object) -> list[Object]:

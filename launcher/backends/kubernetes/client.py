@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
@@ -27,6 +28,9 @@ PATIENCE_SECONDS: Final = 30.0
 SILENCE_SECONDS: Final = 100.0
 """A watch gets a bookmark about every minute; after so long without one its connection is given up."""
 
+USUAL_SKEW_SECONDS: Final = 10.0
+"""An answer's Date counts whole seconds, and some time goes by on its way."""
+
 PAGE: Final = 500
 """Objects in one answer, as kubectl asks for them."""
 
@@ -37,6 +41,7 @@ _RESOURCES: Final = {
     "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
     "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims"),
     "Pod": ("api/v1", "pods"),
+    "ResourceQuota": ("api/v1", "resourcequotas"),
     "Service": ("api/v1", "services"),
 }
 _GROUPS: Final = {"Job": "jobs.batch", "NetworkPolicy": "networkpolicies.networking.k8s.io"}
@@ -104,6 +109,8 @@ class Client:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self.ahead = 0.0
+        """Seconds by which this machine's clock is ahead of the server's, where that is worth a word."""
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """The object; None when there is none."""
@@ -118,6 +125,23 @@ class Client:
     def version(self) -> Object:
         """The server's version."""
         return self._ask(Request("get", "the version"), "version")[1]
+
+    def namespace(self, name: str) -> Object:
+        """The namespace itself."""
+        return self._ask(Request("get", "namespaces", None, name), f"api/v1/namespaces/{name}")[1]
+
+    def allowed(self, namespace: str, verb: str, group: str, resource: str) -> bool:
+        """Whether we may do that. `resource` may have a part, as `pods/log` has."""
+        plural, _, part = resource.partition("/")
+        attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": plural}
+        review = {"spec": {"resourceAttributes": attributes | ({"subresource": part} if part else {})}}
+        _, answer, _ = self._ask(
+            Request("create", "selfsubjectaccessreviews"),
+            "apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            method="POST",
+            body=json.dumps(review),
+        )
+        return bool((answer.get("status") or {}).get("allowed"))
 
     def list(
         self,
@@ -194,14 +218,14 @@ class Client:
             if error.status not in (404, 409):
                 raise
 
-    def delete_all(self, kind: str, namespace: str, labels: str, *, grace: int) -> None:
-        """Deletes what has the labels; pods get so many seconds to leave."""
+    def delete_all(self, kind: str, namespace: str, labels: str, *, grace: int | None = None) -> None:
+        """Deletes what has the labels; pods get so many seconds to leave, None: their own."""
         self._ask(
             Request("deletecollection", _resource(kind), namespace),
             _path(kind, namespace),
             _selecting(labels),
             method="DELETE",
-            body=json.dumps({"gracePeriodSeconds": grace}),
+            body=json.dumps({} if grace is None else {"gracePeriodSeconds": grace}),
         )
 
     def watch(self, kind: str, namespace: str, version: str, labels: str = "", fields: str = "") -> Stream:
@@ -253,6 +277,7 @@ class Client:
         while True:
             try:
                 response = self._send(method, path, query or {}, body, headers, ANSWER_SECONDS)
+                self.ahead = _ahead(response.headers.get("Date"))
                 if response.status < 300:
                     return response.status, self._document(response), _warnings(response)
                 raise self._refusal(request, response)
@@ -354,6 +379,15 @@ def _path(kind: str, namespace: str | None, name: str = "") -> str:
 def _selecting(labels: str, fields: str = "") -> dict[str, str]:
     both = {"labelSelector": labels, "fieldSelector": fields}
     return {name: value for name, value in both.items() if value}
+
+
+def _ahead(date: str | None) -> float:
+    """How far this machine's clock is ahead of an answer's Date, 0.0 within what is usual."""
+    try:
+        seconds = time.time() - parsedate_to_datetime(date or "").timestamp()
+    except (ValueError, TypeError):
+        return 0.0
+    return seconds if abs(seconds) > USUAL_SKEW_SECONDS else 0.0
 
 
 def _warnings(response: Any) -> tuple[str, ...]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from launcher.backends.kubernetes import kubeconfig as kubeconfig_files
+from launcher.backends.kubernetes.kubeconfig import Plain
 from launcher.errors import BackendError
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -23,21 +26,27 @@ _CONNECTIONS: Final = 64
 class Connection:
     """An API server and who we are there. `pool` is a urllib3.PoolManager.
 
-    `origin` says where all this stands, `namespace` is the one to use where none is given.
+    `origin` says where all this stands, `namespace` is the one to use where none is given, `context` the
+    kubeconfig's context, where it is not its current one.
     """
 
     host: str
     origin: str
     namespace: str
     pool: Any
-    _configuration: Any
+    _headers: Callable[[], Mapping[str, str]]
+    context: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def options(self, namespace: str) -> str:
+        """What a command needs to get to the namespace: ` -n vision --context other`, or less."""
+        space = "" if namespace == self.namespace else f" -n {namespace}"
+        return space + (f" --context {self.context}" if self.context else "")
 
     def credentials(self) -> Mapping[str, str]:
         """The headers that say who we are; tokens that expire are renewed. Raises BackendError."""
-        with self._lock, _complaints(self.origin):
-            settings = self._configuration.auth_settings().values()
-        return {each["key"]: each["value"] for each in settings if each["in"] == "header" and each["value"]}
+        with self._lock:
+            return self._headers()
 
 
 def connect(kubeconfig: str | None = None, context: str | None = None) -> Connection:
@@ -49,7 +58,8 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
     paths = kubeconfig or os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
     there = [path for path in paths.split(os.pathsep) if path and Path(path).expanduser().exists()]
     if there:
-        return _from_kubeconfig(paths, context)
+        plain = kubeconfig_files.read(paths, context)
+        return _from_plain(plain, paths, context) if plain else _from_kubeconfig(paths, context)
     if kubeconfig is None and context is None and (_SERVICE_ACCOUNT / "token").exists():
         return _in_cluster()
     raise BackendError(
@@ -57,6 +67,24 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
         "Set KUBECONFIG to the file that your cluster's administrator gave you, or train on this machine "
         "with --backend local.",
     )
+
+
+def _from_plain(plain: Plain, paths: str, context: str | None) -> Connection:
+    import urllib3
+
+    options: dict[str, Any] = {"ssl_context": plain.tls} if plain.tls is not None else {}
+    pool = urllib3.PoolManager(maxsize=_CONNECTIONS, socket_options=_socket_options(), **options)
+    if plain.tls is not None and plain.tls.verify_mode is ssl.CERT_NONE:
+        _verified_by_nobody()
+    origin = f"context {plain.context} of {paths}"
+
+    def headers() -> Mapping[str, str]:
+        try:
+            return plain.headers()
+        except OSError as error:
+            raise _unusable(origin, str(error)) from error
+
+    return Connection(plain.server, origin, plain.namespace, pool, headers, context or "")
 
 
 def _from_kubeconfig(paths: str, context: str | None) -> Connection:
@@ -75,7 +103,7 @@ def _from_kubeconfig(paths: str, context: str | None) -> Connection:
     with _complaints(f"context {name} of {paths}"):
         config.load_kube_config(paths, name, configuration)
     namespace = known[name].get("namespace") or "default"
-    return _connection(configuration, f"context {name} of {paths}", namespace)
+    return _connection(configuration, f"context {name} of {paths}", namespace, context or "")
 
 
 def _contexts(paths: str, context: str | None) -> tuple[list[dict[str, Any]], str]:
@@ -104,18 +132,28 @@ def _in_cluster() -> Connection:
     return _connection(configuration, "this pod's service account", namespace or "default")
 
 
-def _connection(configuration: Any, origin: str, namespace: str) -> Connection:
+def _connection(configuration: Any, origin: str, namespace: str, context: str = "") -> Connection:
     from kubernetes.client.rest import RESTClientObject
 
     configuration.connection_pool_maxsize = _CONNECTIONS
     configuration.socket_options = _socket_options()
     if not configuration.verify_ssl:
-        import urllib3
-
-        # The user has said so in the kubeconfig; kubectl is silent about it too.
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        _verified_by_nobody()
     pool = RESTClientObject(configuration).pool_manager
-    return Connection(configuration.host.rstrip("/"), origin, namespace, pool, configuration)
+
+    def headers() -> Mapping[str, str]:
+        with _complaints(origin):
+            settings = configuration.auth_settings().values()
+        return {each["key"]: each["value"] for each in settings if each["in"] == "header" and each["value"]}
+
+    return Connection(configuration.host.rstrip("/"), origin, namespace, pool, headers, context)
+
+
+def _verified_by_nobody() -> None:
+    import urllib3
+
+    # The user has said so in the kubeconfig; kubectl is silent about it too.
+    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
 
 def _socket_options() -> list[tuple[int, int, int]]:

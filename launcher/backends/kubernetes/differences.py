@@ -90,11 +90,12 @@ def _same_quantity(sent: Any, kept: Any, path: str) -> bool:
     """Whether both are the same amount, as 0.5 and 500m are of a CPU."""
     if "resources" not in path and "sizeLimit" not in path:
         return False
-    one, other = _amount(sent), _amount(kept)
+    one, other = amount(sent), amount(kept)
     return one is not None and other is not None and abs(one - other) <= 1e-9 * max(abs(one), abs(other))
 
 
-def _amount(value: Any) -> float | None:
+def amount(value: Any) -> float | None:
+    """A Kubernetes quantity; None for what is none."""
     text = str(value)
     suffix = text.lstrip("+-.0123456789")
     try:

@@ -11,14 +11,15 @@ from typing import Final
 from launcher.backends.base import LogLine, Selection, Update
 from launcher.backends.kubernetes import stopping
 from launcher.backends.kubernetes.client import Client, Object
+from launcher.backends.kubernetes.clock import disagreement, local_lines, local_status
+from launcher.backends.kubernetes.janitor import Janitor
 from launcher.backends.kubernetes.picture import Picture
-from launcher.backends.kubernetes.refusals import ApiError, UnreachableError
 from launcher.backends.kubernetes.session import TICK_SECONDS, Session, look, notice
 from launcher.backends.kubernetes.settings import Settings
 from launcher.backends.kubernetes.tailing import PodLog, Source
 from launcher.errors import BackendError, NotFoundError
 from launcher.naming import ROLE_LABEL
-from launcher.status import INDEX_KEY, Phase, RunStatus
+from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, RunStatus
 from worker.contract import Record
 
 _TAIL_LINES: Final = 400
@@ -64,7 +65,7 @@ def read_status(client: Client, run: str, namespace: str, primary: str) -> RunSt
                 records.add(PodLog(client, Source.of(pod, namespace)).read(tail=_TAIL_LINES))
             except BackendError:
                 continue  # the node does not answer, or the log is gone: the status itself is known
-    return picture.status(records.of_task)
+    return local_status(picture.status(records.of_task), client.ahead)
 
 
 def follow(client: Client, run: str, namespace: str, primary: str, settings: Settings) -> Iterator[Update]:
@@ -73,7 +74,8 @@ def follow(client: Client, run: str, namespace: str, primary: str, settings: Set
     status: RunStatus | None = None
     with Session(client, run, namespace, primary) as session:
         began_before_us: set[str] | None = None
-        janitor = _Janitor(client, settings)
+        janitor = Janitor(client, settings)
+        told = False
         while True:
             news = session.pump()
             if not session.ready:
@@ -82,7 +84,7 @@ def follow(client: Client, run: str, namespace: str, primary: str, settings: Set
             if session.picture.deleted:
                 last = news.lines + _last_words(session)
                 records.add(last)
-                yield Update(_at_deletion(session.picture, records, run), last)
+                yield _update(client, _at_deletion(session.picture, records, run), last)
                 return
             if news.changed or began_before_us is None:
                 pods = session.picture.pods()
@@ -92,14 +94,21 @@ def follow(client: Client, run: str, namespace: str, primary: str, settings: Set
             if records.add(news.lines) or news.changed or status is None:
                 status = session.picture.status(records.of_task)
             notices = [*news.notices, *janitor.see_to(status, session.picture)]
+            if client.ahead and not told:
+                told = True
+                notices.append(disagreement(client.ahead))
             lines = [*news.lines, *map(notice, notices)]
             if status.ended or janitor.gave_up:
                 last = _last_words(session)
                 records.add(last)
                 final = dataclasses.replace(session.picture.status(records.of_task), ended=True)
-                yield Update(final, lines + last)
+                yield _update(client, final, lines + last)
                 return
-            yield Update(status, lines)
+            yield _update(client, status, lines)
+
+
+def _update(client: Client, status: RunStatus, lines: list[LogLine]) -> Update:
+    return Update(local_status(status, client.ahead), local_lines(lines, client.ahead))
 
 
 def _at_deletion(picture: Picture, records: Records, run: str) -> RunStatus:
@@ -150,70 +159,32 @@ def _tells_progress(picture: Picture, pod: Object) -> bool:
     return index == 0 and role in roles
 
 
-class _Janitor:
-    """Stops what is left when the primary has ended: tasks of images that do not leave by themselves."""
-
-    def __init__(self, client: Client, settings: Settings) -> None:
-        self._client = client
-        self._settings = settings
-        self._due: float | None = None
-        self._stopped: list[str] | None = None
-        self.gave_up = False
-        """What was stopped does not end, since its node does not answer, say."""
-
-    def see_to(self, status: RunStatus, picture: Picture) -> list[str]:
-        """Returns what to tell the user."""
-        if status.ended or status.phase not in (Phase.SUCCEEDED, Phase.FAILED):
-            return []
-        succeeded = status.phase is Phase.SUCCEEDED
-        grace = self._settings.peers_seconds if succeeded else self._settings.failed_seconds
-        if self._due is None:
-            self._due = time.monotonic() + grace
-        if time.monotonic() < self._due:
-            return []
-        if self._stopped is not None:
-            self.gave_up = True
-            return [f"{', '.join(self._stopped)} was stopped and does not end; its nodes may not answer"]
-        job = status.primary.job
-        if succeeded:
-            reason = "RunEnded"
-            message = f"Stopped: still running {grace:g} s after {job} had succeeded"
-        else:
-            reason, message = "RunFailed", f"Stopped, since {job} has failed"
-        try:
-            stopped = stopping.stop(self._client, picture.jobs, reason, message)
-        except (ApiError, UnreachableError) as error:
-            if isinstance(error, UnreachableError) or error.passing:
-                return []  # again at the next look
-            raise
-        self._stopped = stopped
-        self._due = time.monotonic() + self._settings.gone_seconds
-        if not stopped:
-            return []
-        return [f"{', '.join(stopped)} did not end within {grace:g} s of {job}: stopped"]
-
-
 def logs(
-    client: Client, run: str, namespace: str, primary: str, selection: Selection, *, until_end: bool
+    client: Client,
+    run: str,
+    namespace: str,
+    primary: str,
+    selection: Selection,
+    settings: Settings,
+    *,
+    until_end: bool,
 ) -> Iterator[LogLine]:
-    """See `base.Backend.logs`."""
+    """See `base.Backend.logs`. What is left when the primary has ended is stopped, if they are followed."""
     picture = look(client, run, namespace, primary)
-    chosen = [pod for pod in picture.pods() if _task(pod) in selection]
+    chosen = _chosen(picture, selection)
     running = sum(1 for pod in chosen if pod["status"]["phase"] in ("Pending", "Running"))
     if until_end and running > _MOST_STREAMS:
         raise BackendError(
             f"that would follow {running} logs at once, and {_MOST_STREAMS} is the most",
             "Choose tasks with --role and --index.",
         )
-    order = {job["metadata"]["uid"]: number for number, job in enumerate(picture.jobs)}
-    chosen.sort(key=lambda pod: (min(order.get(uid, 99) for uid in pod["metadata"]["owners"]), _task(pod)[1]))
     read: dict[str, PodLog] = {}
     failure: BackendError | None = None
     some = False
     for pod in filter(_begun, chosen):
         log = PodLog(client, Source.of(pod, namespace))
         try:
-            for line in log.read():
+            for line in log.read(seconds=selection.since):
                 some = True
                 yield line
         except BackendError as error:
@@ -223,7 +194,27 @@ def logs(
     if failure is not None and not some and not until_end:
         raise failure
     if until_end and not picture.status({}).ended:
-        yield from _follow_logs(client, run, namespace, primary, selection, read)
+        janitor = Janitor(client, settings)
+        yield from _follow_logs(client, run, namespace, primary, selection, read, janitor)
+
+
+def _chosen(picture: Picture, selection: Selection) -> list[Object]:
+    """The pods, role by role and task by task, oldest first."""
+    pods = picture.pods()
+    attempts = {_task(pod): _attempt(pod) for pod in pods}  # the last one's stays
+    order = {job["metadata"]["uid"]: number for number, job in enumerate(picture.jobs)}
+    chosen = [
+        pod
+        for pod in pods
+        if _task(pod) in selection and not (selection.previous and _attempt(pod) == attempts[_task(pod)])
+    ]
+    return sorted(
+        chosen, key=lambda pod: (min(order.get(uid, 99) for uid in pod["metadata"]["owners"]), _task(pod)[1])
+    )
+
+
+def _attempt(pod: Object) -> int:
+    return int(pod["metadata"]["annotations"][ATTEMPT_ANNOTATION])
 
 
 def _follow_logs(
@@ -233,6 +224,7 @@ def _follow_logs(
     primary: str,
     selection: Selection,
     read: dict[str, PodLog],
+    janitor: Janitor,
 ) -> Iterator[LogLine]:
     with Session(client, run, namespace, primary) as session:
         while True:
@@ -244,6 +236,8 @@ def _follow_logs(
             for pod in session.picture.pods():
                 if _task(pod) in selection and _begun(pod):
                     session.tail(pod, lines=None, log=read.get(pod["metadata"]["name"]))
-            if session.picture.status({}).ended:
+            status = session.picture.status({})
+            janitor.see_to(status, session.picture)
+            if status.ended or janitor.gave_up:
                 break
         yield from _last_words(session)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,25 @@ def slim_job(job: Object) -> Object:
         },
         "spec": {key: value for key, value in job["spec"].items() if key not in ("template", "selector")},
         "status": _status(job, annotations),
+        "cleanPolicy": clean_policy(job),
+        "leaves": _leaves(job),
     }
+
+
+def clean_policy(primary: Object) -> str:
+    """What of the run is stopped or deleted once it has ended: the spec's cleanPolicy. Of a whole Job."""
+    try:
+        document = json.loads((primary["metadata"].get("annotations") or {})[SPEC_ANNOTATION])
+        return str(document["spec"]["runPolicy"]["cleanPolicy"])
+    except (LookupError, ValueError, TypeError):
+        return "Running"
+
+
+def _leaves(job: Object) -> bool:
+    """Whether the Job's tasks leave by themselves when the run ends: the worker runtime's do."""
+    containers = ((job["spec"].get("template") or {}).get("spec") or {}).get("containers") or ()
+    commands = [each.get("command") or [] for each in containers if each.get("name") == CONTAINER]
+    return any(command[-2:] == ["-m", "worker"] for command in commands)
 
 
 def _status(job: Object, annotations: Mapping[str, str]) -> Object:
@@ -93,6 +112,7 @@ def slim_pod(pod: Object) -> Object:
             "deletionTimestamp": metadata.get("deletionTimestamp"),
             "owners": [owner["uid"] for owner in metadata.get("ownerReferences") or ()],
         },
+        "spec": {"nodeName": (pod.get("spec") or {}).get("nodeName")},
         "status": slim_status,
     }
 
@@ -310,7 +330,7 @@ def has_ended(pod: Object) -> bool:
 def _cut_short(pod: Object) -> Object:
     metadata = {**pod["metadata"]}
     metadata["deletionTimestamp"] = metadata["deletionTimestamp"] or metadata["creationTimestamp"]
-    return {"metadata": metadata, "status": {**pod["status"], "phase": "Failed"}}
+    return {**pod, "metadata": metadata, "status": {**pod["status"], "phase": "Failed"}}
 
 
 def _task(pod: Object) -> tuple[str, str]:

@@ -15,6 +15,10 @@ _MAX_WORDS: Final = 500
 _FORBIDDEN: Final = re.compile(r'User "(?P<user>[^"]*)" cannot \w+ resource "(?P<resource>[^"]*)"')
 
 
+_ADMISSION: Final = ("denied the request", "denied request", "failed calling webhook")
+"""Of a webhook that says no, of a ValidatingAdmissionPolicy, and of a webhook that does not answer."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What was asked, in Kubernetes' words: `patch jobs mnist-chief in namespace default`."""
@@ -111,9 +115,9 @@ def _explained(
             f"there is no namespace {name} in the cluster {host}",
             f"Create it with `kubectl create namespace {name}`, or name another one in metadata.namespace.",
         )
-    if "denied the request" in words or "failed calling webhook" in words:
+    if any(sign in words for sign in _ADMISSION):
         return (
-            f"an admission webhook of the cluster refused to {request}: {words}",
+            f"the cluster's admission control refused to {request}: {words}",
             "The cluster's policy forbids it. Change what it names, or ask the cluster's administrator.",
         )
     if status in (400, 403, 422):

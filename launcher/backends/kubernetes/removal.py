@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ _GARBAGE_SECONDS: Final = 60.0
 @dataclass(frozen=True)
 class Item:
     """An object of a run. `owners` are the uids of those whose end is its own; `kept`: a claim that outlives
-    the run, since its reclaim policy says so.
+    the run, since its reclaim policy says so; `going`: it is being deleted.
     """
 
     kind: str
@@ -31,6 +32,7 @@ class Item:
     owners: frozenset[str]
     kept: bool
     primary: bool
+    going: bool
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -50,7 +52,19 @@ def _item(kind: str, item: Object) -> Item:
     owners = frozenset(owner["uid"] for owner in metadata.get("ownerReferences") or ())
     kept = kind == "PersistentVolumeClaim" and annotations.get(RECLAIM_ANNOTATION) != "Delete"
     primary = kind == "Job" and annotations.get(PRIMARY_ANNOTATION) == "true"
-    return Item(kind, metadata["name"], metadata["uid"], owners, kept, primary)
+    going = bool(metadata.get("deletionTimestamp"))
+    return Item(kind, metadata["name"], metadata["uid"], owners, kept, primary, going)
+
+
+def release(client: Client, namespace: str, found: Sequence[Item]) -> list[Item]:
+    """The same, with the claims kept that would go with the run: the one that takes its place needs them."""
+    released = []
+    for item in found:
+        if item.kind == "PersistentVolumeClaim" and not item.kept and not item.going:
+            client.merge(item.kind, namespace, item.name, {"metadata": {"ownerReferences": None}})
+            item = dataclasses.replace(item, kept=True)
+        released.append(item)
+    return released
 
 
 def remove(client: Client, run: str, namespace: str, found: Sequence[Item]) -> None:

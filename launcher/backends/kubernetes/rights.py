@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 _OBJECTS: Final = ["get", "list", "create", "patch", "delete"]
@@ -19,5 +20,23 @@ RULES: Final[list[dict[str, Any]]] = [
     {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "watch"]},
 ]
 """The rules of the least Role. `create` and `patch` are what server-side apply needs, `deletecollection` is
-for a run that is stopped at once; without the events it is not known why a pod is not made.
+for a run that is stopped at once and for cleanPolicy All; without the events it is not known why a pod is not
+made.
 """
+
+OPTIONAL: Final[Mapping[tuple[str, str], str]] = {
+    ("events", "list"): "why a pod is not made is not told",
+    ("events", "watch"): "why a pod is not made is not told",
+    ("pods", "deletecollection"): "neither a second Ctrl-C nor cleanPolicy All deletes pods",
+}
+"""By resource and verb, what is lost without a right that a run does without."""
+
+
+def role(namespace: str) -> dict[str, Any]:
+    """The least Role, as an object to apply."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "tf-launcher", "namespace": namespace},
+        "rules": RULES,
+    }

@@ -175,7 +175,7 @@ class Session:
         return [] if self._lost else ["the API server answers again"]
 
     def _given_up(self) -> BackendError:
-        space = "" if self._namespace == "default" else f" -n {self._namespace}"
+        space = self._client.connection.options(self._namespace)
         return BackendError(
             f"the API server {self._client.connection.host} has not answered for {GIVE_UP_SECONDS:.0f} s",
             f"The run goes on without us; see to it with: {PROGRAM} wait {self._run}{space}",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,12 +14,10 @@ from launcher.backends.kubernetes import removal
 from launcher.backends.kubernetes.client import Applied, Client, Object, together
 from launcher.backends.kubernetes.differences import altered, differences, listed, wanted
 from launcher.backends.kubernetes.refusals import ApiError
+from launcher.backends.kubernetes.versions import check_version
 from launcher.errors import BackendError, ConflictError, LauncherError
 from launcher.naming import RECLAIM_ANNOTATION, RUN_LABEL, SPEC_ANNOTATION
 from worker.contract import RunConfig
-
-OLDEST_VERSION: Final = (1, 33)
-"""Since then a Job's backoffLimitPerIndex is there for everybody."""
 
 _SERVERS_OWN: Final = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 
@@ -31,6 +29,7 @@ class Submission:
         self._client = client
         self._run = plan.run
         self._namespace = plan.namespace
+        self._options = client.connection.options(plan.namespace)
         self._objects = [copy.deepcopy(dict(item)) for item in plan.objects]
         self._notes: list[str] = []
         self._warnings: dict[str, None] = {}
@@ -39,28 +38,40 @@ class Submission:
         """Makes the run, goes on with the one that is there, or replaces it. Returns what to tell the user,
         a line each. See `base.Backend.submit`.
         """
-        check_version(self._client)
-        live = self._live()
+        first: list[Callable[[], Any]] = [
+            partial(check_version, self._client),
+            self._live,
+            partial(removal.items, self._client, self._run, self._namespace),
+        ]
+        _, live, found = together(first)
         if live is not None and not replace and not _over(live):
             self._goes_on(live)
         else:
-            self._clear(live)
+            if live is not None:
+                self._check_elsewhere()
+            self._clear(live, found)
             self._make(self._rehearse())
         return "\n".join([*self._notes, *self._warnings])
 
-    def rehearse(self) -> list[str]:
-        """What `submit` would do, as the server says, without doing it: a line for each object."""
+    def rehearse(self, *, replace: bool) -> list[str]:
+        """What `submit` would do, as the server says, without doing it: a line for each object, and what
+        else there is to say.
+        """
         check_version(self._client)
         live = self._live()
-        if live is not None and not _over(live):
+        if live is not None and not replace and not _over(live):
             self._align(live)
-            changed = {_name(item) for item, lines in self._compare(live) if lines}
-            return [f"{_name(item)} {_WORDS[_name(item) in changed]}" for item in self._objects]
-        if live is not None:
-            # What is there of the finished run would only be in the way.
-            return [f"{_name(item)} would be replaced" for item in self._objects]
-        self._rehearse()
-        return [f"{_name(item)} would be created" for item in self._objects]
+            lines = [_would_change(item, changes) for item, changes in self._compare(live)]
+        elif live is not None:
+            self._check_elsewhere()
+            lines = [f"{_name(item)} would be replaced" for item in self._objects]
+        else:
+            absent = self._rehearse()
+            lines = [
+                f"{_name(item)} " + ("would be created" if _name(item) in absent else "is there already")
+                for item in self._objects
+            ]
+        return [*lines, *self._notes, *self._warnings]
 
     def _live(self) -> Object | None:
         """The primary Job of that name. Raises ConflictError when it is somebody else's."""
@@ -79,13 +90,13 @@ class Submission:
                 "Give the run another name (metadata.name), or another namespace.",
             )
 
-    def _clear(self, live: Object | None) -> None:
+    def _clear(self, live: Object | None, found: Sequence[removal.Item]) -> None:
         """Removes the run that has ended or is to be replaced, or what is left of one whose primary Job is
         gone: its Jobs have the same names, and would be taken for the new ones.
         """
-        found = removal.items(self._client, self._run, self._namespace)
         if all(item.kept for item in found):
             return
+        found = removal.release(self._client, self._namespace, found)
         removal.remove(self._client, self._run, self._namespace, found)
         if live is not None and not live["metadata"].get("deletionTimestamp"):
             end = _over(live)
@@ -109,6 +120,22 @@ class Submission:
                 return error
 
         return together([partial(attempt, item) for item in self._objects])
+
+    def _check_elsewhere(self) -> None:
+        """Raises what the server has against the objects, before the run in whose place they come is deleted.
+        They are tried under other names: under their own it would compare them with what is there.
+        """
+
+        def attempt(item: Object) -> None:
+            name = item["metadata"]["name"]
+            other = f"tf-launcher-{uuid.uuid4().hex[:12]}"
+            try:
+                self._client.apply({**item, "metadata": {**item["metadata"], "name": other}}, dry_run=True)
+            except ApiError as error:
+                error.message = error.message.replace(other, name)
+                raise
+
+        together([partial(attempt, item) for item in self._objects])
 
     def _judged(self, item: Object, answer: Applied | ApiError) -> Object | None:
         """None where the object is not there yet, else what it would become. Raises what forbids it."""
@@ -148,8 +175,8 @@ class Submission:
     def _conflict(self, lines: Sequence[str]) -> ConflictError:
         return ConflictError(
             f"run {self._run} is going on, and this cannot be changed meanwhile:\n{listed(lines)}",
-            f"End and remove it with `{PROGRAM} delete {self._run}{_space(self._namespace)}`, then submit it "
-            "again; or give this one another name (metadata.name).",
+            "Submit it with --replace, which ends the run and starts it anew from its backup; or give this "
+            "one another name (metadata.name).",
         )
 
     def _make(self, absent: set[str]) -> None:
@@ -182,9 +209,7 @@ class Submission:
                 cause.message += (
                     f"; what was made of the run could not be removed again ({error.message.splitlines()[0]})"
                 )
-                cause.hint = (
-                    f"`{PROGRAM} delete {self._run}{_space(self._namespace)}` removes it. {cause.hint}"
-                )
+                cause.hint = f"`{PROGRAM} delete {self._run}{self._options}` removes it. {cause.hint}"
         else:
             if isinstance(cause, LauncherError) and made:
                 cause.message += "; what had been made of the run was removed again"
@@ -202,8 +227,8 @@ class Submission:
         else:
             self._notes.append(f"run {self._run} is going on already, and is what was submitted")
         if live["spec"].get("suspend"):
-            space = _space(self._namespace)
-            self._notes.append(f"it is suspended; resume it with: {PROGRAM} resume {self._run}{space}")
+            found = self._run + self._options
+            self._notes.append(f"it is suspended; resume it with: {PROGRAM} resume {found}")
 
     def _align(self, live: Object) -> None:
         """What differs from one submission to the next of the same file, or was commanded since, is no
@@ -247,33 +272,14 @@ class Submission:
             yield item, lines
 
 
-_WORDS: Final = {True: "would be changed", False: "is there, unchanged"}
-
-
-def check_version(client: Client) -> None:
-    """Raises BackendError for a cluster that is too old."""
-    try:
-        version = client.version()
-    except ApiError as error:
-        if error.status == 403:
-            return  # then the requests themselves will tell
-        raise
-    match = re.match(r"v?(\d+)\.(\d+)", str(version.get("gitVersion") or ""))
-    if match and (int(match[1]), int(match[2])) < OLDEST_VERSION:
-        oldest = ".".join(map(str, OLDEST_VERSION))
-        raise BackendError(
-            f"the cluster {client.connection.host} runs Kubernetes {match[1]}.{match[2]}; "
-            f"this needs {oldest} or newer",
-            "Older ones lack backoffLimitPerIndex, which gives each task its own retries.",
-        )
-
-
 def _name(item: Mapping[str, Any]) -> str:
     return f"{item['kind']} {item['metadata']['name']}"
 
 
-def _space(namespace: str) -> str:
-    return "" if namespace == "default" else f" -n {namespace}"
+def _would_change(item: Object, changes: Sequence[str]) -> str:
+    return f"{_name(item)} " + (
+        f"would be changed: {'; '.join(changes)}" if changes else "is there, unchanged"
+    )
 
 
 def _over(job: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -65,9 +66,11 @@ class PodLog:
         if (stream := self._stream) is not None:
             stream.close()
 
-    def read(self, *, tail: int | None = None, follow: bool = False) -> Iterator[LogLine]:
-        """What has come since the last line read, of it the last `tail` lines at most; with `follow` what
-        comes until the container ends.
+    def read(
+        self, *, tail: int | None = None, seconds: float | None = None, follow: bool = False
+    ) -> Iterator[LogLine]:
+        """What has come since the last line read, of it the last `tail` lines at most, and of the last so
+        many `seconds` only; with `follow` what comes until the container ends.
 
         Raises ApiError while there is no container, or the node or the log is gone.
         """
@@ -78,6 +81,8 @@ class PodLog:
             query["tailLines"] = str(tail)
         if self._after:
             query["sinceTime"] = self._after
+        elif seconds is not None:
+            query["sinceSeconds"] = str(max(1, math.ceil(seconds)))
         silence = None if follow else _ANSWER_SECONDS
         stream = self._client.log(self.source.namespace, self.source.pod, query, silence=silence)
         self._stream = stream

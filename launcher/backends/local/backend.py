@@ -47,6 +47,15 @@ class LocalBackend:
         self._lifelines: list[int] = []
         """The write ends; the supervisor stops the run when the kernel closes them with this process."""
 
+    @property
+    def namespace(self) -> str:
+        """See `base.Backend.namespace`."""
+        return "default"
+
+    def options(self, namespace: str) -> str:
+        """See `base.Backend.options`."""
+        return "" if namespace == self.namespace else f" -n {namespace}"
+
     def prepare(self) -> None:
         """Starts what the next `submit` will need, to have it ready by then. Raises BackendError.
 
@@ -55,21 +64,25 @@ class LocalBackend:
         if self._guard is None:
             self._guard = WaitingGuard()
 
-    def submit(self, plan: Plan, *, detach: bool) -> str:
+    def submit(self, plan: Plan, *, detach: bool, replace: bool = False) -> str:
         """See `base.Backend.submit`."""
         self._sweep()
         directory = RunDirectory(self._root, plan.namespace, plan.run)
         try:
             # A run that has ended gives its lock back in a moment.
             ended = (directory.state() or {"ended": False})["ended"]
-            lock = directory.acquire(timeout=_ANSWER_SECONDS if ended else 0.5)
+            before = directory.submission() if replace else None
+            if before is not None and directory.send("stop"):
+                lock = directory.acquire(timeout=self._longest_grace(before) + _KILL_SECONDS)
+            else:
+                lock = directory.acquire(timeout=_ANSWER_SECONDS if ended else 0.5)
         except OSError as error:
             raise self._unwritable(error) from error
         if lock is None:
             raise ConflictError(
                 f"run {plan.run} is still going on",
-                f"See `{PROGRAM} status {plan.run}`; end and remove it with `{PROGRAM} delete {plan.run}`; "
-                "or give this one another name (metadata.name).",
+                f"See `{PROGRAM} status {plan.run}`; --replace ends it and goes on from its backup, "
+                f"`{PROGRAM} delete {plan.run}` removes it; or give this one another name (metadata.name).",
             )
         try:
             kill_leftovers(directory)
@@ -121,8 +134,12 @@ class LocalBackend:
         """See `base.Backend.stop`."""
         self._directory(run, namespace).send("kill" if at_once else "interrupt")
 
-    def delete(self, run: str, namespace: str) -> None:
-        """See `base.Backend.delete`. Waits until every process is gone."""
+    def clean(self, run: str, namespace: str) -> str:
+        """See `base.Backend.clean`. The supervisor has left nothing running, and records are kept."""
+        return ""
+
+    def delete(self, run: str, namespace: str) -> str:
+        """See `base.Backend.delete`. Waits until every process is gone. Nothing stays."""
         directory = self._directory(run, namespace)
         submission = directory.submission()
         directory.send("stop")
@@ -140,6 +157,7 @@ class LocalBackend:
             raise self._unwritable(error) from error
         finally:
             directory.release(lock)
+        return ""
 
     def places(self, run: str, namespace: str) -> Mapping[str, str]:
         """See `base.Backend.places`."""

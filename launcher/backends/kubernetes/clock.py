@@ -1,0 +1,41 @@
+"""The cluster's times -> this machine's, where the two clocks do not agree: what is shown is how long ago
+something was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from launcher.backends.base import LogLine
+from launcher.status import RunStatus
+
+
+def local_status(status: RunStatus, ahead: float) -> RunStatus:
+    """The status with its times in this machine's time, which is `ahead` seconds ahead of the cluster's."""
+    if not ahead:
+        return status
+    shift = {
+        name: time + ahead for name in ("started", "finished") if (time := getattr(status, name)) is not None
+    }
+    return dataclasses.replace(status, **shift)
+
+
+def local_lines(lines: Iterable[LogLine], ahead: float) -> list[LogLine]:
+    """The same for the records among the lines. Notices of our own have this machine's time already."""
+    if not ahead:
+        return list(lines)
+    return [
+        dataclasses.replace(line, record=dataclasses.replace(line.record, time=line.record.time + ahead))
+        if line.record is not None and line.role != "run"
+        else line
+        for line in lines
+    ]
+
+
+def disagreement(ahead: float) -> str:
+    """A sentence about clocks that are far apart."""
+    minutes = abs(ahead) / 60
+    amount = f"{minutes:.0f} min" if minutes >= 1 else f"{abs(ahead):.0f} s"
+    word = "ahead of" if ahead > 0 else "behind"
+    return f"this machine's clock is {amount} {word} the cluster's; times shown are this machine's"

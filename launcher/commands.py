@@ -1,0 +1,257 @@
+"""What each command does: call and print. Each imports what it needs, so that `--help` imports nothing."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from launcher.errors import INTERRUPTED, BackendError, Problem, SpecError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from launcher.backends.base import Backend, Plan
+    from launcher.loading import Loaded
+
+
+def init(options: Namespace) -> int:
+    """Writes the files to start from."""
+    from launcher import starter
+
+    written = starter.write(options.directory)
+    for path in written:
+        print(f"wrote {path}")
+    print(f"next: python -m launcher submit {written[0]} --backend local")
+    return 0
+
+
+def validate(options: Namespace) -> int:
+    """Checks a file without doing anything."""
+    from launcher import planning, topology
+
+    for loaded in _load(options):
+        planning.plan(loaded)
+        planned = topology.build(loaded.cluster)
+        counts = ", ".join(f"{role.replicas} {name}" for name, role in planned.roles)
+        print(f"{loaded.source}: {planned.run}: valid: {loaded.cluster.spec.strategy} with {counts}")
+    return 0
+
+
+def render(options: Namespace) -> int:
+    """Prints the objects."""
+    from launcher import planning, printing
+
+    objects = [
+        item
+        for loaded in _load(options)
+        for item in planning.plan(planning.placed(loaded, options.namespace, "default")).objects
+    ]
+    print(printing.as_json(objects) if options.output == "json" else printing.as_yaml(objects), end="")
+    return 0
+
+
+def submit(options: Namespace) -> int:
+    """Starts a file's runs, one after the other unless they are let go: they would share the cores."""
+    if options.dry_run:
+        return _dry_run(options)
+    from launcher.backends import choice
+
+    backend = choice.named(options.backend, options.context)
+    # The machinery starts while the file is read.
+    backend.prepare()
+    worst = 0
+    for plan in _plans(options, backend.namespace):
+        told = backend.submit(plan, detach=options.detach, replace=options.replace)
+        if told:
+            print(told, file=sys.stderr)
+        if options.detach:
+            found = plan.run + backend.options(plan.namespace)
+            print(f"run {plan.run} goes on; see: python -m launcher status {found}")
+        else:
+            # A cluster goes on without us; this machine's tasks would be in the way of whoever stopped us.
+            code = _follow(backend, plan.run, plan.namespace, stop_on_interrupt=options.backend == "local")
+            worst = worst or code
+            if code >= INTERRUPTED:
+                break
+    return worst
+
+
+def _dry_run(options: Namespace) -> int:
+    from launcher.backends import choice
+
+    if options.dry_run == "client":
+        for plan in _plans(options, choice.own_namespace(options.backend, options.context)):
+            for item in plan.objects:
+                print(f"{item['kind']} {item['metadata']['name']} would be sent")
+            print(
+                f"run {plan.run}, namespace {plan.namespace}: nothing was sent; `render` prints the objects"
+            )
+        return 0
+    if options.backend == "local":
+        raise _wrong_usage("--dry-run=server", "asks a cluster, and --backend local has none: try client")
+    backend = choice.kubernetes(options.context)
+    for plan in _plans(options, backend.namespace):
+        for line in backend.dry_run(plan, replace=options.replace):
+            print(line)
+        print(f"run {plan.run}, namespace {plan.namespace}: the cluster accepts this; nothing was changed")
+    return 0
+
+
+def _wrong_usage(option: str, message: str) -> SpecError:
+    return SpecError([Problem(option, 0, 0, "", message)])
+
+
+def _plans(options: Namespace, own_namespace: str) -> list[Plan]:
+    """Of all runs in the file, or none."""
+    import uuid
+
+    from launcher import planning
+
+    return [
+        planning.plan(planning.placed(loaded, options.namespace, own_namespace), uuid.uuid4().hex)
+        for loaded in _load(options)
+    ]
+
+
+def _load(options: Namespace) -> list[Loaded]:
+    from launcher import loading, rules
+
+    loaded = loading.load(options.file, options.overrides)
+    for one in loaded:
+        for notice in rules.notices(one.cluster, local=getattr(options, "backend", None) == "local"):
+            print(f"{one.source}: note: {notice}", file=sys.stderr)
+    return loaded
+
+
+def _follow(
+    backend: Backend, run: str, namespace: str, *, stop_on_interrupt: bool, timeout: float | None = None
+) -> int:
+    """To the end, with its summary; then what is to be cleaned up is."""
+    # Not before the tasks are on their way.
+    from launcher import display
+
+    code = display.watch(backend, run, namespace, stop_on_interrupt=stop_on_interrupt, timeout=timeout)
+    if code < INTERRUPTED and (told := backend.clean(run, namespace)):
+        print(told, file=sys.stderr)
+    return code
+
+
+def _sought(options: Namespace) -> tuple[Backend, str]:
+    """Where the run is, and its namespace."""
+    from launcher.backends import choice
+
+    return choice.sought(options.name, options.namespace, options.backend, options.context)
+
+
+def status(options: Namespace) -> int:
+    """Shows a run as it is now."""
+    from launcher import display
+
+    backend, namespace = _sought(options)
+    display.show_status(backend, backend.status(options.name, namespace))
+    return 0
+
+
+def list_runs(options: Namespace) -> int:
+    """Shows all runs, shortly."""
+    from launcher import display
+    from launcher.backends import choice
+
+    name = "kubernetes" if options.context else options.backend
+    display.show_list(choice.named(name, options.context).runs(options.namespace))
+    return 0
+
+
+def logs(options: Namespace) -> int:
+    """Shows what the tasks print."""
+    from launcher import display
+    from launcher.backends.base import Selection
+
+    if options.previous and options.follow:
+        raise _wrong_usage("--previous", "shows what has ended, so there is nothing to follow: leave out -f")
+    selection = Selection(
+        () if options.role is None else (options.role,),
+        () if options.index is None else (options.index,),
+        options.since,
+        options.previous,
+    )
+    backend, namespace = _sought(options)
+    lines = backend.logs(options.name, namespace, selection, follow=options.follow)
+    display.show_logs(lines, raw=options.raw)
+    return 0
+
+
+def events(options: Namespace) -> int:
+    """Shows what the cluster says about a run."""
+    from launcher import narration
+    from launcher.backends import choice
+
+    backend = choice.kubernetes(options.context)
+    namespace = options.namespace or backend.namespace
+    for event in backend.events(options.name, namespace, follow=options.follow):
+        print(narration.event(event), flush=options.follow)
+    return 0
+
+
+def wait(options: Namespace) -> int:
+    """Follows a run to its end, and leaves with its exit code."""
+    backend, namespace = _sought(options)
+    return _follow(backend, options.name, namespace, stop_on_interrupt=False, timeout=options.timeout)
+
+
+def suspend(options: Namespace) -> int:
+    """Stops the tasks for now."""
+    backend, namespace = _sought(options)
+    backend.suspend(options.name, namespace)
+    found = options.name + backend.options(namespace)
+    print(f"run {options.name} is suspended; resume it with: python -m launcher resume {found}")
+    return 0
+
+
+def resume(options: Namespace) -> int:
+    """Undoes `suspend`."""
+    backend, namespace = _sought(options)
+    backend.resume(options.name, namespace)
+    found = options.name + backend.options(namespace)
+    print(f"run {options.name} goes on; watch it with: python -m launcher wait {found}")
+    return 0
+
+
+def delete(options: Namespace) -> int:
+    """Ends and removes a run."""
+    backend, namespace = _sought(options)
+    stays = backend.delete(options.name, namespace)
+    print(f"run {options.name} is deleted" + (f"; {stays}" if stays else ""))
+    return 0
+
+
+def doctor(options: Namespace) -> int:
+    """Checks a cluster; the exit code is BackendError's when a run cannot be submitted there."""
+    from launcher import narration, printing
+    from launcher.backends import choice
+    from launcher.backends.kubernetes import rights
+
+    if options.role:
+        namespace = options.namespace or choice.own_namespace("kubernetes", options.context)
+        print(printing.as_yaml([rights.role(namespace)]), end="")
+        return 0
+    backend = choice.kubernetes(options.context)
+    namespace = options.namespace or backend.namespace
+    found = backend.examine(namespace)
+    for line in narration.findings(found):
+        print(line)
+    unmet = [finding.subject for finding in found if finding.verdict == "missing"]
+    if any(subject.startswith("right to ") for subject in unmet):
+        print(
+            "\nThe least Role that is enough, for whoever may grant it (`doctor --role` prints it alone):\n"
+        )
+        print(printing.as_yaml([rights.role(namespace)]), end="")
+    return BackendError.exit_code if unmet else 0
+
+
+def schema(_: Namespace) -> int:
+    """Prints the JSON Schema."""
+    from launcher import schema as schemas
+
+    print(schemas.as_json(), end="")
+    return 0

@@ -1,0 +1,121 @@
+"""The user's `podTemplate`s over a role's pods: what comes of them, and what they must leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from launcher import naming, roles
+from launcher.merging import DIRECTIVE, check, strategic_merge
+from launcher.roles import CONFIG_PATH, TASK_PATH
+from launcher.spec import Role, Spec
+from launcher.yamlfile import Path
+from worker.contract import Env
+
+CONTAINER: Final = "tensorflow"
+"""The container with the program."""
+
+Object = dict[str, Any]
+
+# Stands for what the launcher writes; only whether it is still there is of interest.
+_OURS: Final = "(launcher)"
+_SKELETON: Final[Object] = {
+    "metadata": {"labels": {naming.RUN_LABEL: _OURS, naming.ROLE_LABEL: _OURS}},
+    "spec": {
+        "restartPolicy": "Never",
+        "subdomain": _OURS,
+        "volumes": [{"name": "launcher-config"}, {"name": "launcher-task"}],
+        "containers": [
+            {
+                "name": CONTAINER,
+                "env": [{"name": name, "value": _OURS} for name in sorted(Env.RESERVED)],
+                "volumeMounts": [
+                    {"name": "launcher-config", "mountPath": CONFIG_PATH},
+                    {"name": "launcher-task", "mountPath": TASK_PATH},
+                ],
+            }
+        ],
+    },
+}
+
+
+def merged(base: Mapping[str, Any], spec: Spec, role: Role) -> Object:
+    """The pod template with `spec.template`'s and then the role's own over it."""
+    return strategic_merge(strategic_merge(base, spec.template.pod_template), role.pod_template)
+
+
+def volumes_and_mounts(spec: Spec, role: Role) -> tuple[dict[str, Object], list[Object]]:
+    """The user's volumes by name, and mounts in the program's container, wherever they are given."""
+    whole = roles.effective(spec, role)
+    mounts = [mount.model_dump(exclude_none=True) for mount in whole.volume_mounts]
+    base = {
+        "spec": {
+            "volumes": list(whole.volumes),
+            "containers": [{"name": CONTAINER, "volumeMounts": mounts}],
+        }
+    }
+    pod = merged(base, spec, role)["spec"]
+    container = next(each for each in pod["containers"] if each["name"] == CONTAINER)
+    return {volume["name"]: volume for volume in pod.get("volumes") or ()}, container.get(
+        "volumeMounts"
+    ) or []
+
+
+def metadata(spec: Spec, role: Role) -> Object:
+    """The labels and annotations that the user gives the role's pods in a podTemplate."""
+    found: Object = merged({"metadata": {"labels": {}, "annotations": {}}}, spec, role)["metadata"]
+    return found
+
+
+def broken(template: Mapping[str, Any], here: Path) -> Iterator[tuple[Path, str]]:
+    """What is wrong with one podTemplate, `here` being its path."""
+    found = [*_form(template), *check(template)]
+    if not found:
+        found = list(_kept(strategic_merge(_SKELETON, template)))
+    yield from (((*here, *path), message) for path, message in found)
+
+
+def _form(template: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    for name, value in template.items():
+        if name not in ("metadata", "spec"):
+            yield (name,), "unknown field; a podTemplate has metadata and spec"
+        elif not isinstance(value, Mapping):
+            yield (name,), "expected a mapping"
+        elif DIRECTIVE in value:
+            said = "it would take away all that the launcher writes there: name the fields to be replaced"
+            yield (name, DIRECTIVE), said
+    given = template.get("metadata")
+    for name in ("labels", "annotations"):
+        values = given.get(name, {}) if isinstance(given, Mapping) else {}
+        if not isinstance(values, Mapping):
+            yield ("metadata", name), "expected a mapping"
+        elif wrong := [key for key, value in values.items() if not isinstance(value, str | None)]:
+            yield ("metadata", name, wrong[0]), "expected text: put it in quotes"
+
+
+def _kept(template: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if any(labels.get(key) != _OURS for key in (naming.RUN_LABEL, naming.ROLE_LABEL)):
+        yield ("metadata", "labels"), "the launcher's own labels say whose pod it is: leave them as they are"
+    pod = template.get("spec") or {}
+    if pod.get("restartPolicy") != "Never":
+        yield ("spec", "restartPolicy"), "expected Never: its Job tries a task again; remove it"
+    if pod.get("subdomain") != _OURS or "hostname" in pod:
+        name = "hostname" if "hostname" in pod else "subdomain"
+        yield ("spec", name), "the tasks find each other by the launcher's names: remove it"
+    containers: list[Object] = pod.get("containers") or []
+    container = next((each for each in containers if each["name"] == CONTAINER), None)
+    if container is None or containers[0] is not container:
+        yield ("spec", "containers"), f"the container {CONTAINER} runs the program: leave it there"
+        return
+    ours = _SKELETON["spec"]["containers"][0]
+    given = {variable["name"]: variable for variable in container.get("env") or ()}
+    for variable in ours["env"]:
+        if given.get(variable["name"]) != variable:
+            said = f"{variable['name']} is set by the launcher in every pod: leave it as it is"
+            yield ("spec", "containers"), said
+            break
+    mounted = [mount for mount in container.get("volumeMounts") or () if mount in ours["volumeMounts"]]
+    volumes = [volume for volume in pod.get("volumes") or () if volume in _SKELETON["spec"]["volumes"]]
+    if len(mounted) < 2 or len(volumes) < 2:
+        yield ("spec",), f"what the launcher mounts at {CONFIG_PATH} and {TASK_PATH} must stay there"

@@ -1,0 +1,191 @@
+"""How runs end, and what is left of them, on a real API server and its Job controller."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import cli
+from launcher.backends.base import Selection
+from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.status import Phase, RunStatus
+from tests.api.conftest import Api, wait_for
+from tests.api.kubelet import Kubelet, bind, node
+from tests.api.runs import RUN, Follower, plan, role_messages, start_all, task
+
+RETRIES = "spec.runPolicy.backoffLimit=1"
+NO_RETRIES = "spec.runPolicy.backoffLimit=0"
+DISRUPTED = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "the node is drained",
+}
+
+
+def submitted(backend: KubernetesBackend, kubelet: Kubelet, directory: Path, *overrides: str) -> Follower:
+    backend.submit(plan(directory, kubelet.namespace, *overrides), detach=True)
+    return Follower(backend.follow(RUN, kubelet.namespace))
+
+
+def host(kubelet: Kubelet, name: str) -> dict[str, Any]:
+    """The task's pod that has not ended."""
+
+    def found() -> list[dict[str, Any]]:
+        return [
+            pod
+            for pod in kubelet.pods()
+            if pod["spec"]["hostname"] == name and pod["status"]["phase"] in ("Pending", "Running")
+        ]
+
+    (pod,) = wait_for(found)
+    assert isinstance(pod, dict)
+    return pod
+
+
+def restarted(name: str, times: int, status: RunStatus) -> bool:
+    return task(status, name).restarts == times
+
+
+def pods_running(kubelet: Kubelet) -> list[str]:
+    return [pod["spec"]["hostname"] for pod in kubelet.pods() if pod["status"]["phase"] == "Running"]
+
+
+def test_what_is_left_is_left_alone_on_demand(
+    backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    follower = submitted(backend, kubelet, tmp_path, "spec.runPolicy.cleanPolicy=None")
+    start_all(kubelet)
+    kubelet.end(kubelet.pods("chief")[0], 0)
+    end = follower.rest()
+    assert (end.phase, end.ended) == (Phase.SUCCEEDED, True)
+    assert follower.notices == [
+        "left running, since runPolicy.cleanPolicy is None: mnist-worker, mnist-ps, mnist-evaluator"
+    ]
+    assert pods_running(kubelet) == ["mnist-evaluator-0", "mnist-ps-0", "mnist-worker-0", "mnist-worker-1"]
+
+
+def test_an_image_that_does_not_leave_by_itself_is_not_waited_for(
+    backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    follower = submitted(backend, kubelet, tmp_path, "spec.ps.command=[python, server.py]")
+    start_all(kubelet)
+    for role in ("worker", "evaluator", "chief"):
+        for pod in kubelet.pods(role):
+            kubelet.end(pod, 0)
+    end = follower.rest()
+    assert (end.phase, end.ended) == (Phase.SUCCEEDED, True)
+    assert follower.notices == ["mnist-ps did not end within 0.5 s of mnist-chief: stopped"]
+    assert role_messages(end)["ps"].startswith("RunEnded: Stopped: still running 0.5 s after")
+
+
+def test_who_follows_the_logs_stops_what_is_left_too(
+    backend: KubernetesBackend, follower: Follower, kubelet: Kubelet
+) -> None:
+    start_all(kubelet)
+    lines = backend.logs(RUN, kubelet.namespace, Selection(("evaluator",)), follow=True)
+    kubelet.end(kubelet.pods("evaluator")[0], 0)
+    kubelet.end(kubelet.pods("chief")[0], 0)
+    assert list(lines) == []
+    assert pods_running(kubelet) == []
+
+
+def test_all_of_a_run_that_failed_goes_when_its_last_words_were_read(
+    api: Api,
+    backend: KubernetesBackend,
+    kubelet: Kubelet,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig))
+    space = kubelet.namespace
+    with node(api, tmp_path, space) as served:
+        planned = plan(tmp_path, space, "spec.runPolicy.cleanPolicy=All")
+        backend.submit(planned, detach=True)
+        (chief,) = kubelet.pending("chief")
+        bind(api, chief, space)
+        served.write(chief["metadata"]["name"], "it went wrong here")
+        served.end(chief["metadata"]["name"])
+        kubelet.set(chief, "Running", {"running": {"startedAt": "2026-01-01T00:00:00Z"}})
+        for role, count in (("worker", 2), ("ps", 1), ("evaluator", 1)):
+            for pod in kubelet.start(role, count):
+                kubelet.end(pod, 0)
+        kubelet.end(chief, 70)
+        assert cli.main(["wait", RUN, "-n", space, "--backend", "kubernetes"]) == 1
+        captured = capsys.readouterr()
+    assert "chief ended with exit code 70  The end of its log:\n  it went wrong here" in captured.out
+    assert "its pods are deleted, as its cleanPolicy says" in captured.err
+    assert wait_for(lambda: api.list("Pod", space) == [])
+    status = backend.status(RUN, space)
+    assert (status.phase, status.reason) == (Phase.FAILED, "PodFailurePolicy")
+
+
+def test_a_worker_that_keeps_failing_leaves_the_run_to_the_others(
+    backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """ParameterServer: the coordinator gives its work to the rest."""
+    follower = submitted(backend, kubelet, tmp_path, RETRIES)
+    start_all(kubelet)
+    for _ in range(2):
+        kubelet.end(host(kubelet, "mnist-worker-1"), 1)
+    status = follower.until(lambda status: status.roles[1].failed == 2)
+    assert (status.phase, status.roles[1].phase) == (Phase.RUNNING, Phase.RUNNING)
+    assert not wait_for(lambda: len(kubelet.pods("worker")) > 3, seconds=1)
+    for role in ("worker", "ps", "evaluator", "chief"):
+        for pod in kubelet.pods(role):
+            if pod["status"]["phase"] == "Running":
+                kubelet.end(pod, 0)
+    end = follower.rest()
+    assert (end.phase, end.roles[1].phase) == (Phase.SUCCEEDED, Phase.FAILED)
+    assert end.roles[1].reason == "FailedIndexes"
+
+
+def test_a_worker_that_keeps_failing_takes_a_collective_along(
+    backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """MultiWorkerMirrored: nobody can go on without it."""
+    collective = ("spec.strategy=MultiWorkerMirrored", "spec.ps=null", "spec.evaluator=null")
+    follower = submitted(backend, kubelet, tmp_path, RETRIES, *collective)
+    kubelet.start("worker", 2)
+    for _ in range(2):
+        kubelet.end(host(kubelet, "mnist-worker-1"), 1)
+    end = follower.rest()
+    assert (end.phase, end.reason) == (Phase.FAILED, "MaxFailedIndexesExceeded")
+    assert [failure.name for failure in end.failures] == ["mnist-worker-1"]
+    assert pods_running(kubelet) == []
+
+
+@pytest.mark.parametrize("name", ["mnist-chief-0", "mnist-worker-1", "mnist-ps-0"])
+def test_a_drained_node_is_not_counted(
+    backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path, name: str
+) -> None:
+    follower = submitted(backend, kubelet, tmp_path, NO_RETRIES)
+    start_all(kubelet)
+    for drained in (1, 2):
+        pod = host(kubelet, name)
+        kubelet.end(pod, 137, conditions=[DISRUPTED])
+        status = follower.until(partial(restarted, name, drained))
+        assert status.phase is not Phase.FAILED
+        before = task(status, name).before
+        assert before is not None
+        assert before.message == "the node is drained"
+        kubelet.set(host(kubelet, name), "Running", {"running": {"startedAt": "2026-01-01T00:00:05Z"}})
+    for pod in kubelet.pods():
+        if pod["status"]["phase"] == "Running":
+            kubelet.end(pod, 0)
+    assert follower.rest().phase is Phase.SUCCEEDED
+
+
+def test_without_a_follower_the_time_to_live_ends_what_is_left(
+    api: Api, backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """An image of somebody else's, whose servers run on."""
+    backend.submit(plan(tmp_path, kubelet.namespace, "spec.runPolicy.ttlSecondsAfterFinished=1"), detach=True)
+    start_all(kubelet)
+    kubelet.end(kubelet.pods("chief")[0], 0)
+    assert wait_for(lambda: api.list("Job", kubelet.namespace) == [])
+    assert wait_for(lambda: api.list("Pod", kubelet.namespace) == [])

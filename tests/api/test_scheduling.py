@@ -1,0 +1,128 @@
+"""Where a real scheduler places the pods of a run whose claim only one node can mount."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import loading, rendering, topology
+from tests.api.conftest import Api, restricted_namespace, wait_for
+from tests.api.server import UnavailableError, scheduler
+
+NODES = ("node-a", "node-b", "node-c")
+FILE = """\
+apiVersion: launcher/v1alpha1
+kind: TrainingCluster
+metadata: {name: run}
+spec:
+  strategy: MultiWorkerMirrored
+  program: {entrypoint: a:B}
+  modelDir: /model
+  storage: {accessModes: [ReadWriteOnce]}
+  worker: {replicas: 2}
+  evaluator: {}
+  template: {resources: {cpu: 1, memory: 1Gi}}
+"""
+
+
+@pytest.fixture(scope="module")
+def nodes(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Three nodes, with room for four pods each, and the scheduler."""
+    if os.environ.get("LAUNCHER_TEST_KUBECONFIG"):
+        pytest.skip("the scheduler of an existing cluster is its own")
+    size = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    ready = {"type": "Ready", "status": "True"}
+    try:
+        with scheduler(tmp_path_factory.mktemp("scheduler"), api.kubeconfig):
+            for name in NODES:
+                item = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
+                made = api.request("POST", "api/v1/nodes", item)
+                assert made.status == 201, made.body
+                # New nodes bear a taint until a node controller has seen them.
+                item = {**made.body, "spec": {}}
+                item = api.request("PUT", f"api/v1/nodes/{name}", item).body
+                status = {"capacity": size, "allocatable": size, "conditions": [ready]}
+                answer = api.request("PUT", f"api/v1/nodes/{name}/status", {**item, "status": status})
+                assert answer.status == 200, answer.body
+            yield
+    except UnavailableError as reason:
+        pytest.skip(str(reason))
+    finally:
+        for name in NODES:
+            api.request("DELETE", f"api/v1/nodes/{name}")
+
+
+def submit(api: Api, namespace: str, path: Path, *overrides: str) -> None:
+    path.write_text(FILE)
+    (loaded,) = loading.load(str(path), [*overrides, f"metadata.namespace={namespace}"])
+    for item in rendering.render(topology.build(loaded.cluster)):
+        made = api.create(item, namespace)
+        assert made.status == 201, made.body
+        if item["kind"] == "PersistentVolumeClaim":
+            bind(api, made.body)
+
+
+def bind(api: Api, claim: dict[str, Any]) -> None:
+    """As a provisioner would."""
+    metadata, spec = claim["metadata"], claim["spec"]
+    name = f"volume-of-{metadata['namespace']}"
+    reference = {key: metadata[key] for key in ("name", "namespace", "uid")}
+    volume = {
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": spec["resources"]["requests"],
+            "accessModes": spec["accessModes"],
+            "nfs": {"server": "nfs.example.com", "path": "/"},
+            "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **reference},
+        },
+    }
+    assert api.request("POST", "api/v1/persistentvolumes", volume).status == 201
+    path = f"api/v1/namespaces/{metadata['namespace']}/persistentvolumeclaims/{metadata['name']}"
+    metadata["annotations"]["pv.kubernetes.io/bind-completed"] = "yes"
+    bound = api.request("PUT", path, {**claim, "spec": {**spec, "volumeName": name}})
+    assert bound.status == 200, bound.body
+    answer = api.request("PUT", f"{path}/status", {**bound.body, "status": {"phase": "Bound"}})
+    assert answer.status == 200, answer.body
+
+
+def placed(api: Api, namespace: str, count: int) -> dict[str, str]:
+    """The node of each pod, once all of them have one."""
+
+    def found() -> dict[str, str]:
+        pods = api.list("Pod", namespace)
+        places = {pod["spec"]["hostname"]: pod["spec"].get("nodeName", "") for pod in pods}
+        return places if len(places) == count and all(places.values()) else {}
+
+    places: dict[str, str] = wait_for(found)
+    assert places, [(pod["metadata"]["name"], pod.get("status")) for pod in api.list("Pod", namespace)]
+    return places
+
+
+@pytest.mark.usefixtures("nodes")
+def test_pods_that_share_a_claim_of_one_node_are_on_one_node(
+    api: Api, namespace: str, tmp_path: Path
+) -> None:
+    """The first has no peer to join, and is placed all the same."""
+    submit(api, namespace, tmp_path / "cluster.yaml")
+    assert len(set(placed(api, namespace, 3).values())) == 1
+
+
+@pytest.mark.usefixtures("nodes")
+def test_others_spread(api: Api, namespace: str, tmp_path: Path) -> None:
+    submit(api, namespace, tmp_path / "cluster.yaml", "spec.storage.accessModes=[ReadWriteMany]")
+    assert len(set(placed(api, namespace, 3).values())) == 3
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_run_of_the_same_name_elsewhere_is_not_joined(api: Api, namespace: str, tmp_path: Path) -> None:
+    submit(api, namespace, tmp_path / "cluster.yaml")
+    (there,) = set(placed(api, namespace, 3).values())
+    with restricted_namespace(api) as other:
+        submit(api, other, tmp_path / "cluster.yaml")
+        # The first node has room for one pod more, and not for three.
+        (here,) = set(placed(api, other, 3).values())
+    assert here != there

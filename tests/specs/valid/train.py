@@ -1,0 +1,1 @@
+"""What script-for-the-chief-only.yaml runs."""

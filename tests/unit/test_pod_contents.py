@@ -1,0 +1,402 @@
+"""What the pods of each role hold: the fields of the file, and what the launcher adds to them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from launcher import loading, rendering, topology, yamlfile
+from launcher.errors import SpecError
+from launcher.naming import ROLE_LABEL, RUN_LABEL
+from launcher.rules import notices
+from launcher.source import Source
+from launcher.spec import RoleTemplate, TrainingCluster
+from worker.contract import RunConfig
+
+Object = dict[str, Any]
+PARAMETER_SERVER: Object = {"strategy": "ParameterServer", "worker": {"replicas": 2}, "ps": {"replicas": 2}}
+
+
+def cluster(**spec: Any) -> TrainingCluster:
+    document = {
+        "apiVersion": "launcher/v1alpha1",
+        "kind": "TrainingCluster",
+        "metadata": {"name": "run", **spec.pop("metadata", {})},
+        "spec": {"strategy": "Mirrored", "program": {"entrypoint": "a:B"}, **spec},
+    }
+    found, problems = loading._validate(yamlfile.parse(json.dumps(document), "test")[0])
+    if problems or found is None:
+        raise SpecError(problems)
+    return found
+
+
+def jobs(**spec: Any) -> dict[str, Object]:
+    """By role."""
+    objects = rendering.render(topology.build(cluster(**spec)))
+    return {item["metadata"]["labels"][ROLE_LABEL]: item for item in objects if item["kind"] == "Job"}
+
+
+def template(**spec: Any) -> Object:
+    """Of the chief's pods."""
+    found: Object = jobs(**spec)["chief"]["spec"]["template"]
+    return found
+
+
+def pod(**spec: Any) -> Object:
+    found: Object = template(**spec)["spec"]
+    return found
+
+
+def container(**spec: Any) -> Object:
+    found: Object = pod(**spec)["containers"][0]
+    return found
+
+
+# ---- every field of a role
+
+FIELDS: dict[str, tuple[Any, Any]] = {
+    "image": ("example.com/a:1", lambda pod: pod["containers"][0]["image"]),
+    "imagePullPolicy": ("Never", lambda pod: pod["containers"][0]["imagePullPolicy"]),
+    "imagePullSecrets": ([{"name": "registry"}], lambda pod: pod["imagePullSecrets"]),
+    "command": (["python", "-m", "worker", "x"], lambda pod: pod["containers"][0]["command"]),
+    "args": (["--x", "y"], lambda pod: pod["containers"][0]["args"]),
+    "workingDir": ("/work", lambda pod: pod["containers"][0]["workingDir"]),
+    "env": (
+        [
+            {"name": "NCCL_DEBUG", "value": "INFO"},
+            {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        ],
+        lambda pod: pod["containers"][0]["env"][-2:],
+    ),
+    "envFrom": (
+        [{"secretRef": {"name": "s"}, "prefix": "S_"}],
+        lambda pod: pod["containers"][0]["envFrom"],
+    ),
+    "resources": (
+        {"requests": {"cpu": "1"}, "limits": {"memory": "2Gi", "example.com/fpga": "2"}},
+        lambda pod: pod["containers"][0]["resources"],
+    ),
+    "volumes": ([{"name": "data", "nfs": {"server": "s", "path": "/p"}}], lambda pod: pod["volumes"][-1:]),
+    "volumeMounts": (
+        [{"name": "data", "mountPath": "/data", "readOnly": True, "subPath": "x"}],
+        lambda pod: pod["containers"][0]["volumeMounts"][-1:],
+    ),
+    "nodeSelector": ({"disk": "ssd"}, lambda pod: pod["nodeSelector"]),
+    "tolerations": ([{"key": "gpu", "operator": "Exists"}], lambda pod: pod["tolerations"]),
+    "affinity": ({"nodeAffinity": {"x": []}}, lambda pod: pod["affinity"]),
+    "serviceAccountName": ("trainer", lambda pod: pod["serviceAccountName"]),
+    "podTemplate": (
+        {"spec": {"runtimeClassName": "nvidia"}},
+        lambda pod: {"spec": {"runtimeClassName": pod["runtimeClassName"]}},
+    ),
+}
+
+
+def test_no_field_is_forgotten() -> None:
+    assert FIELDS.keys() == {field.alias for field in RoleTemplate.model_fields.values()}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("where", ["chief", "template"])
+def test_every_field_reaches_the_pod(where: str, name: str) -> None:
+    value, find = FIELDS[name]
+    fields = {name: value}
+    if name == "volumeMounts":
+        fields["volumes"] = FIELDS["volumes"][0]
+    own_script = {"program": None, "command": ["x"]} if name == "command" else {}
+    assert find(pod(**{where: fields}, **own_script)) == value
+
+
+def test_a_roles_own_wins_over_the_template() -> None:
+    both = {
+        "template": {
+            "image": "t",
+            "nodeSelector": {"a": "1", "b": "1"},
+            "env": [{"name": "A", "value": "t"}],
+        },
+        "chief": {"image": "c", "nodeSelector": {"b": "2"}, "env": [{"name": "A", "value": "c"}]},
+    }
+    found = pod(**both)
+    assert found["containers"][0]["image"] == "c"
+    assert found["containers"][0]["env"][-1] == {"name": "A", "value": "c"}
+    assert found["nodeSelector"] == {"a": "1", "b": "2"}
+
+
+def test_a_roles_pod_template_takes_away_what_spec_template_and_the_launcher_gave() -> None:
+    found = pod(
+        template={"podTemplate": {"spec": {"runtimeClassName": "nvidia", "hostNetwork": True}}},
+        chief={"podTemplate": {"spec": {"runtimeClassName": None, "enableServiceLinks": None}}},
+    )
+    assert found["hostNetwork"] is True
+    assert "runtimeClassName" not in found
+    assert "enableServiceLinks" not in found
+
+
+# ---- GPUs
+
+SHM = {"name": "launcher-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "given"),
+    [
+        ({"nvidia.com/gpu": 1}, True),
+        ({"nvidia.com/mig-1g.5gb": 1}, True),
+        ({"amd.com/gpu": 8}, True),
+        ({"gpu.intel.com/xe": 1}, True),
+        ({"limits": {"nvidia.com/gpu": "2"}}, True),
+        ({"nvidia.com/gpu": 0}, False),
+        ({"google.com/tpu": 4}, False),
+        ({"cpu": 1, "memory": "2Gi"}, False),
+    ],
+)
+def test_shared_memory_comes_with_gpus(resources: Object, given: bool) -> None:
+    found = pod(chief={"resources": resources})
+    mounts = found["containers"][0]["volumeMounts"]
+    assert (SHM in found["volumes"]) is given
+    assert ({"name": "launcher-shm", "mountPath": "/dev/shm"} in mounts) is given
+
+
+@pytest.mark.parametrize("by_pod_template", [False, True])
+def test_shared_memory_of_the_users_own(by_pod_template: bool) -> None:
+    volumes = [{"name": "mine", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}]
+    mounts = [{"name": "mine", "mountPath": "/dev/shm"}]
+    chief: Object = {"resources": {"nvidia.com/gpu": 1}}
+    if by_pod_template:
+        containers = [{"name": "tensorflow", "volumeMounts": mounts}]
+        chief["podTemplate"] = {"spec": {"volumes": volumes, "containers": containers}}
+    else:
+        chief |= {"volumes": volumes, "volumeMounts": mounts}
+    found = pod(chief=chief)
+    assert [v["name"] for v in found["volumes"]] == [
+        "launcher-config",
+        "launcher-task",
+        "launcher-tmp",
+        "mine",
+    ]
+    assert mounts[0] in found["containers"][0]["volumeMounts"]
+
+
+def test_a_gpu_is_a_limit_and_nothing_stands_in_ncclss_way() -> None:
+    names = ["NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NVIDIA_VISIBLE_DEVICES"]
+    found = container(
+        chief={
+            "resources": {"cpu": 2, "nvidia.com/gpu": 1},
+            "env": [{"name": name, "value": "x"} for name in names],
+        }
+    )
+    assert found["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert [each for each in found["env"] if each["name"] in names] == [
+        {"name": name, "value": "x"} for name in names
+    ]
+
+
+# ---- sidecars
+
+ISTIO, LINKERD = "sidecar.istio.io/inject", "linkerd.io/inject"
+
+
+def test_no_sidecar_is_injected() -> None:
+    for job in jobs(**PARAMETER_SERVER).values():
+        metadata = job["spec"]["template"]["metadata"]
+        assert metadata["labels"][ISTIO] == "false"
+        assert metadata["annotations"] == {ISTIO: "false", LINKERD: "disabled"}
+        # A Job has no pod to be injected into.
+        assert ISTIO not in job["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"metadata": {"annotations": {ISTIO: "true"}}},
+        {"metadata": {"labels": {ISTIO: "true"}}},
+        {"template": {"podTemplate": {"metadata": {"annotations": {ISTIO: "true"}}}}},
+        {"chief": {"podTemplate": {"metadata": {"labels": {ISTIO: "true"}}}}},
+    ],
+)
+def test_unless_the_user_wants_it(spec: Object) -> None:
+    metadata = template(**spec)["metadata"]
+    said = [metadata[kind][ISTIO] for kind in ("labels", "annotations") if ISTIO in metadata[kind]]
+    assert said == ["true"]
+    assert metadata["annotations"][LINKERD] == "disabled"
+
+
+# ---- storage
+
+ONE_NODE: Object = {**PARAMETER_SERVER, "modelDir": "/model", "evaluator": {}}
+
+
+def terms(job: Object) -> list[Object]:
+    affinity = job["spec"]["template"]["spec"].get("affinity", {}).get("podAffinity", {})
+    found: list[Object] = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", [])
+    return found
+
+
+def matches(term: Object, labels: Object) -> bool:
+    """As the scheduler does it, for what `storage.affinity` uses of a selector."""
+    selector = term["labelSelector"]
+    return all(labels.get(key) == value for key, value in selector["matchLabels"].items()) and all(
+        each["operator"] == "In" and labels.get(each["key"]) in each["values"]
+        for each in selector["matchExpressions"]
+    )
+
+
+def test_a_claim_that_one_node_mounts_keeps_its_pods_together() -> None:
+    made = jobs(**ONE_NODE)
+    labels = {role: job["spec"]["template"]["metadata"]["labels"] for role, job in made.items()}
+    for role in ("chief", "evaluator"):
+        (term,) = terms(made[role])
+        assert term["topologyKey"] == "kubernetes.io/hostname"
+        # Its own labels too: else the first of them would wait for another for ever.
+        assert {other for other in made if matches(term, labels[other])} == {"chief", "evaluator"}
+        assert not matches(term, {**labels[role], RUN_LABEL: "other"})
+    assert terms(made["worker"]) == terms(made["ps"]) == []
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {**ONE_NODE, "storage": {"accessModes": ["ReadWriteMany"]}},
+        {**ONE_NODE, "storage": {"accessModes": ["ReadWriteOnce", "ReadWriteMany"]}},
+        {**ONE_NODE, "modelDir": "gs://bucket/run"},
+        {**ONE_NODE, "evaluator": None},
+        {**ONE_NODE, "evaluator": None, "modelDir": None},
+        {
+            **ONE_NODE,
+            "template": {
+                "volumes": [{"name": "m", "persistentVolumeClaim": {"claimName": "m"}}],
+                "volumeMounts": [{"name": "m", "mountPath": "/model"}],
+            },
+        },
+    ],
+    ids=["many", "both", "url", "one pod", "no directory", "own claim"],
+)
+def test_and_no_other_does(spec: Object) -> None:
+    assert not any(terms(job) for job in jobs(**spec).values())
+    assert notices(cluster(**spec)) == []
+
+
+def test_a_collectives_workers_all_restore_for_themselves() -> None:
+    spec = {"strategy": "MultiWorkerMirrored", "worker": {"replicas": 4}, "modelDir": "/model"}
+    assert terms(jobs(**spec)["worker"])
+    (said,) = notices(cluster(**spec))
+    assert "all 4 pods of worker are placed on one node" in said
+    assert notices(cluster(**spec), local=True) == []
+
+
+def test_the_users_own_affinity_stays() -> None:
+    own = {
+        "nodeAffinity": {"x": []},
+        "podAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}],
+            "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}],
+        },
+    }
+    made = jobs(**ONE_NODE, template={"affinity": own})
+    assert made["worker"]["spec"]["template"]["spec"]["affinity"] == own
+    affinity = made["chief"]["spec"]["template"]["spec"]["affinity"]
+    assert affinity["nodeAffinity"] == own["nodeAffinity"]
+    assert [term["topologyKey"] for term in terms(made["chief"])] == ["zone", "kubernetes.io/hostname"]
+
+
+def test_a_claim_of_the_users_takes_the_place_of_the_one_made() -> None:
+    """Wherever it is mounted from, and at whatever path above modelDir."""
+    volume = {"name": "m", "persistentVolumeClaim": {"claimName": "team-models"}}
+    mounts = [{"name": "m", "mountPath": "/models"}]
+    whole = {"volumes": [volume], "volumeMounts": mounts}
+    patch = {"spec": {"volumes": [volume], "containers": [{"name": "tensorflow", "volumeMounts": mounts}]}}
+    for fields in (whole, {"podTemplate": patch}):
+        built = topology.build(cluster(**{**ONE_NODE, "modelDir": "/models/run"}, template=fields))
+        objects = rendering.render(built)
+        assert "PersistentVolumeClaim" not in {item["kind"] for item in objects}
+        chief = objects[0]["spec"]["template"]["spec"]
+        assert "launcher-model" not in {volume["name"] for volume in chief["volumes"]}
+        assert mounts[0] in chief["containers"][0]["volumeMounts"]
+
+
+def test_one_directory_by_two_ways_is_one() -> None:
+    volumes = [{"name": "m", "persistentVolumeClaim": {"claimName": "m"}}]
+    above = {"volumes": volumes, "volumeMounts": [{"name": "m", "mountPath": "/models"}]}
+    deep = {"volumes": volumes, "volumeMounts": [{"name": "m", "mountPath": "/models/a", "subPath": "a"}]}
+    other = {"volumes": volumes, "volumeMounts": [{"name": "m", "mountPath": "/models/a", "subPath": "b"}]}
+    cluster(chief=above, evaluator=deep, modelDir="/models/a/run")
+    with pytest.raises(SpecError, match="not the same volume"):
+        cluster(chief=above, evaluator=other, modelDir="/models/a/run")
+
+
+def test_an_image_of_the_users_may_open_what_ours_cannot() -> None:
+    (said,) = notices(cluster(image="example.com/s3:1", modelDir="s3://bucket/run"))
+    assert "s3:// needs a plugin in your image" in said
+    assert notices(cluster(modelDir="gs://bucket/run")) == []
+
+
+# ---- ends
+
+
+def test_who_takes_the_run_along() -> None:
+    made = jobs(**PARAMETER_SERVER, runPolicy={"backoffLimit": 2})
+    assert {role: job["spec"].get("backoffLimit") for role, job in made.items()} == {
+        "chief": 2,
+        "worker": None,
+        "ps": None,
+    }
+    assert made["worker"]["spec"]["backoffLimitPerIndex"] == 2
+    assert "maxFailedIndexes" not in made["worker"]["spec"]
+    assert made["ps"]["spec"]["maxFailedIndexes"] == 0
+    workers = jobs(strategy="MultiWorkerMirrored", worker={"replicas": 3})["worker"]
+    assert workers["spec"]["maxFailedIndexes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "role", "action"),
+    [
+        (PARAMETER_SERVER, "chief", "FailJob"),
+        (PARAMETER_SERVER, "ps", "FailJob"),
+        # The others train on.
+        (PARAMETER_SERVER, "worker", "FailIndex"),
+        # There are no others; and the action is for Jobs that count by index.
+        ({**PARAMETER_SERVER, "worker": {"replicas": 1}}, "worker", "FailJob"),
+        ({"strategy": "MultiWorkerMirrored", "worker": {"replicas": 3}}, "worker", "FailJob"),
+    ],
+)
+def test_a_wrong_program_ends_its_job_or_its_index(spec: Object, role: str, action: str) -> None:
+    disruption, wrong = jobs(**spec)[role]["spec"]["podFailurePolicy"]["rules"]
+    assert (disruption["action"], disruption["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
+    assert (wrong["action"], wrong["onExitCodes"]["values"]) == (action, [70])
+
+
+def test_only_the_primary_has_a_deadline_and_a_time_to_live() -> None:
+    policy = {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5}
+    for role, job in jobs(**PARAMETER_SERVER, runPolicy=policy).items():
+        found = {name: value for name, value in job["spec"].items() if name in policy}
+        assert found == (policy if role == "chief" else {})
+        assert job["spec"]["podReplacementPolicy"] == "Failed"
+
+
+# ---- which run it is
+
+
+def run_id(source: Source | None = None, given: str = "", **spec: Any) -> str:
+    objects = rendering.render(topology.build(cluster(**spec)), source, given)
+    config = next(item for item in objects if item["metadata"]["name"] == "run-config")
+    return RunConfig.from_json(config["data"]["run.json"]).run_id
+
+
+def test_the_same_file_is_the_same_run_and_a_change_another() -> None:
+    source = Source({"a.py": b"x", "b.py": b"y"})
+    first = run_id(source)
+    assert first
+    assert first == run_id(source)
+    assert first == run_id(source, runPolicy={"suspend": True})
+    others = {
+        run_id(Source({"a.py": b"xb.py", "": b"y"})),
+        run_id(Source({"a.py": b"x", "b.py": b"z"})),
+        run_id(),
+        run_id(source, program={"entrypoint": "a:B", "parameters": {"epochs": 2}}),
+        run_id(source, image="example.com/a:2"),
+        run_id(source, metadata={"annotations": {"example.com/again": "1"}}),
+    }
+    assert len(others | {first}) == 7
+    assert run_id(source, "given") == "given"
