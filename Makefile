@@ -52,11 +52,28 @@ lint: $(STAMP)  ## Style, types and the import contract
 
 .PHONY: unit
 unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds
-	$(BIN)/python -m pytest tests --ignore=tests/api --ignore=tests/local --ignore=tests/worker
+	$(BIN)/python -m pytest tests --ignore=tests/api --ignore=tests/local --ignore=tests/worker \
+		--ignore=tests/images --ignore=tests/kind
 
 .PHONY: real
 real: $(STAMP)  ## The tests with real TensorFlow processes and a real Kubernetes API server: minutes
-	$(BIN)/python -m pytest tests/worker tests/local tests/api
+	$(BIN)/python -m pytest tests/worker tests/local tests/api tests/images tests/kind
+
+DOCKER ?= docker
+TAG ?= dev
+# More for `docker build`, as in BUILD_FLAGS='--build-arg VARIANT=gpu'; docs/howto.md has more.
+BUILD_FLAGS ?=
+BUILD = DOCKER_BUILDKIT=1 $(DOCKER) build $(BUILD_FLAGS) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null) \
+	--build-arg VERSION=$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' launcher/__init__.py)
+
+.PHONY: images
+images:  ## Builds the container images, tf-launcher:dev and tf-launcher-worker:dev
+	$(BUILD) --target launcher --tag tf-launcher:$(TAG) .
+	$(BUILD) --target worker --tag tf-launcher-worker:$(TAG) .
+
+.PHONY: test-kind
+test-kind: $(STAMP) $(if $(LAUNCHER_TEST_KUBECONFIG),,images)  ## The tests on a cluster whose pods run: one of kind's, or a given one
+	LAUNCHER_TEST_KIND=1 $(BIN)/python -m pytest tests/kind
 
 .PHONY: format
 format: $(STAMP)  ## Formats the code and sorts its imports
@@ -76,12 +93,33 @@ bench: $(STAMP)  ## Prints the benchmarks' tables
 	$(BIN)/python -m benchmarks.cli
 	$(BIN)/python -m benchmarks.first_step
 
+.PHONY: bench-submit
+bench-submit: $(STAMP)  ## Prints what a submission costs, on the kubeconfig's cluster or one of its own
+	$(BIN)/python -m benchmarks.submit
+
+BENCH ?=
+
+.PHONY: bench-train
+bench-train: $(STAMP)  ## Trains by the runtime and by the tutorials' loops in turns; BENCH="1 ps-loop" does less
+	@$(BIN)/python -m benchmarks.train $(BENCH)
+
+CHAOS ?=
+
+.PHONY: chaos
+chaos: $(STAMP)  ## Kills tasks of real runs at random; CHAOS="--runs 3 --strategy ParameterServer" does less
+	@$(BIN)/python -m benchmarks.chaos $(CHAOS)
+
 .PHONY: lock
 lock: $(STAMP)  ## Renews the lock files; UPGRADE=--upgrade takes the newest versions
 	$(BIN)/uv pip compile pyproject.toml --extra worker --group dev --output-file requirements/lock.txt \
 		--universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--custom-compile-command "make lock" --quiet $(UPGRADE)
 	$(BIN)/uv pip compile --group setup --constraints requirements/lock.txt --output-file requirements/uv.txt \
+		--universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command "make lock" --quiet $(UPGRADE)
+	@# --no-config: that tensorflow-cpu takes tensorflow's place is not for this one.
+	$(BIN)/uv pip compile requirements/gpu.in --no-config --constraints requirements/lock.txt \
+		--output-file requirements/gpu.txt \
 		--universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--custom-compile-command "make lock" --quiet $(UPGRADE)
 

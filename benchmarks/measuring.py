@@ -15,10 +15,14 @@ ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
-def milliseconds(command: Sequence[str]) -> float:
-    """Wall time of one run, from the directory of the repository. Raises CalledProcessError."""
+def milliseconds(command: Sequence[str], *, quiet: bool = False) -> float:
+    """Wall time of one run, from the directory of the repository. Raises CalledProcessError.
+
+    `quiet` leaves out what it prints on standard error too.
+    """
     begin = time.perf_counter()
-    subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL, check=True)
+    errors = subprocess.DEVNULL if quiet else None
+    subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=errors, check=True)
     return (time.perf_counter() - begin) * 1000
 
 

@@ -124,13 +124,26 @@ def _load(options: Namespace) -> list[Loaded]:
 
 
 def _follow(
-    backend: Backend, run: str, namespace: str, *, stop_on_interrupt: bool, timeout: float | None = None
+    backend: Backend,
+    run: str,
+    namespace: str,
+    *,
+    stop_on_interrupt: bool,
+    until_running: bool = False,
+    timeout: float | None = None,
 ) -> int:
     """To the end, with its summary; then what is to be cleaned up is."""
     # Not before the tasks are on their way.
     from launcher import display
 
-    code = display.watch(backend, run, namespace, stop_on_interrupt=stop_on_interrupt, timeout=timeout)
+    code = display.watch(
+        backend,
+        run,
+        namespace,
+        stop_on_interrupt=stop_on_interrupt,
+        until_running=until_running,
+        timeout=timeout,
+    )
     if code < INTERRUPTED and (told := backend.clean(run, namespace)):
         print(told, file=sys.stderr)
     return code
@@ -196,7 +209,14 @@ def events(options: Namespace) -> int:
 def wait(options: Namespace) -> int:
     """Follows a run to its end, and leaves with its exit code."""
     backend, namespace = _sought(options)
-    return _follow(backend, options.name, namespace, stop_on_interrupt=False, timeout=options.timeout)
+    return _follow(
+        backend,
+        options.name,
+        namespace,
+        stop_on_interrupt=False,
+        until_running=options.until == "running",
+        timeout=options.timeout,
+    )
 
 
 def suspend(options: Namespace) -> int:

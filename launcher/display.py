@@ -39,7 +39,6 @@ _STYLES: Final = {
     Phase.FAILED: "red",
     Phase.LOST: "red",
 }
-_STARTING: Final = (Phase.PENDING, Phase.RUNNING)
 _ROLE_STYLES: Final = ("cyan", "magenta", "blue", "yellow", "green")
 
 
@@ -54,10 +53,12 @@ def watch(
     namespace: str,
     *,
     stop_on_interrupt: bool,
+    until_running: bool = False,
     timeout: float | None = None,
     out: Console | None = None,
 ) -> int:
-    """Follows the run to its end, then prints its summary. Returns the command's exit code.
+    """Follows the run to its end, then prints its summary; or until every task runs. Returns the command's
+    exit code.
 
     Ctrl-C and SIGTERM stop the run, the second time at once; without `stop_on_interrupt` they end the
     watching, and the run goes on. Raises ConflictError when the run has not ended after `timeout` seconds.
@@ -79,9 +80,13 @@ def watch(
                 at_once = obeyed > 1
                 backend.stop(run, namespace, at_once=at_once)
                 view.say("run", "is killed" if at_once else "is being stopped; Ctrl-C again kills it")
+            if until_running and status.all_run:
+                view.say("run", "every task runs")
+                return 0
             if timeout is not None and not status.ended and time.monotonic() - began >= timeout:
+                done = "come to run" if until_running else "ended"
                 raise ConflictError(
-                    f"run {run} has not ended within {timeout:g} s",
+                    f"run {run} has not {done} within {timeout:g} s",
                     f"It goes on; wait longer with: {PROGRAM} wait {run}{backend.options(namespace)}",
                 )
     if status is None:
@@ -181,7 +186,7 @@ def _live_table(status: RunStatus) -> RenderableType:
 def _reasons(status: RunStatus) -> Iterator[RenderableType]:
     """Why roles do not start, in the cluster's own words."""
     for role in status.roles:
-        if role.message and role.phase in _STARTING:
+        if role.waiting:
             yield Text(f"{role.role} {narration.waiting(role)}", style="yellow")
 
 
@@ -213,11 +218,8 @@ def _state(role: RoleStatus) -> str:
     """Kubernetes' own words for a Job's end."""
     if role.phase is Phase.SUCCEEDED:
         return "Complete"
-    return f"{role.phase} ({role.reason})" if role.reason and _telling(role) else str(role.phase)
-
-
-def _telling(role: RoleStatus) -> bool:
-    return role.phase is Phase.FAILED or bool(role.message and role.phase in _STARTING)
+    telling = role.phase is Phase.FAILED or role.waiting
+    return f"{role.phase} ({role.reason})" if role.reason and telling else str(role.phase)
 
 
 def show_status(backend: Backend, status: RunStatus, out: Console | None = None) -> None:

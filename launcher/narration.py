@@ -289,7 +289,7 @@ def _signal_name(code: int) -> str:
 
 
 def _role_end(before: RoleStatus | None, after: RoleStatus) -> list[str]:
-    if after.message and after.phase in (Phase.PENDING, Phase.RUNNING):
+    if after.waiting:
         # How many tasks wait for the same changes too often to be told each time.
         return [] if before is not None and before.reason == after.reason else [waiting(after)]
     if before is not None and before.phase is after.phase:

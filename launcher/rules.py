@@ -164,6 +164,11 @@ def _evaluation(spec: Spec) -> Iterator[Finding]:
     for name in sorted(spec.evaluation.model_fields_set & {"method", "checkpoints"}):
         if not has_evaluator:
             yield ("spec", "evaluation", name), "it is the evaluator's, and there is none: give evaluator: {}"
+    if spec.evaluation.method == "SidecarEvaluator" and spec.program is not None and spec.program.keras == 3:
+        yield (
+            ("spec", "evaluation", "method"),
+            "Keras 3, as program.keras says, has no SidecarEvaluator: use Loop",
+        )
     if spec.evaluation.exact and (has_evaluator or spec.strategy != "ParameterServer"):
         said = (
             "an evaluator visits every sample once as it is: remove exact"

@@ -70,7 +70,7 @@ class TaskStatus:
 class RoleStatus:
     """A role's Job. `active` pods have not ended, `ready` ones run; `failed` counts failed pods.
 
-    `reason` and `message` are the Job's condition's.
+    `reason` and `message` are the Job's condition's, or, when it is `waiting`, why tasks do not start.
     """
 
     role: str
@@ -84,6 +84,7 @@ class RoleStatus:
     restarts: int
     reason: str = ""
     message: str = ""
+    waiting: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,11 @@ class RunStatus:
     def primary(self) -> RoleStatus:
         """The role whose end is the run's."""
         return self.roles[0]
+
+    @property
+    def all_run(self) -> bool:
+        """Whether every task runs, or has succeeded already."""
+        return all(role.ready + role.succeeded >= role.desired for role in self.roles)
 
     @property
     def failures(self) -> tuple[TaskStatus, ...]:

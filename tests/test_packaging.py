@@ -97,7 +97,7 @@ def test_the_wheel_renders_from_an_empty_directory(installed: Path, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["lock.txt", "uv.txt"])
+@pytest.mark.parametrize("name", ["lock.txt", "uv.txt", "gpu.txt"])
 def test_a_lock_names_no_place_and_leaves_nothing_unhashed(name: str) -> None:
     text = (ROOT / "requirements" / name).read_text()
     assert "://" not in text

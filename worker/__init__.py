@@ -21,7 +21,7 @@ def release() -> None:
     needed, and may be called earlier. A second call does nothing, nor does one in any other task or under
     another strategy; outside of the launcher it says so on standard error and does nothing else.
 
-    Takes about 0.02 s a task, and 5 s longer where one does not answer, which then leaves after
+    Takes about 0.02 s a task, and 5 s longer where one hangs, 20 s where one is away, which then leaves after
     `runPolicy.chiefLostSeconds`. Connects to the cluster where the script has not.
 
     Raises:

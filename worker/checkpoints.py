@@ -1,9 +1,11 @@
 """The model directory: what is in it, who writes it, and from where a run goes on.
 
-    run-state.json            whose run this is, and whether it is over
-    checkpoints/ckpt-<epoch>  weights and optimizer after that epoch, for the evaluator and for going on
-    logs/                     TensorBoard: train, evaluation
-    export/                   the SavedModel
+    run-state.json                whose run this is, and whether it is over
+    checkpoints/ckpt-<epoch>      weights and optimizer after that epoch, for the evaluator and for going on
+    checkpoints/checkpoint        which they are, as TensorFlow's own tools read it
+    backup/ckpt-<epoch>-<steps>   in the middle of an epoch, where the run was told to leave; for going on
+    logs/                         TensorBoard: train, evaluation
+    export/                       the SavedModel
 
 A run that did not finish goes on from its newest checkpoint; one that finished and is submitted again
 starts anew, as with TensorFlow's BackupAndRestore, which deletes its backup at the end of training.
@@ -11,10 +13,11 @@ starts anew, as with TensorFlow's BackupAndRestore, which deletes its backup at 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +28,26 @@ from worker.failures import classify, is_lost_peer, program_error, writing
 KEPT = 5
 """Checkpoints kept: the evaluator may be that many epochs behind and miss none."""
 _CHECKPOINT = re.compile(r"ckpt-(\d+)\.index$")
+_BACKUP = re.compile(r"ckpt-(\d+)-(\d+)\.index$")
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """How far a run is: `epochs` are done, and `steps` of the one after them."""
+
+    epochs: int = 0
+    steps: int = 0
+
+    def within(self, epochs: int, steps_per_epoch: int | None) -> Position:
+        """The same in a run of `epochs`, none of which may have as many steps as when it was saved."""
+        here = self
+        if steps_per_epoch is None or self.steps >= steps_per_epoch:
+            # An epoch of unknown length cannot be entered in its middle.
+            here = Position(self.epochs + (steps_per_epoch is not None and self.steps > 0))
+        return here if here.epochs < epochs else Position(epochs)
+
+    def __str__(self) -> str:
+        return f"step {self.steps} of epoch {self.epochs + 1}" if self.steps else f"epoch {self.epochs}"
 
 
 @dataclass(frozen=True)
@@ -73,31 +96,47 @@ class ModelDirectory:
 
     def epochs(self) -> list[int]:
         """Of the whole checkpoints, ascending. The index is what TensorFlow writes last."""
-        try:
-            names = tf.io.gfile.listdir(self.path("checkpoints"))
-        except tf.errors.NotFoundError:
-            return []
-        found = (_CHECKPOINT.search(name) for name in names)
-        return sorted(int(match.group(1)) for match in found if match)
+        return sorted(int(match.group(1)) for match in self._found("checkpoints", _CHECKPOINT))
 
     def checkpoint(self, epoch: int) -> str:
         """The prefix of its files."""
         return self.path("checkpoints", f"ckpt-{epoch}")
 
+    def backups(self) -> list[Position]:
+        """Of the whole checkpoints in the middle of an epoch, ascending."""
+        return sorted(
+            Position(int(match.group(1)), int(match.group(2))) for match in self._found("backup", _BACKUP)
+        )
+
+    def position(self) -> Position:
+        """Of the newest checkpoint, whether or not it can be read."""
+        return max([Position(), *map(Position, self.epochs()), *self.backups()])
+
     def remove_checkpoints(self) -> None:
         """Of a finished run."""
-        with writing(self.path("checkpoints")):
-            if tf.io.gfile.exists(self.path("checkpoints")):
-                tf.io.gfile.rmtree(self.path("checkpoints"))
+        for name in ("checkpoints", "backup"):
+            with writing(self.path(name)):
+                if tf.io.gfile.exists(self.path(name)):
+                    tf.io.gfile.rmtree(self.path(name))
 
     def save(self, model: Any, epoch: int) -> None:
         """Weights, optimizer and its iterations, whole or not at all; then removes the oldest."""
-        path = self.checkpoint(epoch)
-        with writing(path):
-            tf.io.gfile.makedirs(self.path("checkpoints"))
-            tf.train.Checkpoint(root=model).write(path, options=self._options)
-        for old in self.epochs()[:-KEPT]:
-            self._remove(old)
+        self._write(model, self.checkpoint(epoch))
+        epochs = [found for found in self.epochs() if found <= epoch][-KEPT:]
+        with writing(self.path("checkpoints", "checkpoint")):
+            self._write_index(epochs)
+        for found in self.epochs():
+            if found not in epochs:  # too old, or a later one that could not be read
+                self._remove(self.checkpoint(found))
+        for backup in self.backups():
+            self._remove(self._backup(backup))
+
+    def back_up(self, model: Any, position: Position) -> None:
+        """The same in the middle of an epoch, where only `resume` looks; the next epoch's removes it."""
+        self._write(model, self._backup(position))
+        for backup in self.backups():
+            if backup != position:
+                self._remove(self._backup(backup))
 
     def load(self, model: Any, epoch: int) -> None:
         """Loads weights and optimizer; never restores nothing in silence.
@@ -105,26 +144,30 @@ class ModelDirectory:
         Raises OpError for a checkpoint that has gone or is damaged, AssertionError or ValueError for one
         of another model.
         """
-        status = model.load_weights(self.checkpoint(epoch), options=self._options)
-        status.assert_existing_objects_matched()
+        self._load(model, self.checkpoint(epoch))
 
-    def resume(self, model: Any, notice: Callable[[str], None]) -> int:
-        """Loads the newest checkpoint that is whole. Returns the epochs that are done."""
-        for epoch in reversed(self.epochs()):
+    def resume(self, model: Any, notice: Callable[[str], None]) -> Position:
+        """Loads the newest checkpoint that is whole. Returns how far it is."""
+        found = {Position(epoch): self.checkpoint(epoch) for epoch in self.epochs()}
+        found.update({backup: self._backup(backup) for backup in self.backups()})
+        for position in sorted(found, reverse=True):
+            path = found[position]
             try:
-                self.load(model, epoch)
-                return epoch
+                if position == min(found):
+                    # What a damaged one leaves half done the one before it makes good, but this has none.
+                    _read_through(path)
+                self._load(model, path)
+                return position
             except (AssertionError, ValueError) as error:
                 raise program_error(
-                    f"{self.checkpoint(epoch)} was written by another model than this program's: "
-                    f"{str(error).splitlines()[0]}; give the run another spec.modelDir, or empty this one"
+                    f"{path} was written by another model than this program's: "
+                    f"{mismatch(error)}; give the run another spec.modelDir, or empty this one"
                 ) from error
             except tf.errors.OpError as error:
                 if is_lost_peer(error):
                     raise
-                reason = classify(error, "reading it").message
-                notice(f"{self.checkpoint(epoch)} cannot be read and is passed over: {reason}")
-        return 0
+                notice(f"{path} cannot be read and is passed over: {classify(error, 'reading it').message}")
+        return Position()
 
     def replace_directory(self, name: str, write: Callable[[str], None]) -> str:
         """Has `write(path)` fill a new directory, then puts it in the place of `name`. Returns its path."""
@@ -141,14 +184,73 @@ class ModelDirectory:
             tf.io.gfile.rename(new, path)
         return path
 
-    def _remove(self, epoch: int) -> None:
+    def _found(self, folder: str, name: re.Pattern[str]) -> list[re.Match[str]]:
+        try:
+            names = tf.io.gfile.listdir(self.path(folder))
+        except tf.errors.NotFoundError:
+            return []
+        return [match for text in names if (match := name.fullmatch(text))]
+
+    def _backup(self, position: Position) -> str:
+        return self.path("backup", f"ckpt-{position.epochs}-{position.steps}")
+
+    def _write(self, model: Any, path: str) -> None:
+        with writing(path):
+            tf.io.gfile.makedirs(path.rpartition("/")[0])
+            tf.train.Checkpoint(root=model).write(path, options=self._options)
+
+    def _load(self, model: Any, path: str) -> None:
+        # Not model.load_weights: that of Keras 3 does not read TensorFlow's checkpoints.
+        with _reading(path):
+            status = tf.train.Checkpoint(root=model).read(path, options=self._options)
+        status.assert_existing_objects_matched()
+        status.expect_partial()  # an evaluator, say, has made no optimizer
+
+    def _write_index(self, epochs: list[int]) -> None:
+        """The file that tf.train.latest_checkpoint reads (checkpoint_state.proto), whole or not at all.
+
+        TensorFlow's own function would write absolute paths, or wrong ones for a URL.
+        """
+        times = [tf.io.gfile.stat(self.checkpoint(epoch) + ".index").mtime_nsec / 1e9 for epoch in epochs]
+        lines = [
+            f'model_checkpoint_path: "ckpt-{epochs[-1]}"',
+            *(f'all_model_checkpoint_paths: "ckpt-{epoch}"' for epoch in epochs),
+            *(f"all_model_checkpoint_timestamps: {time}" for time in times),
+        ]
+        path = self.path("checkpoints", "checkpoint")
+        with tf.io.gfile.GFile(path + ".new", "w") as file:
+            file.write("\n".join(lines) + "\n")
+        tf.io.gfile.rename(path + ".new", path, overwrite=True)
+
+    def _remove(self, prefix: str) -> None:
         # The index first: without it the checkpoint is not listed, and a reader that has it open notices.
-        prefix = self.checkpoint(epoch)
         for path in [f"{prefix}.index", *tf.io.gfile.glob(f"{prefix}.data-*")]:
             try:
                 tf.io.gfile.remove(path)
             except tf.errors.OpError:
                 pass
+
+
+def mismatch(error: BaseException) -> str:
+    """What TensorFlow says of a checkpoint of another model, without the variables' values."""
+    return str(error).splitlines()[0].partition(" Showing ")[0].rstrip(".")
+
+
+def _read_through(path: str) -> None:
+    """Raises OpError where some tensor of a checkpoint cannot be read."""
+    with _reading(path):
+        reader = tf.train.load_checkpoint(path)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (IndexError, RuntimeError) as error:
+        # What TensorFlow's reader makes of a file that is too short: it is no OpError.
+        raise tf.errors.DataLossError(None, None, f"{path}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -157,6 +259,12 @@ class Beginning:
 
     finished: bool
     previous_run: bool
+
+
+def is_done(directory: ModelDirectory, run_id: str) -> bool:
+    """Whether this very run is over, and was not a failure."""
+    state = directory.read_state()
+    return state is not None and state.phase == "done" and state.run_id == run_id != ""
 
 
 def begin(directory: ModelDirectory, run_id: str) -> Beginning:

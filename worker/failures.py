@@ -42,6 +42,17 @@ class Failure(Exception):  # noqa: N818 - it may be no error of ours at all
         self.frames = frames
 
 
+class Left(BaseException):
+    """The task was told to leave, has saved where it is and ends with `exit_code`.
+
+    No error: what catches `Exception` lets it pass.
+    """
+
+    def __init__(self, exit_code: ExitCode) -> None:
+        super().__init__(f"left with exit code {int(exit_code)}")
+        self.exit_code = exit_code
+
+
 def program_error(message: str, frames: str = "") -> Failure:
     """The program or its surroundings are wrong, and trying again cannot help."""
     return Failure(message, ExitCode.PROGRAM_ERROR, frames)
@@ -127,11 +138,12 @@ def writing(path: str) -> Iterator[None]:
 
 
 def _cannot_write(path: str, reason: str, full: bool) -> Failure:
-    advice = (
-        "make room on the volume behind spec.modelDir, or give it a larger one"
-        if full
-        else "spec.modelDir must be a path or URL that user 65532 (or the pod's runAsUser) can write"
-    )
+    if full:
+        advice = "make room on the volume behind spec.modelDir, or give it a larger one"
+    elif reason.startswith("File system scheme"):
+        advice = "have the program import a plugin for it, or give spec.modelDir a path or a gs:// URL"
+    else:
+        advice = "spec.modelDir must be a path or URL that user 65532 (or the pod's runAsUser) can write"
     return program_error(f"cannot write {path}: {reason}; {advice}")
 
 

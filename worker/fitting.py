@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import sys
+import math
 import tempfile
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from worker.checkpoints import ModelDirectory
+from worker import callbacks, datasets
+from worker.agreement import by_first_task
+from worker.checkpoints import ModelDirectory, Position
 from worker.contract import Event
-from worker.datasets import check_for_python, steps_per_epoch
-from worker.failures import program_error
+from worker.failures import Failure, program_error
 from worker.loops import Loop
+from worker.packing import Packing
 from worker.progress import Progress
-from worker.reporting import as_floats
 
-_PACKED_STEPS = 10
 _EXECUTIONS_PER_WORKER = 10
 
 
@@ -28,62 +27,100 @@ def fit(loop: Loop) -> Any:
     # a pattern makes the import of TensorFlow half a second slower.
     warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
     parameters, strategy = loop.parameters, loop.strategy
+    _check_keras(loop)
     with strategy.scope():
-        loop.enter("running train_dataset()")
-        dataset = loop.program.train_dataset(parameters.global_batch_size)
-        steps = steps_per_epoch(loop, dataset)
-        if strategy._should_use_with_coordinator:
-            check_for_python(loop.program, dataset)
-        if steps is not None and dataset.cardinality() != tf.data.INFINITE_CARDINALITY:
-            dataset = dataset.repeat()
-        dataset = dataset.prefetch(tf.data.AUTOTUNE)
+        dataset, steps = datasets.training_dataset(loop)
         loop.enter("running model()")
         model = loop.program.model()
-        _build(model, dataset, loop.program.entrypoint)
-        _pack_steps(model, loop, steps)
+        build(model, dataset, loop)
         loop.enter("reading the checkpoint")
-        done = loop.directory.resume(model, loop.reporter.notice) if loop.directory else 0
+        position = loop.directory.resume(model, loop.reporter.notice) if loop.directory else Position()
     loop.enter("running callbacks()")
-    callbacks = [
-        Progress(
-            loop.reporter if loop.writes else None, loop.alive, loop.stepped, loop.failed, parameters.epochs
-        ),
-        *loop.program.callbacks(),
-        _KeptData(loop.kept),
-    ]
+    own = loop.program.callbacks()
+    if strategy._should_use_with_coordinator:
+        for callback in own:
+            callbacks.check_hooks(callback, loop.program.entrypoint)
+    boundaries = callbacks.Boundaries(loop)
+    progress = Progress(
+        loop.reporter if loop.writes else None, loop.alive, loop.stepped, loop.failed, parameters.epochs
+    )
+    called = [progress, boundaries, *_packing(model, loop, steps, own), *own, callbacks.WholeEpochs(loop)]
+    if strategy._should_use_with_coordinator:
+        called.append(callbacks.KeptData(loop.kept))
     if loop.directory is not None:
-        callbacks += _saving(loop, loop.directory)
-    done = min(done, parameters.epochs)
+        called += saving(loop, loop.directory)
+    validation_data = None
+    if loop.validates and loop.program.has("evaluation_dataset"):
+        validation_data = datasets.evaluation_dataset(loop)
+        if strategy._should_use_with_coordinator and not model._pss_evaluation_shards:
+            # Otherwise each worker reads from its own copy as far as it gets: some samples count more than
+            # once, others never, and one that gets more executions than there is data for ends the run.
+            model._pss_evaluation_shards = model._infer_exact_eval_shards("auto")
+    position = position.within(parameters.epochs, steps)
+    done = position.epochs
     if loop.writes:
         loop.reporter.emit(
             Event.TRAINING, epochs=parameters.epochs, steps_per_epoch=steps, initial_epoch=done
         )
     loop.enter("training")
-    if done < parameters.epochs:
-        model.fit(
-            dataset,
-            epochs=parameters.epochs,
-            initial_epoch=done,
-            steps_per_epoch=steps,
-            callbacks=callbacks,
-            validation_data=_validation_data(loop),
-            verbose=0,
-        )
+
+    def train(epochs: int, steps_per_epoch: int | None) -> None:
+        with datasets.reading(loop):
+            model.fit(
+                dataset,
+                epochs=epochs,
+                initial_epoch=done,
+                steps_per_epoch=steps_per_epoch,
+                callbacks=called,
+                validation_data=validation_data,
+                verbose=0,
+            )
+
+    if position.steps and steps:
+        # The rest of the epoch in whose middle the run was told to leave.
+        progress.skipped = boundaries.skipped = position.steps
+        train(done + 1, steps - position.steps)
+        progress.skipped = boundaries.skipped = 0
+        done += 1
+    if done < parameters.epochs and not getattr(model, "stop_training", False):
+        train(parameters.epochs, steps)
     return model
 
 
-def _build(model: Any, dataset: Any, entrypoint: str) -> None:
+def _is_keras_3() -> bool:
+    return bool(tf.keras.Model.__module__.startswith("keras."))
+
+
+def _check_keras(loop: Loop) -> None:
+    """Measured with TensorFlow 2.21 and Keras 3.15."""
+    if not _is_keras_3():
+        return
+    if isinstance(loop.strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        raise program_error(
+            "spec.program.keras: 3 fails in Model.fit under MultiWorkerMirrored (it takes the value of one "
+            "replica where there are several); use 2, or give the program a loss or a train_step"
+        )
+    if loop.strategy._should_use_with_coordinator:
+        raise program_error("spec.program.keras: 3 fails in Model.fit under ParameterServer; use 2")
+
+
+def build(model: Any, dataset: Any, loop: Loop) -> None:
     """Makes all variables, the optimizer's too: later ones would be restored by whichever task makes them."""
+    entrypoint = loop.program.entrypoint
+    features = dataset.element_spec
+    features = features[0] if isinstance(features, tuple) else features
     if not model.built:
-        features = dataset.element_spec
-        features = features[0] if isinstance(features, tuple) else features
         try:
-            model.build(tf.nest.map_structure(lambda spec: spec.shape, features))
+            if _is_keras_3():
+                model(tf.nest.map_structure(_zeros, features))
+            else:
+                model.build(tf.nest.map_structure(lambda spec: spec.shape, features))
         except ValueError as error:
             raise program_error(
                 f"{entrypoint}: the variables of model() depend on data: give its first layer an input "
                 "shape, or call it once on a batch before returning it"
             ) from error
+    _check_batch_dimension(model, features, loop)
     optimizer = model.optimizer
     if hasattr(optimizer, "build"):
         optimizer.build(model.trainable_variables)
@@ -91,84 +128,96 @@ def _build(model: Any, dataset: Any, entrypoint: str) -> None:
         optimizer._create_all_weights(model.trainable_variables)
 
 
-def _pack_steps(model: Any, loop: Loop, steps: int | None) -> None:
-    """Sets how many steps go into one execution.
+def _zeros(spec: Any) -> Any:
+    return tf.zeros([1 if size is None else size for size in spec.shape], spec.dtype)
 
-    Under ParameterServer each execution costs the chief a message: 10 steps in one double the speed of a
-    small model. But every worker should have several executions an epoch, or one would wait for another.
+
+def _check_batch_dimension(model: Any, features: Any, loop: Loop) -> None:
+    """Raises Failure where the model was made for single examples, or for batches of another size."""
+    given, wanted = tf.nest.flatten(features), tf.nest.flatten(getattr(model, "inputs", None))
+    share = loop.parameters.global_batch_size // loop.strategy.num_replicas_in_sync
+    for spec, tensor in zip(given, wanted, strict=False):
+        shape = getattr(tensor, "shape", None)
+        if shape is None or not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
+            continue
+        shape, data = list(shape), list(spec.shape)
+        if len(shape) == len(data) - 1 and shape == data[1:]:
+            raise _no_batch(loop, f"takes {shape}, a single example, and train_dataset() gives {data}")
+        if len(shape) == len(data) and shape[0] not in (None, share):
+            raise _no_batch(
+                loop, f"takes batches of {shape[0]} only, and each replica gets {share} examples in a step"
+            )
+    for tensor in tf.nest.flatten(getattr(model, "outputs", None)):
+        shape = getattr(tensor, "shape", None)
+        if shape is not None and len(shape) == 0:
+            raise _no_batch(loop, "returns a scalar for a batch, not a prediction for each of its examples")
+
+
+def _no_batch(loop: Loop, what: str) -> Failure:
+    return program_error(
+        f"{loop.program.entrypoint}: model() has no batch dimension: it {what}; leave it open, as "
+        "tf.keras.Input(shape) without a batch_size does"
+    )
+
+
+def _packing(model: Any, loop: Loop, steps: int | None, own: list[Any]) -> list[Any]:
+    """Sets how many steps go into one execution; what finds it while training, where that is left to us.
+
+    It costs a message each under ParameterServer, and Keras' own overhead everywhere. A callback with hooks
+    for every batch would be called less often, so it keeps the number at 1.
     """
-    packed = loop.parameters.steps_per_execution
+    given = loop.parameters.steps_per_execution
+    if _is_keras_3():
+        _pack_keras_3(model, loop, steps)
+        return []
     compiled = int(model._steps_per_execution.numpy())
-    if packed is None and compiled == 1 and steps and loop.strategy._should_use_with_coordinator:
-        packed = max(1, min(_PACKED_STEPS, steps // (_EXECUTIONS_PER_WORKER * max(1, loop.workers))))
-    if packed is not None and packed != compiled:
-        model._configure_steps_per_execution(packed)
+    found = given is None and compiled == 1 and steps is not None
+    most = steps
+    if steps is not None and loop.strategy._should_use_with_coordinator:
+        # Every worker should have several executions an epoch, or one would wait for another.
+        most = max(1, steps // (_EXECUTIONS_PER_WORKER * loop.workers))
+    if most == 1 or any(callback._implements_train_batch_hooks() for callback in own):
+        found = False
+    # Outside of the scope: a ParameterServer run would ask a ps for the number at every execution.
+    with tf.device("/device:CPU:0"):
+        model._configure_steps_per_execution(given or compiled)
+    if not found:
+        return []
+    # So that Keras makes functions with a loop although the number is 1, and leaves it to us.
+    model._autotune_steps_per_execution = True
+    model._steps_per_execution_tuner = _Tuner()
+    agree = by_first_task(loop.strategy, loop.writes)
+    return [callbacks.Packer(Packing(), loop.workers, most, agree)]
 
 
-def _validation_data(loop: Loop) -> Any:
-    if not (loop.validates and loop.program.has("evaluation_dataset")):
-        return None
-    loop.enter("running evaluation_dataset()")
-    dataset = loop.program.evaluation_dataset(loop.parameters.global_batch_size)
-    loop.enter("training")
-    return dataset
+class _Tuner:
+    """In the place of Keras' own, whose thread measures every 5 s and changes the number every 50 s."""
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
 
 
-def _saving(loop: Loop, directory: ModelDirectory) -> list[Any]:
+def _pack_keras_3(model: Any, loop: Loop, steps: int | None) -> None:
+    """Keras 3 builds the number into its function, and an epoch's last execution has that many steps too."""
+    packed = loop.parameters.steps_per_execution or model.steps_per_execution
+    whole = math.gcd(packed, steps) if steps else 1
+    if steps and whole != packed:
+        whole = max(number for number in range(1, packed + 1) if steps % number == 0)
+        loop.reporter.notice(
+            f"stepsPerExecution is {whole}, not {packed}: Keras 3 has no shorter execution at the end of an "
+            f"epoch, and {packed} does not divide its {steps} steps"
+        )
+    model.steps_per_execution = whole
+
+
+def saving(loop: Loop, directory: ModelDirectory) -> list[Any]:
     """Callbacks, in their order: the checkpoint is the last thing of an epoch."""
     logs = directory.path("logs") if loop.writes else tempfile.mkdtemp(prefix="logs-")
     return [
         tf.keras.callbacks.TensorBoard(logs, write_graph=False, profile_batch=0),
-        tf.keras.callbacks.LambdaCallback(on_epoch_end=_report_validation(loop)),
-        _Checkpoints(loop, directory),
+        callbacks.Validation(loop),
+        callbacks.Checkpoints(loop, directory),
     ]
-
-
-def _report_validation(loop: Loop) -> Callable[[int, Any], None]:
-    def report(epoch: int, logs: Any) -> None:
-        metrics = {
-            name.removeprefix("val_"): value
-            for name, value in as_floats(logs).items()
-            if name.startswith("val_")
-        }
-        if metrics and loop.writes:
-            loop.reporter.emit(
-                Event.EVALUATION, checkpoint=f"ckpt-{epoch + 1}", epoch=epoch + 1, metrics=metrics
-            )
-
-    return report
-
-
-class _KeptData(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Keeps the training data of `Model.fit` from being collected when it returns.
-
-    Removing its functions from the workers, one message each, took 9 s for 6,000 images of Fashion-MNIST.
-    The workers end soon after and free it all.
-    """
-
-    def __init__(self, kept: list[object]) -> None:
-        super().__init__()
-        self._supports_tf_logs = True
-        self._kept = kept
-
-    def on_train_end(self, logs: Any = None) -> None:
-        frame = sys._getframe()
-        while frame.f_back is not None:
-            frame = frame.f_back
-            if "data_handler" in frame.f_locals:
-                self._kept.extend(frame.f_locals.get(name) for name in ("data_handler", "iterator"))
-                return
-
-
-class _Checkpoints(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    def __init__(self, loop: Loop, directory: ModelDirectory) -> None:
-        super().__init__()
-        self._supports_tf_logs = True
-        self._loop = loop
-        # Every task of a collective strategy must save, because variables may be spread; one keeps it.
-        self._directory = directory if loop.writes else ModelDirectory(tempfile.mkdtemp(prefix="scratch-"))
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._loop.enter(f"writing checkpoint {epoch + 1}")
-        self._directory.save(self.model, epoch + 1)
-        self._loop.enter("training")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import tensorflow as tf
 
@@ -18,10 +19,13 @@ class Loop:
     """What a training loop works with.
 
     `directory` is None without a modelDir, `writes` is false for a task that only takes part in another's
-    checkpoints. `workers` counts the tasks that take steps.
+    checkpoints. `workers` counts the tasks that take steps, `strategy_options` and `evaluation` are the
+    spec's. `address` is this task's own, None where it has none. `validates` is false where there is an
+    evaluator.
     `enter` is told what is being done from now on, `alive` of every sign of life, `stepped` of the first
     step, `failed` of a step's error before it is raised. What is put into `kept` lives as long as the
-    process.
+    process. `boundary(model, epoch, step, settle)` is to be called before each execution, and may not return:
+    see `preemption.Preemption.boundary`.
     """
 
     program: LoadedProgram
@@ -37,3 +41,23 @@ class Loop:
     stepped: Callable[[], None]
     failed: Callable[[BaseException], None]
     kept: list[object]
+    boundary: Callable[..., None]
+    strategy_options: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    address: str | None = None
+
+
+def train(loop: Loop) -> Any:
+    """Trains to the last epoch, in the loop that the program and the strategy ask for. Returns the model."""
+    # Imported here, because each of them imports this module.
+    if not (loop.program.has("loss") or loop.program.has("train_step")):
+        from worker.fitting import fit
+
+        return fit(loop)
+    if loop.strategy._should_use_with_coordinator:
+        from worker.coordinating import coordinate
+
+        return coordinate(loop)
+    from worker.synchronous import train_together
+
+    return train_together(loop)

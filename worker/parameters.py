@@ -33,13 +33,19 @@ class TrainingParameters:
         packed = dict(parameters)
         if packed.get("stepsPerExecution") == "auto":
             packed["stepsPerExecution"] = None
+        iteration = _iteration(parameters.get("iteration", "steps"))
+        if iteration != "steps" and parameters.get("stepsPerExecution") is not None:
+            raise program_error(
+                f"spec.program.parameters.stepsPerExecution: iteration: {iteration} leaves no number to choose; "
+                "remove it, or use iteration: steps"
+            )
         return cls(
             epochs=_positive(parameters, "epochs", 1),
             steps_per_epoch=_optional(parameters, "stepsPerEpoch"),
             global_batch_size=_positive(parameters, "globalBatchSize", 64),
             steps_per_execution=_optional(packed, "stepsPerExecution"),
             checkpoint_epochs=_positive(parameters, "checkpointEpochs", 1),
-            iteration=_iteration(parameters.get("iteration", "steps")),
+            iteration=iteration,
         )
 
 

@@ -18,6 +18,9 @@ _ROUND_SECONDS = 0.1
 _REPORT_SECONDS = 10.0
 _THREADS = 64
 
+SILENT = "it accepts connections but does not answer"
+"""`fault` of a task that is hung: another one may be on its way back."""
+
 # A client's connection preface and an empty SETTINGS frame (RFC 9113, sections 3.4 and 6.5). A gRPC server
 # sends its own SETTINGS as soon as it serves the connection. A process that is stopped or hung still has
 # its connections accepted, by the kernel, but sends nothing.
@@ -54,7 +57,7 @@ def fault(address: str, seconds: float = PROBE_SECONDS) -> str | None:
             answered = bool(connection.recv(9))
         except OSError:
             answered = False
-    return None if answered else "it accepts connections but does not answer"
+    return None if answered else SILENT
 
 
 def faults(peers: Mapping[str, str], seconds: float = PROBE_SECONDS) -> dict[str, str]:

@@ -18,7 +18,8 @@ from worker.failures import Failure, program_error
 class Program(Protocol):
     """What `spec.program.entrypoint` makes when it is called with `spec.program.parameters`.
 
-    `model` and `train_dataset` are required, the rest is optional. `tf.keras` is tf_keras (Keras 2).
+    `model` and `train_dataset` are required, the rest is optional. `tf.keras` is tf_keras (Keras 2), or
+    Keras 3 where `spec.program.keras` says so.
     """
 
     def model(self) -> Any:
@@ -29,7 +30,9 @@ class Program(Protocol):
     def train_dataset(self, batch_size: int) -> Any:
         """A `tf.data.Dataset` of `(features, labels)` or `(features, labels, sample_weights)`, batched:
         each tensor is `[batch_size, ...]`. It may be infinite; one that ends is repeated. With
-        ParameterServer every worker runs its own copy of the pipeline: shuffle it without a seed.
+        ParameterServer every worker runs its own copy of the pipeline: shuffle it without a seed. A lookup
+        table that it uses is to be made in `model`. For `Model.fit` it may be a
+        `tf.keras.utils.experimental.DatasetCreator`.
         """
 
     def evaluation_dataset(self, batch_size: int) -> Any:
@@ -49,7 +52,8 @@ class Program(Protocol):
         """A whole step of one replica, in place of `loss`: makes predictions for `batch` (its share of an
         element of the dataset), applies gradients, updates metrics. Runs inside `tf.distribute.Strategy.run`.
 
-        Returns the replica's share of the loss, a scalar: the runtime adds those of all replicas.
+        Returns the replica's share of the loss, a scalar: the runtime adds those of all replicas. Evaluation
+        uses the program's `loss` where it has one too, otherwise the loss that `model` was compiled with.
         """
 
     def callbacks(self) -> Sequence[Any]:
@@ -84,6 +88,9 @@ _ARGUMENTS = {
     "export": 2,
 }
 
+_OTHER_KERAS = {"keras": 3, "tf_keras": 2}
+"""What spec.program.keras would have to be, by the package's name."""
+
 
 class LoadedProgram:
     """A Program whose methods are there and give what they should.
@@ -110,9 +117,15 @@ class LoadedProgram:
         model = self._instance.model()
         if not isinstance(model, tf.keras.Model):
             kind = f"{type(model).__module__}.{type(model).__qualname__}"
-            hint = "; use tf.keras or tf_keras, not keras (Keras 3)" if kind.startswith("keras.") else ""
+            other = _OTHER_KERAS.get(kind.partition(".")[0])
+            hint = (
+                f": use tf.keras, which is another Keras unless spec.program.keras is {other}"
+                if other
+                else ""
+            )
             raise self._wrong("model()", f"a {kind}, not a tf.keras.Model{hint}")
-        if not getattr(model, "_is_compiled", False):
+        # The first is Keras 2's, the second Keras 3's.
+        if not getattr(model, "_is_compiled", getattr(model, "compiled", False)):
             raise self._wrong("model()", "a model that is not compiled: call model.compile(...) in it")
         return model
 
@@ -147,14 +160,21 @@ class LoadedProgram:
         """See `Program`; a SavedModel where the program does not define it."""
         if self.has("export"):
             self._instance.export(model, path)
+        elif not hasattr(model, "_is_compiled"):  # Keras 3
+            model.export(path, verbose=False)
         else:
             model.save(path, save_format="tf", include_optimizer=False)
 
     def _dataset(self, method: str, batch_size: int) -> Any:
         import tensorflow as tf
 
-        dataset = getattr(self._instance, method)(batch_size)
+        given = dataset = getattr(self._instance, method)(batch_size)
         call = f"{method}({batch_size})"
+        if method == "train_dataset" and _is_creator(given):
+            dataset = given.dataset_fn(tf.distribute.InputContext())
+            call = f"the dataset_fn of {call}"
+            # What the model is built for; Keras' class does not know it.
+            given.element_spec = getattr(dataset, "element_spec", None)
         if not isinstance(dataset, tf.data.Dataset):
             kind = f"{type(dataset).__module__}.{type(dataset).__qualname__}"
             raise self._wrong(call, f"a {kind}, not a tf.data.Dataset")
@@ -167,7 +187,7 @@ class LoadedProgram:
                 raise self._wrong(call, "a dataset that is not batched: end it with .batch(batch_size)")
             if shape[0] is not None and shape[0] > batch_size:
                 raise self._wrong(call, f"batches of {shape[0]}, not of {batch_size}")
-        return dataset
+        return given
 
     def _wrong(self, call: str, what: str) -> Failure:
         return program_error(f"{self.entrypoint}: {call} returned {what}")
@@ -232,6 +252,11 @@ def _import(name: str, source: Path | None) -> ModuleType:
 def _is_from(module: ModuleType, source: Path) -> bool:
     found = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), "")
     return source in Path(found).resolve().parents
+
+
+def _is_creator(dataset: Any) -> bool:
+    """Whether it is a `tf.keras.utils.experimental.DatasetCreator`, which Keras 3 does not have."""
+    return type(dataset).__name__ == "DatasetCreator" and hasattr(dataset, "dataset_fn")
 
 
 def _listing(source: Path) -> str:

@@ -11,11 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.contract import Event
-from worker.failures import program_error
-from worker.reporting import Reporter, as_floats, not_finite
+from worker.records import Records
+from worker.reporting import Reporter, as_floats
 
-RECORD_SECONDS = 1.0
 _POLL_SECONDS = 0.2
 
 
@@ -41,21 +39,18 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         # Logs come as they are, without waiting for them.
         self._supports_tf_logs = True
-        self._reporter = reporter
+        self._records = Records(reporter, epochs)
         self._alive = alive
-        self._epochs = epochs
         self._failed = failed
         self._stepped = stepped
         self._has_stepped = False
         self._lock = threading.Lock()
         self._pending: collections.deque[tuple[int, Any]] = collections.deque()
-        self._epoch = 0
         self._scheduled = 0
         self._done = 0
-        self._recorded_done = 0
-        self._recorded_at = self._epoch_began = time.monotonic()
-        self._metrics: dict[str, float] = {}
         self._training = False
+        self.skipped = 0
+        """Steps of the epoch that an earlier attempt has done."""
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Starts the thread under ParameterServer."""
@@ -71,21 +66,20 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
         """Counts from 0."""
         self._alive()
         with self._lock:
-            self._epoch = epoch + 1
-            self._scheduled = self._done = self._recorded_done = 0
+            self._scheduled = 0
+            self._done = self.skipped
             self._pending.clear()
-            self._metrics = {}
-            self._recorded_at = self._epoch_began = time.monotonic()
+            self._records.begin(epoch + 1, self._steps(), self.skipped)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """One execution was done, or scheduled."""
         if isinstance(logs, Mapping):
-            self._done = batch + 1
+            self._done = self.skipped + batch + 1
             self._moved()
-            if time.monotonic() - self._recorded_at >= RECORD_SECONDS:
-                self._metrics = as_floats(logs)
-                self._check()
-                self._record()
+            if self._records.due:
+                metrics = as_floats(logs)
+                self._records.check(metrics)
+                self._records.write(self._done, metrics)
         else:
             with self._lock:
                 self._pending.append((batch + 1 - self._scheduled, logs))
@@ -100,43 +94,19 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
         self._alive()
         with self._lock:
             self._pending.clear()
-            self._metrics = as_floats(logs)
-            self._done = int(self.params.get("steps") or self._done)
-            self._recorded_done, self._recorded_at = 0, self._epoch_began
-        self._record(epoch_end=True)
-        self._check()
+            self._done = self._steps() or self._done
+            self._records.end(self._done, as_floats(logs))
+
+    def _steps(self) -> int | None:
+        """Of the whole epoch."""
+        steps = self.params.get("steps")
+        return self.skipped + int(steps) if steps else None
 
     def _moved(self) -> None:
         if not self._has_stepped:
             self._has_stepped = True
             self._stepped()
         self._alive()
-
-    def _check(self) -> None:
-        if not_finite(self._metrics):
-            raise program_error(
-                f"the loss became {self._metrics['loss']} in epoch {self._epoch}; a smaller learning rate, "
-                "clipped gradients or a look at the data may help"
-            )
-
-    def _record(self, epoch_end: bool = False) -> None:
-        if self._reporter is None:
-            return
-        now = time.monotonic()
-        seconds = max(1e-6, now - self._recorded_at)
-        metrics = dict(self._metrics)
-        self._reporter.emit(
-            Event.PROGRESS,
-            epoch=self._epoch,
-            epochs=self._epochs,
-            step=self._done,
-            steps=self.params.get("steps"),
-            steps_per_second=round((self._done - self._recorded_done) / seconds, 3),
-            loss=metrics.pop("loss", None),
-            metrics=metrics,
-            epoch_end=epoch_end,
-        )
-        self._recorded_at, self._recorded_done = now, self._done
 
     def _watch(self) -> None:
         while self._training:
@@ -145,14 +115,13 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
             if newest is None:
                 continue
             self._moved()
-            if time.monotonic() - self._recorded_at < RECORD_SECONDS:
+            if not self._records.due:
                 continue
             with contextlib.suppress(tf.errors.OpError):
                 metrics = as_floats(newest.fetch())  # its tensors are in this process already
                 with self._lock:
                     if self._pending:
-                        self._metrics = metrics
-                        self._record()
+                        self._records.write(self._done, metrics)
 
     def _collect(self) -> Any:
         """Takes the steps that are done off the queue. Returns the newest one's logs, None for none."""

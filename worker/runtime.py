@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from worker import scripts, server, watchdog
 from worker.failures import Failure, classify
@@ -19,8 +20,6 @@ from worker.reporting import Reporter
 from worker.task import Task, from_environment
 
 _VARIABLES = {
-    # Keras 3 fails or loses counts under ParameterServerStrategy.
-    "TF_USE_LEGACY_KERAS": "1",
     # A lost ps is an error at once, a task that is not up yet is waited for.
     "GRPC_FAIL_FAST": "use_caller",
 }
@@ -37,23 +36,29 @@ def main(arguments: Sequence[str]) -> int:
         reporter.failed(failure)
         print(f"worker: {failure.message}", file=sys.stderr)
         return failure.exit_code
-    _prepare_environment()
+    _prepare_environment(task.config.keras)
     # The branch that TFConfigClusterResolver().task_type stands for, taken before TensorFlow is imported.
-    if task.serves:
-        return _run(task, _serve)
     seconds = max(task.config.stall_seconds, task.config.starting_deadline_seconds)
     first = watchdog.stalled("starting", seconds)
+    if task.serves:
+        return watchdog.supervise(
+            lambda watch: _run(task, partial(_serve, watch=watch)), first, task.name, {}
+        )
     if script:
         return watchdog.supervise(
             lambda watch: scripts.run(task, watch, script), first, task.name, task.peers
         )
     if task.role == "evaluator":
-        return _run(task, _evaluate)
+        return watchdog.supervise(
+            lambda watch: _run(task, partial(_evaluate, watch=watch)), first, task.name, {}
+        )
     return watchdog.supervise(lambda watch: _train(task, watch), first, task.name, task.peers)
 
 
-def _prepare_environment() -> None:
+def _prepare_environment(keras: int) -> None:
     os.environ.update(_VARIABLES)
+    # What tf.keras is: keras, or tf_keras.
+    os.environ["TF_USE_LEGACY_KERAS"] = "0" if keras == 3 else "1"
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
     if os.environ["TF_CPP_MIN_LOG_LEVEL"] >= "2":
@@ -83,15 +88,18 @@ def _run(task: Task, body: Callable[[Task, Reporter], int]) -> int:
     os._exit(code)
 
 
-def _serve(task: Task, reporter: Reporter) -> int:
+def _serve(task: Task, reporter: Reporter, watch: watchdog.Watch) -> int:
     server.forget_release(task)
-    return server.serve(task, reporter)
+    return server.serve(task, reporter, watch)
 
 
-def _evaluate(task: Task, reporter: Reporter) -> int:
+def _evaluate(task: Task, reporter: Reporter, watch: watchdog.Watch) -> int:
     from worker import program, stage
 
-    doing = stage.Stage(watchdog.Watch(), 0.0, 0.0)  # nobody watches: it waits for no one
+    # It waits for no one, so any evaluation may last; but a frozen process is one that can be replaced.
+    doing = stage.Stage(watchdog.Watch(), 0.0, 0.0)
+    watch.expect(watchdog.stalled("evaluating", task.config.stall_seconds))
+    watch.beat()
     roots = program.user_roots(task.source)
     try:
         doing.enter("importing TensorFlow")

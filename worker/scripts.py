@@ -54,7 +54,7 @@ class _Run:
     def release(self, outcome: str, exit_code: int) -> None:
         if self.released or self.task.config.strategy != "ParameterServer" or self.task.role != "chief":
             return
-        from worker.release import release as release_tasks
+        from worker.releasing import release as release_tasks
 
         connected = _is_connected()
         if not connected:
@@ -65,6 +65,8 @@ class _Run:
         release_tasks(self.task, outcome, self.reporter, self.watch, exit_code, connected)
         self.released = True
         self.watch.expect(self.silence())
+        if not self.supervised:
+            _keep_functions()
 
     def silence(self) -> Silence:
         """How long the script may be silent."""
@@ -267,3 +269,14 @@ def _is_connected() -> bool:
     from tensorflow.python.eager import context
 
     return context.context().get_server_def() is not None
+
+
+def _keep_functions() -> None:
+    """Of TensorFlow, when Python collects them: each would be removed from every task by a message, with some
+    lines of error for each task that has left.
+    """
+    from tensorflow.python.eager.polymorphic_function import atomic_function
+
+    references: dict[Any, int] = getattr(atomic_function, "RUNTIME_FUNCTION_REFS", {})
+    for key in references:
+        references[key] += 1

@@ -17,9 +17,13 @@ from worker.imports import import_tensorflow
 from worker.peers import ChiefWatch
 from worker.reporting import Reporter
 from worker.task import Task
+from worker.watchdog import Watch, stalled
 
 _POLL_SECONDS = 0.1
 _EMPTY_SECONDS = 1.0
+_HUNG_SECONDS = 60.0
+"""A server that looks for its release ten times a second, and has not for so long, is hung. Its end lets the
+chief go on, which would wait for it for ever; so it comes before the chief's own patience ends."""
 
 
 def forget_release(task: Task) -> None:
@@ -30,7 +34,7 @@ def forget_release(task: Task) -> None:
             path.unlink()
 
 
-def serve(task: Task, reporter: Reporter) -> int:
+def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
     """Runs the server. Returns the exit code."""
     tf = import_tensorflow(keras=False)
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -48,14 +52,15 @@ def serve(task: Task, reporter: Reporter) -> int:
         raise program_error(
             f"the gRPC server could not start on {task.address}: is the port taken?"
         ) from error
-    outcome = _until_released(task)
+    watch.expect(stalled("serving", min(_HUNG_SECONDS, task.config.stall_seconds / 2)))
+    outcome = _until_released(task, watch)
     reporter.emit(Event.RELEASED, outcome=outcome)
     reporter.emit(Event.DONE)
     del server
     return ExitCode.DONE
 
 
-def _until_released(task: Task) -> str:
+def _until_released(task: Task, watch: Watch) -> str:
     path = _released(task)
     config = task.config
     chief = (
@@ -68,6 +73,7 @@ def _until_released(task: Task) -> str:
             return _outcome(path)
         if chief is not None and chief.lost:
             return f"the chief has not been there for {config.chief_lost_seconds} s (chiefLostSeconds)"
+        watch.alive()
         time.sleep(_POLL_SECONDS)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ class Task:
     cluster: Mapping[str, Mapping[int, str]]
     directory: str | None
     source: Path | None
+    renumbered: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """Names of pods that do not follow from role and index: see `leave_out`."""
 
     @property
     def name(self) -> str:
@@ -42,11 +44,15 @@ class Task:
     def peers(self) -> dict[str, str]:
         """Pod name to address of every other task in TF_CONFIG."""
         return {
-            pod_name(self.config.run, role, index): address
+            self.pod(role, index): address
             for role, tasks in self.cluster.items()
             for index, address in tasks.items()
             if (role, index) != (self.role, self.index)
         }
+
+    def pod(self, role: str, index: int) -> str:
+        """The name of the pod of a task of `cluster`."""
+        return self.renumbered.get((role, index)) or pod_name(self.config.run, role, index)
 
     @property
     def serves(self) -> bool:
@@ -93,6 +99,24 @@ def from_environment() -> Task:
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise _misuse(f"{Env.TF_CONFIG} does not describe a cluster: {error}") from error
+
+
+def leave_out(task: Task, pods: Collection[str]) -> Task:
+    """`task` in a cluster without `pods`, in `os.environ` too. The others are numbered without a gap.
+
+    A server that was started under another number takes the one that its chief gives it (TensorFlow 2.21).
+    """
+    cluster: dict[str, dict[int, str]] = {}
+    names: dict[tuple[str, int], str] = {}
+    for role, tasks in task.cluster.items():
+        left = [(task.pod(role, index), address) for index, address in sorted(tasks.items())]
+        left = [(name, address) for name, address in left if name not in pods]
+        cluster[role] = {index: address for index, (_, address) in enumerate(left)}
+        names.update({(role, index): name for index, (name, _) in enumerate(left)})
+    lists = {role: list(tasks.values()) for role, tasks in cluster.items()}
+    own = {"type": task.role, "index": task.index}
+    os.environ[Env.TF_CONFIG] = json.dumps({"cluster": lists, "task": own})
+    return replace(task, cluster=cluster, renumbered=names)
 
 
 def _assemble_tf_config() -> None:

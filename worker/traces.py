@@ -7,10 +7,19 @@ machine. But the graphs that were sent there remember where each operation came 
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 from collections.abc import Iterator
 from typing import Any
 
+_READERS = (
+    "ArrayRecordDataset",
+    "FixedLengthRecordDataset",
+    "RecordIODataset",
+    "SSTableDataset",
+    "TextLineDataset",
+    "TFRecordDataset",
+)
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 
 
@@ -31,18 +40,42 @@ def dataset_frames(error: BaseException, datasets: list[Any]) -> list[traceback.
     return []
 
 
+def file_count(dataset: Any) -> int | None:
+    """How many files `dataset` reads at least, where it reads several the least of them; None for no files.
+
+    Of those that TensorFlow can share out by files: tensorflow/core/grappler/optimizers/data/auto_shard.cc.
+    Files in a number that is not known beforehand count as very many.
+    """
+    return min(_file_counts(dataset), default=None)
+
+
+def _file_counts(dataset: Any) -> Iterator[int]:
+    dataset = getattr(dataset, "_impl", dataset)
+    inputs = list(dataset._inputs())
+    operations = (operation for graph in _own_graphs(dataset) for operation in graph.get_operations())
+    if inputs and any(operation.type.startswith(_READERS) for operation in operations):
+        count = int(inputs[0].cardinality())
+        yield count if count >= 0 else sys.maxsize
+    for source in inputs:
+        yield from _file_counts(source)
+
+
 def operation_types(dataset: Any) -> set[str]:
     """Of all operations in the functions that `dataset` applies."""
     return {operation.type for graph in _graphs(dataset) for operation in graph.get_operations()}
 
 
 def _graphs(dataset: Any) -> Iterator[Any]:
+    yield from _own_graphs(dataset)
+    for source in dataset._inputs():
+        yield from _graphs(source)
+
+
+def _own_graphs(dataset: Any) -> Iterator[Any]:
     for function in dataset._functions():
         graph = getattr(getattr(function, "function", function), "graph", None)
         if graph is not None:
             yield from _nested(graph, set())
-    for source in dataset._inputs():
-        yield from _graphs(source)
 
 
 def _nested(graph: Any, seen: set[int]) -> Iterator[Any]:

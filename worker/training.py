@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from worker import peers
+from worker import lease, peers
 from worker.contract import Event, ExitCode
-from worker.failures import Failure, classify, writing
+from worker.failures import Failure, Left, classify, writing
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
 from worker.program import LoadedProgram, load, user_roots
 from worker.reporting import Reporter, failed_fields
 from worker.stage import Stage
-from worker.task import Task
-from worker.watchdog import Silence, Watch
+from worker.task import Task, leave_out
+from worker.watchdog import Silence, Watch, overtaken
 
 _FAILED_STEP_SECONDS = 20.0
 _OUTLIVE_SECONDS = 30.0
@@ -47,6 +48,9 @@ class _Training:
     def run(self) -> int:
         try:
             self._train()
+        except Left as left:
+            _KEPT.append(left)
+            return left.exit_code
         except BaseException as error:  # noqa: BLE001 - whatever a program raises must be told
             _KEPT.append(error)
             return self._fail(self._classify(error))
@@ -64,55 +68,88 @@ class _Training:
         task, config, stage = self._task, self._config, self._stage
         stage.enter("importing TensorFlow")
         import_tensorflow(keras=True)
-        from worker import checkpoints, evaluation, fitting, loops, strategies
+        from worker import checkpoints, evaluation, loops, preemption, strategies
 
-        if config.model_dir:
-            self._directory = checkpoints.ModelDirectory(config.model_dir, self._io_device())
+        strategies.prepare(task)
         parameters = TrainingParameters.read(config.parameters)
         stage.enter(f"importing {config.entrypoint}")
         self._program = load(config.entrypoint, task.source, config.parameters)
         for notice in self._program.notices:
             self._reporter.notice(notice)
+        again = False
         has_evaluator = config.replicas.get("evaluator", 0) > 0
         if has_evaluator:
             evaluation.check_program(self._program)
-        if self._directory is not None and task.is_primary:
+        if config.model_dir:
             stage.enter("claiming the model directory")
+            directory = checkpoints.ModelDirectory(config.model_dir, self._io_device())
+            if task.is_primary:
+                self._claim(config.model_dir)
+            # Not before: it may be another run's.
+            self._directory = directory
+        if self._directory is not None and task.is_primary:
             beginning = checkpoints.begin(self._directory, config.run_id)
             if beginning.finished:
                 self._reporter.notice("this run is done already: its model directory says so")
                 self._finish()
                 return
-            if beginning.previous_run and self._directory.epochs():
+            again = not beginning.previous_run
+            position = self._directory.position()
+            if beginning.previous_run and position > checkpoints.Position():
                 self._reporter.notice(
-                    f"{config.model_dir} holds an earlier run that did not finish: going on from epoch "
-                    f"{self._directory.epochs()[-1]}"
+                    f"{config.model_dir} holds an earlier run that did not finish: going on from {position}"
                 )
-        self._wait(config.starting_deadline_seconds)
+        elif self._directory is not None and checkpoints.is_done(self._directory, config.run_id):
+            # The first task of the collective will not be there to train with.
+            self._finish()
+            return
+        self._wait(config.starting_deadline_seconds, again)
+        task = self._task
         stage.enter("connecting to the cluster")
         strategy = strategies.build(task)
         self._connected = True
-        is_coordinator = bool(strategy._should_use_with_coordinator)
+        leaving = preemption.Preemption(task, self._directory, self._reporter, self._watch)
         loop = loops.Loop(
             program=self._program,
             parameters=parameters,
             strategy=strategy,
             directory=self._directory,
             writes=task.is_primary,
-            workers=len(task.cluster.get("worker", {})) or 1,
-            validates=not has_evaluator and not is_coordinator,
+            workers=_taking_steps(task),
+            validates=not has_evaluator,
             reporter=self._reporter,
             enter=stage.enter,
             alive=self._watch.alive,
             stepped=stage.stepped,
             failed=self._step_failed,
             kept=_KEPT,
+            boundary=leaving.boundary,
+            strategy_options=config.strategy_options,
+            evaluation=config.evaluation,
+            address=task.address,
         )
-        _KEPT.append(fitting.fit(loop))
+        if config.strategy == "ParameterServer":
+            workers = task.cluster.get("worker", {})
+            self._watch.attend({task.pod("worker", index): workers[index] for index in workers})
+        leaving.begin()
+        _KEPT.append(loops.train(loop))
+        leaving.end()
         if self._directory is not None and task.is_primary:
             self._export(self._program)
             self._directory.write_state(checkpoints.RunState(config.run_id, "done", "trained"))
         self._finish()
+
+    def _claim(self, directory: str) -> None:
+        """Raises Failure where another run has it."""
+        config = self._config
+        holder = lease.new_holder(config.run, config.run_id, config.chief_address, self._task.name)
+        held = lease.Lease(directory, holder)
+        with writing(directory):
+            held.claim(self._watch.alive)
+        if lease.is_remote(directory):
+            held.keep(lambda other: self._watch.expect(overtaken(other)))
+        else:
+            self._watch.hold(held)
 
     def _io_device(self) -> str | None:
         """Where checkpoints are read and written: here. A ps does not have the model directory."""
@@ -120,19 +157,36 @@ class _Training:
             return None
         return f"/job:{self._task.role}/replica:0/task:{self._task.index}/device:CPU:0"
 
-    def _wait(self, deadline: float) -> None:
-        """Until every peer answers. Raises Failure (RETRYABLE) that names those who do not."""
+    def _wait(self, deadline: float, again: bool = False) -> None:
+        """Until every peer answers. Raises Failure (RETRYABLE) that names those who do not.
+
+        A chief that has been here before goes on without the workers that are gone, or hung, or cut off.
+        """
         if not self._task.peers:
             return
         self._stage.enter("waiting for the other tasks")
         # Tasks of a collective strategy have no server while they wait for one another.
         serves = self._config.strategy == "ParameterServer"
         check = peers.fault if serves else _absence
+        if serves and again:
+            deadline = min(deadline, self._config.stall_seconds)
         try:
             with peers.listening(self._task.address):
                 peers.wait(self._task.peers, deadline, self._waiting, self._watch.alive, check)
         except peers.Unanswered as error:
+            if serves and again and self._spares(error.missing):
+                self._task = leave_out(self._task, error.missing)
+                self._reporter.notice(
+                    f"going on without {peers.described(error.missing)}: used when the chief starts again"
+                )
+                return
             raise Failure(f"{error} (startingDeadlineSeconds)", ExitCode.RETRYABLE) from error
+
+    def _spares(self, missing: Collection[str]) -> bool:
+        """Whether the run can go on without `missing`: only workers, and not all of them."""
+        task = self._task
+        workers = {task.pod("worker", index) for index in task.cluster.get("worker", {})}
+        return set(missing) < workers
 
     def _waiting(self, names: list[str], seconds: float) -> None:
         self._reporter.emit(
@@ -196,13 +250,21 @@ class _Training:
     def _release(self, outcome: str, exit_code: int) -> None:
         if self._config.strategy != "ParameterServer":
             return
-        from worker.release import release
+        self._watch.attend({})  # they leave now, and nobody is missed
+        from worker.releasing import release
 
         if not self._connected:
             # Over before it began: they may not be up yet.
             with contextlib.suppress(Failure):
                 self._wait(self._config.starting_deadline_seconds)
         release(self._task, outcome, self._reporter, self._watch, exit_code, self._connected)
+
+
+def _taking_steps(task: Task) -> int:
+    """ParameterServer's chief only coordinates."""
+    coordinates = task.config.strategy == "ParameterServer"
+    chiefs = 0 if coordinates else len(task.cluster.get("chief", {}))
+    return max(1, len(task.cluster.get("worker", {})) + chiefs)
 
 
 def _absence(address: str) -> str | None:

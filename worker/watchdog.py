@@ -26,10 +26,12 @@ from types import FrameType
 from typing import NoReturn
 
 from worker import peers
-from worker.contract import Event, ExitCode, emit
+from worker.attendance import Attendance
+from worker.contract import GRACE_SECONDS, Event, ExitCode, emit
+from worker.lease import Holder, Lease, message
 
-TERM_SECONDS = 5.0
-"""From SIGTERM to SIGKILL for the training process, which has nothing to do but leave."""
+TERM_SECONDS = GRACE_SECONDS - 3.0
+"""From SIGTERM to SIGKILL for the training process, which saves what it has: the pod's own, less a margin."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -54,16 +56,33 @@ def stalled(doing: str, seconds: float) -> Silence:
     return Silence(seconds, Event.FAILED, fields, ExitCode.RETRYABLE, blame=True)
 
 
+def overtaken(other: Holder) -> Silence:
+    """At once: two chiefs must not write to one model directory."""
+    fields = {"message": message(other), "traceback": "", "exit_code": int(ExitCode.RETRYABLE)}
+    return Silence(0.0, Event.FAILED, fields, ExitCode.RETRYABLE)
+
+
 class Watch:
-    """The child's side. Thread-safe, never blocks, never raises; with no pipe it does nothing."""
+    """The child's side. Thread-safe, never raises, waits for nothing but the supervisor to read; with no pipe
+    it does nothing.
+    """
 
     def __init__(self, pipe: int | None = None) -> None:
         self._pipe = pipe
         self._spoke = 0.0
+        self._lock = threading.Lock()
 
     def expect(self, silence: Silence) -> None:
         """From now on `silence` holds."""
-        self._write(json.dumps(asdict(silence)).encode() + b"\n")
+        self._write(json.dumps(asdict(silence)).encode() + b"\n", patient=True)
+
+    def hold(self, lease: Lease) -> None:
+        """From now on the supervisor renews `lease`; should it be lost, it ends the child."""
+        self._write(json.dumps({"lease": lease.to_json()}).encode() + b"\n", patient=True)
+
+    def attend(self, workers: Mapping[str, str]) -> None:
+        """From now on the supervisor says when one of `workers` (pod name to address) is gone, or back."""
+        self._write(json.dumps({"workers": workers}).encode() + b"\n", patient=True)
 
     def alive(self) -> None:
         """A sign of life. Cheap: at most ten a second are passed on."""
@@ -72,11 +91,27 @@ class Watch:
             self._spoke = now
             self._write(b"\n")
 
-    def _write(self, data: bytes) -> None:
-        if self._pipe is not None:
-            # A full pipe means that signs of life are waiting to be read.
-            with contextlib.suppress(OSError):
-                os.write(self._pipe, data)
+    def beat(self) -> None:
+        """From now on a sign of life every second, for as long as Python runs at all."""
+
+        def beat() -> None:
+            while True:
+                self.alive()
+                time.sleep(1.0)
+
+        threading.Thread(target=beat, name="beat", daemon=True).start()
+
+    def _write(self, data: bytes, patient: bool = False) -> None:
+        if self._pipe is None:
+            return
+        with self._lock, contextlib.suppress(OSError):
+            while data:
+                try:
+                    data = data[os.write(self._pipe, data) :]
+                except BlockingIOError:
+                    if not patient:
+                        return  # signs of life are waiting to be read
+                    select.select([], [self._pipe], [])
 
 
 def supervise(
@@ -118,11 +153,16 @@ class _Supervisor:
         self._addresses = addresses
         self._kill_at: float | None = None
         self._buffer = b""
+        self._lease: Lease | None = None
+        self._attendance = Attendance(lambda text: emit(Event.NOTICE, task, message=text))
+        self._lost = False
+        self._wake: int | None = None
 
     def run(self) -> int:
         wakeup, signalled = os.pipe()
         os.set_blocking(signalled, False)
         os.set_blocking(wakeup, False)
+        self._wake = signalled
         signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -132,7 +172,10 @@ class _Supervisor:
         while True:
             status = self._reap()
             if status is not None:
-                return self._left(status)
+                code = self._left(status)
+                if self._lease is not None and code != ExitCode.RETRYABLE:
+                    self._lease.release()
+                return code
             now = time.monotonic()
             if self._kill_at is not None and now >= self._kill_at:
                 self._kill()
@@ -154,8 +197,23 @@ class _Supervisor:
     def _hear(self, data: bytes) -> None:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
-            if line:
-                self._silence = Silence(**json.loads(line))
+            if not line:
+                continue
+            document = json.loads(line)
+            if "lease" in document:
+                self._lease = Lease.from_json(document["lease"])
+                self._lease.keep(self._overtaken)
+            elif "workers" in document:
+                self._attendance.follow(document["workers"])
+            elif not self._lost:
+                self._silence = Silence(**document)
+
+    def _overtaken(self, other: Holder) -> None:
+        """In the lease's thread."""
+        self._lost = True
+        self._silence = overtaken(other)
+        if self._wake is not None:
+            os.write(self._wake, b"x")
 
     def _silent(self) -> int:
         silence = self._silence

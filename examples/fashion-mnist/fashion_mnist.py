@@ -1,7 +1,7 @@
 """The convolutional network of TensorFlow's distributed-training tutorial, on real images of clothing.
 
 The model is that of https://www.tensorflow.org/tutorials/distribute/keras. The images are Fashion-MNIST's:
-28x28 grey pixels in 10 classes, read straight from its gzipped IDX files.
+28x28 grey pixels in 10 classes.
 """
 
 from __future__ import annotations
@@ -11,10 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.data import FASHION_MNIST
-
-# Of an IDX file: the magic number, and the size of each dimension, four bytes each.
-IMAGES_HEADER, LABELS_HEADER = 16, 8
+from worker.data import FASHION_MNIST, fashion_mnist
 
 
 class FashionMnist:
@@ -26,7 +23,7 @@ class FashionMnist:
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.learning_rate = parameters.get("learningRate", 0.001)
-        self.data_dir = parameters.get("dataDir", str(FASHION_MNIST))
+        self.data_dir = parameters.get("dataDir", FASHION_MNIST)
 
     def model(self) -> tf.keras.Model:
         """Compiled. From pixels in 0 to 1, `float32[batch, 28, 28, 1]`, to logits, `float32[batch, 10]`."""
@@ -50,26 +47,8 @@ class FashionMnist:
 
     def train_dataset(self, batch_size: int) -> tf.data.Dataset:
         """One pass over the training images, shuffled anew each time."""
-        return self._images("train").cache().shuffle(10_000).batch(batch_size).map(_scaled)
+        return fashion_mnist("train", self.data_dir).cache().shuffle(10_000).batch(batch_size)
 
     def evaluation_dataset(self, batch_size: int) -> tf.data.Dataset:
         """One pass over the held-out images."""
-        return self._images("t10k").batch(batch_size).map(_scaled)
-
-    def _images(self, part: str) -> tf.data.Dataset:
-        """Pairs of an image, `uint8[28, 28, 1]`, and its class, `uint8[]`."""
-
-        def records(name: str, size: int, header: int) -> tf.data.Dataset:
-            path = f"{self.data_dir}/{part}-{name}-ubyte.gz"
-            return tf.data.FixedLengthRecordDataset(path, size, header_bytes=header, compression_type="GZIP")
-
-        def decoded(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            pixels = tf.reshape(tf.io.decode_raw(image, tf.uint8), (28, 28, 1))
-            return pixels, tf.reshape(tf.io.decode_raw(label, tf.uint8), ())
-
-        images = records("images-idx3", 28 * 28, IMAGES_HEADER)
-        return tf.data.Dataset.zip((images, records("labels-idx1", 1, LABELS_HEADER))).map(decoded)
-
-
-def _scaled(images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    return tf.cast(images, tf.float32) / 255.0, labels
+        return fashion_mnist("t10k", self.data_dir).batch(batch_size)

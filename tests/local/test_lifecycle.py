@@ -235,6 +235,15 @@ def test_a_name_is_used_by_one_run_at_a_time(machine: Machine) -> None:
     assert machine.end("other").phase is Phase.SUCCEEDED
 
 
+def test_a_run_that_goes_on_is_replaced(machine: Machine) -> None:
+    machine.submit(job("chief", WAIT, primary=True))
+    machine.printed("up")
+    plan = machine.plan(job("chief", "print('the next')", primary=True))
+    machine.backend.submit(plan, detach=True, replace=True)
+    assert machine.end().phase is Phase.SUCCEEDED
+    assert machine.texts() == ["the next"]
+
+
 def test_a_finished_runs_name_can_be_used_again(machine: Machine) -> None:
     machine.run(job("chief", "print('first')", primary=True))
     machine.run(job("chief", "print('second')", primary=True))

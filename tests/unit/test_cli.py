@@ -141,6 +141,20 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "sumbit", GOOD)[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30", 30), ("30s", 30), ("10m", 600), ("1.5h", 5400), ("2d", 172_800)]
+)
+def test_times(text: str, seconds: float) -> None:
+    assert cli.parser().parse_args(["logs", "mnist", "--since", text]).since == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "ten", "10 weeks", "5ms"])
+def test_a_time_that_is_none(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    code, _, err = run(capsys, "logs", "mnist", "--since", text)
+    assert code == 2
+    assert "expected a time, such as 30s, 10m or 2h" in err
+
+
 def test_a_reader_that_has_seen_enough() -> None:
     """As `render | head -1`: no complaint, no traceback."""
     command = [

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from worker.contract import Env, Record, RunConfig, pod_name
+from worker.contract import Env, Event, Record, RunConfig, pod_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -67,6 +67,24 @@ class RunningTask:
                     raise AssertionError(f"{self.name} never said {event} {fields}:\n{self.output}")
                 self._changed.wait(1.0)
         return record
+
+    def until_notice(self, text: str) -> None:
+        """Waits for a notice with this text in it."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        with self._changed:
+            while not any(text in record.fields["message"] for record in self.records(Event.NOTICE)):
+                if time.monotonic() > deadline or not self._reader.is_alive():
+                    raise AssertionError(f"{self.name} never said {text!r}:\n{self.output}")
+                self._changed.wait(1.0)
+
+    def printed(self, text: str) -> None:
+        """Waits for a line of exactly this text."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        with self._changed:
+            while text not in self.lines:
+                if time.monotonic() > deadline or not self._reader.is_alive():
+                    raise AssertionError(f"{self.name} never printed {text!r}:\n{self.output}")
+                self._changed.wait(1.0)
 
     def ended(self, seconds: float = PATIENCE_SECONDS) -> int:
         """The exit code, waited for; negative for a signal."""
@@ -164,9 +182,15 @@ class Cluster:
             }
         return {"cluster": cluster, "task": {"type": role, "index": index}}
 
-    def start(self, role: str, index: int = 0, prefix: tuple[str, ...] = ()) -> RunningTask:
+    def start(
+        self,
+        role: str,
+        index: int = 0,
+        prefix: tuple[str, ...] = (),
+        python: tuple[str, ...] = ("-m", "worker"),
+    ) -> RunningTask:
         process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "worker"],
+            [*prefix, sys.executable, *python],
             env=self.environment(role, index),
             cwd=self.directory,
             stdout=subprocess.PIPE,

@@ -11,7 +11,10 @@ from typing import Any
 
 _ITERATIONS = (
     "import sys, tensorflow as tf;"
-    "print(tf.train.load_variable(sys.argv[1], 'optimizer/_iterations/.ATTRIBUTES/VARIABLE_VALUE'))"
+    "reader = tf.train.load_checkpoint(sys.argv[1]);"
+    # The end of the name depends on the version of Keras.
+    "names = sorted(reader.get_variable_to_shape_map());"
+    "print(*(reader.get_tensor(name) for name in names if name.startswith('optimizer/_iterations/')))"
 )
 
 

@@ -146,7 +146,8 @@ def test_a_hung_worker_is_named_and_the_chief_leaves_to_be_tried_again(make_clus
     cluster = make_cluster(parameters={**SLOW, "epochs": 1000}, stall_seconds=6)
     tasks = cluster.start_all()
     in_the_middle(tasks["chief", 0], epoch=2)
-    tasks["worker", 1].signal(signal.SIGSTOP)
+    for process in [tasks["worker", 1].process.pid, *children(tasks["worker", 1].process.pid)]:
+        os.kill(process, signal.SIGSTOP)
     assert tasks["chief", 0].ended(PATIENCE_SECONDS) == ExitCode.RETRYABLE
     message = tasks["chief", 0].until(Event.FAILED).fields["message"]
     assert "nothing moved for 6 s" in message

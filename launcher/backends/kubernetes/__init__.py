@@ -14,6 +14,8 @@
     tailing     one pod's log
     differences two values -> what differs
     client      requests and streams to one API server
+    resources   where the server has each kind
+    parallel    several requests at the same time
     refusals    an answer that says no -> one message with what to do
     clock       the cluster's times -> this machine's
     rights      the least Role that is enough

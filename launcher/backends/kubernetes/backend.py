@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
@@ -47,8 +48,11 @@ class KubernetesBackend:
         return self._client.connection.options(namespace)
 
     def prepare(self) -> None:
-        """See `base.Backend.prepare`. Finds out early that there is no cluster to submit to."""
+        """See `base.Backend.prepare`. Finds out early that there is no cluster to submit to, and opens
+        connections.
+        """
         self._client.connection.credentials()
+        threading.Thread(target=self._client.warm_up, daemon=True).start()
 
     def submit(self, plan: Plan, *, detach: bool, replace: bool = False) -> str:
         """See `base.Backend.submit`. Returns what the user should know, a line each.

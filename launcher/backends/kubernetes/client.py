@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import urllib3
 
 from launcher.backends.kubernetes.connection import Connection
+from launcher.backends.kubernetes.parallel import AT_A_TIME, together
 from launcher.backends.kubernetes.refusals import ApiError, Request, UnreachableError, refusal, unreachable
+from launcher.backends.kubernetes.resources import path_of, resource
+from launcher.errors import BackendError
 
 FIELD_MANAGER: Final = "tf-launcher"
 """Whose fields they are, for server-side apply."""
@@ -34,24 +36,9 @@ USUAL_SKEW_SECONDS: Final = 10.0
 PAGE: Final = 500
 """Objects in one answer, as kubectl asks for them."""
 
-_RESOURCES: Final = {
-    "ConfigMap": ("api/v1", "configmaps"),
-    "Event": ("api/v1", "events"),
-    "Job": ("apis/batch/v1", "jobs"),
-    "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
-    "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims"),
-    "Pod": ("api/v1", "pods"),
-    "ResourceQuota": ("api/v1", "resourcequotas"),
-    "Service": ("api/v1", "services"),
-}
-_GROUPS: Final = {"Job": "jobs.batch", "NetworkPolicy": "networkpolicies.networking.k8s.io"}
-
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-_AT_A_TIME: Final = 4
-
 Object = dict[str, Any]
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -109,22 +96,34 @@ class Client:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self._version: Object | None = None
         self.ahead = 0.0
         """Seconds by which this machine's clock is ahead of the server's, where that is worth a word."""
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """The object; None when there is none."""
         try:
-            request = Request("get", _resource(kind), namespace, name)
-            return self._ask(request, _path(kind, namespace, name))[1]
+            request = Request("get", resource(kind), namespace, name)
+            return self._ask(request, path_of(kind, namespace, name))[1]
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
 
+    def warm_up(self) -> None:
+        """Opens the connections that requests made together will use. Needs no answer; what is wrong, the
+        requests themselves will tell.
+        """
+        try:
+            together([self.version] * AT_A_TIME)
+        except BackendError:
+            pass
+
     def version(self) -> Object:
-        """The server's version."""
-        return self._ask(Request("get", "the version"), "version")[1]
+        """The server's version, as it was when first asked."""
+        if self._version is None:
+            self._version = self._ask(Request("get", "the version"), "version")[1]
+        return self._version
 
     def namespace(self, name: str) -> Object:
         """The namespace itself."""
@@ -155,12 +154,12 @@ class Client:
     ) -> tuple[list[Object], str]:
         """The objects in a namespace, None for all, and the resourceVersion from which to watch them."""
         query = _selecting(labels, fields) | {"limit": str(PAGE)}
-        request = Request("list", _resource(kind), namespace)
+        request = Request("list", resource(kind), namespace)
         found: list[Object] = []
         while True:
             _, page, _ = self._ask(
                 request,
-                _path(kind, namespace),
+                path_of(kind, namespace),
                 query,
                 accept=_METADATA_ONLY if metadata_only else "application/json",
                 patience=patience,
@@ -181,8 +180,8 @@ class Client:
         if dry_run:
             query["dryRun"] = "All"
         status, body, warnings = self._ask(
-            Request("patch", _resource(kind), namespace, name),
-            _path(kind, namespace, name),
+            Request("patch", resource(kind), namespace, name),
+            path_of(kind, namespace, name),
             query,
             method="PATCH",
             # The server reads it as YAML, in which not every JSON text means the same.
@@ -194,8 +193,8 @@ class Client:
     def merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> Object:
         """JSON merge patch."""
         return self._ask(
-            Request("patch", _resource(kind), namespace, name),
-            _path(kind, namespace, name),
+            Request("patch", resource(kind), namespace, name),
+            path_of(kind, namespace, name),
             {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"},
             method="PATCH",
             body=json.dumps(patch),
@@ -209,8 +208,8 @@ class Client:
         options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         try:
             self._ask(
-                Request("delete", _resource(kind), namespace, name),
-                _path(kind, namespace, name),
+                Request("delete", resource(kind), namespace, name),
+                path_of(kind, namespace, name),
                 method="DELETE",
                 body=json.dumps(options),
             )
@@ -221,8 +220,8 @@ class Client:
     def delete_all(self, kind: str, namespace: str, labels: str, *, grace: int | None = None) -> None:
         """Deletes what has the labels; pods get so many seconds to leave, None: their own."""
         self._ask(
-            Request("deletecollection", _resource(kind), namespace),
-            _path(kind, namespace),
+            Request("deletecollection", resource(kind), namespace),
+            path_of(kind, namespace),
             _selecting(labels),
             method="DELETE",
             body=json.dumps({} if grace is None else {"gracePeriodSeconds": grace}),
@@ -238,13 +237,16 @@ class Client:
             "timeoutSeconds": str(random.randint(240, 300)),  # noqa: S311 - no secret
         }
         return self._stream(
-            Request("watch", _resource(kind), namespace), _path(kind, namespace), query, SILENCE_SECONDS
+            Request("watch", resource(kind), namespace), path_of(kind, namespace), query, SILENCE_SECONDS
         )
 
     def log(self, namespace: str, pod: str, query: Mapping[str, str], *, silence: float | None) -> Stream:
         """A pod's log. `silence` is how long nothing may come, in seconds, None for ever."""
         return self._stream(
-            Request("get", "pods/log", namespace, pod), _path("Pod", namespace, f"{pod}/log"), query, silence
+            Request("get", "pods/log", namespace, pod),
+            path_of("Pod", namespace, f"{pod}/log"),
+            query,
+            silence,
         )
 
     def unreachable(self, error: BaseException) -> UnreachableError:
@@ -354,26 +356,6 @@ class Client:
             self.connection.origin,
             float(after) if after.isdigit() else None,
         )
-
-
-def together(calls: Sequence[Callable[[], Result]]) -> list[Result]:
-    """The results of all the calls, made at the same time: a far server costs a round trip, not one each.
-
-    When some fail, all have ended before the first one's exception is raised.
-    """
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        futures = [pool.submit(call) for call in calls]
-    return [future.result() for future in futures]
-
-
-def _resource(kind: str) -> str:
-    return _GROUPS.get(kind) or _RESOURCES[kind][1]
-
-
-def _path(kind: str, namespace: str | None, name: str = "") -> str:
-    api, plural = _RESOURCES[kind]
-    space = f"/namespaces/{namespace}" if namespace is not None else ""
-    return f"{api}{space}/{plural}" + (f"/{name}" if name else "")
 
 
 def _selecting(labels: str, fields: str = "") -> dict[str, str]:

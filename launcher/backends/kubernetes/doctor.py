@@ -7,8 +7,9 @@ from functools import partial
 from typing import Final, Literal
 
 from launcher.backends.base import PROGRAM, Finding
-from launcher.backends.kubernetes.client import Client, Object, together
+from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.differences import amount
+from launcher.backends.kubernetes.parallel import together
 from launcher.backends.kubernetes.refusals import ApiError
 from launcher.backends.kubernetes.rights import OPTIONAL, RULES
 from launcher.backends.kubernetes.versions import OLDEST, lacks, number

@@ -296,7 +296,7 @@ class Picture:
         warned = self._cannot_make_pods(role)
         if warned is not None:
             message = warned.message.removeprefix("Error creating: ")
-            return dataclasses.replace(role, reason=warned.reason, message=message)
+            return dataclasses.replace(role, reason=warned.reason, message=message, waiting=True)
         waiting = Counter(
             (task.reason, task.message)
             for task in tasks
@@ -307,7 +307,7 @@ class Picture:
         (reason, message), count = waiting.most_common(1)[0]
         if role.desired > 1:
             message = f"{count} of {role.desired} tasks: {message or reason}"
-        return dataclasses.replace(role, reason=reason, message=message or reason)
+        return dataclasses.replace(role, reason=reason, message=message or reason, waiting=True)
 
 
 def slim_event(event: Object) -> Object:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from launcher.backends.kubernetes.client import Client, Object, together
+from launcher.backends.kubernetes.client import Client, Object
+from launcher.backends.kubernetes.parallel import together
 from launcher.errors import BackendError
 from launcher.naming import PRIMARY_ANNOTATION, RECLAIM_ANNOTATION, RUN_LABEL
 

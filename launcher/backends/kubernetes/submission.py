@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from launcher.backends.base import PROGRAM, Plan
 from launcher.backends.kubernetes import removal
-from launcher.backends.kubernetes.client import Applied, Client, Object, together
+from launcher.backends.kubernetes.client import Applied, Client, Object
 from launcher.backends.kubernetes.differences import altered, differences, listed, wanted
+from launcher.backends.kubernetes.parallel import together
 from launcher.backends.kubernetes.refusals import ApiError
 from launcher.backends.kubernetes.versions import check_version
 from launcher.errors import BackendError, ConflictError, LauncherError
@@ -38,18 +39,23 @@ class Submission:
         """Makes the run, goes on with the one that is there, or replaces it. Returns what to tell the user,
         a line each. See `base.Backend.submit`.
         """
+        selector = f"{RUN_LABEL}={self._run}"
+        # All at once: what is asked in vain, where the run is there, costs less than to ask it later.
         first: list[Callable[[], Any]] = [
             partial(check_version, self._client),
             self._live,
-            partial(removal.items, self._client, self._run, self._namespace),
+            partial(self._client.list, "Pod", self._namespace, selector, metadata_only=True),
+            *self._attempts(),
         ]
-        _, live, found = together(first)
+        _, live, (pods, _), *answers = together(first)
         if live is not None and not replace and not _over(live):
             self._goes_on(live)
+        elif live is None and not pods and all(map(_is_new, answers)):
+            self._make(self._absent(answers))
         else:
             if live is not None:
                 self._check_elsewhere()
-            self._clear(live, found)
+            self._clear(live)
             self._make(self._rehearse())
         return "\n".join([*self._notes, *self._warnings])
 
@@ -90,10 +96,11 @@ class Submission:
                 "Give the run another name (metadata.name), or another namespace.",
             )
 
-    def _clear(self, live: Object | None, found: Sequence[removal.Item]) -> None:
+    def _clear(self, live: Object | None) -> None:
         """Removes the run that has ended or is to be replaced, or what is left of one whose primary Job is
         gone: its Jobs have the same names, and would be taken for the new ones.
         """
+        found = removal.items(self._client, self._run, self._namespace)
         if all(item.kept for item in found):
             return
         found = removal.release(self._client, self._namespace, found)
@@ -107,10 +114,13 @@ class Submission:
         """Lets the server check every object before the first is made: rights, admission, names in use.
         Returns the names of those that are not there yet.
         """
-        answers = zip(self._objects, self._try_all(), strict=True)
-        return {_name(item) for item, answer in answers if self._judged(item, answer) is None}
+        return self._absent(together(self._attempts()))
 
-    def _try_all(self) -> list[Applied | ApiError]:
+    def _absent(self, answers: Sequence[Applied | ApiError]) -> set[str]:
+        pairs = zip(self._objects, answers, strict=True)
+        return {_name(item) for item, answer in pairs if self._judged(item, answer) is None}
+
+    def _attempts(self) -> list[Callable[[], Applied | ApiError]]:
         """What the server would say to each object."""
 
         def attempt(item: Object) -> Applied | ApiError:
@@ -119,7 +129,7 @@ class Submission:
             except ApiError as error:
                 return error
 
-        return together([partial(attempt, item) for item in self._objects])
+        return [partial(attempt, item) for item in self._objects]
 
     def _check_elsewhere(self) -> None:
         """Raises what the server has against the objects, before the run in whose place they come is deleted.
@@ -250,7 +260,7 @@ class Submission:
         """Each object with what submitting it changes. Raises ConflictError for what must not change."""
         specs = list(_spec_differences(live, self._objects[0]))
         answers = []
-        for item, answer in zip(self._objects, self._try_all(), strict=True):
+        for item, answer in zip(self._objects, together(self._attempts()), strict=True):
             try:
                 answers.append(self._judged(item, answer))
             except ConflictError as error:
@@ -274,6 +284,10 @@ class Submission:
 
 def _name(item: Mapping[str, Any]) -> str:
     return f"{item['kind']} {item['metadata']['name']}"
+
+
+def _is_new(answer: Applied | ApiError) -> bool:
+    return isinstance(answer, Applied) and answer.created
 
 
 def _would_change(item: Object, changes: Sequence[str]) -> str:

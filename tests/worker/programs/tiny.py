@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.experimental.ops.testing import sleep  # the one way to wait and use no processor
 
 
 class Tiny:
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.fail = parameters.get("fail", "")
         self.step_milliseconds = parameters.get("stepMilliseconds", 0)
+        self.wait_milliseconds = parameters.get("waitMilliseconds", 0)
         self.width = parameters.get("width", 4)
         if self.fail == "entrypoint":
             raise ValueError("no such data set: plane-2")
@@ -38,7 +40,8 @@ class Tiny:
             dataset = dataset.enumerate().map(_checked).repeat()
         if self.step_milliseconds:
             dataset = dataset.map(self._slow)
-        return dataset.batch(batch_size)
+        dataset = dataset.batch(batch_size)
+        return dataset.apply(sleep(1000 * self.wait_milliseconds)) if self.wait_milliseconds else dataset
 
     def evaluation_dataset(self, batch_size: int) -> tf.data.Dataset:
         return self._samples().batch(batch_size)
@@ -57,6 +60,31 @@ class Tiny:
 def _checked(index: tf.Tensor, sample: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
     tf.debugging.assert_less(index, tf.constant(57, tf.int64), "sample 57 is damaged")
     return sample
+
+
+class Loop(Tiny):
+    """Trained by the runtime's own loop."""
+
+    def loss(self, labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
+        return tf.keras.losses.mse(labels, predictions)
+
+
+class Checked(Tiny):
+    """Its loss is not a number from the first step on, and is looked at."""
+
+    def model(self) -> tf.keras.Model:
+        model = super().model()
+        model.compile("sgd", lambda labels, predictions: self._checked_loss(labels, predictions))
+        return model
+
+    def _checked_loss(self, labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
+        loss = tf.reduce_mean((labels - predictions) ** 2, axis=-1) * float("nan")
+        return tf.debugging.check_numerics(loss, "the loss is not a number")
+
+
+class CheckedLoop(Checked):
+    def loss(self, labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
+        return self._checked_loss(labels, predictions)
 
 
 class SlowExport(Tiny):

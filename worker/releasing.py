@@ -7,18 +7,22 @@ writes a file on each of their disks, by an operation placed on them.
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from worker import contract, peers
-from worker.contract import Event, pod_name
+from worker.contract import Event
 from worker.reporting import Reporter
 from worker.task import Task
 from worker.watchdog import Silence, Watch
 
 TASK_SECONDS = 5.0
 """For one task. An operation takes 0.01 to 0.03 s; one on a hung task never returns."""
+RETURN_SECONDS = 20.0
+"""For tasks that are away. A server is back about 7 s after its start, most of it import."""
 _SERVING = ("worker", "ps")
 
 
@@ -32,7 +36,7 @@ def release(
     connected this process to the cluster already.
     """
     addresses = {
-        pod_name(task.config.run, role, index): (role, index, address)
+        task.pod(role, index): (role, index, address)
         for role in _SERVING
         for index, address in task.cluster.get(role, {}).items()
     }
@@ -47,12 +51,11 @@ def release(
 
     expect()
     # A hung task would block the first operation sent to it, and every thread with it.
-    hung = peers.faults({name: address for name, (_, _, address) in addresses.items()}, TASK_SECONDS)
-    expect()
-    answering = {name: task for name, task in addresses.items() if name not in hung}
+    away = _away({name: address for name, (_, _, address) in addresses.items()}, expect)
+    answering = {name: task for name, task in addresses.items() if name not in away}
     if not connected and not _connect(task, answering.values()):
         answering = {}
-    if not hung and any(_is_stale(role, index) for role, index, _ in answering.values()):
+    if not away and any(_is_stale(role, index) for role, index, _ in answering.values()):
         _adopt()
     for name, (role, index, _) in answering.items():
         expect()
@@ -60,6 +63,19 @@ def release(
             released.append(name)
     unreachable = [name for name in addresses if name not in released]
     reporter.emit(Event.RELEASED, tasks=released, unreachable=unreachable)
+
+
+def _away(addresses: Mapping[str, str], alive: Callable[[], None]) -> dict[str, str]:
+    """Who does not answer. One that is being started again is waited for: nobody would release it later."""
+    deadline = time.monotonic() + RETURN_SECONDS
+    while True:
+        away = peers.faults(addresses, TASK_SECONDS)
+        alive()
+        returning = [name for name, reason in away.items() if reason != peers.SILENT]
+        if not returning or time.monotonic() > deadline:
+            return away
+        addresses = {name: address for name, address in addresses.items() if name in away}
+        time.sleep(0.5)
 
 
 def _write(task: Task, name: str, role: str, index: int, outcome: str) -> bool:

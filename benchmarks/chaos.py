@@ -1,0 +1,305 @@
+"""Kills tasks of real runs at random moments, and tells whether a step was lost: `make chaos`.
+
+Each run is submitted to the local backend, which restarts its tasks by the rules of their Jobs. While it
+trains, one of its tasks gets a signal: SIGKILL for all of its processes, SIGTERM for its first, as from a
+node that is drained, SIGSTOP for the process that does the work. The run must end by itself, and its last
+checkpoint must have counted every step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.chaos_cases import DUE, EPOCHS, IN_FLIGHT, ROWS, STEPS, Case, cases, cluster_file
+from benchmarks.measuring import ROOT, table
+from worker.contract import Event, Record
+
+RUN_SECONDS = 300.0
+"""For a whole run. One takes 20 to 60 s on two cores, by the time that its processes take to start."""
+_POLL_SECONDS = 0.1
+_ITERATIONS = (
+    "import sys, tensorflow as tf\n"
+    "name = 'optimizer/_iterations/.ATTRIBUTES/VARIABLE_VALUE'\n"
+    "for path in sys.argv[1:]: print('iterations', int(tf.train.load_variable(path, name)))\n"
+)
+
+
+@dataclass
+class Outcome:
+    """What became of a run. `trained` is the last checkpoint's count of steps, 0 before it is known."""
+
+    case: Case
+    directory: Path
+    problem: str = ""
+    checkpoint: Path | None = None
+    trained: int = 0
+    repeated: int = 0
+    hit: bool = False
+
+    @property
+    def recovered(self) -> bool:
+        """Whether it ended well and all is there."""
+        return not self.problem
+
+
+class Trial:
+    """One run in a directory of its own."""
+
+    def __init__(self, case: Case, directory: Path) -> None:
+        self._case = case
+        self._directory = directory
+        self._environment = {**os.environ, "XDG_STATE_HOME": str(directory), "PYTHONPATH": str(ROOT)}
+        self._deadline = time.monotonic() + RUN_SECONDS
+
+    def run(self) -> Outcome:
+        """To the end, with the victim hit on the way; leaves no process behind."""
+        outcome = Outcome(self._case, self._directory)
+        path = cluster_file(self._case.row, self._directory)
+        started = self._launcher("submit", str(path), "--backend", "local", "--detach")
+        if started.returncode != 0:
+            outcome.problem = f"submit: {started.stderr.strip()}"
+            return outcome
+        try:
+            outcome.hit = self._hit()
+            waited = self._launcher("wait", "chaos", "--backend", "local")
+            if waited.returncode != 0:
+                outcome.problem = f"exit code {waited.returncode}: {self._failure()}"
+        except subprocess.TimeoutExpired:
+            outcome.problem = f"did not end within {RUN_SECONDS:.0f} s"
+        self._examine(outcome)
+        self._keep_logs()
+        self._deadline = time.monotonic() + 60
+        self._launcher("delete", "chaos", "--backend", "local")
+        left = self._processes()
+        for process in left:
+            os.kill(process, signal.SIGKILL)
+        if left and not outcome.problem:
+            outcome.problem = f"{len(left)} processes were left"
+        return outcome
+
+    def _launcher(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "launcher", *arguments],
+            cwd=self._directory,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=max(1.0, self._deadline - time.monotonic()),
+            check=False,
+        )
+
+    def _hit(self) -> bool:
+        """Waits for the first steps and the case's time. False where the run or the victim is over before."""
+        began = False
+        while not any(record.event == Event.PROGRESS for record in self._records(self._primary)):
+            alive = bool(self._processes())
+            if time.monotonic() > self._deadline or (began and not alive):
+                return False
+            began = began or alive
+            time.sleep(_POLL_SECONDS)
+        time.sleep(self._case.seconds)
+        found = self._processes(self._case.role, self._case.index)
+        if not found:
+            return False
+        if self._case.signal == "kill":
+            for process in found:
+                _send(process, signal.SIGKILL)
+        elif self._case.signal == "term":
+            _send(found[0], signal.SIGTERM)
+        else:
+            _send(found[-1], signal.SIGSTOP)
+        return True
+
+    def _examine(self, outcome: Outcome) -> None:
+        checkpoints = {
+            int(path.stem.partition("-")[2]): path.with_suffix("")
+            for path in (self._directory / "model" / "checkpoints").glob("ckpt-*.index")
+        }
+        if checkpoints:
+            outcome.checkpoint = checkpoints[max(checkpoints)]
+        if not outcome.problem and (not checkpoints or max(checkpoints) != EPOCHS):
+            outcome.problem = f"the last checkpoint is {max(checkpoints, default=0)}"
+        if not outcome.problem and not (self._directory / "model" / "export" / "saved_model.pb").is_file():
+            outcome.problem = "nothing was exported"
+        outcome.repeated = repeated(self._records(self._primary))
+
+    @property
+    def _primary(self) -> tuple[str, int]:
+        return next(iter(self._case.row.replicas)), 0
+
+    def _records(self, task: tuple[str, int]) -> list[Record]:
+        """Of all attempts, in their order."""
+        role, index = task
+        logs = self._logs().glob(f"chaos-{role}-{index}/log.*")
+        found = []
+        for log in sorted(logs, key=lambda path: int(path.suffix[1:])):
+            lines = log.read_text(errors="replace").splitlines()
+            found += [record for line in lines if (record := Record.parse(line))]
+        return found
+
+    def _failure(self) -> str:
+        for role, count in self._case.row.replicas.items():
+            for index in range(count):
+                for record in self._records((role, index)):
+                    if record.event == Event.FAILED:
+                        return f"{role} {index}: {record.fields['message']}"
+        return "no task said why"
+
+    def _logs(self) -> Path:
+        return self._directory / "tf-launcher" / "runs" / "default" / "chaos" / "pods"
+
+    def _keep_logs(self) -> None:
+        for log in self._logs().glob("*/log.*"):
+            shutil.copy(log, self._directory / f"{log.parent.name}.{log.name}")
+
+    def _processes(self, role: str = "", index: int = 0) -> list[int]:
+        """Of the run's tasks, or of one, the container's first process first."""
+        wanted = {f"TF_LAUNCHER_ROLE={role}", f"TASK_INDEX={index}"} if role else set()
+        own = f"TF_LAUNCHER_CONFIG={self._directory}/"
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                variables = (entry / "environ").read_text(errors="replace").split("\0")
+            except OSError:
+                continue
+            if any(variable.startswith(own) for variable in variables) and wanted <= set(variables):
+                found.append(int(entry.name))
+        return sorted(found)
+
+
+def _send(process: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, number)
+
+
+def repeated(records: Sequence[Record]) -> int:
+    """Steps that were done again although a checkpoint held them.
+
+    When a step of an epoch is reported, the checkpoint before it is written.
+    """
+    held = repeated = 0
+    for record in records:
+        if record.event == Event.TRAINING:
+            repeated += max(0, held - int(record.fields["initial_epoch"])) * STEPS
+        elif record.event == Event.PROGRESS:
+            held = max(held, int(record.fields["epoch"]) - 1)
+    return repeated
+
+
+def count_steps(outcomes: Sequence[Outcome]) -> None:
+    """Reads what the optimizers have counted, and holds it against what was due."""
+    read = [outcome for outcome in outcomes if outcome.checkpoint is not None]
+    if not read:
+        return
+    command = [sys.executable, "-c", _ITERATIONS, *(str(outcome.checkpoint) for outcome in read)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for outcome, number in zip(read, re.findall(r"^iterations (\d+)$", done.stdout, re.M), strict=True):
+        outcome.trained = int(number)
+        # A lost worker may have done a step that it did not live to report.
+        most = DUE + IN_FLIGHT if outcome.case.row.strategy == "ParameterServer" else DUE
+        if not outcome.problem and not DUE <= outcome.trained <= most:
+            outcome.problem = f"{outcome.trained} steps trained, {DUE} due"
+        if not outcome.problem and outcome.repeated:
+            outcome.problem = f"{outcome.repeated} steps trained again that a checkpoint held"
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """A table: of each strategy and victim, what became of its runs."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        case = outcome.case
+        groups.setdefault((case.row.name, f"{case.victim} {case.signal}"), []).append(outcome)
+    rows = []
+    for (name, victim), group in groups.items():
+        trained = sorted({outcome.trained for outcome in group})
+        shown = str(trained[0]) if len(trained) == 1 else f"{trained[0]} to {trained[-1]}"
+        rows.append(
+            [
+                name,
+                victim,
+                str(len(group)),
+                str(sum(outcome.hit for outcome in group)),
+                str(sum(outcome.recovered for outcome in group)),
+                shown,
+                str(DUE),
+                str(sum(outcome.repeated for outcome in group)),
+            ]
+        )
+    heads = ["strategy", "victim", "runs", "hit", "recovered", "trained", "due", "repeated"]
+    return table(heads, sorted(rows))
+
+
+def run(todo: Sequence[Case], root: Path, at_a_time: int) -> list[Outcome]:
+    """All of them; a line on standard error for each that is over."""
+
+    def trial(number: int, case: Case) -> Outcome:
+        directory = root / f"{number}-{case.row.strategy}-{case.row.style}-{case.role}-{case.signal}"
+        directory.mkdir()
+        began = time.monotonic()
+        outcome = Trial(case, directory).run()
+        said = outcome.problem or ("recovered" if outcome.hit else "was over before")
+        seconds = time.monotonic() - began
+        print(
+            f"{case.row.name}: {case.victim} {case.signal} at {case.seconds:.1f} s: {said} ({seconds:.0f} s)",
+            file=sys.stderr,
+            flush=True,
+        )
+        return outcome
+
+    with concurrent.futures.ThreadPoolExecutor(at_a_time) as pool:
+        outcomes = list(pool.map(trial, range(len(todo)), todo))
+    count_steps(outcomes)
+    return outcomes
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 1 where a run did not recover."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
+    parser.add_argument("--runs", type=int, default=20, help="of each strategy (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed hits the same tasks (%(default)s)")
+    parser.add_argument(
+        "--strategy",
+        action="append",
+        choices=[*sorted({row.strategy for row in ROWS}), *(row.name for row in ROWS)],
+        metavar="NAME",
+        help="only this one, as in the table; may be repeated",
+    )
+    parser.add_argument("--at-a-time", type=int, default=2, help="runs (%(default)s)")
+    parser.add_argument("--keep", action="store_true", help="keep the runs' directories")
+    options = parser.parse_args(arguments)
+    wanted = options.strategy or [row.name for row in ROWS]
+    rows = [row for row in ROWS if row.name in wanted or row.strategy in wanted]
+    root = Path(tempfile.mkdtemp(prefix="chaos-"))
+    outcomes = run(
+        [case for row in rows for case in cases(row, options.runs, options.seed)], root, options.at_a_time
+    )
+    print(summary(outcomes))
+    failed = [outcome for outcome in outcomes if not outcome.recovered]
+    for outcome in failed:
+        case = outcome.case
+        print(f"not recovered: {case.row.name}, {case.victim} {case.signal}: {outcome.problem}")
+        print(f"  {outcome.directory}")
+    if not failed and not options.keep:
+        shutil.rmtree(root)
+    else:
+        print(f"the runs' files: {root}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""Which runs `benchmarks.chaos` makes: strategies and styles of training, who is hit by what, and when."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+EPOCHS, STEPS = 4, 40
+DUE = EPOCHS * STEPS
+PACKED = 2
+IN_FLIGHT = 2 * PACKED
+"""Steps that two workers may be doing at a time."""
+STEP_MICROSECONDS = 25_000
+SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A strategy with a style of training. The first role is the primary."""
+
+    strategy: str
+    style: str
+    replicas: Mapping[str, int]
+
+    @property
+    def name(self) -> str:
+        """As in the table and on the command line."""
+        return f"{self.strategy} {self.style}"
+
+    @property
+    def victims(self) -> list[tuple[str, int]]:
+        """Role and index of the tasks that may be hit: of a role, the first and the last."""
+        return sorted(
+            {(role, index) for role, count in self.replicas.items() for index in (0, count - 1)}, key=str
+        )
+
+
+_SERVERS = {"chief": 1, "worker": 2, "ps": 1}
+ROWS = [
+    Row("OneDevice", "fit", {"chief": 1, "evaluator": 1}),
+    Row("Mirrored", "loop", {"chief": 1}),
+    Row("MultiWorkerMirrored", "fit", {"worker": 2}),
+    Row("MultiWorkerMirrored", "loop", {"worker": 2}),
+    Row("ParameterServer", "fit", {**_SERVERS, "evaluator": 1}),
+    Row("ParameterServer", "loop", _SERVERS),
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: who is hit by what, and how long after the first step."""
+
+    row: Row
+    role: str
+    index: int
+    signal: str
+    seconds: float
+
+    @property
+    def victim(self) -> str:
+        """As in the table."""
+        return f"{self.role} {self.index}" if self.row.replicas[self.role] > 1 else self.role
+
+
+def cases(row: Row, runs: int, seed: int) -> list[Case]:
+    """`runs` of them, the same for the same seed; every victim meets every signal in turn."""
+    chance = random.Random(f"{seed} {row.name}")
+    pairs = [(role, index, name) for role, index in row.victims for name in SIGNALS]
+    chance.shuffle(pairs)
+    # Two workers share the steps of a ParameterServer run.
+    training = EPOCHS * STEPS * STEP_MICROSECONDS / 1e6 / (2 if row.strategy == "ParameterServer" else 1)
+    return [Case(row, *pairs[run % len(pairs)], chance.uniform(0.0, training)) for run in range(runs)]
+
+
+def cluster_file(row: Row, directory: Path) -> Path:
+    """Writes the run's cluster.yaml. Its modelDir is `directory`/model."""
+    roles = {
+        role: {
+            "replicas": count,
+            "volumes": [{"name": "model", "hostPath": {"path": str(directory / "model")}}],
+            "volumeMounts": [{"name": "model", "mountPath": "/model"}],
+        }
+        for role, count in row.replicas.items()
+    }
+    document = {
+        "apiVersion": "launcher/v1alpha1",
+        "kind": "TrainingCluster",
+        "metadata": {"name": "chaos"},
+        "spec": {
+            "strategy": row.strategy,
+            "strategyOptions": {"logicalCpus": 2} if row.strategy == "Mirrored" else {},
+            "program": {
+                "source": "./chaos_program.py",
+                "entrypoint": f"chaos_program:{row.style.capitalize()}",
+                "parameters": {
+                    "epochs": EPOCHS,
+                    "stepsPerEpoch": STEPS,
+                    "globalBatchSize": 8,
+                    "stepsPerExecution": PACKED,
+                    "stepMicroseconds": STEP_MICROSECONDS,
+                },
+            },
+            "modelDir": "/model",
+            "runPolicy": {
+                "backoffLimit": 5,
+                "startingDeadlineSeconds": 90,
+                "stallSeconds": 15,
+                "chiefLostSeconds": 90,
+            },
+            **roles,
+        },
+    }
+    shutil.copy(Path(__file__).with_name("chaos_program.py"), directory)
+    path = directory / "cluster.yaml"
+    path.write_text(json.dumps(document, indent=1))  # JSON is YAML
+    (directory / "model").mkdir()
+    return path

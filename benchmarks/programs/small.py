@@ -1,0 +1,64 @@
+"""A small model and its data, the same for the runtime (`ByLoss`, `ByFit`) and for the scripts in `tutorial`.
+
+Small, so that what a step costs beyond its arithmetic is what is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+GLOBAL_BATCH_SIZE = 32
+
+
+def build_model() -> Any:
+    """From `float32[batch, 8]` to `float32[batch, 1]`, with its optimizer compiled in."""
+    layers = tf.keras.layers
+    model = tf.keras.Sequential([layers.Dense(16, activation="relu", input_shape=(8,)), layers.Dense(1)])
+    model.compile(tf.keras.optimizers.Adam(), metrics=["mae"])
+    return model
+
+
+def samples() -> Any:
+    """2,048 of a plane, one by one: `float32[8]` and `float32[1]`."""
+    features = tf.random.stateless_uniform([2048, 8], seed=[1, 2])
+    labels = tf.reduce_sum(features, axis=1, keepdims=True)
+    return tf.data.Dataset.from_tensor_slices((features, labels)).shuffle(2048)
+
+
+class ByLoss:
+    """Trained by a loop of the runtime's."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        pass
+
+    def model(self) -> Any:
+        """See `build_model`."""
+        return build_model()
+
+    def train_dataset(self, batch_size: int) -> Any:
+        """All samples once."""
+        return samples().batch(batch_size, drop_remainder=True)
+
+    def loss(self, labels: Any, predictions: Any) -> Any:
+        """Of each example."""
+        return tf.reduce_mean(tf.square(labels - predictions), axis=-1)
+
+
+class ByFit:
+    """Trained by Model.fit."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        pass
+
+    def model(self) -> Any:
+        """See `build_model`, with a loss."""
+        model = build_model()
+        model.compile(model.optimizer, "mse", metrics=["mae"])
+        return model
+
+    def train_dataset(self, batch_size: int) -> Any:
+        """All samples once."""
+        return samples().batch(batch_size, drop_remainder=True)

@@ -1,0 +1,77 @@
+"""Tests of the built images, `make images`. Skipped, with the reason, where Docker or an image is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import uuid
+from typing import Any
+
+import pytest
+
+SECONDS = 200
+# As a pod of the launcher's runs: what an image needs beyond this is a fault.
+CONFINED = [
+    "--network=none",
+    "--read-only",
+    "--tmpfs=/tmp",
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+    "--user=65532:65532",
+]
+
+
+class Image:
+    """A built image."""
+
+    def __init__(self, name: str, inspected: dict[str, Any]) -> None:
+        self.name = name
+        self.inspected = inspected
+
+    def run(self, *command: str, options: list[str] | None = None) -> subprocess.CompletedProcess[str]:
+        """One container, confined; `options` are further ones of `docker run`."""
+        container = f"tf-launcher-test-{uuid.uuid4().hex[:8]}"
+        try:
+            return docker(
+                "run", "--rm", f"--name={container}", *CONFINED, *(options or []), self.name, *command
+            )
+        except subprocess.TimeoutExpired:
+            docker("rm", "--force", container)
+            raise
+
+    def python(self, code: str, options: list[str] | None = None) -> str:
+        """What the code prints in it."""
+        done = self.run("-c", code, options=["--entrypoint=python", *(options or [])])
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+
+def docker(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """One command of Docker's, which may fail."""
+    return subprocess.run(
+        ["docker", *arguments], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+
+
+def image(name: str) -> Image:
+    """Skips the test where there is no such image."""
+    try:
+        found = docker("image", "inspect", name)
+    except FileNotFoundError:
+        pytest.skip("no docker on the PATH")
+    if found.returncode:
+        pytest.skip(f"{name}: {found.stderr.strip().splitlines()[-1]} (`make images` builds it)")
+    return Image(name, json.loads(found.stdout)[0])
+
+
+@pytest.fixture(scope="session")
+def worker() -> Image:
+    """The worker image, or the one that LAUNCHER_TEST_IMAGE names."""
+    return image(os.environ.get("LAUNCHER_TEST_IMAGE", "tf-launcher-worker:dev"))
+
+
+@pytest.fixture(scope="session")
+def launcher() -> Image:
+    """The launcher image, or the one that LAUNCHER_TEST_LAUNCHER_IMAGE names."""
+    return image(os.environ.get("LAUNCHER_TEST_LAUNCHER_IMAGE", "tf-launcher:dev"))

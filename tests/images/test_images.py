@@ -1,0 +1,190 @@
+"""The built images are small, run confined, and do their work."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import launcher as launcher_package
+from launcher import loading, planning
+from tests.images.conftest import CONFINED, Image, docker
+from worker.contract import Event, Record
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLES = sorted(path.relative_to(ROOT / "examples") for path in ROOT.glob("examples/*/cluster*.yaml"))
+CLUSTER = """\
+apiVersion: launcher/v1alpha1
+kind: TrainingCluster
+metadata: {name: small}
+spec:
+  strategy: OneDevice
+  program:
+    source: ./fashion_mnist.py
+    entrypoint: fashion_mnist:FashionMnist
+    parameters: {epochs: 2, stepsPerEpoch: 94, globalBatchSize: 64}
+  modelDir: /model
+"""
+MB = 1_000_000
+SIZES = {"launcher": 200 * MB, "worker": 1300 * MB}
+
+
+@pytest.fixture(params=["launcher", "worker"])
+def either(request: pytest.FixtureRequest) -> Image:
+    chosen: Image = request.getfixturevalue(request.param)
+    assert chosen.inspected["Size"] <= SIZES[request.param]
+    return chosen
+
+
+def test_it_is_small_and_says_what_it_is(either: Image) -> None:
+    settings = either.inspected["Config"]
+    assert settings["User"] == "65532:65532"
+    labels = {
+        name.removeprefix("org.opencontainers.image."): text for name, text in settings["Labels"].items()
+    }
+    assert labels["licenses"] == "Apache-2.0"
+    assert labels["version"] == launcher_package.__version__
+    assert {"title", "description", "revision"} <= labels.keys()
+
+
+def test_all_of_our_code_is_compiled(either: Image) -> None:
+    """It cannot be later: the root file system is read-only."""
+    code = """
+import pathlib
+sources = [path for path in pathlib.Path("/opt/tf-launcher/lib").rglob("*.py")]
+print(len(sources), [str(p) for p in sources if not list(p.parent.glob(f"__pycache__/{p.stem}.*.pyc"))])
+"""
+    count, _, missing = either.python(code).partition(" ")
+    assert int(count) > 3
+    assert missing == "[]"
+
+
+def test_its_user_has_a_name_and_a_home(either: Image) -> None:
+    code = """
+import getpass, os, tempfile
+tempfile.TemporaryFile(dir=os.path.expanduser("~"))
+print(getpass.getuser())
+"""
+    assert either.python(code) == "tf-launcher"
+
+
+def test_the_worker_image_has_one_tensorflow_and_no_launcher(worker: Image) -> None:
+    code = """
+import importlib.metadata as metadata, importlib.util as util, json
+names = {one.name.lower().replace("_", "-") for one in metadata.distributions()}
+there = [name for name in ("launcher", "manifests", "kubernetes", "pytest") if util.find_spec(name)]
+print(json.dumps([sorted(n for n in names if n.startswith("tensorflow")), there]))
+"""
+    tensorflows, there = json.loads(worker.python(code))
+    assert len(tensorflows) == 1
+    assert there == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_the_launcher_image_validates_and_renders(launcher: Image, example: Path) -> None:
+    mounted = [f"--volume={ROOT / 'examples'}:/examples:ro"]
+    valid = launcher.run("validate", f"/examples/{example}", options=mounted)
+    assert valid.returncode == 0, valid.stderr
+    rendered = launcher.run("render", f"/examples/{example}", options=mounted)
+    assert rendered.returncode == 0, rendered.stderr
+    (loaded,) = loading.load(str(ROOT / "examples" / example))
+    expected = [(item["kind"], item["metadata"]["name"]) for item in planning.plan(loaded).objects]
+    objects = [item for item in yaml.safe_load_all(rendered.stdout) if item]
+    assert [(item["kind"], item["metadata"]["name"]) for item in objects] == expected
+
+
+def test_the_launcher_image_can_talk_to_a_cluster(launcher: Image, tmp_path: Path) -> None:
+    """As far as to find nobody there: what the Kubernetes client needs is in the image."""
+    cluster = {"server": "https://127.0.0.1:9", "insecure-skip-tls-verify": True}
+    kubeconfig = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "none",
+        "clusters": [{"name": "none", "cluster": cluster}],
+        "users": [{"name": "none", "user": {"token": "none"}}],
+        "contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(kubeconfig))
+    (tmp_path / "config").chmod(0o644)
+    tmp_path.chmod(0o755)
+    options = [f"--volume={tmp_path}:/kube:ro", "--env=KUBECONFIG=/kube/config"]
+    done = launcher.run("status", "nobody", "--backend", "kubernetes", options=options)
+    assert done.returncode == 5, done.stderr
+    assert "127.0.0.1" in done.stderr
+
+
+class Pod:
+    """The options of `docker run` that make of it what the launcher's Job asks of a pod."""
+
+    def __init__(self, directory: Path, cluster: str, role: str) -> None:
+        directory.chmod(0o755)
+        (directory / "cluster.yaml").write_text(cluster)
+        shutil.copy(ROOT / "examples" / "fashion-mnist" / "fashion_mnist.py", directory)
+        (loaded,) = loading.load(str(directory / "cluster.yaml"))
+        objects = planning.plan(loaded).objects
+        (job,) = [item for item in objects if item["metadata"]["name"].endswith(f"-{role}")]
+        maps = {item["metadata"]["name"]: item["data"] for item in objects if item["kind"] == "ConfigMap"}
+        spec = job["spec"]["template"]["spec"]
+        (self.container,) = spec["containers"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in self.container["volumeMounts"]}
+        self.options = [
+            f"--env={variable['name']}={value.replace('$(TASK_INDEX)', '0')}"
+            for variable in self.container["env"]
+            for value in [variable.get("value", "0")]
+        ]
+        for volume in spec["volumes"]:
+            path = mounts[volume["name"]]
+            if "configMap" not in volume:
+                self.options.append(f"--tmpfs={path}")
+                continue
+            self._write(directory / volume["name"], volume["configMap"], maps)
+            self.options.append(f"--volume={directory / volume['name']}:{path}:ro")
+
+    def _write(self, folder: Path, volume: dict[str, Any], maps: dict[str, dict[str, str]]) -> None:
+        folder.mkdir(mode=0o755)
+        data = maps[volume["name"]]
+        items = volume.get("items") or [{"key": key, "path": key} for key in data]
+        for item in items:
+            (folder / item["path"]).write_text(data[item["key"]])
+
+
+def records(output: str, event: str) -> list[Record]:
+    parsed = [Record.parse(line) for line in output.splitlines()]
+    return [record for record in parsed if record is not None and record.event == event]
+
+
+def test_the_worker_image_trains_without_network_rights_or_a_writable_root(
+    worker: Image, tmp_path: Path
+) -> None:
+    pod = Pod(tmp_path, CLUSTER, "chief")
+    done = worker.run(*pod.container["command"], options=pod.options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = records(done.stdout, Event.PROGRESS)[-1]
+    assert (last.fields["epoch"], last.fields["step"]) == (2, 94)
+    assert last.fields["metrics"]["accuracy"] >= 0.70
+    (exported,) = records(done.stdout, Event.EXPORTED)
+    assert exported.fields["path"] == "/model/export"
+
+
+def test_a_server_that_is_the_first_process_leaves_on_sigterm(worker: Image, tmp_path: Path) -> None:
+    """Which Linux does not deliver to a first process that has no handler for it."""
+    cluster = CLUSTER.replace("OneDevice", "ParameterServer") + "  worker: {replicas: 1}\n  ps: {}\n"
+    pod = Pod(tmp_path, cluster, "ps")
+    started = docker("run", "--detach", *CONFINED, *pod.options, worker.name, *pod.container["command"])
+    assert started.returncode == 0, started.stderr
+    container = started.stdout.strip()
+    try:
+        listening = "import socket; socket.create_connection(('127.0.0.1', 2222), 5)"
+        deadline = time.monotonic() + 90
+        while docker("exec", container, "python", "-c", listening).returncode:
+            assert time.monotonic() < deadline, docker("logs", container).stderr
+            time.sleep(1)
+        docker("stop", "--time=60", container)
+        assert docker("inspect", "--format={{.State.ExitCode}}", container).stdout.strip() == "143"
+    finally:
+        docker("rm", "--force", container)

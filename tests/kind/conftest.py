@@ -1,0 +1,41 @@
+"""Tests on a cluster with nodes, where pods really run.
+
+The cluster is that of LAUNCHER_TEST_KUBECONFIG, or with LAUNCHER_TEST_KIND=1 (`make test-kind`) one that kind
+makes. Where there is neither, these tests are skipped and say so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.conftest import PATHS, Api, restricted_namespace
+from tests.kind.runs import Runs
+from tests.kind.servers import kind_cluster
+
+IMAGE = os.environ.get("LAUNCHER_TEST_IMAGE", "tf-launcher-worker:dev")
+
+
+@pytest.fixture(scope="session")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """The API server of a cluster that has the worker image."""
+    if existing := os.environ.get("LAUNCHER_TEST_KUBECONFIG"):
+        yield Api(Path(existing))
+    elif os.environ.get("LAUNCHER_TEST_KIND"):
+        with kind_cluster(tmp_path_factory.mktemp("kind") / "kubeconfig", [IMAGE]) as kubeconfig:
+            yield Api(kubeconfig)
+    else:
+        pytest.skip("no cluster with nodes: `make test-kind` makes one, LAUNCHER_TEST_KUBECONFIG names one")
+
+
+@pytest.fixture
+def runs(api: Api, tmp_path: Path) -> Iterator[Runs]:
+    """The command line in a namespace of its own, which enforces Pod Security "restricted"."""
+    with restricted_namespace(api) as namespace:
+        yield Runs(api, namespace, IMAGE, tmp_path)
+        # A namespace that goes first takes the pods before the Jobs, and a Job with backoffLimitPerIndex holds on to a
+        # failed pod until it has replaced it, which it may no longer do there: both would stay for ever.
+        api.request("DELETE", PATHS["Job"].format(namespace), propagationPolicy="Background")

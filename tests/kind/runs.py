@@ -1,0 +1,140 @@
+"""The command line on a cluster with nodes, and what the cluster says about it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.api.conftest import PATHS, Api
+from worker.contract import Record
+
+ROOT: Final = Path(__file__).parent.parent.parent
+DEMO: Final = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"
+RUN: Final = "fashion-mnist"
+SECONDS: Final = 280
+"""For a whole run. It takes a minute where nothing else runs."""
+
+Object = dict[str, Any]
+
+
+class Runs:
+    """Runs in one namespace. `image` is what their tasks run."""
+
+    def __init__(self, api: Api, namespace: str, image: str, home: Path) -> None:
+        self.api = api
+        self.namespace = namespace
+        self.image = image
+        self.environment = {
+            **os.environ,
+            "KUBECONFIG": str(api.kubeconfig),
+            # So that nothing is found on this machine.
+            "XDG_STATE_HOME": str(home),
+            "PYTHONPATH": str(ROOT),
+        }
+
+    def launcher(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """One command; `stdin` is what it reads."""
+        return subprocess.run(
+            [sys.executable, "-m", "launcher", *arguments],
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+    def settings(self, *overrides: str) -> list[str]:
+        """As `submit` and `render` take them."""
+        all_settings = (f"metadata.namespace={self.namespace}", f"spec.image={self.image}", *overrides)
+        return [word for setting in all_settings for word in ("--set", setting)]
+
+    def submit(self, *overrides: str, file: Path = DEMO) -> None:
+        """Starts a run and lets it go on."""
+        done = self.launcher("submit", str(file), "--detach", *self.settings(*overrides))
+        assert done.returncode == 0, done.stderr
+
+    def of(self, command: str, *arguments: str, run: str = RUN) -> subprocess.CompletedProcess[str]:
+        """A command about a run."""
+        return self.launcher(
+            command, run, "--namespace", self.namespace, "--backend", "kubernetes", *arguments
+        )
+
+    def succeeds(self, run: str = RUN) -> str:
+        """What `wait` prints. Fails unless the run succeeds."""
+        done = self.of("wait", run=run)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def records(self, role: str, index: int = 0, event: str = "") -> list[Record]:
+        """What the task has reported, in the pods that are still there."""
+        lines = self.of("logs", "--raw", "--role", role, "--index", str(index)).stdout.splitlines()
+        records = [record for line in lines if (record := Record.parse(line))]
+        return [record for record in records if not event or record.event == event]
+
+    def trains(self, epoch: int = 1) -> None:
+        """Waits until the epoch has ended."""
+        command = [sys.executable, "-m", "launcher", "logs", RUN, "--namespace", self.namespace]
+        command += ["--backend", "kubernetes", "--role", "chief", "--raw", "--follow"]
+        with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            alarm = threading.Timer(SECONDS, process.kill)
+            alarm.start()
+            try:
+                reached = map(Record.parse, process.stdout)
+                ends = (at.fields for at in reached if at is not None and at.fields.get("epoch_end"))
+                if any(fields["epoch"] >= epoch for fields in ends):
+                    return
+            finally:
+                alarm.cancel()
+                process.kill()
+        pytest.fail(f"epoch {epoch} did not end\n{self.of('status').stdout}")
+
+    def pods(self, role: str | None = None, index: int | None = None) -> list[Object]:
+        """Pods of the runs, or of one role or task."""
+
+        def wanted(pod: Object) -> bool:
+            labels = pod["metadata"]["labels"]
+            return (role is None or labels.get("tf-launcher.dev/role") == role) and (
+                index is None or labels.get("batch.kubernetes.io/job-completion-index") == str(index)
+            )
+
+        return [pod for pod in self.api.list("Pod", self.namespace) if wanted(pod)]
+
+    def pod(self, role: str, index: int = 0) -> str:
+        """The name of the task's pod, its latest where there are several."""
+        latest = max(self.pods(role, index), key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+        return str(latest["metadata"]["name"])
+
+    def job(self, role: str, run: str = RUN) -> Object:
+        """The role's Job."""
+        (job,) = [j for j in self.api.list("Job", self.namespace) if j["metadata"]["name"] == f"{run}-{role}"]
+        return job
+
+    def path(self, kind: str, name: str) -> str:
+        """Of an object, on the API server."""
+        return f"{PATHS[kind].format(self.namespace)}/{name}"
+
+    def left(self) -> list[str]:
+        """All objects of runs, as `kind name`."""
+        return [
+            f"{kind} {item['metadata']['name']}"
+            for kind in PATHS
+            if kind != "Event"
+            for item in self.api.list(kind, self.namespace)
+            if "tf-launcher.dev/run" in item["metadata"].get("labels", {})
+        ]
+
+
+def accuracy(output: str) -> float:
+    """The evaluator's last, as the summary has it."""
+    found = re.search(r"^evaluation +accuracy ([\d.]+)", output, re.MULTILINE)
+    assert found, output
+    return float(found[1])

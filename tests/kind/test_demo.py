@@ -1,0 +1,65 @@
+"""The demo on a cluster with nodes: it trains, its pods leave by themselves, and nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tests.api.conftest import wait_for
+from tests.api.server import DEFAULT_ASSETS
+from tests.kind.runs import DEMO, RUN, Runs, accuracy
+
+TASKS = {"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}
+
+
+def test_it_trains_and_all_tasks_leave_by_themselves(runs: Runs) -> None:
+    done = runs.launcher("submit", str(DEMO), *runs.settings())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert accuracy(done.stdout) >= 0.80
+    for role, count in TASKS.items():
+        status = runs.job(role)["status"]
+        assert status["succeeded"] == count
+        assert status.get("failed", 0) == 0
+        assert {c["type"] for c in status["conditions"] if c["status"] == "True"} >= {"Complete"}
+    # By themselves: a task that is stopped leaves with 143.
+    ended = [pod["status"]["containerStatuses"][0] for pod in runs.pods()]
+    assert [container["state"]["terminated"]["exitCode"] for container in ended] == [0] * 5
+    assert [container["restartCount"] for container in ended] == [0] * 5
+
+    # What a user does who has no launcher at hand. It is the Job's deletion that takes all else along.
+    gone = runs.api.request("DELETE", runs.path("Job", f"{RUN}-chief"), {"propagationPolicy": "Background"})
+    assert gone.status == 200, gone.body
+    assert wait_for(lambda: not runs.left(), 90), runs.left()
+
+
+def test_delete_in_the_midst_of_training_leaves_nothing(runs: Runs) -> None:
+    runs.submit()
+    runs.trains()
+    assert runs.of("delete").returncode == 0
+    assert wait_for(lambda: not runs.left(), 90), runs.left()
+    assert runs.of("status").returncode == 3
+
+
+def test_what_render_prints_can_be_applied(runs: Runs) -> None:
+    assets = os.environ.get("KUBEBUILDER_ASSETS", DEFAULT_ASSETS)
+    kubectl = shutil.which("kubectl", path=f"{os.environ['PATH']}{os.pathsep}{assets}")
+    if kubectl is None:
+        pytest.skip("no kubectl on the PATH or in KUBEBUILDER_ASSETS")
+    rendered = runs.launcher("render", str(DEMO), *runs.settings("spec.program.parameters.epochs=2"))
+    assert rendered.returncode == 0, rendered.stderr
+    applied = subprocess.run(
+        [kubectl, "apply", "-f", "-"],
+        env=runs.environment,
+        input=rendered.stdout,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert applied.returncode == 0, applied.stderr
+    # Of Pod Security, above all.
+    assert "Warning" not in applied.stderr
+    runs.succeeds()

@@ -1,0 +1,56 @@
+"""Pods that go away in the midst of training come back, and the run goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.conftest import wait_for
+from tests.kind.runs import Runs, accuracy
+from worker.contract import Event
+
+EPOCHS = 8
+KILL = {"gracePeriodSeconds": 0}
+"""As a node that is gone: the processes get SIGKILL, or were never asked."""
+
+
+@pytest.mark.parametrize(
+    ("role", "index", "how"),
+    [("worker", 1, {}), ("ps", 0, KILL), ("chief", 0, KILL)],
+    ids=["a worker deleted", "the ps killed", "the chief killed"],
+)
+def test_a_pod_deleted(runs: Runs, role: str, index: int, how: dict[str, int]) -> None:
+    runs.submit(f"spec.program.parameters.epochs={EPOCHS}")
+    runs.trains()
+    lost = runs.pod(role, index)
+    deleted = runs.api.request("DELETE", runs.path("Pod", lost), how)
+    assert deleted.status == 200, deleted.body
+    output = runs.succeeds()
+    assert accuracy(output) >= 0.80
+    assert runs.pod(role, index) != lost
+    last = runs.records("chief", event=Event.PROGRESS)[-1]
+    assert (last.fields["epoch"], last.fields["step"]) == (EPOCHS, 94)
+
+
+def test_an_evicted_worker_is_not_counted(runs: Runs) -> None:
+    """What a drained node does to a run that may not fail once."""
+    runs.submit(f"spec.program.parameters.epochs={EPOCHS}", "spec.runPolicy.backoffLimit=0")
+    runs.trains()
+    evicted = runs.pod("worker", 1)
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": evicted}}
+    answer = runs.api.request("POST", f"{runs.path('Pod', evicted)}/eviction", eviction)
+    assert answer.status == 201, answer.body
+    runs.succeeds()
+    assert runs.pod("worker", 1) != evicted
+    assert runs.job("worker")["status"]["succeeded"] == 2
+
+
+def test_a_suspended_run_goes_on_from_its_backup(runs: Runs) -> None:
+    runs.submit(f"spec.program.parameters.epochs={EPOCHS}")
+    runs.trains(epoch=2)
+    assert runs.of("suspend").returncode == 0
+    assert wait_for(lambda: not runs.pods(), 90), [pod["metadata"]["name"] for pod in runs.pods()]
+    assert "uspended" in runs.of("status").stdout
+    assert runs.of("resume").returncode == 0
+    runs.succeeds()
+    began = runs.records("chief", event=Event.TRAINING)
+    assert began[0].fields["initial_epoch"] >= 2

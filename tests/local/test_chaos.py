@@ -1,0 +1,51 @@
+"""The harness of `make chaos`: a run of each kind, and what it would say of a bad one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import chaos
+from benchmarks.chaos_cases import DUE, ROWS, STEPS, Case, cases
+from tests.local.machine import linux_only
+from worker.contract import Event, Record
+
+pytestmark = linux_only
+BY_NAME = {row.name: row for row in ROWS}
+
+
+def test_every_victim_meets_every_signal_and_a_seed_gives_the_same_runs() -> None:
+    row = BY_NAME["ParameterServer fit"]
+    todo = cases(row, 20, seed=1)
+    assert todo == cases(row, 20, seed=1)
+    assert todo != cases(row, 20, seed=2)
+    victims = {(case.role, case.index, case.signal) for case in todo}
+    assert len(victims) == 15, "five tasks, three signals"
+
+
+def test_steps_that_a_checkpoint_held_are_counted() -> None:
+    def training(epoch: int) -> Record:
+        return Record(Event.TRAINING, "t", 0.0, {"initial_epoch": epoch})
+
+    def progress(epoch: int) -> Record:
+        return Record(Event.PROGRESS, "t", 0.0, {"epoch": epoch})
+
+    assert chaos.repeated([training(0), progress(1), progress(2), training(1), progress(2)]) == 0
+    assert chaos.repeated([training(0), progress(1), progress(3), training(0)]) == 2 * STEPS
+
+
+@pytest.mark.parametrize(
+    ("row", "role", "index", "signal"),
+    [
+        ("OneDevice fit", "chief", 0, "term"),
+        ("MultiWorkerMirrored loop", "worker", 1, "kill"),
+        ("ParameterServer loop", "chief", 0, "kill"),
+    ],
+)
+def test_a_run_recovers(tmp_path: Path, row: str, role: str, index: int, signal: str) -> None:
+    case = Case(BY_NAME[row], role, index, signal, 0.5)
+    (outcome,) = chaos.run([case], tmp_path, at_a_time=1)
+    assert outcome.hit
+    assert outcome.problem == ""
+    assert outcome.trained >= DUE

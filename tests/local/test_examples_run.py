@@ -1,0 +1,143 @@
+"""Every example trains to its end, as real processes; a few steps are enough to see it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.local.machine import linux_only
+from worker.contract import ExitCode
+
+ROOT = Path(__file__).parent.parent.parent
+SECONDS = 280
+"""For a whole run."""
+PARAMETERS = "spec.program.parameters"
+SHORT = (f"{PARAMETERS}.epochs=1", f"{PARAMETERS}.stepsPerEpoch=8")
+
+pytestmark = linux_only
+
+Launcher = Callable[..., subprocess.CompletedProcess[str]]
+
+ROWS: list[tuple[str, tuple[str, ...]]] = [
+    ("one-device/cluster.yaml", SHORT),
+    ("one-device/cluster.yaml", (*SHORT, "spec.program.keras=3")),
+    ("central-storage/cluster.yaml", SHORT),
+    ("all-reduce/cluster.yaml", SHORT),
+    ("all-reduce/cluster.yaml", (*SHORT, "spec.strategyOptions={crossDeviceOps: ReductionToOneDevice}")),
+    ("all-reduce/cluster-multi-worker.yaml", SHORT),
+    ("multi-worker-fit/cluster.yaml", SHORT),
+    ("multi-worker-fit/cluster.yaml", (*SHORT, "spec.worker.replicas=3")),
+    ("parameter-server-fit/cluster.yaml", SHORT),
+    (
+        "parameter-server-coordinator/cluster.yaml",
+        (f"{PARAMETERS}.epochs=2", f"{PARAMETERS}.stepsPerEpoch=40"),
+    ),
+    ("multi-worker-fit/cluster-with-chief.yaml", (*SHORT, "spec.strategyOptions={autoShard: OFF}")),
+]
+"""Each is a file under examples/, and what is `--set` to make the run short."""
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    """The command line, with a state directory of its own, of which nothing is left running."""
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment["CUDA_VISIBLE_DEVICES"] = "-1"
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "launcher", *arguments],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+
+    yield run
+    for line in run("list").stdout.splitlines()[1:]:
+        run("delete", line.split()[1])
+
+
+def submit(launcher: Launcher, file: str, settings: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """A run of the example, to its end."""
+    chosen = [word for setting in settings for word in ("--set", setting)]
+    return launcher("submit", f"examples/{file}", "--backend", "local", *chosen)
+
+
+def model_directory(output: str) -> Path:
+    """As the summary says."""
+    found = re.search(r"^model directory +(\S+)$", output, re.MULTILINE)
+    assert found, output
+    return Path(found[1])
+
+
+@pytest.mark.parametrize(
+    ("file", "settings"), ROWS, ids=[" ".join((file, *settings[2:])) for file, settings in ROWS]
+)
+def test_it_trains_to_the_end(launcher: Launcher, file: str, settings: tuple[str, ...]) -> None:
+    done = submit(launcher, file, settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    accuracy = re.search(r"^evaluation +accuracy ([\d.]+)", done.stdout, re.MULTILINE)
+    assert accuracy, done.stdout
+    assert float(accuracy[1]) > 0.15, "better than guessing among ten"
+
+
+def test_mirrored_fit_is_scored_again_from_what_it_wrote(launcher: Launcher) -> None:
+    """From the latest checkpoint, and from the SavedModel with and without a strategy."""
+    settings = (f"{PARAMETERS}.epochs=4", f"{PARAMETERS}.stepsPerEpoch=8")
+    done = submit(launcher, "mirrored-fit/cluster.yaml", settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    directory = model_directory(done.stdout)
+    assert sorted(path.stem for path in directory.glob("weights/ckpt_*.index")) == [
+        f"ckpt_{epoch}" for epoch in (1, 2, 3, 4)
+    ]
+    assert list((directory / "logs" / "train").glob("events.*"))
+    logs = launcher("logs", "mirrored-fit").stdout
+    rates = re.findall(r"Learning rate for epoch (\d) is (\S+)", logs)
+    assert rates == [("1", "0.001"), ("2", "0.001"), ("3", "0.001"), ("4", "0.0001")]
+
+    script = ROOT / "examples" / "mirrored-fit" / "evaluate.py"
+    scored = subprocess.run(
+        [sys.executable, str(script), str(directory)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert scored.returncode == 0, scored.stderr
+    found = re.findall(r"^(.+): accuracy ([\d.]+)$", scored.stdout, re.MULTILINE)
+    assert [what for what, _ in found] == [
+        "checkpoint ckpt_4",
+        "SavedModel without a strategy",
+        "SavedModel on 2 replicas",
+    ]
+    trained = re.search(r"^evaluation +accuracy ([\d.]+)", done.stdout, re.MULTILINE)
+    assert trained
+    assert {accuracy for _, accuracy in found} == {trained[1]}
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "message"),
+    [
+        ("tpu/cluster.yaml", (), "spec.strategy: TPU: no TPU was found in this pod"),
+        (
+            "all-reduce/cluster.yaml",
+            ("spec.strategyOptions.crossDeviceOps=Nccl",),
+            "spec.strategyOptions.crossDeviceOps: Nccl sums over GPUs, and there is none here",
+        ),
+    ],
+)
+def test_what_this_machine_lacks_is_said(
+    launcher: Launcher, file: str, settings: tuple[str, ...], message: str
+) -> None:
+    done = submit(launcher, file, settings)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert message in done.stdout
+    assert f"ended with exit code {int(ExitCode.PROGRAM_ERROR)}" in done.stdout
+    assert "Traceback" not in done.stdout

@@ -1,0 +1,107 @@
+"""What is said about a run while it goes on, and about a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+
+from launcher import display, narration
+from launcher.backends.base import Finding, LogLine, RunEvent
+from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
+from worker.contract import Event, Record
+
+WORDS = "0/3 nodes are available: 3 Insufficient cpu."
+
+
+def role(reason: str, message: str) -> RoleStatus:
+    return RoleStatus(
+        "worker", "mnist-worker", Phase.PENDING, 2, 2, 0, 0, 0, 0, reason, message, bool(reason)
+    )
+
+
+def run(*tasks: TaskStatus, reason: str = "", message: str = "") -> RunStatus:
+    roles = (role(reason, message),)
+    return RunStatus("mnist", "default", Phase.PENDING, False, "", "", roles, tasks)
+
+
+def task(attempt: int = 0, **changes: object) -> TaskStatus:
+    made = TaskStatus("mnist-worker-1", "worker", 1, Phase.RUNNING, attempt=attempt)
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
+
+
+def line(text: str, attempt: int = 0, record: Record | None = None) -> LogLine:
+    return LogLine("worker", 1, attempt, text, record)
+
+
+def texts(narrator: narration.Narrator, status: RunStatus, *lines: LogLine) -> list[str]:
+    return [news.text for news in narrator.news(status, lines)]
+
+
+def test_why_a_role_waits_is_said_once() -> None:
+    narrator = narration.Narrator()
+    assert texts(narrator, run()) == []
+    one = run(reason="Unschedulable", message=f"1 of 2 tasks: {WORDS}")
+    assert texts(narrator, one) == [f"waits (Unschedulable): 1 of 2 tasks: {WORDS}"]
+    assert texts(narrator, run(reason="Unschedulable", message=f"2 of 2 tasks: {WORDS}")) == []
+    assert texts(narrator, run(reason="ErrImagePull", message="not found")) == [
+        "waits (ErrImagePull): not found"
+    ]
+
+
+FAILED = task(phase=Phase.FAILED, exit_code=137, message="out of memory: its limit is 2Gi")
+
+
+def test_a_role_that_is_about_to_fail_does_not_wait() -> None:
+    """Its Job has the condition FailureTarget while its last pods leave."""
+    leaving = dataclasses.replace(role("BackoffLimitExceeded", "too often"), waiting=False)
+    status = dataclasses.replace(run(), roles=(leaving,))
+    assert texts(narration.Narrator(), status) == []
+
+
+def test_a_task_that_is_started_again_leaves_its_last_lines() -> None:
+    narrator = narration.Narrator()
+    texts(narrator, run(task()), *[line(f"line {number}") for number in range(8)])
+    assert texts(narrator, run(FAILED), line("the last")) == [
+        "ended with exit code 137 (SIGKILL): out of memory: its limit is 2Gi"
+    ]
+    # The next one may be quick to speak.
+    again = task(1, restarts=1, before=FAILED)
+    assert texts(narrator, run(again), line("begins", 1)) == [
+        *(f"  | line {number}" for number in range(4, 8)),
+        "  | the last",
+        "started again (restart 1)",
+    ]
+
+
+def test_a_task_that_has_said_why_it_failed_does_not() -> None:
+    narrator = narration.Narrator()
+    record = Record(Event.FAILED, "mnist-worker-1", 1.0, {"message": "no data"})
+    assert texts(narrator, run(task()), line("one"), line("", record=record), line("two")) == [
+        "failed: no data"
+    ]
+    assert texts(narrator, run(task(1, restarts=1, before=FAILED))) == ["started again (restart 1)"]
+
+
+def test_status_says_why_a_role_waits() -> None:
+    file = io.StringIO()
+    status = run(reason="ErrImagePull", message="2 of 2 tasks: not found")
+    display.show_status(None, status, display.console(file))  # type: ignore[arg-type]
+    assert "Pending (ErrImagePull)" in file.getvalue()
+    assert "worker waits (ErrImagePull): 2 of 2 tasks: not found" in file.getvalue()
+
+
+def test_an_event() -> None:
+    event = RunEvent(0.0, "worker 1", True, "FailedScheduling", WORDS, 3)
+    assert narration.event(event).endswith(f" ! worker 1     FailedScheduling: {WORDS} (3 times)")
+
+
+def test_findings() -> None:
+    fine = Finding("quota", "ok", "none")
+    assert list(narration.findings([fine])) == ["ok       quota  none", "", "a run can be submitted"]
+    missing = Finding("namespace", "missing", "there is no namespace a", "Create it.")
+    assert list(narration.findings([fine, missing]))[1:] == [
+        "missing  namespace  there is no namespace a",
+        "                    Create it.",
+        "",
+        "a run cannot be submitted here: see namespace",
+    ]

@@ -1,0 +1,58 @@
+"""Tiny with fixed first weights and data in a fixed order, so that two runs can be compared."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+from tiny import Tiny
+
+
+class Fitted(Tiny):
+    """`callbacks`: "batch", "saving" or none; `shape`: "single", "fixed", "scalar" or as it should be."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__(parameters)
+        self.chosen = parameters.get("callbacks", "")
+        self.shape = parameters.get("shape", "")
+
+    def model(self) -> tf.keras.Model:
+        layers = tf.keras.layers
+        if self.shape == "single":
+            inputs = tf.keras.Input(batch_shape=(4,))
+            outputs = layers.Lambda(lambda x: 2.0 * x)(inputs)
+        elif self.shape == "fixed":
+            inputs = tf.keras.Input((4,), batch_size=7)
+            outputs = layers.Dense(1)(inputs)
+        elif self.shape == "scalar":
+            inputs = tf.keras.Input((4,))
+            outputs = layers.Lambda(tf.reduce_mean)(layers.Dense(1)(inputs))
+        else:
+            inputs = tf.keras.Input((4,))
+            hidden = layers.Dense(self.width, "tanh", kernel_initializer=_fixed(4, self.width))(inputs)
+            outputs = layers.Dense(1, kernel_initializer=_fixed(self.width, 1))(hidden)
+        model = tf.keras.Model(inputs, outputs)
+        model.compile(tf.keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+        return model
+
+    def train_dataset(self, batch_size: int) -> tf.data.Dataset:
+        return self._samples().batch(batch_size)
+
+    def callbacks(self) -> list[Any]:
+        if self.chosen == "batch":
+            return [EveryBatch()]
+        if self.chosen == "saving":
+            return [tf.keras.callbacks.ModelCheckpoint("/tmp/weights", save_freq=10)]
+        return []
+
+
+class EveryBatch(tf.keras.callbacks.Callback):
+    """Prints the batches that it is called for."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        print("batch", batch, flush=True)
+
+
+def _fixed(rows: int, columns: int) -> Any:
+    """Keras initializers differ between its versions, whatever their seed."""
+    values = tf.reshape(tf.sin(tf.range(rows * columns, dtype=tf.float32)), (rows, columns))
+    return lambda shape, dtype=None: tf.cast(values, dtype or tf.float32)

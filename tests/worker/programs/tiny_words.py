@@ -1,0 +1,1 @@
+WORDS = ("exit", "thread", "silent", "alive")

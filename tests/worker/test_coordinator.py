@@ -1,0 +1,184 @@
+"""Training by a loss under ParameterServer: what the chief schedules is done, counted and evaluated."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.worker import model_files
+from tests.worker.cluster import PARAMETER_SERVER, Cluster, RunningTask
+from tests.worker.conftest import MakeCluster
+from worker.contract import Event, ExitCode
+
+EPOCHS = 3
+WORDS = {"entrypoint": "words:Words"}
+HELD_OUT, LIKED_SHARE = 700, 4 / 7
+
+
+def all_done(tasks: dict[tuple[str, int], RunningTask]) -> None:
+    assert {task.name: task.ended() for task in tasks.values()} == {task.name: 0 for task in tasks.values()}
+
+
+def last_evaluation(chief: RunningTask) -> dict[str, float]:
+    metrics: dict[str, float] = chief.records(Event.EVALUATION)[-1].fields["metrics"]
+    return metrics
+
+
+def counted(metrics: dict[str, float]) -> float:
+    """How many samples of the liked class were evaluated."""
+    return metrics["hits"] + metrics["misses"]
+
+
+def test_every_step_is_done_once_and_every_sample_evaluated_once(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(**WORDS, parameters={"stepsPerEpoch": 61})
+    tasks = cluster.start_all()
+    all_done(tasks)
+    assert model_files.iterations(cluster.model_dir, EPOCHS) == EPOCHS * 61
+    chief = tasks["chief", 0]
+    ends = [record.fields for record in chief.records(Event.PROGRESS) if record.fields["epoch_end"]]
+    assert [(end["epoch"], end["step"]) for end in ends] == [(1, 61), (2, 61), (3, 61)]
+    assert ends[-1]["loss"] < ends[0]["loss"]
+    evaluations = [record.fields for record in chief.records(Event.EVALUATION)]
+    assert [evaluation["checkpoint"] for evaluation in evaluations] == ["ckpt-1", "ckpt-2", "ckpt-3"]
+    for evaluation in evaluations:
+        assert counted(evaluation["metrics"]) == HELD_OUT * LIKED_SHARE
+    assert evaluations[-1]["metrics"]["accuracy"] == 1.0
+    assert list((cluster.model_dir / "logs" / "train").glob("events*"))
+    assert exported_answers(cluster.model_dir / "export") == [True, False]
+
+
+def test_the_data_service_hands_out_every_sample_once(make_cluster: MakeCluster) -> None:
+    """Also while a worker is lost: what it had been handed is handed out again."""
+    parameters = {"epochs": 12, "stepsPerEpoch": 10}
+    cluster = make_cluster(entrypoint="words:Numbers", parameters=parameters, evaluation={"exact": True})
+    tasks = cluster.start_all()
+    tasks["chief", 0].until(Event.EVALUATION, epoch=2)
+    tasks["worker", 1].kill()
+    tasks["worker", 1] = cluster.start("worker", 1)
+    all_done(tasks)
+    chief = tasks["chief", 0]
+    evaluations = [record.fields["metrics"] for record in chief.records(Event.EVALUATION)]
+    assert [counted(metrics) for metrics in evaluations] == [HELD_OUT * LIKED_SHARE] * 12
+    assert not [record for record in chief.records(Event.NOTICE) if "tf.data" in record.fields["message"]]
+
+
+def exported_answers(path: Path) -> list[bool]:
+    """Of the exported model, which takes strings: whether two sets of words are liked."""
+    code = (
+        "import sys, json, tensorflow as tf\n"
+        "serve = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
+        "words = [['avenger', 'ironman', 'batman'], ['wonder_woman', 'avenger', 'ironman']]\n"
+        "(name,) = serve.structured_input_signature[1]\n"
+        "(answers,) = serve(**{name: tf.constant(words)}).values()\n"
+        "print(json.dumps([bool(answer > 0.5) for answer in answers.numpy()[:, 0]]))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    answers: list[bool] = json.loads(ran.stdout.splitlines()[-1])
+    return answers
+
+
+def test_a_killed_worker_gets_its_lookup_tables_back(make_cluster: MakeCluster) -> None:
+    parameters = {"stepsPerEpoch": 300, "stepMilliseconds": 2}
+    cluster = make_cluster(**WORDS, parameters=parameters, evaluation={"exact": True})
+    tasks = cluster.start_all()
+    tasks["chief", 0].until(Event.PROGRESS, epoch=1)
+    tasks["worker", 1].kill()
+    tasks["worker", 1] = cluster.start("worker", 1)
+    all_done(tasks)
+    assert "reading" in tasks["worker", 1].output, "it worked again"
+    assert model_files.iterations(cluster.model_dir, EPOCHS) >= EPOCHS * 300
+    assert counted(last_evaluation(tasks["chief", 0])) == HELD_OUT * LIKED_SHARE
+
+
+def test_a_killed_ps_ends_the_chief_and_a_new_one_goes_on(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(
+        entrypoint="scheduled:Scheduled", parameters={"stepsPerEpoch": 200, "stepMilliseconds": 2}
+    )
+    tasks = cluster.start_all()
+    tasks["chief", 0].until(Event.PROGRESS, epoch=2)
+    tasks["ps", 0].kill()
+    assert tasks["chief", 0].ended() == ExitCode.RETRYABLE
+    assert tasks["worker", 0].process.poll() is None
+    tasks["ps", 0] = cluster.start("ps")
+    tasks["chief", 0] = cluster.start("chief")
+    assert tasks["chief", 0].until(Event.TRAINING).fields["initial_epoch"] == 1
+    all_done(tasks)
+    assert model_files.iterations(cluster.model_dir, EPOCHS) >= EPOCHS * 200
+
+
+@pytest.mark.parametrize(("fail", "frame"), [("step", "in loss"), ("nan", "")])
+def test_a_wrong_step_is_told_once_and_ends_all_tasks(
+    make_cluster: MakeCluster, fail: str, frame: str
+) -> None:
+    cluster = make_cluster(entrypoint="scheduled:Scheduled", parameters={"fail": fail})
+    tasks = cluster.start_all()
+    chief = tasks.pop(("chief", 0))
+    assert chief.ended() == ExitCode.PROGRAM_ERROR
+    all_done(tasks)
+    (failure,) = chief.records(Event.FAILED)
+    expected = {"step": "a label is out of range", "nan": "the loss became nan in epoch 1"}
+    assert expected[fail] in failure.fields["message"]
+    assert frame in failure.fields["traceback"]
+
+
+def test_one_worker_learns_what_one_device_learns(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    """With the data in one order, step for step. Sums of floats are made in another order: 0.1%."""
+    parameters = {"ordered": True, "stepsPerEpoch": 50, "stepsPerExecution": 7}
+    losses = []
+    for strategy, replicas in {
+        "ParameterServer": {**PARAMETER_SERVER, "worker": 1},
+        "OneDevice": {"chief": 1},
+    }.items():
+        cluster = Cluster(
+            tmp_path / strategy,
+            replicas=replicas,
+            strategy=strategy,
+            entrypoint="scheduled:Scheduled",
+            parameters=parameters,
+        )
+        try:
+            tasks = cluster.start_all()
+            all_done(tasks)
+            assert model_files.iterations(cluster.model_dir, EPOCHS) == EPOCHS * 50
+            losses.append(epoch_losses(tasks["chief", 0]))
+        finally:
+            cluster.stop()
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+def epoch_losses(chief: RunningTask) -> list[Any]:
+    return [record.fields["loss"] for record in chief.records(Event.PROGRESS) if record.fields["epoch_end"]]
+
+
+def test_fit_takes_a_dataset_creator_and_cuts_variables_up(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(
+        replicas={"chief": 1, "worker": 1, "ps": 2},
+        entrypoint="scheduled:Created",
+        strategy_options={"minShardBytes": 256},
+    )
+    tasks = cluster.start_all()
+    all_done(tasks)
+    chief = tasks["chief", 0]
+    assert model_files.iterations(cluster.model_dir, EPOCHS) == EPOCHS * 20
+    assert len(chief.records(Event.EVALUATION)) == EPOCHS
+    parts = re.findall(
+        r"variable dense/kernel/part_(\d):0 (\d+) \S+/job:ps/replica:0/task:(\d)", chief.output
+    )
+    assert [(part, size) for part, size, _ in parts] == [("0", "2"), ("1", "2")]
+    assert {task for _, _, task in parts} == {"0", "1"}, "one on each ps"
+
+
+def test_a_dataset_creator_needs_the_number_of_steps(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(entrypoint="scheduled:Created", parameters={"stepsPerEpoch": None})
+    tasks = cluster.start_all()
+    chief = tasks.pop(("chief", 0))
+    assert chief.ended() == ExitCode.PROGRAM_ERROR
+    message = chief.until(Event.FAILED).fields["message"]
+    assert message.startswith("spec.program.parameters.stepsPerEpoch: needed")
+    all_done(tasks)

@@ -1,0 +1,16 @@
+"""A run that is started again after its end, as `kubectl apply` of the same manifests does, or an eviction."""
+
+from __future__ import annotations
+
+from tests.worker.conftest import MakeCluster
+from worker.contract import Event
+
+
+def test_every_task_of_a_collective_leaves_at_once(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(strategy="MultiWorkerMirrored", replicas={"worker": 2}, parameters={"epochs": 1})
+    assert [task.ended() for task in cluster.start_all().values()] == [0, 0]
+    # Without the first, which is through with it.
+    again = cluster.start("worker", 1)
+    assert again.ended() == 0
+    assert not again.records(Event.WAITING)
+    assert again.records(Event.DONE)

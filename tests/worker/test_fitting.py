@@ -1,0 +1,93 @@
+"""Model.fit: steps packed, counted and saved; what it cannot do is said at once. Keras 2 and 3 alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.worker import model_files
+from tests.worker.cluster import RunningTask
+from tests.worker.conftest import MakeCluster
+from worker.contract import Event, ExitCode
+
+ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}, "entrypoint": "fitted:Fitted"}
+TWO_CPUS = {"strategy_options": {"logicalCpus": 2}, "replicas": {"chief": 1}, "entrypoint": "fitted:Fitted"}
+PARAMETER_SERVER = {"strategy": "ParameterServer", "entrypoint": "fitted:Fitted"}
+
+
+def losses(task: RunningTask) -> list[float]:
+    """Of the epochs."""
+    ends = [record.fields for record in task.records(Event.PROGRESS) if record.fields["epoch_end"]]
+    return [end["loss"] for end in ends]
+
+
+def test_a_checkpoint_after_every_so_many_epochs_and_after_the_last(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(**ONE, parameters={"epochs": 5, "checkpointEpochs": 2, "stepsPerExecution": 7})
+    assert cluster.start("chief").ended() == 0
+    assert model_files.epochs(cluster.model_dir) == [2, 4, 5]
+    assert model_files.iterations(cluster.model_dir, 5) == 100, "20 steps, of which the last execution has 6"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [ONE, {**PARAMETER_SERVER, "replicas": {"chief": 1, "worker": 2, "ps": 1}}],
+    ids=["OneDevice", "ParameterServer"],
+)
+def test_the_number_of_packed_steps_is_found_and_no_step_is_lost(
+    make_cluster: MakeCluster, options: dict[str, Any]
+) -> None:
+    parameters = {"epochs": 2, "stepsPerEpoch": 203, "stepsPerExecution": "auto"}
+    cluster = make_cluster(**options, parameters=parameters)
+    tasks = cluster.start_all()
+    assert {task.ended() for task in tasks.values()} == {0}
+    assert model_files.iterations(cluster.model_dir, 2) == 406
+
+
+def test_hooks_for_every_batch_keep_the_steps_apart(make_cluster: MakeCluster) -> None:
+    chief = make_cluster(**ONE, parameters={"epochs": 1, "callbacks": "batch"}).start("chief")
+    assert chief.ended() == 0
+    assert [line for line in chief.lines if line.startswith("batch")] == [f"batch {n}" for n in range(20)]
+
+
+@pytest.mark.parametrize(("chosen", "name"), [("batch", "EveryBatch"), ("saving", "ModelCheckpoint")])
+def test_hooks_for_every_batch_are_refused_by_parameter_servers(
+    make_cluster: MakeCluster, chosen: str, name: str
+) -> None:
+    cluster = make_cluster(
+        **PARAMETER_SERVER, replicas={"chief": 1, "worker": 1, "ps": 1}, parameters={"callbacks": chosen}
+    )
+    tasks = cluster.start_all()
+    assert tasks["chief", 0].ended() == ExitCode.PROGRAM_ERROR
+    message = tasks["chief", 0].until(Event.FAILED).fields["message"]
+    assert message.startswith(f"fitted:Fitted: callbacks() has a {name} with hooks for every batch")
+    assert not tasks["chief", 0].records(Event.TRAINING)
+
+
+@pytest.mark.parametrize(
+    ("shape", "what"),
+    [
+        ("single", "it takes [4], a single example, and train_dataset() gives [None, 4]"),
+        ("fixed", "it takes batches of 7 only, and each replica gets 20 examples in a step"),
+        ("scalar", "it returns a scalar for a batch, not a prediction for each of its examples"),
+    ],
+)
+def test_a_model_without_a_batch_dimension(make_cluster: MakeCluster, shape: str, what: str) -> None:
+    chief = make_cluster(**ONE, model_dir=None, parameters={"shape": shape}).start("chief")
+    assert chief.ended() == ExitCode.PROGRAM_ERROR
+    (failed,) = chief.records(Event.FAILED)
+    assert failed.fields["message"].startswith(f"fitted:Fitted: model() has no batch dimension: {what};")
+
+
+def test_a_checkpoint_of_another_model(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    first = make_cluster(**ONE, parameters={"epochs": 9, "stepMilliseconds": 10, "width": 4})
+    chief = first.start("chief")
+    chief.until(Event.PROGRESS, epoch=2, epoch_end=True)
+    chief.signal(15)
+    chief.ended()
+    other = make_cluster(**ONE, run_id="2", parameters={"epochs": 9, "width": 5}).start("chief")
+    assert other.ended() == ExitCode.PROGRAM_ERROR
+    (failed,) = other.records(Event.FAILED)
+    assert "was written by another model than this program's" in failed.fields["message"]
+    assert "give the run another spec.modelDir, or empty this one" in failed.fields["message"]

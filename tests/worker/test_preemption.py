@@ -1,0 +1,115 @@
+"""SIGTERM in the middle of an epoch: the run goes on at that very step."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.worker import model_files
+from tests.worker.cluster import Cluster, RunningTask
+from tests.worker.conftest import MakeCluster
+from tests.worker.test_parameter_server import in_the_middle
+from worker.contract import Event, ExitCode
+
+EPOCHS, STEPS = 3, 60
+SLOW = {"epochs": EPOCHS, "stepsPerEpoch": STEPS, "waitMilliseconds": 50}
+COLLECTIVE = {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}}
+
+
+def saved_at(task: RunningTask) -> tuple[int, int]:
+    """The epoch, from 1, and the step that its notice names."""
+    for notice in task.records(Event.NOTICE):
+        found = re.search(r"saved after step (\d+) of epoch (\d+)", notice.fields["message"])
+        if found:
+            return int(found[2]), int(found[1])
+    raise AssertionError(task.output)
+
+
+def goes_on_there(cluster: Cluster, first: RunningTask, second: RunningTask) -> None:
+    """And no step is missing or done twice: the optimizer has counted them."""
+    epoch, step = saved_at(first)
+    assert second.until(Event.TRAINING).fields["initial_epoch"] == epoch - 1
+    ends = {
+        record.fields["epoch"]: record.fields["step"]
+        for record in second.records(Event.PROGRESS)
+        if record.fields["epoch_end"]
+    }
+    assert ends == dict.fromkeys(range(epoch, EPOCHS + 1), STEPS)
+    assert 0 < step < STEPS
+    assert model_files.iterations(cluster.model_dir, EPOCHS) == EPOCHS * STEPS
+    assert not list((cluster.model_dir / "backup").glob("ckpt-*")), "the next epoch's takes its place"
+
+
+@pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored", "CentralStorage"])
+@pytest.mark.parametrize("parameters", [{}, {"stepsPerExecution": 5}], ids=["single", "packed"])
+def test_one_task_goes_on_at_the_step(
+    make_cluster: MakeCluster, strategy: str, parameters: Mapping[str, Any]
+) -> None:
+    cluster = make_cluster(strategy=strategy, replicas={"chief": 1}, parameters={**SLOW, **parameters})
+    first = cluster.start("chief")
+    in_the_middle(first, epoch=2)
+    first.signal(signal.SIGTERM)
+    assert first.ended() == ExitCode.PREEMPTED
+    assert not first.records(Event.FAILED)
+    second = cluster.start("chief")
+    assert second.ended() == 0
+    goes_on_there(cluster, first, second)
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "told"),
+    [("tiny:Tiny", [0]), ("tiny:Tiny", [1]), ("tiny:Loop", [1]), ("tiny:Loop", [0, 1])],
+    ids=["fit-first", "fit-second", "loop-second", "loop-both"],
+)
+def test_all_tasks_of_a_collective_leave_after_the_same_step(
+    make_cluster: MakeCluster, entrypoint: str, told: list[int]
+) -> None:
+    cluster = make_cluster(**COLLECTIVE, entrypoint=entrypoint, parameters=SLOW)
+    tasks = [cluster.start("worker", index) for index in (0, 1)]
+    in_the_middle(tasks[0], epoch=2)
+    for index in told:
+        tasks[index].signal(signal.SIGTERM)
+    expected = [ExitCode.PREEMPTED if index in told else ExitCode.RETRYABLE for index in (0, 1)]
+    assert [task.ended() for task in tasks] == expected
+    again = [cluster.start("worker", index) for index in (0, 1)]
+    assert [task.ended() for task in again] == [0, 0]
+    goes_on_there(cluster, tasks[0], again[0])
+
+
+def test_a_coordinator_saves_when_the_scheduled_steps_are_done(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(entrypoint="tiny:Loop", parameters={**SLOW, "stepsPerExecution": 5})
+    tasks = cluster.start_all()
+    first = tasks["chief", 0]
+    in_the_middle(first, epoch=2)
+    first.signal(signal.SIGTERM)
+    assert first.ended() == ExitCode.PREEMPTED
+    assert tasks["worker", 0].process.poll() is None
+    tasks["chief", 0] = cluster.start("chief")
+    assert [task.ended() for task in tasks.values()] == [0, 0, 0, 0]
+    goes_on_there(cluster, first, tasks["chief", 0])
+
+
+def test_a_coordinators_fit_saves_when_the_epoch_is_done(make_cluster: MakeCluster) -> None:
+    """Keras schedules all of it ahead."""
+    cluster = make_cluster(parameters={**SLOW, "stepsPerExecution": 5})
+    tasks = cluster.start_all()
+    first = tasks["chief", 0]
+    in_the_middle(first, epoch=2)
+    first.signal(signal.SIGTERM)
+    assert first.ended() == ExitCode.PREEMPTED
+    tasks["chief", 0] = cluster.start("chief")
+    assert [task.ended() for task in tasks.values()] == [0, 0, 0, 0]
+    assert tasks["chief", 0].until(Event.TRAINING).fields["initial_epoch"] >= 1
+    assert model_files.iterations(cluster.model_dir, EPOCHS) == EPOCHS * STEPS
+
+
+def test_before_the_first_step_it_leaves_at_once(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(strategy="OneDevice", replicas={"chief": 1, "worker": 1})
+    chief = cluster.start("chief")  # waits for the worker
+    chief.until(Event.WAITING)
+    chief.signal(signal.SIGTERM)
+    assert chief.ended() == ExitCode.PREEMPTED

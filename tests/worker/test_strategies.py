@@ -1,0 +1,132 @@
+"""Every strategy's options: what they make, and what is said where the machine lacks what they ask for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.worker.cluster import ROOT
+from tests.worker.conftest import MakeCluster
+from worker.contract import Event, ExitCode
+
+# A list of [strategy, options] in, for each what it made or the message; in one process, since that costs
+# seconds. All with two logical CPUs, which can only be set once.
+_BUILD = """
+import json, sys
+import tensorflow as tf
+from worker import strategies
+from worker.contract import RunConfig
+from worker.failures import Failure
+from worker.task import Task
+
+def made(name, options):
+    config = RunConfig(
+        run="r", strategy=name, strategy_options=options, replicas={"chief": 1},
+        starting_deadline_seconds=1, stall_seconds=1, chief_lost_seconds=1,
+    )
+    try:
+        strategy = strategies.build(Task(config, "chief", 0, {}, None, None))
+    except Failure as failure:
+        return {"message": failure.message, "code": int(failure.exit_code)}
+    @tf.function
+    def total():
+        def ones():
+            return tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([3]))
+        return strategy.run(ones)
+    sums = strategy.experimental_local_results(total())
+    operations = getattr(strategy.extended, "_cross_device_ops", None)
+    return {
+        "replicas": strategy.num_replicas_in_sync,
+        "sums": [float(value) for value in sums[0]],
+        "devices": [device.rpartition("/")[2] for device in strategy.extended.worker_devices],
+        "ops": type(operations).__name__,
+        "packs": getattr(operations, "_num_packs", None),
+        "communication": str(getattr(strategy.extended, "_communication_options", "")),
+    }
+
+print(json.dumps([made(*asked) for asked in json.loads(sys.argv[1])]))
+"""
+
+
+def built(*asked: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    environment |= {"TF_USE_LEGACY_KERAS": "1", "CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run(
+        [sys.executable, "-c", _BUILD, json.dumps(asked)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    results: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return results
+
+
+def test_each_option_reaches_its_strategy() -> None:
+    two = {"logicalCpus": 2}
+    plain, packed, reduced, central, device, left_out, workers = built(
+        ("Mirrored", two),
+        ("Mirrored", {**two, "crossDeviceOps": "HierarchicalCopy", "numPacks": 3}),
+        ("Mirrored", {**two, "crossDeviceOps": "ReductionToOneDevice"}),
+        ("CentralStorage", two),
+        ("OneDevice", {"device": "CPU:1"}),
+        ("OneDevice", {}),
+        ("MultiWorkerMirrored", {**two, "communication": "RING", "bytesPerPack": 4096}),
+    )
+    for replicated in (plain, packed, reduced, central, workers):
+        assert replicated["replicas"] == 2
+        assert replicated["sums"] == [2.0, 2.0, 2.0], "the replicas' ones, summed"
+        assert replicated["devices"] == ["device:CPU:0", "device:CPU:1"]
+    assert (packed["ops"], packed["packs"]) == ("HierarchicalCopyAllReduce", 3)
+    assert reduced["ops"] == "ReductionToOneDevice"
+    assert device["devices"] == ["device:CPU:1"]
+    assert left_out["devices"] == ["device:CPU:0"]
+    assert "bytes_per_pack=4096" in workers["communication"]
+    assert "RING" in workers["communication"]
+
+
+def test_what_the_machine_lacks_is_one_message_that_names_the_option() -> None:
+    gpu, unknown, nccl, over_nccl, tpu = built(
+        ("OneDevice", {"device": "GPU:0"}),
+        ("OneDevice", {"device": "the fast one"}),
+        ("Mirrored", {"crossDeviceOps": "Nccl"}),
+        ("MultiWorkerMirrored", {"communication": "NCCL"}),
+        ("TPU", {}),
+    )
+    assert gpu["message"].startswith("spec.strategyOptions.device: there is no GPU:0 here, only CPU:0;")
+    assert unknown["message"].startswith("spec.strategyOptions.device: there is no the fast one here")
+    assert nccl["message"].startswith("spec.strategyOptions.crossDeviceOps: Nccl sums over GPUs")
+    assert over_nccl["message"].startswith("spec.strategyOptions.communication: NCCL connects GPUs")
+    assert tpu["message"].startswith("spec.strategy: TPU: no TPU was found in this pod")
+    for refused in (gpu, unknown, nccl, over_nccl, tpu):
+        assert refused["code"] == ExitCode.PROGRAM_ERROR
+        assert "\n" not in refused["message"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "what"),
+    [("Mirrored", "spec.strategyOptions.logicalCpus"), ("MultiWorkerMirrored", "spec.strategy")],
+)
+def test_a_program_that_runs_tensorflow_too_early(
+    make_cluster: MakeCluster, strategy: str, what: str
+) -> None:
+    """Devices and collectives are set up once; the devices before the program is imported."""
+    options = {"logicalCpus": 2} if strategy == "Mirrored" else {}
+    chief = make_cluster(
+        strategy=strategy,
+        strategy_options=options,
+        replicas={"chief": 1} if strategy == "Mirrored" else {"chief": 1, "worker": 1},
+        entrypoint="hasty:Hasty",
+        parameters={"epochs": 1},
+    )
+    tasks = chief.start_all()
+    codes = {task.ended() for task in tasks.values()}
+    if strategy == "Mirrored":
+        assert codes == {0}
+        return
+    assert codes == {ExitCode.PROGRAM_ERROR}
+    message = tasks["chief", 0].until(Event.FAILED).fields["message"]
+    assert message.startswith(what)
+    assert "move that into model() or train_dataset()" in message

@@ -1,0 +1,32 @@
+"""What one task of a collective decides for all, told by TensorFlow's coordination service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tensorflow.python.eager import context
+
+Agree = Callable[[int, bool], tuple[int, bool]]
+
+
+def by_first_task(strategy: Any, is_first: bool) -> Agree:
+    """A function that all tasks call equally often: it gives each what the first one passed.
+
+    In a run of one task, or under another strategy, it gives back what it gets.
+    """
+    if strategy._should_use_with_coordinator or getattr(strategy.extended, "_num_workers", 1) == 1:
+        return lambda number, settled: (number, settled)
+    calls = 0
+
+    def agree(number: int, settled: bool) -> tuple[int, bool]:
+        nonlocal calls
+        calls += 1
+        key = f"tf-launcher/steps-per-execution/{calls}"
+        if is_first:
+            context.context().set_config_key_value(key, f"{number} {int(settled)}")
+            return number, settled
+        given, is_settled = str(context.context().get_config_key_value(key)).split()
+        return int(given), is_settled == "1"
+
+    return agree

@@ -1,0 +1,142 @@
+"""How a step's variables come from the parameter servers, and its gradients go there.
+
+Each variable that a worker reads is a message from its ps, and each gradient one back: for a small model
+they are most of a step. Small variables of one ps are read together, at the beginning of a step, and their
+gradients are sent together.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+_LARGEST_BYTES = 256 << 10
+"""Of a variable: copying a larger one together with others costs more than its own message."""
+
+
+class Exchange:
+    """One message for each variable and each gradient, in any strategy."""
+
+    @contextmanager
+    def reading(self, tape: tf.GradientTape, variables: Sequence[Any]) -> Iterator[list[Any]]:
+        """Around a forward pass under `tape`. Gives what to differentiate by, one for each variable."""
+        del tape
+        yield list(variables)
+
+    def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Has `optimizer` apply them."""
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+
+class Together(Exchange):
+    """One message for all small variables of a ps, and one for their gradients.
+
+    For one replica, without a program's code between gradients and variables. `learning_rate` replaces the
+    optimizer's variable, which each ps but one would have to ask for at every step; None leaves that. The
+    first trace goes as in `Exchange`, and tells which variables are only ever looked up in.
+    """
+
+    def __init__(self, learning_rate: float | None) -> None:
+        self._learning_rate = learning_rate
+        self._groups: list[list[int]] | None = None
+
+    @contextmanager
+    def reading(self, tape: tf.GradientTape, variables: Sequence[Any]) -> Iterator[list[Any]]:
+        """Reads each variable once: a step that reads one twice gets the same value."""
+        sources = list(variables)
+        with tape.stop_recording():
+            for group in self._groups or []:
+                values = _fetched([variables[index] for index in group])
+                for index, value in zip(group, values, strict=True):
+                    sources[index] = value
+        read = [
+            (variable, value)
+            for variable, value in zip(variables, sources, strict=True)
+            if value is not variable
+        ]
+        for variable, value in read:
+            tape.watch(value)
+            # Attributes of the instance go before the class's methods.
+            variable.__dict__.update(_reads(value))
+        try:
+            yield sources
+        finally:
+            for variable, value in read:
+                for name in _reads(value):
+                    del variable.__dict__[name]
+
+    def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """With the gradients of a group on its ps."""
+        if self._groups is None:
+            super().apply(optimizer, gradients, variables)
+            self._groups = _groups(gradients, variables) if _takes_gradients_as_they_are(optimizer) else []
+            return
+        sent = list(gradients)
+        for group in self._groups:
+            values = _sent([gradients[index] for index in group], variables[group[0]].device)
+            for index, value in zip(group, values, strict=True):
+                sent[index] = value
+        with self._fixed(optimizer):
+            # Summing up over one replica would bring them back to the worker.
+            pairs = zip(sent, variables, strict=True)
+            optimizer.apply_gradients(pairs, **({"skip_gradients_aggregation": True} if self._groups else {}))
+
+    @contextmanager
+    def _fixed(self, optimizer: Any) -> Iterator[None]:
+        variable = optimizer.__dict__.get("_learning_rate")
+        if self._learning_rate is None or not isinstance(variable, tf.Variable):
+            yield
+            return
+        optimizer.__dict__["_learning_rate"] = self._learning_rate
+        try:
+            yield
+        finally:
+            optimizer.__dict__["_learning_rate"] = variable
+
+
+def _takes_gradients_as_they_are(optimizer: Any) -> bool:
+    """Keras 2's optimizers, where they do not clip: that would be done on the worker."""
+    clips = [getattr(optimizer, name, None) for name in ("clipnorm", "clipvalue", "global_clipnorm")]
+    is_known = isinstance(optimizer, tf.keras.optimizers.Optimizer) and hasattr(optimizer, "_clip_gradients")
+    return is_known and not hasattr(optimizer, "get_scaled_loss") and not any(clips)
+
+
+def _groups(gradients: Sequence[Any], variables: Sequence[Any]) -> list[list[int]]:
+    """Indices of the variables that travel together: of one ps and type, two or more."""
+    found: dict[tuple[str, Any], list[int]] = collections.defaultdict(list)
+    for index, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
+        is_small = variable.shape.num_elements() * variable.dtype.size <= _LARGEST_BYTES
+        # One that is only looked up in has sparse gradients, and is never read as a whole.
+        if isinstance(gradient, tf.Tensor) and gradient.dtype == variable.dtype and is_small:
+            found[variable.device, variable.dtype].append(index)
+    return [group for group in found.values() if len(group) > 1]
+
+
+def _fetched(variables: Sequence[Any]) -> list[Any]:
+    with tf.device(variables[0].device):
+        packed = tf.concat([tf.reshape(variable.read_value(), [-1]) for variable in variables], 0)
+    return _unpacked(packed, variables)
+
+
+def _sent(gradients: Sequence[Any], device: str) -> list[Any]:
+    packed = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
+    with tf.device(device):
+        return _unpacked(packed, gradients)
+
+
+def _unpacked(packed: Any, like: Sequence[Any]) -> list[Any]:
+    pieces = tf.split(packed, [tensor.shape.num_elements() for tensor in like])
+    return [tf.reshape(piece, tensor.shape) for piece, tensor in zip(pieces, like, strict=True)]
+
+
+def _reads(value: Any) -> dict[str, Any]:
+    """The methods by which a variable is read, for one that was read already."""
+
+    def converted(dtype: Any = None, name: Any = None, as_ref: bool = False) -> Any:
+        return value if dtype is None or value.dtype.is_compatible_with(dtype) else NotImplemented
+
+    return {"read_value": lambda: value, "value": lambda: value, "_dense_var_to_tensor": converted}

@@ -1,0 +1,95 @@
+"""How many steps go into one execution: a fixed number, or one found by measuring.
+
+Neither TensorFlow nor a clock is used here: times are passed in.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LIMIT_SECONDS: Final = 0.5
+"""An execution is not made longer than this: signs of life and a request to leave wait for its end."""
+_GROWTH = 1.05
+_TIMES = 2
+_PATIENCE = 2
+_WARM_UP = 2
+
+
+class Packing:
+    """The sizes of the executions, one after the other.
+
+    With `fixed` every execution has that many steps. Without, the number begins at 1 and is doubled while
+    that gains throughput: each number is tried twice, the better time counts, and the search goes on for
+    one doubling without a gain, so that one slow execution does not end it. The last execution of an
+    epoch is shorter where the number does not divide the steps.
+
+        while epoch has steps left:
+            steps = packing.steps(left)
+            ... run them ...
+            packing.measured(steps, seconds)
+        packing.epoch_ended()
+    """
+
+    def __init__(self, fixed: int | None = None, limit_seconds: float = LIMIT_SECONDS) -> None:
+        self._limit = limit_seconds
+        self._number = fixed or 1
+        self._settled = fixed is not None
+        # The first execution is traced, and the second may still fill buffers.
+        self._warm_up = _WARM_UP
+        self._times: list[float] = []
+        self._best = (0.0, 1)
+        self._without_gain = 0
+
+    @property
+    def number(self) -> int:
+        """Of steps in a whole execution, as far as it is known."""
+        return self._number
+
+    @property
+    def settled(self) -> bool:
+        """Whether `number` stays: no execution needs to be measured any more."""
+        return self._settled
+
+    def steps(self, left: int) -> int:
+        """Of the next execution, where `left` remain in the epoch."""
+        return min(self._number, left)
+
+    def measured(self, steps: int, seconds: float) -> None:
+        """An execution of `steps` took `seconds`, until its results were there."""
+        if self._settled or steps != self._number:
+            return
+        if self._warm_up:
+            self._warm_up -= 1
+            return
+        self._times.append(max(seconds, 1e-9))
+        if len(self._times) < _TIMES and seconds <= self._limit:
+            return
+        fastest = min(self._times)
+        self._times = []
+        rate = steps / fastest
+        if rate >= self._best[0] * _GROWTH:
+            self._best = (rate, steps)
+            self._without_gain = 0
+        else:
+            self._without_gain += 1
+        if self._without_gain == _PATIENCE or 2 * fastest > self._limit:
+            self.agree(self._best[1], True)
+        else:
+            self._number *= 2
+
+    def epoch_ended(self) -> None:
+        """Ends the search with the first epoch that it could measure.
+
+        Where throughput was still growing, with as many steps as `limit_seconds` allow at the best rate seen.
+        """
+        rate, number = self._best
+        if self._settled or not rate:
+            return
+        if self._without_gain == 0:
+            while 2 * number / rate <= self._limit:
+                number *= 2
+        self.agree(number, True)
+
+    def agree(self, number: int, settled: bool) -> None:
+        """Takes over what was decided elsewhere, by the task that measures."""
+        self._number, self._settled = number, settled

@@ -1,0 +1,178 @@
+"""Leaving on SIGTERM, as on a spot node that is taken away, without losing a step.
+
+A training task notes the signal and goes on to the next boundary between two executions of steps. There it
+saves what it has, as `backup/ckpt-<epochs>-<steps>`, and leaves; the next attempt goes on at that very step.
+
+The tasks of a collective strategy must all stop after the same execution, or those that go on would wait
+for ever for those that stopped. They agree through TensorFlow's coordination service, by the protocol of
+tf.distribute.experimental.PreemptionCheckpointHandler. That class itself does nothing where it finds a CPU
+of Google Cloud, and on a GPU there it waits for a maintenance event and not for SIGTERM:
+tensorflow/python/distribute/failure_handling/failure_handling.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import tensorflow as tf
+
+from worker.checkpoints import ModelDirectory, Position
+from worker.contract import Event, ExitCode
+from worker.failures import Left
+from worker.reporting import Reporter
+from worker.server import leave_on_signal
+from worker.task import Task
+from worker.watchdog import Silence, Watch
+
+_LAST_SECONDS = 10.0
+"""For the others to have saved, when the first task is ready to leave."""
+
+
+class Preemption:
+    """Ends a training loop at a boundary once the task, or one that it trains with, was told to leave.
+
+    `directory` is where this task writes; None, without a model directory, leaves at once.
+    Under a collective strategy every task must have the same boundaries. To be used in the main thread.
+    """
+
+    def __init__(
+        self, task: Task, directory: ModelDirectory | None, reporter: Reporter, watch: Watch
+    ) -> None:
+        self._directory = directory
+        self._reporter = reporter
+        self._watch = watch
+        self._writes = task.is_primary
+        self._told = False
+        self._training = False
+        self._peers = _Peers(task) if _is_collective(task) else None
+
+    def begin(self) -> None:
+        """Before training, with the strategy there: from the first boundary on, SIGTERM is only noted."""
+        if self._directory is None:
+            return
+        signal.signal(signal.SIGTERM, self._note)
+        if self._peers is not None:
+            self._peers.watch()
+
+    def end(self) -> None:
+        """All steps are done: SIGTERM ends the process at once again."""
+        leave_on_signal()
+        if self._told:
+            os._exit(ExitCode.PREEMPTED)
+
+    def boundary(self, model: Any, epoch: int, step: int, settle: Callable[[], object] | None = None) -> None:
+        """To be called before each execution, when `epoch` epochs and `step` steps of the next are done.
+
+        Where they may only have been scheduled, `settle` waits for them. Raises Left when everything is saved
+        and the task must end. Cheap otherwise.
+        """
+        self._training = True
+        leaving = self._told if self._peers is None else self._peers.boundary(self._told)
+        if leaving and self._directory is not None:
+            self._leave(self._directory, model, Position(epoch, step), settle)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._told = True
+        if not self._training:
+            os._exit(ExitCode.PREEMPTED)
+
+    def _leave(
+        self,
+        directory: ModelDirectory,
+        model: Any,
+        position: Position,
+        settle: Callable[[], object] | None,
+    ) -> None:
+        if settle is not None:
+            settle()
+        # Variables may be spread over all tasks of a collective: each must save, and one keeps it.
+        if not self._writes:
+            directory = ModelDirectory(tempfile.mkdtemp(prefix="scratch-"))
+        if position > Position():
+            directory.back_up(model, position)
+        if self._writes:
+            why = "told to leave (SIGTERM)" if self._told else "another task was told to leave (SIGTERM)"
+            self._reporter.notice(f"{why}: saved after {position}")
+        code = ExitCode.PREEMPTED if self._told else ExitCode.RETRYABLE
+        if self._peers is not None:
+            self._watch.expect(Silence(_LAST_SECONDS, Event.NOTICE, _UNSAVED, code))
+            with contextlib.suppress(tf.errors.OpError, RuntimeError):
+                self._peers.saved()
+        raise Left(code)
+
+
+_UNSAVED = {"message": "left without having heard that every other task had saved its part"}
+
+
+class _Peers:
+    """How the tasks of a collective agree on the boundary at which all stop.
+
+    The one that is told to leave names the next boundary. It goes on only when every task knows of it, so
+    nobody is past it: no execution ends without all tasks.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._index = _number(task)
+        self._count = 1 + len(task.peers)
+        self._boundaries = 0
+        self._stop_at: int | None = None
+
+    def watch(self) -> None:
+        """A thread waits for the boundary to be named: asking at each would cost a message."""
+        threading.Thread(target=self._wait, name="preemption", daemon=True).start()
+
+    def boundary(self, told: bool) -> bool:
+        """Whether to stop here."""
+        self._boundaries += 1
+        if self._stop_at is None and told:
+            with contextlib.suppress(tf.errors.AlreadyExistsError):  # another one was told too
+                _put("stop", str(self._boundaries + 1))
+            for index in range(self._count):
+                _get(f"known/{index}")
+            return False
+        return self._stop_at is not None and self._boundaries >= self._stop_at
+
+    def saved(self) -> None:
+        """Tells the first task, which hosts the service and must leave last."""
+        _put(f"saved/{self._index}", "yes")
+        if self._index == 0:
+            for index in range(self._count):
+                _get(f"saved/{index}")
+
+    def _wait(self) -> None:
+        try:
+            self._stop_at = int(_get("stop"))
+            _put(f"known/{self._index}", "yes")
+        except (tf.errors.OpError, RuntimeError):
+            return  # a task was lost, which the training hears of too
+
+
+def _is_collective(task: Task) -> bool:
+    return task.config.strategy == "MultiWorkerMirrored" and bool(task.peers)
+
+
+def _number(task: Task) -> int:
+    """0 for the task that hosts the coordination service: the chief, else worker 0."""
+    if task.role == "chief":
+        return 0
+    return task.index + ("chief" in task.cluster)
+
+
+def _put(key: str, value: str) -> None:
+    from tensorflow.python.eager import context
+
+    context.context().set_config_key_value(f"tf-launcher/{key}", value)
+
+
+def _get(key: str) -> str:
+    """Waits for it."""
+    from tensorflow.python.eager import context
+
+    return str(context.context().get_config_key_value(f"tf-launcher/{key}"))

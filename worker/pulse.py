@@ -1,0 +1,31 @@
+"""Signs of life of an execution that lasts a whole epoch, seen by another thread."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+_SECONDS = 1.0
+
+
+@contextlib.contextmanager
+def pulse(count: Callable[[], int], moved: Callable[[int], None]) -> Iterator[None]:
+    """While the block runs, once a second: calls `moved` with what `count` gives, when that has changed."""
+    over = threading.Event()
+
+    def look() -> None:
+        last = count()
+        while not over.wait(_SECONDS):
+            now = count()
+            if now != last:
+                last = now
+                moved(now)
+
+    thread = threading.Thread(target=look, name="pulse", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

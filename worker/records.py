@@ -1,0 +1,72 @@
+"""Progress records of a training loop: some while an epoch runs, one at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from worker.contract import Event
+from worker.failures import program_error
+from worker.reporting import Reporter, not_finite
+
+RECORD_SECONDS = 1.0
+
+
+class Records:
+    """Of `epochs` epochs. `reporter` is None for a task that has another one speak for it."""
+
+    def __init__(self, reporter: Reporter | None, epochs: int) -> None:
+        self._reporter = reporter
+        self._epochs = epochs
+        self._epoch = 0
+        self._steps: int | None = None
+        self._skipped = 0
+        self._recorded = 0
+        self._recorded_at = self._began = time.monotonic()
+
+    def begin(self, epoch: int, steps: int | None, skipped: int = 0) -> None:
+        """Of `epoch`, from 1, with `steps` steps (None: unknown), `skipped` of them by an earlier attempt."""
+        self._epoch, self._steps, self._skipped = epoch, steps, skipped
+        self._recorded = skipped
+        self._recorded_at = self._began = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether the last record is a second old."""
+        return time.monotonic() - self._recorded_at >= RECORD_SECONDS
+
+    def check(self, metrics: Mapping[str, float]) -> None:
+        """Raises Failure where the loss is not finite."""
+        if not_finite(metrics):
+            raise program_error(
+                f"the loss became {metrics['loss']} in epoch {self._epoch}; a smaller learning rate, "
+                "clipped gradients or a look at the data may help"
+            )
+
+    def write(self, done: int, metrics: Mapping[str, float]) -> None:
+        """`done` steps of the epoch are done, `skipped` ones included."""
+        self._emit(done, metrics, self._recorded, self._recorded_at, epoch_end=False)
+
+    def end(self, done: int, metrics: Mapping[str, float]) -> None:
+        """All are, and `metrics` are the epoch's. Raises Failure where the loss is not finite."""
+        self._emit(done, metrics, self._skipped, self._began, epoch_end=True)
+        self.check(metrics)
+
+    def _emit(
+        self, done: int, metrics: Mapping[str, float], before: int, since: float, *, epoch_end: bool
+    ) -> None:
+        now = time.monotonic()
+        self._recorded, self._recorded_at = done, now
+        if self._reporter is None:
+            return
+        self._reporter.emit(
+            Event.PROGRESS,
+            epoch=self._epoch,
+            epochs=self._epochs,
+            step=done,
+            steps=self._steps,
+            steps_per_second=round((done - before) / max(1e-6, now - since), 3),
+            loss=metrics.get("loss"),
+            metrics={name: value for name, value in metrics.items() if name != "loss"},
+            epoch_end=epoch_end,
+        )

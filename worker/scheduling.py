@@ -1,0 +1,108 @@
+"""Executions on the workers of a ParameterServer run: a bounded number in flight, counted when done."""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+_WAIT_SECONDS = 0.02
+_AHEAD_SECONDS = 0.5
+_LEAST, _MOST = 2, 64
+
+
+@dataclass
+class _Execution:
+    steps: int
+    value: Any
+    report: Callable[[Any], None] | None
+
+
+class Executions:
+    """Schedules functions, and looks which are done without waiting for them.
+
+    At most about half a second of work is scheduled ahead, so that an epoch's end, a checkpoint and leaving
+    need not wait long: at least two executions for each of `workers`, or one would wait for its next.
+    `moved` hears how many steps are done whenever some are, `failed` of an error before it is raised.
+    """
+
+    def __init__(
+        self,
+        coordinator: Any,
+        workers: int,
+        moved: Callable[[int], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._coordinator = coordinator
+        self._workers = workers
+        self._moved = moved
+        self._failed = failed
+        self._pending: collections.deque[_Execution] = collections.deque()
+        self._depth = _LEAST * workers
+        self._since = time.monotonic()
+        self._finished = 0
+
+    def schedule(
+        self, function: Any, arguments: Any, steps: int = 0, report: Callable[[Any], None] | None = None
+    ) -> None:
+        """Has `function` run on some worker, at least once, when there is room for it.
+
+        `steps` are those that it stands for; `report` gets what it returned, in this thread and some time
+        later. Raises what any function scheduled before raised.
+        """
+        while len(self._pending) >= self._depth:
+            self._wait()
+        self._pending.append(_Execution(steps, self._coordinator.schedule(function, args=arguments), report))
+        self._look()
+
+    def join(self) -> None:
+        """Waits until all are done. Raises what one of them raised."""
+        while self._pending:
+            self._wait()
+        self._coordinator.join()
+
+    def _wait(self) -> None:
+        # TensorFlow has no public way to wait with a limit: get() would not see the error of another.
+        self._pending[0].value._status_available_event.wait(_WAIT_SECONDS)
+        self._look()
+        # Raises an error that none of the values tells of.
+        self._coordinator.done()
+
+    def _look(self) -> None:
+        """Takes what is done off the queue."""
+        steps = 0
+        waiting: collections.deque[_Execution] = collections.deque()
+        for execution in self._pending:
+            # Nor one to ask without waiting.
+            if execution.value._status.name == "NOT_READY":
+                waiting.append(execution)
+                continue
+            error = execution.value._error
+            if error is not None:
+                if not isinstance(error, tf.errors.CancelledError):
+                    self._failed(error)
+                self._pending.clear()
+                self._coordinator.join()
+                raise error
+            self._finished += 1
+            steps += execution.steps
+            if execution.report is not None:
+                execution.report(execution.value)
+        finished = len(self._pending) - len(waiting)
+        self._pending = waiting
+        if finished:
+            self._measure()
+            self._moved(steps)
+
+    def _measure(self) -> None:
+        now = time.monotonic()
+        seconds = now - self._since
+        if seconds < _AHEAD_SECONDS:
+            return
+        ahead = self._finished / seconds * _AHEAD_SECONDS / self._workers
+        self._depth = self._workers * max(_LEAST, min(_MOST, round(ahead)))
+        self._since, self._finished = now, 0

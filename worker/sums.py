@@ -1,0 +1,61 @@
+"""What steps add to metrics, kept where the steps run and added to the metrics' variables later.
+
+Each `assign_add` of a metric on a parameter server is a message for each step. A sum kept by the worker
+costs none, and one that is returned as a value is counted once however often its function was tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+
+class Sums:
+    """Of the variables of `metrics`, those to which Keras' own metrics only ever add.
+
+    A metric of the program's own class may read what it wrote, so its variables are left as they are.
+    """
+
+    def __init__(self, metrics: Iterable[Any]) -> None:
+        found = {
+            id(variable): variable
+            for metric in metrics
+            if type(metric).__module__.partition(".")[0] == "tf_keras"
+            for variable in metric.variables
+        }
+        self._variables = list(found.values())
+
+    def zeros(self) -> list[Any]:
+        """The sums before the first step."""
+        return [tf.zeros(variable.shape, variable.dtype) for variable in self._variables]
+
+    @contextmanager
+    def collected(self) -> Iterator[list[Any]]:
+        """Has additions made in the block, while a function is traced, go to the list that it gives."""
+        sums = self.zeros()
+        for index, variable in enumerate(self._variables):
+            # An attribute of the instance goes before the class's method.
+            variable.__dict__["assign_add"] = _Adding(sums, index)
+        try:
+            yield sums
+        finally:
+            for variable in self._variables:
+                del variable.__dict__["assign_add"]
+
+    def add(self, sums: Sequence[Any]) -> None:
+        """Adds `sums` to the variables."""
+        for variable, addend in zip(self._variables, sums, strict=True):
+            variable.assign_add(addend)
+
+
+class _Adding:
+    def __init__(self, sums: list[Any], index: int) -> None:
+        self._sums = sums
+        self._index = index
+
+    def __call__(self, delta: Any, *arguments: Any, **options: Any) -> Any:
+        self._sums[self._index] += tf.cast(delta, self._sums[self._index].dtype)
+        return self._sums[self._index]
