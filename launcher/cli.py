@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Looking for pydantic's plugins costs twice what Python's own start does, and there are none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "true")
     # A tenth of the time to the first request is the collector's, which finds nothing in modules and models.
-    gc.set_threshold(50_000)
+    gc.set_threshold(200_000)
     options = parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
@@ -124,6 +124,14 @@ def parser() -> argparse.ArgumentParser:
         "--replace",
         action="store_true",
         help="end a run of this name that goes on; the new one resumes from its backup",
+    )
+    added.add_argument(
+        "--owned-by",
+        action="append",
+        default=[],
+        metavar="KIND/NAME",
+        help="the run goes when this Job or ConfigMap is gone, the last of them where there are several; a "
+        "run of theirs is replaced, or followed if it is the same (Kubernetes; the Helm chart's own)",
     )
     added.add_argument(
         "--dry-run",

@@ -52,6 +52,8 @@ def render(options: Namespace) -> int:
 
 def submit(options: Namespace) -> int:
     """Starts a file's runs, one after the other unless they are let go: they would share the cores."""
+    if options.owned_by and options.backend != "kubernetes":
+        raise _wrong_usage("--owned-by", "names objects of a cluster: leave out --backend")
     if options.dry_run:
         return _dry_run(options)
     from launcher.backends import choice
@@ -61,7 +63,10 @@ def submit(options: Namespace) -> int:
     backend.prepare()
     worst = 0
     for plan in _plans(options, backend.namespace):
-        told = backend.submit(plan, detach=options.detach, replace=options.replace)
+        if options.owned_by:
+            told = choice.kubernetes(options.context).submit_for(plan, options.owned_by)
+        else:
+            told = backend.submit(plan, detach=options.detach, replace=options.replace)
         if told:
             print(told, file=sys.stderr)
         if options.detach:

@@ -15,6 +15,7 @@ import jinja2
 import yaml
 
 from launcher import naming, pods, podtemplate, source, storage
+from launcher.bytecode import TemplateCache
 from launcher.errors import LauncherError
 from launcher.pods import Object
 from launcher.spec import Storage
@@ -104,6 +105,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         auto_reload=False,
+        bytecode_cache=TemplateCache(),
     )
     # Jinja2's own tojson escapes for HTML, and leaves what YAML forbids.
     environment.filters["tojson"] = quoted

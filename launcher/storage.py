@@ -88,7 +88,7 @@ def notices(cluster: TrainingCluster) -> Iterator[str]:
     if together := on_one_node(spec):
         pods = sum(role.replicas for name, role in topology.present(spec) if name in together)
         yield (
-            f"spec.storage: one node at a time can mount a ReadWriteOnce claim, so all {pods} pods of "
+            f"spec.storage: one node at a time can mount a ReadWriteOnce claim, so the {pods} pods of "
             f"{_and(together)} are placed on one node; accessModes: [ReadWriteMany], or a modelDir such as "
             "gs://bucket/run, lets them spread"
         )

@@ -51,13 +51,10 @@ class WholeEpochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
         self._supports_tf_logs = True
         self._loop = loop
         self._done = 0
-        self._began = 0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Counts from 0."""
         self._done = 0
-        if not self.model.distribute_strategy._should_use_with_coordinator:
-            self._began = _iterations(self.model)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Under ParameterServer: scheduled."""
@@ -73,9 +70,7 @@ class WholeEpochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
             if handler is not None and handler._insufficient_data:
                 raise ended_early(self._loop, epoch + 1, 0, steps)
         elif self._done < steps:
-            # Of the execution in which it ended, some steps are done.
-            done = max(self._done, _iterations(self.model) - self._began)
-            raise ended_early(self._loop, epoch + 1, done, steps)
+            raise ended_early(self._loop, epoch + 1, self._done, steps)
 
 
 class Packer(tf.keras.callbacks.Callback):  # type: ignore[misc]
@@ -212,13 +207,6 @@ def check_hooks(callback: Any, entrypoint: str) -> None:
             "ParameterServer cannot call: batches are scheduled ahead and run on the workers; use its hooks "
             "for every epoch (on_epoch_end, or save_freq='epoch'), or another spec.strategy"
         )
-
-
-def _iterations(model: Any) -> int:
-    """The optimizer's count, read on this task."""
-    counted = model.optimizer.iterations
-    variable = counted if isinstance(counted, tf.Variable) else counted.value  # Keras 3's own
-    return int(model.distribute_strategy.experimental_local_results(variable)[0])
 
 
 def _of_fit(name: str) -> Any:

@@ -82,7 +82,7 @@ class _Coordination:
         self._evaluation = inline.evaluation(loop, self._coordinator, self._executions, self._steps)
         self._callbacks = self._calling()
         self._done = 0
-        self._has_stepped = self._is_asked = False
+        self._has_stepped = self._is_asked = self._is_warm = False
 
     def run(self) -> Any:
         loop, model, epochs = self._loop, self._model, self._loop.parameters.epochs
@@ -153,6 +153,13 @@ class _Coordination:
         if count * steps > left:
             self._schedule(steps)
             return steps
+        if steps >= self._unrolled and not self._is_warm:
+            # `several` is traced here, and made ready by each worker: seconds, which its size does not cost.
+            self._is_warm = True
+            for _ in range(count):
+                self._schedule(steps)
+            self._executions.join()
+            return count * steps
         began = time.monotonic()
         for _ in range(count):
             self._schedule(steps)

@@ -107,14 +107,13 @@ def check_for_python(program: LoadedProgram, dataset: Any) -> None:
 
 
 def ended_early(loop: Loop, epoch: int, done: int, steps: int) -> Failure:
-    """The data was over after `done` of the `steps` steps of `epoch` (from 1), although it is repeated."""
+    """The data was over after about `done` of the `steps` of `epoch` (from 1), although it is repeated."""
     if epoch == 1 and done == 0:
         return _empty(loop)
-    least = f"; or set spec.program.parameters.stepsPerEpoch to {done} or less" if done else ""
     return program_error(
-        f"{loop.program.entrypoint}: train_dataset({loop.parameters.global_batch_size}) ended after step "
-        f"{done} of the {steps} of epoch {epoch}, and gives nothing when it is read again; make it from a "
-        f"source that can be read twice, or end it with .repeat(){least}"
+        f"{loop.program.entrypoint}: train_dataset({loop.parameters.global_batch_size}) ended before the "
+        f"{steps} steps of epoch {epoch} were done, and gives nothing when it is read again; make it from a "
+        "source that can be read twice, end it with .repeat(), or lower spec.program.parameters.stepsPerEpoch"
     )
 
 

@@ -72,8 +72,9 @@ class Together(Exchange):
     def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """With the gradients of a group on its ps."""
         if self._groups is None:
+            can = _takes_gradients_as_they_are(optimizer) and not _calls_functions()
+            self._groups = _groups(gradients, variables) if can else []
             super().apply(optimizer, gradients, variables)
-            self._groups = _groups(gradients, variables) if _takes_gradients_as_they_are(optimizer) else []
             return
         sent = list(gradients)
         for group in self._groups:
@@ -103,6 +104,12 @@ def _takes_gradients_as_they_are(optimizer: Any) -> bool:
     clips = [getattr(optimizer, name, None) for name in ("clipnorm", "clipvalue", "global_clipnorm")]
     is_known = isinstance(optimizer, tf.keras.optimizers.Optimizer) and hasattr(optimizer, "_clip_gradients")
     return is_known and not hasattr(optimizer, "get_scaled_loss") and not any(clips)
+
+
+def _calls_functions() -> bool:
+    """Whether the step calls a tf.function: traced once, it would keep one step's values for the next."""
+    operations = tf.compat.v1.get_default_graph().get_operations()
+    return any(operation.type.endswith("PartitionedCall") for operation in operations)
 
 
 def _groups(gradients: Sequence[Any], variables: Sequence[Any]) -> list[list[int]]:
@@ -139,4 +146,10 @@ def _reads(value: Any) -> dict[str, Any]:
     def converted(dtype: Any = None, name: Any = None, as_ref: bool = False) -> Any:
         return value if dtype is None or value.dtype.is_compatible_with(dtype) else NotImplemented
 
-    return {"read_value": lambda: value, "value": lambda: value, "_dense_var_to_tensor": converted}
+    return {
+        "read_value": lambda: value,
+        "value": lambda: value,
+        "sparse_read": lambda indices, name=None: tf.gather(value, indices),
+        "gather_nd": lambda indices, name=None: tf.gather_nd(value, indices),
+        "_dense_var_to_tensor": converted,
+    }

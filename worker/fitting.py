@@ -33,6 +33,7 @@ def fit(loop: Loop) -> Any:
         loop.enter("running model()")
         model = loop.program.model()
         build(model, dataset, loop)
+        _keep_metrics_apart(model, strategy)
         loop.enter("reading the checkpoint")
         position = loop.directory.resume(model, loop.reporter.notice) if loop.directory else Position()
     loop.enter("running callbacks()")
@@ -158,6 +159,17 @@ def _no_batch(loop: Loop, what: str) -> Failure:
         f"{loop.program.entrypoint}: model() has no batch dimension: it {what}; leave it open, as "
         "tf.keras.Input(shape) without a batch_size does"
     )
+
+
+def _keep_metrics_apart(model: Any, strategy: Any) -> None:
+    """Has Keras 2 give this task's metrics while an epoch runs, not their sum over all tasks.
+
+    Its "auto" adds them up under MultiWorkerMirrored: an accuracy of 0.9 on each of three workers is told as
+    2.7, at the cost of an all-reduce for each. At the end of an epoch the true ones are read.
+    """
+    is_own = type(model).train_step is not tf.keras.Model.train_step
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and not is_own:
+        model.distribute_reduction_method = "first"
 
 
 def _packing(model: Any, loop: Loop, steps: int | None, own: list[Any]) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.central import mend_metrics
 from worker.checkpoints import ModelDirectory
 from worker.parameters import TrainingParameters
 from worker.program import LoadedProgram
@@ -49,6 +50,7 @@ class Loop:
 
 def train(loop: Loop) -> Any:
     """Trains to the last epoch, in the loop that the program and the strategy ask for. Returns the model."""
+    mend_metrics(loop.strategy)
     # Imported here, because each of them imports this module.
     if not (loop.program.has("loss") or loop.program.has("train_step")):
         from worker.fitting import fit

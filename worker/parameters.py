@@ -36,8 +36,8 @@ class TrainingParameters:
         iteration = _iteration(parameters.get("iteration", "steps"))
         if iteration != "steps" and parameters.get("stepsPerExecution") is not None:
             raise program_error(
-                f"spec.program.parameters.stepsPerExecution: iteration: {iteration} leaves no number to choose; "
-                "remove it, or use iteration: steps"
+                f"spec.program.parameters.stepsPerExecution: iteration: {iteration} leaves no choice; remove "
+                "it, or use iteration: steps"
             )
         return cls(
             epochs=_positive(parameters, "epochs", 1),

@@ -7,6 +7,7 @@ writes a file on each of their disks, by an operation placed on them.
 from __future__ import annotations
 
 import contextlib
+import enum
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -55,8 +56,7 @@ def release(
     answering = {name: task for name, task in addresses.items() if name not in away}
     if not connected and not _connect(task, answering.values()):
         answering = {}
-    if not away and any(_is_stale(role, index) for role, index, _ in answering.values()):
-        _adopt()
+    _regain([(role, index) for role, index, _ in answering.values()], not away, expect)
     for name, (role, index, _) in answering.items():
         expect()
         if _write(task, name, role, index, outcome):
@@ -78,6 +78,24 @@ def _away(addresses: Mapping[str, str], alive: Callable[[], None]) -> dict[str, 
         time.sleep(0.5)
 
 
+def _regain(tasks: list[tuple[str, int]], all_are_there: bool, alive: Callable[[], None]) -> None:
+    """Makes tasks usable that were restarted, before the first one is released.
+
+    A server that is back answers a new connection at once, but gRPC tries its own again only after a while,
+    the longer the server was away.
+    """
+    deadline = time.monotonic() + RETURN_SECONDS
+    while time.monotonic() < deadline:
+        alive()
+        states = [_state(role, index) for role, index in tasks]
+        if _State.UNREACHED in states:
+            time.sleep(0.5)
+            continue
+        if _State.STALE in states and all_are_there:
+            _adopt()
+        return
+
+
 def _write(task: Task, name: str, role: str, index: int, outcome: str) -> bool:
     path = contract.released_path(task.directory or "", task.name, name)
     try:
@@ -88,16 +106,22 @@ def _write(task: Task, name: str, role: str, index: int, outcome: str) -> bool:
     return True
 
 
-def _is_stale(role: str, index: int) -> bool:
-    """Whether the task was restarted, and knows nothing of this process yet."""
+class _State(enum.Enum):
+    USABLE = enum.auto()
+    STALE = enum.auto()
+    """Restarted, and knows nothing of this process yet."""
+    UNREACHED = enum.auto()
+
+
+def _state(role: str, index: int) -> _State:
     try:
         with _on(role, index):
             tf.timestamp()
     except tf.errors.AbortedError:
-        return True
+        return _State.STALE
     except (tf.errors.OpError, ValueError):
-        return False
-    return False
+        return _State.UNREACHED
+    return _State.USABLE
 
 
 def _on(role: str, index: int) -> Any:

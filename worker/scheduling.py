@@ -84,7 +84,8 @@ class Executions:
             error = execution.value._error
             if error is not None:
                 if not isinstance(error, tf.errors.CancelledError):
-                    self._failed(error)
+                    # TensorFlow wraps what a dataset raised when a worker built it.
+                    self._failed(getattr(error, "original_exception", error))
                 self._pending.clear()
                 self._coordinator.join()
                 raise error

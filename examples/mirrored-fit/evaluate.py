@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"  # as in the run
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
 from mirrored_fit import MirroredFit

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from launcher.status import RunStatus
-from worker.contract import Record
+if TYPE_CHECKING:
+    from launcher.status import RunStatus
+    from worker.contract import Record
 
 PROGRAM: Final = "python -m launcher"
 """How a message tells the user to call this program: it works wherever the package does."""

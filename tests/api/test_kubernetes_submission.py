@@ -177,6 +177,23 @@ def test_a_replaced_run_leaves_its_claim_to_the_next(
     assert there(api, namespace) == {}
 
 
+def test_a_run_is_replaced_where_a_quota_has_no_room_for_both(
+    api: Api, backend: KubernetesBackend, namespace: str, tmp_path: Path
+) -> None:
+    backend.submit(plan(tmp_path, namespace), detach=True)
+    quota = {"metadata": {"name": "four-jobs"}, "spec": {"hard": {"count/jobs.batch": "4"}}}
+    path = f"api/v1/namespaces/{namespace}/resourcequotas"
+    assert api.request("POST", path, quota).status == 201
+
+    def used() -> bool:
+        status = api.request("GET", f"{path}/four-jobs").body.get("status", {})
+        return bool(status.get("used") == {"count/jobs.batch": "4"})
+
+    assert wait_for(used)
+    backend.submit(plan(tmp_path, namespace, "spec.worker.replicas=3"), detach=True, replace=True)
+    assert there(api, namespace)["Job mnist-worker"]["spec"]["completions"] == 3
+
+
 def test_a_run_is_not_deleted_for_one_that_the_cluster_refuses(
     api: Api, backend: KubernetesBackend, namespace: str, tmp_path: Path
 ) -> None:

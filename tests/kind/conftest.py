@@ -36,6 +36,6 @@ def runs(api: Api, tmp_path: Path) -> Iterator[Runs]:
     """The command line in a namespace of its own, which enforces Pod Security "restricted"."""
     with restricted_namespace(api) as namespace:
         yield Runs(api, namespace, IMAGE, tmp_path)
-        # A namespace that goes first takes the pods before the Jobs, and a Job with backoffLimitPerIndex holds on to a
-        # failed pod until it has replaced it, which it may no longer do there: both would stay for ever.
+        # The Jobs first. A namespace ends its pods before its Jobs, and a Job with backoffLimitPerIndex holds
+        # on to a failed pod until it has replaced it, which it may not do there any more: all would stay.
         api.request("DELETE", PATHS["Job"].format(namespace), propagationPolicy="Background")

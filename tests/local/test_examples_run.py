@@ -39,6 +39,11 @@ ROWS: list[tuple[str, tuple[str, ...]]] = [
         (f"{PARAMETERS}.epochs=2", f"{PARAMETERS}.stepsPerEpoch=40"),
     ),
     ("multi-worker-fit/cluster-with-chief.yaml", (*SHORT, "spec.strategyOptions={autoShard: OFF}")),
+    ("mirrored-loop/cluster.yaml", SHORT),
+    ("mirrored-loop/cluster.yaml", (*SHORT, f"{PARAMETERS}.iteration=epoch", "spec.program.keras=3")),
+    ("multi-worker-loop/cluster.yaml", SHORT),
+    ("multi-worker-loop/cluster.yaml", (*SHORT, "spec.worker.replicas=3")),
+    ("multi-worker-loop/cluster.yaml", (*SHORT, "spec.chief={}", "spec.program.keras=3")),
 ]
 """Each is a file under examples/, and what is `--set` to make the run short."""
 

@@ -16,7 +16,7 @@ def machine(call: float, step: float) -> Callable[[int], float]:
 
 def epoch(packing: Packing, steps: int, seconds: Callable[[int], float]) -> list[int]:
     """Runs one, and gives the sizes of its executions."""
-    sizes = []
+    sizes: list[int] = []
     while sum(sizes) < steps:
         count = packing.steps(steps - sum(sizes))
         sizes.append(count)

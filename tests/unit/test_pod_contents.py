@@ -282,7 +282,7 @@ def test_a_collectives_workers_all_restore_for_themselves() -> None:
     spec = {"strategy": "MultiWorkerMirrored", "worker": {"replicas": 4}, "modelDir": "/model"}
     assert terms(jobs(**spec)["worker"])
     (said,) = notices(cluster(**spec))
-    assert "all 4 pods of worker are placed on one node" in said
+    assert "the 4 pods of worker are placed on one node" in said
     assert notices(cluster(**spec), local=True) == []
 
 

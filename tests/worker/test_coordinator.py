@@ -55,7 +55,7 @@ def test_every_step_is_done_once_and_every_sample_evaluated_once(make_cluster: M
 
 def test_the_data_service_hands_out_every_sample_once(make_cluster: MakeCluster) -> None:
     """Also while a worker is lost: what it had been handed is handed out again."""
-    parameters = {"epochs": 12, "stepsPerEpoch": 10}
+    parameters = {"epochs": 8, "stepsPerEpoch": 10}
     cluster = make_cluster(entrypoint="words:Numbers", parameters=parameters, evaluation={"exact": True})
     tasks = cluster.start_all()
     tasks["chief", 0].until(Event.EVALUATION, epoch=2)
@@ -64,7 +64,7 @@ def test_the_data_service_hands_out_every_sample_once(make_cluster: MakeCluster)
     all_done(tasks)
     chief = tasks["chief", 0]
     evaluations = [record.fields["metrics"] for record in chief.records(Event.EVALUATION)]
-    assert [counted(metrics) for metrics in evaluations] == [HELD_OUT * LIKED_SHARE] * 12
+    assert [counted(metrics) for metrics in evaluations] == [HELD_OUT * LIKED_SHARE] * 8
     assert not [record for record in chief.records(Event.NOTICE) if "tf.data" in record.fields["message"]]
 
 

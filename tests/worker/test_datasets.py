@@ -125,9 +125,9 @@ MIRRORED = {"strategy": "Mirrored", "strategy_options": {"logicalCpus": 3}, "rep
             {**ONE, "entrypoint": "short:Short"},
             {"source": "read once", "stepsPerEpoch": 7},
             (
-                "short:Short: train_dataset(20) ended after step 5 of the 7 of epoch 1, and gives nothing "
-                "when it is read again; make it from a source that can be read twice, or end it with "
-                ".repeat(); or set spec.program.parameters.stepsPerEpoch to 5 or less"
+                "short:Short: train_dataset(20) ended before the 7 steps of epoch 1 were done, and gives "
+                "nothing when it is read again; make it from a source that can be read twice, end it with "
+                ".repeat(), or lower spec.program.parameters.stepsPerEpoch"
             ),
         ),
         (

@@ -1,4 +1,4 @@
-"""A run that is started again after its end, as `kubectl apply` of the same manifests does, or an eviction."""
+"""A run that is started again after its end: by `kubectl apply` of the same manifests, by an eviction."""
 
 from __future__ import annotations
 

@@ -45,6 +45,21 @@ def test_the_number_of_packed_steps_is_found_and_no_step_is_lost(
     assert model_files.iterations(cluster.model_dir, 2) == 406
 
 
+def test_metrics_within_an_epoch_are_not_added_up_over_the_workers(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(
+        strategy="MultiWorkerMirrored",
+        entrypoint="fitted:Fitted",
+        replicas={"worker": 2},
+        model_dir=None,
+        parameters={"epochs": 1, "stepMilliseconds": 10},
+    )
+    tasks = cluster.start_all()
+    assert {task.ended() for task in tasks.values()} == {0}
+    records = tasks["worker", 0].records(Event.PROGRESS)
+    assert [record for record in records if not record.fields["epoch_end"]], "some within the epoch"
+    assert {record.fields["metrics"]["always_one"] for record in records} == {1.0}
+
+
 def test_hooks_for_every_batch_keep_the_steps_apart(make_cluster: MakeCluster) -> None:
     chief = make_cluster(**ONE, parameters={"epochs": 1, "callbacks": "batch"}).start("chief")
     assert chief.ended() == 0

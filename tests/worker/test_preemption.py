@@ -81,10 +81,11 @@ def test_all_tasks_of_a_collective_leave_after_the_same_step(
 
 
 def test_a_coordinator_saves_when_the_scheduled_steps_are_done(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(entrypoint="tiny:Loop", parameters={**SLOW, "stepsPerExecution": 5})
+    slower = {**SLOW, "waitMilliseconds": 150, "stepsPerExecution": 2}
+    cluster = make_cluster(entrypoint="tiny:Loop", parameters=slower)
     tasks = cluster.start_all()
     first = tasks["chief", 0]
-    in_the_middle(first, epoch=2)
+    first.until(Event.PROGRESS, epoch=2, epoch_end=False)
     first.signal(signal.SIGTERM)
     assert first.ended() == ExitCode.PREEMPTED
     assert tasks["worker", 0].process.poll() is None

@@ -122,11 +122,14 @@ def test_a_program_that_runs_tensorflow_too_early(
         parameters={"epochs": 1},
     )
     tasks = chief.start_all()
-    codes = {task.ended() for task in tasks.values()}
+    codes = {name: task.ended() for name, task in tasks.items()}
     if strategy == "Mirrored":
-        assert codes == {0}
+        assert set(codes.values()) == {0}
         return
-    assert codes == {ExitCode.PROGRAM_ERROR}
-    message = tasks["chief", 0].until(Event.FAILED).fields["message"]
+    # One says so and leaves; the other may have lost it by then.
+    assert set(codes.values()) <= {ExitCode.PROGRAM_ERROR, ExitCode.RETRYABLE}
+    told = [tasks[name] for name, code in codes.items() if code == ExitCode.PROGRAM_ERROR]
+    assert told
+    message = told[0].until(Event.FAILED).fields["message"]
     assert message.startswith(what)
     assert "move that into model() or train_dataset()" in message

@@ -64,7 +64,7 @@ def test_it_takes_no_arguments() -> None:
     command = [sys.executable, "-m", "worker", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == ExitCode.PROGRAM_ERROR
-    assert "takes no arguments (got --help)" in done.stderr
+    assert "got '--help', and takes no arguments or a script" in done.stderr
 
 
 def test_a_cluster_file_takes_the_place_of_a_long_tf_config(

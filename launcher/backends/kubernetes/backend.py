@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from launcher.backends.base import PROGRAM, Finding, LogLine, Plan, RunEvent, Selection, Update
-from launcher.backends.kubernetes import removal, stopping
+from launcher.backends.kubernetes import removal
 from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.connection import connect
-from launcher.backends.kubernetes.picture import Picture, clean_policy, find_primary, slim_job, slim_pod
 from launcher.backends.kubernetes.refusals import ApiError
 from launcher.backends.kubernetes.settings import Settings
 from launcher.backends.kubernetes.submission import Submission
 from launcher.errors import ConflictError, NotFoundError
 from launcher.naming import RUN_LABEL, SPEC_ANNOTATION
-from launcher.status import RunStatus
+
+if TYPE_CHECKING:
+    from launcher.status import RunStatus
 
 
 class KubernetesBackend:
@@ -63,6 +65,12 @@ class KubernetesBackend:
         """
         return Submission(self._client, plan).submit(replace=replace)
 
+    def submit_for(self, plan: Plan, owners: Sequence[str]) -> str:
+        """Starts the run as a part of other objects, `kind/name`; see `ownership.submit`."""
+        from launcher.backends.kubernetes import ownership
+
+        return ownership.submit(self._client, plan, owners)
+
     def dry_run(self, plan: Plan, *, replace: bool = False) -> list[str]:
         """What `submit` would do to each object, as the server says. Raises what `submit` would."""
         return Submission(self._client, plan).rehearse(replace=replace)
@@ -76,6 +84,8 @@ class KubernetesBackend:
 
     def runs(self, namespace: str | None = None) -> list[RunStatus]:
         """See `base.Backend.runs`. Who may not look into all namespaces sees the context's."""
+        from launcher.backends.kubernetes.picture import Picture, find_primary, slim_job, slim_pod
+
         try:
             jobs, _ = self._client.list("Job", namespace, RUN_LABEL)
         except ApiError as error:
@@ -116,6 +126,8 @@ class KubernetesBackend:
 
     def stop(self, run: str, namespace: str, *, at_once: bool = False) -> None:
         """See `base.Backend.stop`. Raises ConflictError for a run that is suspended."""
+        from launcher.backends.kubernetes import stopping
+
         jobs, primary = self._jobs(run, namespace)
         if primary["spec"].get("suspend") and not stopping.is_over(primary):
             raise ConflictError(
@@ -128,11 +140,13 @@ class KubernetesBackend:
 
     def clean(self, run: str, namespace: str) -> str:
         """See `base.Backend.clean`. With `cleanPolicy: All` the pods go, and with them their logs."""
+        from launcher.backends.kubernetes import picture, stopping
+
         try:
             jobs, primary = self._jobs(run, namespace)
         except NotFoundError:
             return ""  # its time to live is over
-        if clean_policy(primary) != "All" or not all(stopping.is_over(job) for job in jobs):
+        if picture.clean_policy(primary) != "All" or not all(stopping.is_over(job) for job in jobs):
             return ""
         self._client.delete_all("Pod", namespace, f"{RUN_LABEL}={run}")
         return f"run {run}: its pods are deleted, as its cleanPolicy says; `status` still shows how it ended"
@@ -183,6 +197,8 @@ class KubernetesBackend:
 
     def _jobs(self, run: str, namespace: str) -> tuple[list[Object], Object]:
         """All of the run's Jobs, and the primary one. Raises NotFoundError."""
+        from launcher.backends.kubernetes.picture import find_primary
+
         jobs, _ = self._client.list("Job", namespace, f"{RUN_LABEL}={run}")
         primary = find_primary(jobs)
         if primary is None:
@@ -201,6 +217,8 @@ class KubernetesBackend:
         )
 
     def _set_suspended(self, run: str, namespace: str, *, suspended: bool) -> None:
+        from launcher.backends.kubernetes import stopping
+
         jobs, primary = self._jobs(run, namespace)
         if stopping.is_over(primary):
             word = "suspended" if suspended else "resumed"

@@ -11,18 +11,16 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
-import urllib3
-
 from launcher.backends.kubernetes.connection import Connection
 from launcher.backends.kubernetes.parallel import AT_A_TIME, together
 from launcher.backends.kubernetes.refusals import ApiError, Request, UnreachableError, refusal, unreachable
 from launcher.backends.kubernetes.resources import path_of, resource
+from launcher.backends.kubernetes.transport import Answer
 from launcher.errors import BackendError
 
 FIELD_MANAGER: Final = "tf-launcher"
 """Whose fields they are, for server-side apply."""
 
-CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 30.0
 """For so long a request is repeated when the server says that it is busy."""
@@ -53,8 +51,8 @@ class Applied:
 class Stream:
     """An answer that goes on. `close` may be called from any thread and ends `lines`."""
 
-    def __init__(self, response: Any, client: Client) -> None:
-        self._response = response
+    def __init__(self, answer: Answer, client: Client) -> None:
+        self._answer = answer
         self._client = client
         self._closed = False
 
@@ -65,18 +63,18 @@ class Stream:
         """
         rest = b""
         try:
-            for chunk in self._response.stream(1 << 16):
+            for chunk in self._answer.stream():
                 *whole, rest = (rest + chunk).split(b"\n")
                 for line in whole:
                     yield line[:longest]
                 rest = rest[:longest]
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except OSError as error:
             if not self._closed:
                 raise self._client.unreachable(error) from error
             return
         finally:
             # What was not read makes the connection useless for anything else.
-            self._response.close()
+            self._answer.close()
         if rest and not self._closed:
             yield rest
 
@@ -84,7 +82,7 @@ class Stream:
         """Ends the stream."""
         self._closed = True
         try:
-            self._response.shutdown()
+            self._answer.shut()
         except (ValueError, OSError):  # it has ended already
             pass
 
@@ -279,7 +277,7 @@ class Client:
         while True:
             try:
                 response = self._send(method, path, query or {}, body, headers, ANSWER_SECONDS)
-                self.ahead = _ahead(response.headers.get("Date"))
+                self.ahead = _ahead(response.header("Date"))
                 if response.status < 300:
                     return response.status, self._document(response), _warnings(response)
                 raise self._refusal(request, response)
@@ -303,31 +301,23 @@ class Client:
         body: str | None,
         headers: Mapping[str, str],
         silence: float | None,
-    ) -> Any:
+    ) -> Answer:
         url = f"{self.connection.host}/{path}" + (f"?{urlencode(query)}" if query else "")
         sent = {**headers, **self.connection.credentials(), "User-Agent": "tf-launcher"}
         try:
-            return self.connection.pool.request(
-                method,
-                url,
-                body=None if body is None else body.encode(),
-                headers=sent,
-                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=silence),
-                retries=False,
-                preload_content=False,
+            return self.connection.transport.request(
+                method, url, None if body is None else body.encode(), sent, silence
             )
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except OSError as error:
             raise self.unreachable(error) from error
 
-    def _read(self, response: Any) -> bytes:
+    def _read(self, response: Answer) -> bytes:
         try:
-            content: bytes = response.read()
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+            return response.read()
+        except OSError as error:
             raise self.unreachable(error) from error
-        response.release_conn()
-        return content
 
-    def _document(self, response: Any) -> Object:
+    def _document(self, response: Answer) -> Object:
         try:
             document = json.loads(self._read(response))
         except ValueError as error:
@@ -338,7 +328,7 @@ class Client:
             ) from error
         return document if isinstance(document, dict) else {}
 
-    def _refusal(self, request: Request, response: Any) -> ApiError:
+    def _refusal(self, request: Request, response: Answer) -> ApiError:
         content = self._read(response)
         try:
             body = json.loads(content)
@@ -347,7 +337,7 @@ class Client:
             body = {"message": content.decode(errors="replace")}
         if not isinstance(body, dict):
             body = {"message": str(body)}
-        after = str(response.headers.get("Retry-After") or "")
+        after = response.header("Retry-After")
         return refusal(
             request,
             response.status,
@@ -363,19 +353,19 @@ def _selecting(labels: str, fields: str = "") -> dict[str, str]:
     return {name: value for name, value in both.items() if value}
 
 
-def _ahead(date: str | None) -> float:
+def _ahead(date: str) -> float:
     """How far this machine's clock is ahead of an answer's Date, 0.0 within what is usual."""
     try:
-        seconds = time.time() - parsedate_to_datetime(date or "").timestamp()
+        seconds = time.time() - parsedate_to_datetime(date).timestamp()
     except (ValueError, TypeError):
         return 0.0
     return seconds if abs(seconds) > USUAL_SKEW_SECONDS else 0.0
 
 
-def _warnings(response: Any) -> tuple[str, ...]:
+def _warnings(response: Answer) -> tuple[str, ...]:
     """Of the header `Warning: 299 - "text"`, RFC 7234 5.5, of which there may be several."""
     texts = []
-    for header in response.headers.getlist("Warning"):
+    for header in response.headers("Warning"):
         _, _, text = header.partition('"')
         texts.append(text.rpartition('"')[0].replace('\\"', '"'))
     return tuple(dict.fromkeys(filter(None, texts)))

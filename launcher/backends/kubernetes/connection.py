@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ from typing import Any, Final
 
 from launcher.backends.kubernetes import kubeconfig as kubeconfig_files
 from launcher.backends.kubernetes.kubeconfig import Plain
+from launcher.backends.kubernetes.transport import Direct, Pooled, Transport, socket_options
 from launcher.errors import BackendError
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -24,7 +23,7 @@ _CONNECTIONS: Final = 64
 
 @dataclass(frozen=True)
 class Connection:
-    """An API server and who we are there. `pool` is a urllib3.PoolManager.
+    """An API server, the way to it, and who we are there.
 
     `origin` says where all this stands, `namespace` is the one to use where none is given, `context` the
     kubeconfig's context, where it is not its current one.
@@ -33,7 +32,7 @@ class Connection:
     host: str
     origin: str
     namespace: str
-    pool: Any
+    transport: Transport
     _headers: Callable[[], Mapping[str, str]]
     context: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -70,12 +69,6 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
 
 
 def _from_plain(plain: Plain, paths: str, context: str | None) -> Connection:
-    import urllib3
-
-    options: dict[str, Any] = {"ssl_context": plain.tls} if plain.tls is not None else {}
-    pool = urllib3.PoolManager(maxsize=_CONNECTIONS, socket_options=_socket_options(), **options)
-    if plain.tls is not None and plain.tls.verify_mode is ssl.CERT_NONE:
-        _verified_by_nobody()
     origin = f"context {plain.context} of {paths}"
 
     def headers() -> Mapping[str, str]:
@@ -84,7 +77,8 @@ def _from_plain(plain: Plain, paths: str, context: str | None) -> Connection:
         except OSError as error:
             raise _unusable(origin, str(error)) from error
 
-    return Connection(plain.server, origin, plain.namespace, pool, headers, context or "")
+    transport = Direct(plain.server, plain.tls)
+    return Connection(plain.server, origin, plain.namespace, transport, headers, context or "")
 
 
 def _from_kubeconfig(paths: str, context: str | None) -> Connection:
@@ -123,22 +117,42 @@ def _contexts(paths: str, context: str | None) -> tuple[list[dict[str, Any]], st
 
 
 def _in_cluster() -> Connection:
-    from kubernetes import client, config
+    import ssl
 
-    configuration = client.Configuration()
-    with _complaints("this pod's service account"):
-        config.load_incluster_config(configuration)
-    namespace = (_SERVICE_ACCOUNT / "namespace").read_text().strip()
-    return _connection(configuration, "this pod's service account", namespace or "default")
+    origin = "this pod's service account"
+    host, port = (
+        os.environ.get("KUBERNETES_SERVICE_HOST", ""),
+        os.environ.get("KUBERNETES_SERVICE_PORT", "443"),
+    )
+    try:
+        tls = ssl.create_default_context(cafile=str(_SERVICE_ACCOUNT / "ca.crt"))
+        namespace = (_SERVICE_ACCOUNT / "namespace").read_text().strip()
+    except OSError as error:
+        raise _unusable(origin, str(error)) from error
+    # See `kubeconfig`: the cluster's own authority may lack what the strict check asks for.
+    tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def headers() -> Mapping[str, str]:
+        try:
+            # Read each time: the kubelet renews it within the hour.
+            return {"authorization": f"Bearer {(_SERVICE_ACCOUNT / 'token').read_text().strip()}"}
+        except OSError as error:
+            raise _unusable(origin, str(error)) from error
+
+    return Connection(url, origin, namespace or "default", Direct(url, tls), headers)
 
 
 def _connection(configuration: Any, origin: str, namespace: str, context: str = "") -> Connection:
     from kubernetes.client.rest import RESTClientObject
 
     configuration.connection_pool_maxsize = _CONNECTIONS
-    configuration.socket_options = _socket_options()
+    configuration.socket_options = socket_options()
     if not configuration.verify_ssl:
-        _verified_by_nobody()
+        import urllib3
+
+        # The user has said so in the kubeconfig; kubectl is silent about it too.
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     pool = RESTClientObject(configuration).pool_manager
 
     def headers() -> Mapping[str, str]:
@@ -146,26 +160,7 @@ def _connection(configuration: Any, origin: str, namespace: str, context: str = 
             settings = configuration.auth_settings().values()
         return {each["key"]: each["value"] for each in settings if each["in"] == "header" and each["value"]}
 
-    return Connection(configuration.host.rstrip("/"), origin, namespace, pool, headers, context)
-
-
-def _verified_by_nobody() -> None:
-    import urllib3
-
-    # The user has said so in the kubeconfig; kubectl is silent about it too.
-    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-
-
-def _socket_options() -> list[tuple[int, int, int]]:
-    """So that a watch notices within a minute that its server is gone without a word."""
-    options = [
-        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    ]
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, name):
-            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return options
+    return Connection(configuration.host.rstrip("/"), origin, namespace, Pooled(pool), headers, context)
 
 
 class _Collector(logging.Handler):

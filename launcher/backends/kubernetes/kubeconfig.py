@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -55,12 +56,21 @@ def read(paths: str, context: str | None) -> Plain | None:
         if cluster.keys() - _CLUSTER_FIELDS or user.keys() - _USER_FIELDS:
             return None
         server = cluster["server"]
-        tls = _tls(cluster, user, files[0].parent) if server.startswith("https:") else None
+        if not _is_plain(server):
+            return None
+        tls = _tls(cluster, user, files[0].parent) if urlsplit(server).scheme == "https" else None
         headers = _headers(user, files[0].parent)
         headers()
         return Plain(server.rstrip("/"), name, chosen.get("namespace") or "default", tls, headers)
     except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError):
         return None
+
+
+def _is_plain(server: str) -> bool:
+    parts = urlsplit(server)
+    # Raises ValueError where the port is none.
+    usual = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    return usual and "@" not in parts.netloc
 
 
 def _entry(document: Entry, kind: str, name: str, field: str) -> Entry:

@@ -58,6 +58,11 @@ class ApiError(BackendError):
         return self.status == 403 and _FORBIDDEN.search(self.words) is not None
 
     @property
+    def over_quota(self) -> bool:
+        """Whether there would be more than a quota allows."""
+        return self.status == 403 and "exceeded quota" in self.words
+
+    @property
     def passing(self) -> bool:
         """Whether the same request may well be granted in a moment."""
         return self.status == 429 or self.status >= 500

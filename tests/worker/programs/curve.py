@@ -39,10 +39,10 @@ class Fitted:
     def data(self, seed: int) -> tf.data.Dataset:
         features = np.random.RandomState(seed).uniform(-1, 1, (self.samples, 4)).astype("float32")
         labels = np.sin(features @ np.array([[1.0], [-2.0], [3.0], [0.5]], "float32"))
-        columns = (features, labels)
+        columns = [features, labels]
         if self.weighted:
-            columns += (np.linspace(0, 2, self.samples).astype("float32"),)
-        return tf.data.Dataset.from_tensor_slices(columns)
+            columns.append(np.linspace(0, 2, self.samples).astype("float32"))
+        return tf.data.Dataset.from_tensor_slices(tuple(columns))
 
 
 class Looped(Fitted):

@@ -31,11 +31,12 @@ class Fitted(Tiny):
             hidden = layers.Dense(self.width, "tanh", kernel_initializer=_fixed(4, self.width))(inputs)
             outputs = layers.Dense(1, kernel_initializer=_fixed(self.width, 1))(hidden)
         model = tf.keras.Model(inputs, outputs)
-        model.compile(tf.keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+        model.compile(tf.keras.optimizers.Adam(0.01), "mse", metrics=["mae", always_one])
         return model
 
     def train_dataset(self, batch_size: int) -> tf.data.Dataset:
-        return self._samples().batch(batch_size)
+        samples = self._samples()
+        return (samples.map(self._slow) if self.step_milliseconds else samples).batch(batch_size)
 
     def callbacks(self) -> list[Any]:
         if self.chosen == "batch":
@@ -43,6 +44,11 @@ class Fitted(Tiny):
         if self.chosen == "saving":
             return [tf.keras.callbacks.ModelCheckpoint("/tmp/weights", save_freq=10)]
         return []
+
+
+def always_one(labels: Any, predictions: Any) -> Any:
+    """A metric whose mean over any examples is 1."""
+    return tf.ones_like(predictions)[:, 0]
 
 
 class EveryBatch(tf.keras.callbacks.Callback):
