@@ -142,9 +142,9 @@ def parser() -> argparse.ArgumentParser:
     added = add("status", commands.status, "show a run")
     add_run(added)
 
-    added = add("list", commands.list_runs, "show all runs")
+    added = add("list", commands.list_runs, "show all runs on this machine, or with --backend kubernetes on a cluster")
     add_namespace(added, "of this namespace only (default: all)")
-    added.add_argument("--backend", choices=BACKENDS, default="local", help="where (default: %(default)s)")
+    added.add_argument("--backend", choices=BACKENDS, help="where (default: on this machine)")
     add_context(added)
 
     added = add("logs", commands.logs, "show what a run's tasks print")

@@ -174,9 +174,12 @@ def list_runs(options: Namespace) -> int:
     """Shows all runs, shortly."""
     from launcher import display
     from launcher.backends import choice
+    from launcher.backends.base import PROGRAM
 
-    name = "kubernetes" if options.context else options.backend
+    name = options.backend or ("kubernetes" if options.context else "local")
     display.show_list(choice.named(name, options.context).runs(options.namespace))
+    if options.backend is None and name == "local" and choice.cluster_known():
+        print(f"runs of a cluster: {PROGRAM} list --backend kubernetes", file=sys.stderr)
     return 0
 
 

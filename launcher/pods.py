@@ -202,13 +202,17 @@ def _failure_rules(topology: Topology, name: RoleName, role: Role) -> list[Objec
     disruption = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     if not roles.uses_runtime(role):
         return [disruption]
-    wrong = {
-        "containerName": podtemplate.CONTAINER,
-        "operator": "In",
-        "values": [int(ExitCode.PROGRAM_ERROR)],
-    }
     action = "FailIndex" if _survives_a_task(topology, name) and role.replicas > 1 else "FailJob"
-    return [disruption, {"action": action, "onExitCodes": wrong}]
+    return [
+        disruption,
+        # Told to leave, or saved and left with a task that was: no try is used up.
+        {"action": "Ignore", "onExitCodes": _exits_with(ExitCode.PREEMPTED)},
+        {"action": action, "onExitCodes": _exits_with(ExitCode.PROGRAM_ERROR)},
+    ]
+
+
+def _exits_with(code: ExitCode) -> Object:
+    return {"containerName": podtemplate.CONTAINER, "operator": "In", "values": [int(code)]}
 
 
 def _pod_fields(topology: Topology, name: RoleName, role: Role) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def render(topology: Topology, program: source.Source | None = None, run_id: str
         objects.append(_source_map(common, f"{topology.run}-source", program))
     objects.append(_print("networkpolicy", **common))
     if (claim := storage.claim(topology)) is not None:
-        wanted = topology.cluster.spec.storage or Storage()
+        wanted = topology.cluster.spec.storage or Storage.model_construct()
         objects.append(
             _print("claim", **common, name=claim, storage=wanted, reclaim=naming.RECLAIM_ANNOTATION)
         )

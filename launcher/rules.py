@@ -123,7 +123,7 @@ def _asks_for_tpu(spec: Spec) -> bool:
     options = spec.strategy_options
     if options.accelerator is not None and options.topology is not None:
         return True
-    trains = spec.chief or spec.worker or Role()
+    trains = spec.chief or spec.worker or Role.model_construct()
     return roles.TPU_RESOURCE in roles.requirements(roles.effective(spec, trains)).get("limits", {})
 
 
@@ -270,7 +270,7 @@ def _limits(cluster: TrainingCluster) -> Iterator[Finding]:
     for name in sorted(planned.file_roles):
         role = getattr(cluster.spec, name)
         size = len((planned.tf_config(name) or "").encode())
-        if not roles.uses_runtime(roles.effective(cluster.spec, role or Role())):
+        if not roles.uses_runtime(roles.effective(cluster.spec, role or Role.model_construct())):
             said = (
                 f"the {name}'s TF_CONFIG would have {size:,} bytes and an environment string holds 131,072: "
                 "use fewer tasks or shorter names"

@@ -95,7 +95,8 @@ Seconds = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class _Model(BaseModel):
-    # A default that is a model is made by a factory, not at import: making one builds its validator.
+    # A default that is a model is made by a factory, and by `model_construct`: else a validator of its own
+    # would be built for what needs no checking.
     model_config = ConfigDict(
         alias_generator=to_camel,
         validate_by_name=False,
@@ -322,7 +323,7 @@ class Spec(_Model):
 
     strategy: Strategy
     """The tf.distribute strategy."""
-    strategy_options: StrategyOptions = Field(default_factory=StrategyOptions)
+    strategy_options: StrategyOptions = Field(default_factory=StrategyOptions.model_construct)
     """What the strategy itself takes."""
     image: Text | None = None
     """The worker image; the local backend does without."""
@@ -350,13 +351,13 @@ class Spec(_Model):
     """Parameter servers hold the variables; ParameterServer only."""
     evaluator: Role | None = None
     """Scores each checkpoint, beside the training."""
-    evaluation: Evaluation = Field(default_factory=Evaluation)
+    evaluation: Evaluation = Field(default_factory=Evaluation.model_construct)
     """How the trained model is scored."""
-    template: RoleTemplate = Field(default_factory=RoleTemplate)
+    template: RoleTemplate = Field(default_factory=RoleTemplate.model_construct)
     """Defaults for all roles."""
-    run_policy: RunPolicy = Field(default_factory=RunPolicy)
+    run_policy: RunPolicy = Field(default_factory=RunPolicy.model_construct)
     """When a task is tried again, and when the run ends."""
-    scheduling: Scheduling = Field(default_factory=Scheduling)
+    scheduling: Scheduling = Field(default_factory=Scheduling.model_construct)
     """Who decides when and where the pods start."""
     tensorboard: TensorBoard | None = None
     """A TensorBoard beside the run."""

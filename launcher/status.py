@@ -20,6 +20,9 @@ INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 ATTEMPT_ANNOTATION: Final = f"{DOMAIN}/attempt"
 """Counts an index's pods from 0, where the backend counts them."""
 
+SERVING: Final = ("worker", "ps")
+"""Roles that do what the primary asks of them, and are of no use without it."""
+
 Records = Mapping[str, Mapping[str, Record]]
 """The latest record of each event, by task: `records["mnist-chief-0"]["progress"]`."""
 
@@ -118,22 +121,41 @@ class RunStatus:
         return all(role.ready + role.succeeded >= role.desired for role in self.roles)
 
     @property
+    def doomed_by(self) -> RoleStatus | None:
+        """The role that has failed for good and without which the primary cannot go on, while it does: the
+        parameter servers, or all workers.
+
+        None where one of the role's tasks has succeeded: they are released at the run's end only.
+        """
+        if self.phase in _TERMINAL or self.phase is Phase.SUSPENDED:
+            return None
+        return next(
+            (
+                role
+                for role in self.roles[1:]
+                if role.role in SERVING and role.phase is Phase.FAILED and not role.succeeded
+            ),
+            None,
+        )
+
+    def last_failure(self, role: str) -> TaskStatus | None:
+        """The task of the role that failed last; not one that was told to stop."""
+        failed = [
+            task
+            for task in self.tasks
+            if task.role == role and task.exit_code not in (None, 0) and not task.deleted
+        ]
+        return max(failed, key=lambda task: task.finished or 0.0, default=None)
+
+    @property
     def failures(self) -> tuple[TaskStatus, ...]:
         """The tasks that made roles fail, the primary's first; of each role the one that failed last.
 
         None for a role that was stopped, by a deadline or with the run.
         """
-        found = []
-        for role in self.roles:
-            if role.phase is Phase.FAILED or self.phase is Phase.FAILED:
-                failed = [
-                    task
-                    for task in self.tasks
-                    if task.role == role.role and task.exit_code not in (None, 0) and not task.deleted
-                ]
-                if failed:
-                    found.append(max(failed, key=lambda task: task.finished or 0.0))
-        return tuple(found)
+        roles = [role for role in self.roles if Phase.FAILED in (role.phase, self.phase)]
+        found = [self.last_failure(role.role) for role in roles]
+        return tuple(task for task in found if task is not None)
 
 
 def fold(

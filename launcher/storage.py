@@ -56,7 +56,7 @@ def on_one_node(spec: Spec) -> tuple[RoleName, ...]:
     """The roles whose pods must share a node, because they mount a claim that only one node can mount."""
     if spec.model_dir is None or not spec.model_dir.startswith("/"):
         return ()
-    if "ReadWriteMany" in (spec.storage or Storage()).access_modes:
+    if "ReadWriteMany" in (spec.storage or Storage.model_construct()).access_modes:
         return ()
     holdings = _holdings(spec)
     if any(held.mount is not None for held in holdings) or sum(held.replicas for held in holdings) < 2:

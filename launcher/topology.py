@@ -140,7 +140,7 @@ def present(spec: Spec) -> tuple[tuple[RoleName, Role], ...]:
     """The roles with at least one task, in the order of ROLES. A chief is there where nobody else leads."""
     given = {name: role for name in ROLES if (role := getattr(spec, name)) is not None and role.replicas > 0}
     if spec.strategy == "ParameterServer":
-        given.setdefault("chief", Role())
+        given.setdefault("chief", Role.model_construct())
     elif not given.keys() & {"chief", "worker"}:
-        given["chief"] = Role()
+        given["chief"] = Role.model_construct()
     return tuple((name, given[name]) for name in ROLES if name in given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 import warnings
 from typing import Any
@@ -213,15 +212,18 @@ class _Tuner:
 
 
 def _pack_keras_3(model: Any, loop: Loop, steps: int | None) -> None:
-    """Keras 3 builds the number into its function, and an epoch's last execution has that many steps too."""
+    """Keras 3 builds the number into its function; what it cannot do is said, and fewer are packed."""
     packed = loop.parameters.steps_per_execution or model.steps_per_execution
-    whole = math.gcd(packed, steps) if steps else 1
-    if steps and whole != packed:
+    several = loop.strategy.num_replicas_in_sync > 1
+    whole, why = packed, ""
+    if several and isinstance(loop.strategy, tf.distribute.MirroredStrategy):
+        # "You must feed a value for placeholder tensor", with Keras 3.15.
+        whole, why = 1, "in Model.fit Keras 3 cannot pack the steps of several Mirrored replicas"
+    elif steps and steps % packed:
         whole = max(number for number in range(1, packed + 1) if steps % number == 0)
-        loop.reporter.notice(
-            f"stepsPerExecution is {whole}, not {packed}: Keras 3 has no shorter execution at the end of an "
-            f"epoch, and {packed} does not divide its {steps} steps"
-        )
+        why = f"with Keras 3 it must divide the {steps} steps of an epoch"
+    if whole != packed and loop.writes:
+        loop.reporter.notice(f"stepsPerExecution is {whole}, not {packed}: {why}")
     model.steps_per_execution = whole
 
 

@@ -100,12 +100,12 @@ class Preemption:
         if self._writes:
             why = "told to leave (SIGTERM)" if self._told else "another task was told to leave (SIGTERM)"
             self._reporter.notice(f"{why}: saved after {position}")
-        code = ExitCode.PREEMPTED if self._told else ExitCode.RETRYABLE
         if self._peers is not None:
-            self._watch.expect(Silence(_LAST_SECONDS, Event.NOTICE, _UNSAVED, code))
+            self._watch.expect(Silence(_LAST_SECONDS, Event.NOTICE, _UNSAVED, ExitCode.PREEMPTED))
             with contextlib.suppress(tf.errors.OpError, RuntimeError):
                 self._peers.saved()
-        raise Left(code)
+        # Also those that were not told: their going is no failure of theirs, and is not counted.
+        raise Left(ExitCode.PREEMPTED)
 
 
 _UNSAVED = {"message": "left without having heard that every other task had saved its part"}

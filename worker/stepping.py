@@ -54,7 +54,7 @@ class Steps:
         if self._has_loss:
             losses = self._program.loss(labels, predictions)
             total = tf.nn.compute_average_loss(losses, sample_weight=weights, global_batch_size=1)
-            self._loss.update_state(_mean(total, size) + self._regularisation(), size)
+            self._count(total, size, self._penalty())
         elif self._model.loss:
             loss = self._model.compute_loss(features, labels, predictions, weights)
             # Keras 2 divides it by the number of replicas.
@@ -83,15 +83,15 @@ class Steps:
             average = tf.nn.compute_average_loss(
                 losses, sample_weight=weights, global_batch_size=self._global_batch_size
             )
-            average = tf.cast(average, tf.float32)
-            regularisation = self._regularisation()
-            # Every replica adds the same, so it is divided by their number.
-            share = average + tf.nn.scale_regularization_loss(regularisation)
+            share = average = tf.cast(average, tf.float32)
+            penalty = self._penalty()
+            if penalty is not None:
+                # Every replica adds the same, so it is divided by their number.
+                share += tf.nn.scale_regularization_loss(penalty)
             scaled = _scaled(optimizer, share)
         gradients = _unscaled(optimizer, tape.gradient(scaled, sources))
         self.exchange.apply(optimizer, gradients, variables)
-        size = _size(features)
-        self._loss.update_state(_mean(average * self._global_batch_size, size) + regularisation, size)
+        self._count(average * self._global_batch_size, _size(features), penalty)
         self._update_compiled_metrics(labels, predictions, weights)
         return share
 
@@ -111,12 +111,22 @@ class Steps:
             # Keras makes a metric's variables when it is first updated.
             self._in_step = [metric.name for metric in self._metrics()]
         # A step counts once, and its loss is the sum of the shares.
-        self._loss.update_state(share * self._replicas, 1.0 / self._replicas)
+        self._count(share, 1.0 / self._replicas)
         return share
 
-    def _regularisation(self) -> Any:
+    def _penalty(self) -> Any:
+        """The regularisation losses, `float32[]`; None where the model has none."""
         losses = [tf.cast(loss, tf.float32) for loss in self._model.losses]
-        return tf.add_n(losses) if losses else tf.constant(0.0)
+        return tf.add_n(losses) if losses else None
+
+    def _count(self, total: Any, size: Any, penalty: Any = None) -> None:
+        """Adds the losses of `size` examples to the mean, with the penalty for each.
+
+        Mean.update_state would do the same with thrice the operations, which a small model feels.
+        """
+        total = tf.cast(total, tf.float32)
+        self._loss.total.assign_add(total if penalty is None else total + penalty * size)
+        self._loss.count.assign_add(size)
 
     def _update_compiled_metrics(self, labels: Any, predictions: Any, weights: Any) -> None:
         # Not model.compute_metrics, which also reads the results: a message to each replica for each step.
@@ -210,11 +220,6 @@ def _unscaled(optimizer: Any, gradients: Any) -> Any:
 def _size(features: Any) -> Any:
     """Of the batch, `float32[]`."""
     return tf.cast(tf.shape(tf.nest.flatten(features)[0])[0], tf.float32)
-
-
-def _mean(total: Any, size: Any) -> Any:
-    # A replica's share of a small last batch may be empty.
-    return tf.math.divide_no_nan(tf.cast(total, tf.float32), size)
 
 
 def _of_size(element: Any, size: int) -> Any:

@@ -35,7 +35,8 @@ class Service:
 
     def dataset(self, job: Any) -> Any:
         """What is left of the data in `job`, a string tensor: all who read a job share its elements."""
-        service = tf.data.experimental.service
-        return service.from_dataset_id(
-            service.ShardingPolicy.DYNAMIC, self._address, self._id, self._element, job_name=job
-        )
+        # The public from_dataset_id takes the name as a Python string only, so every job would be traced.
+        from tensorflow.python.data.experimental.ops.data_service_ops import _from_dataset_id
+
+        policy = tf.data.experimental.service.ShardingPolicy.DYNAMIC
+        return _from_dataset_id(policy, self._address, self._id, self._element, job_name=job)

@@ -27,6 +27,13 @@ def kubernetes(context: str | None = None) -> KubernetesBackend:
     return KubernetesBackend(context=context)
 
 
+def cluster_known() -> bool:
+    """Whether there is a kubeconfig, or a pod's own service account. Nothing is asked of a cluster."""
+    from launcher.backends.kubernetes import connection
+
+    return connection.configured()
+
+
 def own_namespace(name: str, context: str | None = None) -> str:
     """The backend's own namespace, also where there is no kubeconfig yet to say it."""
     try:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher import cli
+from launcher import cli, display
 from launcher.backends.base import Selection
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.status import Phase, RunStatus
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
-from tests.api.runs import RUN, Follower, plan, role_messages, start_all, task
+from tests.api.runs import RUN, SETTINGS, Follower, plan, role_messages, start_all, task
 
 RETRIES = "spec.runPolicy.backoffLimit=1"
 NO_RETRIES = "spec.runPolicy.backoffLimit=0"
@@ -157,6 +158,52 @@ def test_a_worker_that_keeps_failing_takes_a_collective_along(
     assert (end.phase, end.reason) == (Phase.FAILED, "MaxFailedIndexesExceeded")
     assert [failure.name for failure in end.failures] == ["mnist-worker-1"]
     assert pods_running(kubelet) == []
+
+
+@pytest.mark.parametrize(("role", "count"), [("ps", 1), ("worker", 2)])
+def test_a_run_that_cannot_go_on_is_ended_by_who_follows_it(
+    api: Api,
+    backend: KubernetesBackend,
+    kubelet: Kubelet,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    role: str,
+    count: int,
+) -> None:
+    """TensorFlow's coordinator would wait for ever."""
+    with node(api, tmp_path, kubelet.namespace) as served:
+        backend.submit(plan(tmp_path, kubelet.namespace, NO_RETRIES), detach=True)
+        failing = kubelet.pending(role, count)
+        for pod in failing:
+            bind(api, pod, kubelet.namespace)
+            served.write(pod["metadata"]["name"], "no space left")
+            served.end(pod["metadata"]["name"])
+        start_all(kubelet)
+        for pod in failing:
+            kubelet.end(pod, 3)
+        assert display.watch(backend, RUN, kubelet.namespace, stop_on_interrupt=False) == 1
+        printed = " ".join(capsys.readouterr().out.split())
+    why = f"mnist-{role} has failed (mnist-{role}-"
+    assert why in printed
+    assert "and the run cannot go on without it: mnist-chief is stopped" in printed
+    assert "ended with exit code 3 The end of its log: no space left" in printed
+    status = backend.status(RUN, kubelet.namespace)
+    assert (status.phase, status.reason) == (Phase.FAILED, "RunFailed")
+    assert status.message.startswith(f"Stopped, since {why}")
+    assert pods_running(kubelet) == []
+
+
+def test_a_run_goes_on_without_its_evaluator(
+    backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    follower = submitted(backend, kubelet, tmp_path, NO_RETRIES)
+    start_all(kubelet)
+    kubelet.end(kubelet.pods("evaluator")[0], 3)
+    follower.until(lambda status: status.roles[3].phase is Phase.FAILED)
+    # Longer than is waited for a primary that fails for the same.
+    until = time.monotonic() + 3 * SETTINGS.failed_seconds
+    assert follower.until(lambda _: time.monotonic() > until).phase is Phase.RUNNING
+    assert follower.notices == []
 
 
 @pytest.mark.parametrize("name", ["mnist-chief-0", "mnist-worker-1", "mnist-ps-0"])

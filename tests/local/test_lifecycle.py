@@ -138,6 +138,49 @@ def test_active_deadline(machine: Machine) -> None:
     assert status.failures == ()
 
 
+@pytest.mark.parametrize(("role", "replicas"), [("ps", 1), ("worker", 2)])
+def test_a_run_that_cannot_go_on_is_ended(machine: Machine, role: str, replicas: int) -> None:
+    """TensorFlow's coordinator would wait for ever."""
+    status = machine.run(
+        job("chief", WAIT, primary=True),
+        job(role, "print('no space left'); raise SystemExit(3)", replicas=replicas, backoffLimit=1),
+        job("evaluator", WAIT),
+    )
+    assert (status.phase, status.reason) == (Phase.FAILED, "RunFailed")
+    assert f"Stopped, since demo-{role} has failed (demo-{role}-" in status.message
+    assert "ended with exit code 3), and the run cannot go on without it" in status.message
+    (failure,) = status.failures
+    assert (failure.role, failure.exit_code) == (role, 3)
+    assert status.roles[2].reason == "RunFailed"
+
+
+def test_a_primary_between_two_attempts_is_ended_too(machine: Machine) -> None:
+    machine.settings = Settings(backoff=600, backoff_limit=600, failed_grace=0.3)
+    machine.backend = LocalBackend(machine.root, machine.settings)
+    status = machine.run(
+        job("chief", "raise SystemExit(1)", primary=True, backoffLimit=5),
+        job("ps", "raise SystemExit(3)", backoffLimit=0),
+    )
+    assert (status.phase, status.reason) == (Phase.FAILED, "RunFailed")
+
+
+@pytest.mark.parametrize(
+    ("role", "code"),
+    [
+        ("evaluator", "raise SystemExit(3)"),
+        ("worker", "import os; raise SystemExit(os.environ['TASK_INDEX'] == '0')"),
+    ],
+)
+def test_a_run_that_can_go_on_does(machine: Machine, role: str, code: str) -> None:
+    """Without its evaluator; and when workers that were released are followed by one that failed long ago."""
+    status = machine.run(
+        job("chief", "import time; time.sleep(2)", primary=True),
+        job(role, code, replicas=1 if role == "evaluator" else 2, backoffLimitPerIndex=0),
+    )
+    assert status.phase is Phase.SUCCEEDED
+    assert status.roles[1].phase is Phase.FAILED
+
+
 def test_a_failed_primary_takes_the_others_along(machine: Machine) -> None:
     status = machine.run(
         job("chief", "raise SystemExit(1)", primary=True, backoffLimit=0),

@@ -362,8 +362,9 @@ def test_who_takes_the_run_along() -> None:
     ],
 )
 def test_a_wrong_program_ends_its_job_or_its_index(spec: Object, role: str, action: str) -> None:
-    disruption, wrong = jobs(**spec)[role]["spec"]["podFailurePolicy"]["rules"]
+    disruption, told, wrong = jobs(**spec)[role]["spec"]["podFailurePolicy"]["rules"]
     assert (disruption["action"], disruption["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
+    assert (told["action"], told["onExitCodes"]["values"]) == ("Ignore", [143])
     assert (wrong["action"], wrong["onExitCodes"]["values"]) == (action, [70])
 
 

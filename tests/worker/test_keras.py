@@ -26,12 +26,12 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [ONE, {**TWO_CPUS, "strategy": "Mirrored"}, {**TWO_CPUS, "strategy": "CentralStorage"}],
+    ("options", "packed"),
+    [(ONE, 2), ({**TWO_CPUS, "strategy": "Mirrored"}, 1), ({**TWO_CPUS, "strategy": "CentralStorage"}, 2)],
     ids=["OneDevice", "Mirrored", "CentralStorage"],
 )
 def test_the_same_steps_and_losses(
-    make_cluster: MakeCluster, expected: list[float], options: dict[str, Any]
+    make_cluster: MakeCluster, expected: list[float], options: dict[str, Any], packed: int
 ) -> None:
     cluster = make_cluster(**options, keras=3, parameters=PARAMETERS)
     chief = cluster.start("chief")
@@ -39,7 +39,7 @@ def test_the_same_steps_and_losses(
     assert losses(chief) == pytest.approx(expected, rel=1e-4)
     assert model_files.iterations(cluster.model_dir, 3) == 30, "4 does not divide 10, and no step is added"
     notice = chief.until(Event.NOTICE).fields["message"]
-    assert notice.startswith("stepsPerExecution is 2, not 4")
+    assert notice.startswith(f"stepsPerExecution is {packed}, not 4: ")
     assert (cluster.model_dir / "export" / "saved_model.pb").exists()
     assert list((cluster.model_dir / "logs" / "train").iterdir())
     assert [record.fields["epoch"] for record in chief.records(Event.EVALUATION)] == [1, 2, 3]

@@ -54,9 +54,8 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
 
     Raises BackendError when there is none, or it cannot be used.
     """
-    paths = kubeconfig or os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
-    there = [path for path in paths.split(os.pathsep) if path and Path(path).expanduser().exists()]
-    if there:
+    paths = kubeconfig or _usual_paths()
+    if _any_there(paths):
         plain = kubeconfig_files.read(paths, context)
         return _from_plain(plain, paths, context) if plain else _from_kubeconfig(paths, context)
     if kubeconfig is None and context is None and (_SERVICE_ACCOUNT / "token").exists():
@@ -66,6 +65,19 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
         "Set KUBECONFIG to the file that your cluster's administrator gave you, or train on this machine "
         "with --backend local.",
     )
+
+
+def configured() -> bool:
+    """Whether `connect` finds something without being told where."""
+    return _any_there(_usual_paths()) or (_SERVICE_ACCOUNT / "token").exists()
+
+
+def _usual_paths() -> str:
+    return os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+
+
+def _any_there(paths: str) -> bool:
+    return any(path and Path(path).expanduser().exists() for path in paths.split(os.pathsep))
 
 
 def _from_plain(plain: Plain, paths: str, context: str | None) -> Connection:

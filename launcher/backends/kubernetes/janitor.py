@@ -1,4 +1,6 @@
-"""Stops what is left of a run when its primary has ended, as the run's cleanPolicy says."""
+"""Stops what is left of a run when its primary has ended, as the run's cleanPolicy says; and the primary when
+what it needs has failed for good.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import time
 
 from launcher.backends.kubernetes import stopping
 from launcher.backends.kubernetes.client import Client
-from launcher.backends.kubernetes.picture import Picture
+from launcher.backends.kubernetes.picture import STOPPED_ANNOTATION, Picture
 from launcher.backends.kubernetes.refusals import ApiError, UnreachableError
 from launcher.backends.kubernetes.settings import Settings
 from launcher.status import Phase, RunStatus
@@ -23,6 +25,9 @@ class Janitor:
         self._client = client
         self._settings = settings
         self._since: float | None = None
+        self._doomed_since: float | None = None
+        self._ending: list[str] | None = None
+        """The primary, once it was told to stop before its end."""
         self._stopped: list[str] | None = None
         self._gone_by = 0.0
         self.gave_up = False
@@ -30,9 +35,11 @@ class Janitor:
 
     def see_to(self, status: RunStatus, picture: Picture) -> list[str]:
         """Returns what to tell the user."""
-        if status.ended or status.phase not in _TERMINAL:
+        if status.ended:
             return []
         now = time.monotonic()
+        if status.phase not in _TERMINAL:
+            return self._see_to_primary(status, picture, now)
         if self._since is None:
             self._since = now
         if self._stopped is not None:
@@ -46,6 +53,38 @@ class Janitor:
             left = ", ".join(role.job for role in status.roles if role.phase not in _TERMINAL)
             return [f"left running, since runPolicy.cleanPolicy is None: {left}"]
         return self._stop(status, picture, grace)
+
+    def _see_to_primary(self, status: RunStatus, picture: Picture, now: float) -> list[str]:
+        """Ends a run that cannot go on: TensorFlow's coordinator would wait for what does not come back.
+
+        After a while: its tasks' end may be the first that is seen of a primary that fails for the same.
+        """
+        if self._ending is not None:
+            return self._wait_for(self._ending, now)
+        role, primary = status.doomed_by, picture.primary
+        if role is None or primary is None or STOPPED_ANNOTATION in primary["metadata"]["annotations"]:
+            self._doomed_since = None
+            return []
+        if self._doomed_since is None:
+            self._doomed_since = now
+        if now < self._doomed_since + self._settings.failed_seconds:
+            return []
+        task = status.last_failure(role.role)
+        why = f"{role.job} has failed"
+        if task is not None:
+            why += f" ({task.name} ended with exit code {task.exit_code})"
+        message = f"Stopped, since {why}, and the run cannot go on without it"
+        try:
+            self._ending = stopping.stop(self._client, [primary], "RunFailed", message)
+        except (ApiError, UnreachableError) as error:
+            if isinstance(error, UnreachableError) or error.passing:
+                return []  # again at the next look
+            if error.status == 403:
+                self._ending, self._gone_by = [], float("inf")
+                return [f"{why}, and the run cannot go on without it: {error.message}"]
+            raise
+        self._gone_by = now + self._settings.gone_seconds
+        return [f"{why}, and the run cannot go on without it: {status.primary.job} is stopped"]
 
     def _grace(self, status: RunStatus, picture: Picture) -> float:
         """Seconds that what is left has to leave by itself."""

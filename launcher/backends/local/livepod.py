@@ -69,6 +69,14 @@ class LivePod:
         """0 before it is started."""
         return self._process.pid if self._process is not None else 0
 
+    @property
+    def exit_code(self) -> int | None:
+        """Once its end is written."""
+        containers: list[dict[str, Any]] = self.object["status"].get("containerStatuses") or [{}]
+        terminated = (containers[0].get("state") or {}).get("terminated") or {}
+        code: int | None = terminated.get("exitCode")
+        return code
+
     def poll(self) -> bool:
         """Whether it has ended."""
         if self._process is not None and self._exit_code is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from launcher.backends.local.environment import MissingError
 from launcher.backends.local.pods import VOLUME_KINDS, PodTemplate
 from launcher.backends.local.store import RunDirectory, Submission
 from launcher.errors import BackendError
+from launcher.naming import SPEC_ANNOTATION
 
 _POD_FIELDS: Final = (
     "nodeSelector", "nodeName", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName",
@@ -82,8 +84,18 @@ def left_out(submission: Submission) -> str:
         names.update((name, None) for name in _POD_FIELDS if spec.get(name))
         if len(containers) > 1:
             names[f"containers beside {containers[0]['name']}"] = None
+    if (policy := _clean_policy(submission)) not in ("", "Running"):
+        names[f"cleanPolicy {policy} (tasks that still run are stopped, logs stay)"] = None
     names.update((kind, None) for kind in _kinds(submission.objects) if kind not in _OBJECTS)
     return f"no meaning on this machine, left out: {', '.join(names)}" if names else ""
+
+
+def _clean_policy(submission: Submission) -> str:
+    for job in submission.of_kind("Job"):
+        written = (job["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION)
+        if written:
+            return str(json.loads(written)["spec"]["runPolicy"]["cleanPolicy"])
+    return ""
 
 
 def _kinds(objects: Any) -> Iterator[str]:

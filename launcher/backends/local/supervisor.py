@@ -25,9 +25,7 @@ from launcher.backends.local.processes import adopt_orphans, kill_children, kill
 from launcher.backends.local.store import RunDirectory, Submission, temporary_root
 from launcher.backends.local.view import Clock, job_view
 from launcher.naming import PRIMARY_ANNOTATION
-
-_SERVING: Final = ("worker", "ps")
-"""Roles of no use without the primary: a failed one is not replaced once that has succeeded."""
+from launcher.status import SERVING
 
 _RETRY_SECONDS: Final = 1.0
 """How soon the state is written again after the disk was full."""
@@ -63,6 +61,7 @@ class Supervisor:
         self._pods: list[LivePod] = []
         """All there ever were, in the order of their creation."""
         self._peers_until: float | None = None
+        self._doomed_until: float | None = None
         self._told_to_end = False
         self._dirty = True
         self._write_again: float | None = None
@@ -124,7 +123,7 @@ class Supervisor:
         """Milliseconds until something is due."""
         times = [controller.next_time() for controller in self._controllers]
         times += [pod.kill_at for pod in self._live.values()]
-        times += [self._peers_until, self._write_again]
+        times += [self._peers_until, self._doomed_until, self._write_again]
         due = min((time for time in times if time is not None), default=None)
         # Rounded up: a millisecond early would mean a round for nothing.
         return None if due is None else max(0.0, (due - time.monotonic()) * 1000 + 1)
@@ -217,6 +216,8 @@ class Supervisor:
         primary = self._controllers[self._primary]
         others = [other for other in self._controllers if other is not primary]
         if primary.verdict is None:
+            self._end_if_doomed(now)
+        if primary.verdict is None:
             return
         if primary.verdict.type == "Failed":
             for other in others:
@@ -224,13 +225,46 @@ class Supervisor:
         elif self._peers_until is None and primary.finished:
             self._peers_until = now + self._submission.settings.peers_grace
             for other, template in zip(self._controllers, self._templates, strict=True):
-                if template.role in _SERVING and other is not primary:
+                if template.role in SERVING and other is not primary:
+                    # Of no use any more.
                     other.stop_restarting()
         elif self._peers_until is not None and now >= self._peers_until:
             seconds = self._submission.settings.peers_grace
             for other in others:
                 message = f"Stopped: still running {seconds:g} s after {primary.name} had succeeded"
                 other.decide(Verdict("Failed", "RunEnded", message))
+
+    def _end_if_doomed(self, now: float) -> None:
+        """Ends the primary that would wait for what does not come back: see `status.RunStatus.doomed_by`."""
+        controllers = zip(self._controllers, self._templates, strict=True)
+        failed = next(
+            (
+                number
+                for number, (controller, template) in enumerate(controllers)
+                if number != self._primary
+                and template.role in SERVING
+                and controller.finished
+                and controller.verdict is not None
+                and controller.verdict.type == "Failed"
+                and not controller.succeeded
+            ),
+            None,
+        )
+        if failed is None or self._controllers[self._primary].suspended:
+            self._doomed_until = None
+        elif self._doomed_until is None:
+            self._doomed_until = now + self._submission.settings.failed_grace
+        elif now >= self._doomed_until:
+            self._doomed_until = None
+            why = f"{self._controllers[failed].name} has failed{self._last_failure(failed)}"
+            message = f"Stopped, since {why}, and the run cannot go on without it"
+            self._controllers[self._primary].decide(Verdict("Failed", "RunFailed", message))
+
+    def _last_failure(self, job: int) -> str:
+        for pod in reversed(self._pods):
+            if pod.job == job and pod.exit_code and not pod.stopping:
+                return f" ({pod.object['spec']['hostname']} ended with exit code {pod.exit_code})"
+        return ""
 
     def _write(self, ended: bool) -> None:
         jobs = [
