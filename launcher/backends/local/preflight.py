@@ -94,7 +94,9 @@ def _clean_policy(submission: Submission) -> str:
     for job in submission.of_kind("Job"):
         written = (job["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION)
         if written:
-            return str(json.loads(written)["spec"]["runPolicy"]["cleanPolicy"])
+            # Without what is the default.
+            policy = json.loads(written).get("spec", {}).get("runPolicy", {})
+            return str(policy.get("cleanPolicy", ""))
     return ""
 
 
