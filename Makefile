@@ -53,11 +53,11 @@ lint: $(STAMP)  ## Style, types and the import contract
 .PHONY: unit
 unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds
 	$(BIN)/python -m pytest tests --ignore=tests/api --ignore=tests/local --ignore=tests/worker \
-		--ignore=tests/images --ignore=tests/kind
+		--ignore=tests/images --ignore=tests/kind --ignore=tests/chart
 
 .PHONY: real
 real: $(STAMP)  ## The tests with real TensorFlow processes and a real Kubernetes API server: minutes
-	$(BIN)/python -m pytest tests/worker tests/local tests/api tests/images tests/kind
+	$(BIN)/python -m pytest tests/worker tests/local tests/api tests/chart tests/images tests/kind
 
 DOCKER ?= docker
 TAG ?= dev
@@ -87,6 +87,18 @@ golden: $(STAMP)  ## Renews the golden files in tests/golden; read the diff
 .PHONY: docs
 docs: $(STAMP)  ## Renews the parts of docs/ that are made from the code
 	$(BIN)/python docs/generate.py
+
+HELM ?= helm
+
+.PHONY: chart
+chart: $(STAMP)  ## Renews the parts of the Helm chart that are made from the code
+	$(BIN)/python charts/generate.py
+
+.PHONY: package
+package: chart  ## Packs the Helm chart into dist/, with the file's JSON Schema beside it
+	$(HELM) lint --strict charts/tf-launcher
+	$(HELM) package charts/tf-launcher --destination dist
+	$(BIN)/python -m launcher schema > dist/cluster.schema.json
 
 .PHONY: bench
 bench: $(STAMP)  ## Prints the benchmarks' tables

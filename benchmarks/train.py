@@ -28,7 +28,7 @@ from worker.contract import Env, Event, Record, RunConfig, pod_name
 
 PROGRAMS = ROOT / "benchmarks" / "programs"
 PACKED = 10
-EPOCHS = 6
+EPOCHS = 5
 SECONDS = 600
 _POLL_SECONDS = 0.2
 _EPOCH = re.compile(r"epoch (\d+) at ([\d.]+)")
@@ -47,12 +47,12 @@ class Training:
 
 PARAMETER_SERVER = {"chief": 1, "worker": 2, "ps": 1}
 TRAININGS = {
-    "ps-loop": Training("ParameterServer", "loop", PARAMETER_SERVER, 2000),
-    "ps-fit": Training("ParameterServer", "fit", PARAMETER_SERVER, 1000),
-    "multi-loop": Training("MultiWorkerMirrored", "loop", {"worker": 2}, 1000),
-    "multi-fit": Training("MultiWorkerMirrored", "fit", {"worker": 2}, 1000),
-    "mirrored-loop": Training("Mirrored", "loop", {"chief": 1}, 2000, {"logicalCpus": 2}),
-    "mirrored-fit": Training("Mirrored", "fit", {"chief": 1}, 2000, {"logicalCpus": 2}),
+    "ps-loop": Training("ParameterServer", "loop", PARAMETER_SERVER, 1000),
+    "ps-fit": Training("ParameterServer", "fit", PARAMETER_SERVER, 500),
+    "multi-loop": Training("MultiWorkerMirrored", "loop", {"worker": 2}, 500),
+    "multi-fit": Training("MultiWorkerMirrored", "fit", {"worker": 2}, 500),
+    "mirrored-loop": Training("Mirrored", "loop", {"chief": 1}, 1000, {"logicalCpus": 2}),
+    "mirrored-fit": Training("Mirrored", "fit", {"chief": 1}, 1000, {"logicalCpus": 2}),
 }
 
 

@@ -142,7 +142,7 @@ def parser() -> argparse.ArgumentParser:
     added = add("status", commands.status, "show a run")
     add_run(added)
 
-    added = add("list", commands.list_runs, "show all runs on this machine, or with --backend kubernetes on a cluster")
+    added = add("list", commands.list_runs, "show all runs, of this machine or with --backend kubernetes")
     add_namespace(added, "of this namespace only (default: all)")
     added.add_argument("--backend", choices=BACKENDS, help="where (default: on this machine)")
     add_context(added)

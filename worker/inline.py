@@ -110,14 +110,14 @@ class Evaluation:
 
 
 def _service(loop: Loop, dataset: Any) -> Service | None:
-    """None, and a notice, where the data cannot be handed out: its shards count each sample once too."""
+    """None, and a notice, where the data cannot be handed out. Its shards count each sample once too."""
     try:
         return Service(dataset, loop.address or "localhost:0")
     except (tf.errors.OpError, ValueError) as error:
         if isinstance(error, tf.errors.OpError) and is_lost_peer(error):
             raise
         loop.reporter.notice(
-            f"{loop.program.entrypoint}: evaluation_dataset() uses something that tf.data service cannot "
-            "send, such as a lookup table: each worker reads its own shards of it, every sample once"
+            f"{loop.program.entrypoint}: evaluation_dataset() cannot be handed out by tf.data service "
+            f"({str(error).splitlines()[0]}): each worker reads its own shards of it, every sample once"
         )
         return None

@@ -15,8 +15,8 @@ from worker.peers import split
 class Service:
     """A dispatcher and one data worker, in this process, which reads `dataset` once for each job.
 
-    `address` is this task's own `host:port`; the servers take free ports of that host. Raises OpError where
-    `dataset` cannot be sent to another process: where it looks words up in a table, above all.
+    `address` is this task's own `host:port`; the servers take free ports of that host. The lookup tables of
+    `dataset` are taken along. Raises OpError or ValueError where TensorFlow cannot serialize it.
     """
 
     def __init__(self, dataset: Any, address: str) -> None:

@@ -45,12 +45,11 @@ class Movies:
 
     def train_dataset(self, batch_size: int) -> tf.data.Dataset:
         """One pass, shuffled anew each time. Each worker looks the films up in its own tables."""
-        samples = tf.data.Dataset.from_tensor_slices(drawn("train"))
-        return samples.map(self._numbers).cache().shuffle(2_000).batch(batch_size)
+        return self._samples("train").cache().shuffle(2_000).batch(batch_size)
 
     def evaluation_dataset(self, batch_size: int) -> tf.data.Dataset:
-        """One pass over sets drawn by another seed. Looked up beforehand: tf.data service sends no tables."""
-        return tf.data.Dataset.from_tensor_slices(self._numbers(*drawn("evaluation"))).batch(batch_size)
+        """One pass over sets that are drawn by another seed."""
+        return self._samples("evaluation").batch(batch_size)
 
     def loss(self, labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
         """Of each example, `float32[batch]`."""
@@ -65,9 +64,13 @@ class Movies:
         number = tf.cast(model(self.films(names)) > 0.5, tf.int64)
         tf.keras.Model(names, numbers_to_answers(number)).save(path, include_optimizer=False)
 
-    def _numbers(self, films: tf.Tensor, answers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """`int64[..., 3]` and `float32[..., 1]`."""
-        return self.films(films), tf.cast(self.answers(answers), tf.float32)[..., tf.newaxis]
+    def _samples(self, part: str) -> tf.data.Dataset:
+        """Pairs of three films' numbers, `int64[3]`, and the answer's number, `float32[1]`."""
+
+        def numbers(films: tf.Tensor, answer: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return self.films(films), tf.cast(self.answers(answer), tf.float32)[tf.newaxis]
+
+        return tf.data.Dataset.from_tensor_slices(drawn(part)).map(numbers)
 
 
 def drawn(part: str) -> tuple[tf.Tensor, tf.Tensor]:

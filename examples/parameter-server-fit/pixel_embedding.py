@@ -32,13 +32,14 @@ class PixelEmbedding:
                 layers.Input((PIXELS,), dtype=tf.int64),
                 layers.Embedding(PIXELS * LEVELS, DIMENSIONS),
                 layers.GlobalAveragePooling1D(),
-                layers.BatchNormalization(),
+                layers.BatchNormalization(momentum=0.9),
+                layers.Dropout(0.3),
                 layers.Dense(64, activation="relu"),
                 layers.Dense(10),
             ]
         )
         model.compile(
-            optimizer=tf.keras.optimizers.Adam(0.005),
+            optimizer=tf.keras.optimizers.Adam(0.002),
             loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
         )

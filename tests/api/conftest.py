@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
-from kubernetes import config
+from kubernetes import client, config
 
 from tests.api.server import UnavailableError, control_plane
 
@@ -82,6 +82,14 @@ class Api:
         assert answer.status == 200, answer.body
         items: list[dict[str, Any]] = answer.body["items"]
         return items
+
+    def log(self, namespace: str, pod: str) -> str:
+        """What the pod has printed; nothing where it has not started."""
+        try:
+            text: str = client.CoreV1Api(self._client).read_namespaced_pod_log(pod, namespace)
+        except client.ApiException:
+            return ""
+        return text
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 30) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from pathlib import Path
@@ -374,6 +375,15 @@ def test_what_has_no_meaning_here_is_named_once(machine: Machine) -> None:
     )
     named = machine.submit(chief, {"kind": "NetworkPolicy", "metadata": {"name": "demo"}})
     assert named == "no meaning on this machine, left out: image, resources, nodeSelector, NetworkPolicy"
+
+
+@pytest.mark.parametrize("policy", ["All", "None"])
+def test_a_clean_policy_that_is_not_this_machine_s_is_named(machine: Machine, policy: str) -> None:
+    chief = job("chief", "pass", primary=True)
+    spec = {"spec": {"runPolicy": {"cleanPolicy": policy}}}
+    chief["metadata"]["annotations"]["tf-launcher.dev/spec"] = json.dumps(spec)
+    what = f"cleanPolicy {policy} (tasks that still run are stopped, logs stay)"
+    assert machine.submit(chief) == f"no meaning on this machine, left out: {what}"
 
 
 def test_a_command_that_cannot_be_executed_fails_as_in_kubernetes(machine: Machine) -> None:

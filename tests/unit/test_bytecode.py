@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import pytest
@@ -13,12 +14,17 @@ from launcher.bytecode import TemplateCache
 
 def rendered(directory: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, bool]:
     """What the template prints, and whether it was compiled for that."""
-    compiled = []
-    environment = jinja2.Environment(  # noqa: S701 - no HTML
+    compiled: list[object] = []
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(directory), bytecode_cache=TemplateCache()
     )
     compile_ = environment.compile
-    monkeypatch.setattr(environment, "compile", lambda *given: compiled.append(given) or compile_(*given))
+
+    def counted(*given: Any) -> Any:
+        compiled.append(given)
+        return compile_(*given)
+
+    monkeypatch.setattr(environment, "compile", counted)
     return environment.get_template("job.yaml.j2").render(name="one"), bool(compiled)
 
 

@@ -189,3 +189,16 @@ def test_the_public_names_are_there() -> None:
         assert getattr(launcher, name)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = launcher.nothing
+
+
+def test_list_says_where_else_to_look(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    assert run(capsys, "list") == (0, "no runs\n", "")
+    # No cluster is asked: this one could not be.
+    (tmp_path / "kubeconfig").write_text("nonsense")
+    hint = "runs of a cluster: python -m launcher list --backend kubernetes\n"
+    assert run(capsys, "list") == (0, "no runs\n", hint)
+    assert run(capsys, "list", "--backend", "local") == (0, "no runs\n", "")

@@ -203,6 +203,14 @@ def test_another_run_of_the_same_name_is_another_run() -> None:
     assert folded.tasks == ()
 
 
+def test_what_was_applied_by_hand_has_no_owner() -> None:
+    worker, later = job("worker"), job("chief")
+    worker["metadata"]["ownerReferences"] = []
+    later["metadata"]["uid"] = "another run's"
+    folded = status([job("chief"), later, worker], [])
+    assert [role.role for role in folded.roles] == ["chief", "worker"]
+
+
 def test_the_end_and_the_deletion_may_come_together() -> None:
     done: Object = {"conditions": [{"type": "Complete", "status": "True"}]}
     seen = picture([job("chief"), job("worker")], [])

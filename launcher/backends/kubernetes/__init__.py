@@ -4,7 +4,7 @@
     submission  makes a run's objects, or finds that they are there already
     removal     ends a run's objects, and waits until they are gone
     following   a run's updates and logs while it goes on
-    janitor     stops what is left when the primary has ended
+    janitor     stops what is left when the primary has ended, and a run that cannot go on
     stopping    ends a run's Jobs so that their record stays
     events      what the cluster says about a run
     doctor      whether a run can be submitted and carried out
@@ -14,6 +14,7 @@
     tailing     one pod's log
     differences two values -> what differs
     client      requests and streams to one API server
+    transport   how they get there
     resources   where the server has each kind
     parallel    several requests at the same time
     refusals    an answer that says no -> one message with what to do

@@ -97,7 +97,7 @@ class KubernetesBackend:
         for job in jobs:
             if find_primary([job]) is not None:
                 picture = Picture(job["metadata"]["uid"])
-                picture.replace("Job", map(slim_job, jobs))
+                picture.replace("Job", map(slim_job, _of_run(jobs, job)))
                 picture.replace("Pod", map(slim_pod, _of_run(pods, job)))
                 found.append(picture.status({}))
         return sorted(found, key=lambda status: (status.namespace, status.run))
@@ -229,12 +229,12 @@ class KubernetesBackend:
                 self._client.merge("Job", namespace, name, {"spec": {"suspend": suspended}})
 
 
-def _of_run(pods: list[Object], primary: Object) -> list[Object]:
+def _of_run(items: list[Object], primary: Object) -> list[Object]:
     run, namespace = primary["metadata"]["labels"][RUN_LABEL], primary["metadata"]["namespace"]
     return [
-        pod
-        for pod in pods
-        if pod["metadata"]["labels"][RUN_LABEL] == run and pod["metadata"]["namespace"] == namespace
+        item
+        for item in items
+        if item["metadata"]["labels"][RUN_LABEL] == run and item["metadata"]["namespace"] == namespace
     ]
 
 

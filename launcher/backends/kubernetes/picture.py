@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from launcher.backends.kubernetes.client import Object
 from launcher.naming import DOMAIN, PRIMARY_ANNOTATION, ROLE_LABEL, SPEC_ANNOTATION
@@ -210,12 +210,18 @@ class Picture:
             return
         if kind == "Event":
             self._warned[metadata["about"]] = Warned(item["reason"], item["message"], item["time"])
-        elif kind == "Job" and self._primary in (metadata["uid"], *metadata["owners"]):
+        elif kind == "Job" and self._is_ours(metadata):
             self._jobs[metadata["uid"]] = item
         elif kind == "Pod":
             self._numbers.setdefault(metadata["uid"], len(self._numbers))
             self._pods[metadata["uid"]] = item
             self._gone.pop(_task(item), None)
+
+    def _is_ours(self, metadata: Mapping[str, Any]) -> bool:
+        """Of the run's label. What was rendered and applied by somebody else has no owner."""
+        if metadata["annotations"].get(PRIMARY_ANNOTATION) == "true":
+            return bool(metadata["uid"] == self._primary)
+        return self._primary in (metadata["uid"], *metadata["owners"]) or not metadata["owners"]
 
     def drop(self, kind: str, item: Object) -> None:
         """One that is gone; `item` is how it was at last."""

@@ -180,7 +180,8 @@ class DirectAnswer:
 
     def shut(self) -> None:
         """See `Answer.shut`."""
-        self._socket.shutdown(socket.SHUT_RDWR)
+        # Not SSLSocket's own, which takes TLS away from under the thread that reads.
+        socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 class Pooled:
