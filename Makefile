@@ -41,7 +41,7 @@ demo: $(STAMP)  ## Trains the example on this machine: chief, two workers, ps an
 	@$(BIN)/python -m launcher submit examples/fashion-mnist/cluster.yaml --backend local
 
 .PHONY: test
-test: lint unit real  ## Every check there is
+test: lint unit real  ## The checks of every commit
 
 .PHONY: lint
 lint: $(STAMP)  ## Style, types and the import contract
@@ -55,9 +55,15 @@ unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds
 	$(BIN)/python -m pytest tests --ignore=tests/api --ignore=tests/local --ignore=tests/worker \
 		--ignore=tests/images --ignore=tests/kind --ignore=tests/chart
 
+REAL := tests/worker tests/local tests/api tests/chart tests/images tests/kind
+
 .PHONY: real
 real: $(STAMP)  ## The tests with real TensorFlow processes and a real Kubernetes API server: minutes
-	$(BIN)/python -m pytest tests/worker tests/local tests/api tests/chart tests/images tests/kind
+	$(BIN)/python -m pytest -n 2 -m "not thorough" $(REAL)
+
+.PHONY: thorough
+thorough: $(STAMP)  ## The variants that `make test` leaves out, for they take long
+	$(BIN)/python -m pytest -n 2 -m thorough $(REAL)
 
 DOCKER ?= docker
 TAG ?= dev

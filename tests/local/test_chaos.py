@@ -38,9 +38,9 @@ def test_steps_that_a_checkpoint_held_are_counted() -> None:
 @pytest.mark.parametrize(
     ("row", "role", "index", "signal"),
     [
-        ("OneDevice fit", "chief", 0, "term"),
+        pytest.param("OneDevice fit", "chief", 0, "term", marks=pytest.mark.thorough),
         ("MultiWorkerMirrored loop", "worker", 1, "kill"),
-        ("ParameterServer loop", "chief", 0, "kill"),
+        pytest.param("ParameterServer loop", "chief", 0, "kill", marks=pytest.mark.thorough),
     ],
 )
 def test_a_run_recovers(tmp_path: Path, row: str, role: str, index: int, signal: str) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,9 +83,14 @@ def model_directory(output: str) -> Path:
     return Path(found[1])
 
 
-@pytest.mark.parametrize(
-    ("file", "settings"), ROWS, ids=[" ".join((file, *settings[2:])) for file, settings in ROWS]
-)
+def row(file: str, settings: tuple[str, ...]) -> Any:
+    """Each example as it stands is run by `make test`, its variants by `make thorough`."""
+    is_variant = len(settings) > len(SHORT) or not file.endswith("/cluster.yaml")
+    marks = [pytest.mark.thorough] if is_variant else []
+    return pytest.param(file, settings, id=" ".join((file, *settings[2:])), marks=marks)
+
+
+@pytest.mark.parametrize(("file", "settings"), [row(*one) for one in ROWS])
 def test_it_trains_to_the_end(launcher: Launcher, file: str, settings: tuple[str, ...]) -> None:
     done = submit(launcher, file, settings)
     assert done.returncode == 0, done.stdout + done.stderr

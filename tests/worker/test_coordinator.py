@@ -167,9 +167,7 @@ def test_fit_takes_a_dataset_creator_and_cuts_variables_up(make_cluster: MakeClu
     chief = tasks["chief", 0]
     assert model_files.iterations(cluster.model_dir, EPOCHS) == EPOCHS * 20
     assert len(chief.records(Event.EVALUATION)) == EPOCHS
-    parts = re.findall(
-        r"variable dense/kernel/part_(\d):0 (\d+) /job:ps/replica:0/task:(\d)", chief.output
-    )
+    parts = re.findall(r"variable dense/kernel/part_(\d):0 (\d+) /job:ps/replica:0/task:(\d)", chief.output)
     assert [(part, size) for part, size, _ in parts] == [("0", "2"), ("1", "2")]
     assert {task for _, _, task in parts} == {"0", "1"}, "one on each ps"
 
