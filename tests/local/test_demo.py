@@ -103,7 +103,15 @@ def trained(demo: Demo, epoch: int) -> Callable[[], bool]:
     )
 
 
-@pytest.mark.parametrize(("role", "index"), [("worker", 1), ("ps", 0), ("chief", 0), ("evaluator", 0)])
+@pytest.mark.parametrize(
+    ("role", "index"),
+    [
+        ("ps", 0),
+        ("chief", 0),
+        pytest.param("worker", 1, marks=pytest.mark.thorough),
+        pytest.param("evaluator", 0, marks=pytest.mark.thorough),
+    ],
+)
 def test_it_goes_on_after_a_kill(demo: Demo, role: str, index: int) -> None:
     """And no step is missing: every epoch ends at its last step, in this attempt or the one before."""
     settings = ["spec.program.parameters.epochs=4", "spec.program.parameters.stepsPerEpoch=40"]

@@ -53,6 +53,7 @@ def test_every_step_is_done_once_and_every_sample_evaluated_once(make_cluster: M
     assert exported_answers(cluster.model_dir / "export") == [True, False]
 
 
+@pytest.mark.thorough
 def test_the_data_service_hands_out_every_sample_once(make_cluster: MakeCluster) -> None:
     """Also while a worker is lost: what it had been handed is handed out again."""
     parameters = {"epochs": 8, "stepsPerEpoch": 10}
@@ -83,6 +84,7 @@ def exported_answers(path: Path) -> list[bool]:
     return answers
 
 
+@pytest.mark.thorough
 def test_a_killed_worker_gets_its_lookup_tables_back(make_cluster: MakeCluster) -> None:
     parameters = {"stepsPerEpoch": 300, "stepMilliseconds": 2}
     cluster = make_cluster(**WORDS, parameters=parameters, evaluation={"exact": True})
@@ -127,6 +129,7 @@ def test_a_wrong_step_is_told_once_and_ends_all_tasks(
     assert frame in failure.fields["traceback"]
 
 
+@pytest.mark.thorough
 def test_one_worker_learns_what_one_device_learns(make_cluster: MakeCluster, tmp_path: Path) -> None:
     """With the data in one order, step for step. Sums of floats are made in another order: 0.1%."""
     parameters = {"ordered": True, "stepsPerEpoch": 50, "stepsPerExecution": 7}

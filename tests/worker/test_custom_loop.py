@@ -63,6 +63,7 @@ def assert_same(curves: list[list[dict[str, float]]]) -> None:
             assert found == pytest.approx(expected, rel=TOLERANCE)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("keras", [2, 3])
 def test_every_strategy_gives_the_gradients_of_one_replica(tmp_path: Path, keras: int) -> None:
     """With unequal last batches, a regularised layer, and metrics of training and held-out data."""
@@ -77,6 +78,7 @@ def test_every_strategy_gives_the_gradients_of_one_replica(tmp_path: Path, keras
     assert_same(curves)
 
 
+@pytest.mark.thorough
 def test_fit_and_the_loop_and_both_keras_agree(tmp_path: Path) -> None:
     """On batches of one size: with a smaller one, Model.fit divides by what is there."""
     even = {"samples": 48}

@@ -49,6 +49,7 @@ def recorded(directory: Path, files: int, **options: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("policy", "files", "replicas"),
     [

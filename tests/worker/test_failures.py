@@ -53,6 +53,7 @@ def test_a_hung_server_is_ended_by_its_own_supervisor_and_the_chief_goes_on(
     every_step_was_done(cluster)
 
 
+@pytest.mark.thorough
 def test_the_next_chief_goes_on_without_a_worker_that_is_frozen(make_cluster: MakeCluster) -> None:
     """Worker 0, so that the other one is renumbered."""
     cluster = make_cluster(parameters=SLOW, stall_seconds=10, starting_deadline_seconds=60)
@@ -72,6 +73,7 @@ def test_the_next_chief_goes_on_without_a_worker_that_is_frozen(make_cluster: Ma
     every_step_was_done(cluster)
 
 
+@pytest.mark.thorough
 def test_a_worker_that_stays_away_is_missed_once_and_greeted_when_it_is_back(
     make_cluster: MakeCluster,
 ) -> None:
@@ -108,6 +110,7 @@ def inside(network: str, *command: str) -> None:
     subprocess.run(["ip", "netns", "exec", network, *command], check=True, capture_output=True)
 
 
+@pytest.mark.thorough
 def test_the_next_chief_goes_on_without_a_worker_that_is_cut_off(
     make_cluster: MakeCluster, network: str
 ) -> None:
@@ -130,6 +133,7 @@ def test_the_next_chief_goes_on_without_a_worker_that_is_cut_off(
     every_step_was_done(cluster)
 
 
+@pytest.mark.thorough
 def test_a_hung_training_process_is_ended_by_its_supervisor(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(**ONE, parameters=SLOW, stall_seconds=5)
     first = cluster.start("chief")

@@ -25,6 +25,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
         return losses(chief)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "packed"),
     [(ONE, 2), ({**TWO_CPUS, "strategy": "Mirrored"}, 1), ({**TWO_CPUS, "strategy": "CentralStorage"}, 2)],
@@ -45,6 +46,7 @@ def test_the_same_steps_and_losses(
     assert [record.fields["epoch"] for record in chief.records(Event.EVALUATION)] == [1, 2, 3]
 
 
+@pytest.mark.thorough
 def test_a_killed_run_goes_on_from_its_checkpoint(make_cluster: MakeCluster, expected: list[float]) -> None:
     slow = make_cluster(**ONE, keras=3, parameters={**PARAMETERS, "epochs": 900})
     chief = slow.start("chief")

@@ -89,6 +89,7 @@ def test_a_second_run_is_refused_and_touches_nothing(make_cluster: MakeCluster) 
     assert training.process.poll() is None
 
 
+@pytest.mark.thorough
 def test_a_frozen_chief_that_was_overtaken_leaves_when_it_thaws(make_cluster: MakeCluster) -> None:
     cluster: Cluster = make_cluster(**ONE, parameters=LONG)
     frozen = cluster.start("chief")

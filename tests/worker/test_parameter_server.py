@@ -104,6 +104,7 @@ def test_a_killed_worker_is_used_again_and_no_step_is_missing(make_cluster: Make
     every_step_was_done(cluster)
 
 
+@pytest.mark.thorough
 def test_a_worker_that_comes_back_at_the_end_is_released_too(make_cluster: MakeCluster) -> None:
     """It has done nothing for this chief, whose operations it refuses until it is adopted."""
     cluster = make_cluster(entrypoint="tiny:SlowExport")
@@ -142,6 +143,7 @@ def test_a_killed_ps_and_a_killed_chief_cost_an_epoch_at_most(make_cluster: Make
     every_step_was_done(cluster)
 
 
+@pytest.mark.thorough
 def test_a_hung_worker_is_named_and_the_chief_leaves_to_be_tried_again(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(parameters={**SLOW, "epochs": 1000}, stall_seconds=6)
     tasks = cluster.start_all()

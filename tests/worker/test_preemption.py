@@ -44,6 +44,7 @@ def goes_on_there(cluster: Cluster, first: RunningTask, second: RunningTask) -> 
     assert not list((cluster.model_dir / "backup").glob("ckpt-*")), "the next epoch's takes its place"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored", "CentralStorage"])
 @pytest.mark.parametrize("parameters", [{}, {"stepsPerExecution": 5}], ids=["single", "packed"])
 def test_one_task_goes_on_at_the_step(
@@ -93,6 +94,7 @@ def test_a_coordinator_saves_when_the_scheduled_steps_are_done(make_cluster: Mak
     goes_on_there(cluster, first, tasks["chief", 0])
 
 
+@pytest.mark.thorough
 def test_a_coordinators_fit_saves_when_the_epoch_is_done(make_cluster: MakeCluster) -> None:
     """Keras schedules all of it ahead."""
     cluster = make_cluster(parameters={**SLOW, "stepsPerExecution": 5})

@@ -99,6 +99,7 @@ def test_outside_of_the_launcher_the_call_says_so() -> None:
     assert done.stderr == "worker.release(): no run of the launcher, nobody to release\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("value", "code", "message"),
     [
@@ -126,6 +127,7 @@ def test_the_end_is_python_s_own(make_cluster: MakeCluster) -> None:
     assert [line for line in task.lines if not line.startswith("{")] == ["thread ends", "atexit ran"]
 
 
+@pytest.mark.thorough
 def test_a_silent_script_is_left_alone_until_it_has_spoken(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(**ONE, stall_seconds=5, starting_deadline_seconds=5)
     silent = script(cluster, "quick.py", "silent")
@@ -194,6 +196,7 @@ def test_sigterm_is_a_drained_task(cluster: Cluster) -> None:
     assert all(task.process.poll() is None for task in serving)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "change"),
     [
