@@ -62,7 +62,7 @@ real: $(STAMP)  ## The tests with real TensorFlow processes and a real Kubernete
 	$(BIN)/python -m pytest -n 2 -m "not thorough" $(REAL)
 
 .PHONY: thorough
-thorough: $(STAMP)  ## The variants that `make test` leaves out, for they take long
+thorough: $(STAMP)  ## The real tests that `make test` leaves out: half an hour
 	$(BIN)/python -m pytest -n 2 -m thorough $(REAL)
 
 DOCKER ?= docker

@@ -39,7 +39,7 @@ def test_steps_that_a_checkpoint_held_are_counted() -> None:
     ("row", "role", "index", "signal"),
     [
         pytest.param("OneDevice fit", "chief", 0, "term", marks=pytest.mark.thorough),
-        ("MultiWorkerMirrored loop", "worker", 1, "kill"),
+        pytest.param("MultiWorkerMirrored loop", "worker", 1, "kill", marks=pytest.mark.thorough),
         pytest.param("ParameterServer loop", "chief", 0, "kill", marks=pytest.mark.thorough),
     ],
 )

@@ -49,6 +49,9 @@ ROWS: list[tuple[str, tuple[str, ...]]] = [
 """Each is a file under examples/, and what is `--set` to make the run short."""
 
 
+FIRST = ("mirrored-loop", "multi-worker-loop", "parameter-server-fit")
+
+
 @pytest.fixture
 def launcher(tmp_path: Path) -> Iterator[Launcher]:
     """The command line, with a state directory of its own, of which nothing is left running."""
@@ -84,9 +87,9 @@ def model_directory(output: str) -> Path:
 
 
 def row(file: str, settings: tuple[str, ...]) -> Any:
-    """Each example as it stands is run by `make test`, its variants by `make thorough`."""
-    is_variant = len(settings) > len(SHORT) or not file.endswith("/cluster.yaml")
-    marks = [pytest.mark.thorough] if is_variant else []
+    """One of each kind of training is run by `make test`, all by `make thorough`."""
+    is_first = len(settings) == len(SHORT) and file.split("/")[0] in FIRST
+    marks = [] if is_first else [pytest.mark.thorough]
     return pytest.param(file, settings, id=" ".join((file, *settings[2:])), marks=marks)
 
 
@@ -99,6 +102,7 @@ def test_it_trains_to_the_end(launcher: Launcher, file: str, settings: tuple[str
     assert float(accuracy[1]) > 0.15, "better than guessing among ten"
 
 
+@pytest.mark.thorough
 def test_mirrored_fit_is_scored_again_from_what_it_wrote(launcher: Launcher) -> None:
     """From the latest checkpoint, and from the SavedModel with and without a strategy."""
     settings = (f"{PARAMETERS}.epochs=4", f"{PARAMETERS}.stepsPerEpoch=8")

@@ -98,6 +98,7 @@ def test_a_killed_worker_gets_its_lookup_tables_back(make_cluster: MakeCluster) 
     assert counted(last_evaluation(tasks["chief", 0])) == HELD_OUT * LIKED_SHARE
 
 
+@pytest.mark.thorough
 def test_a_killed_ps_ends_the_chief_and_a_new_one_goes_on(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(
         entrypoint="scheduled:Scheduled", parameters={"stepsPerEpoch": 200, "stepMilliseconds": 2}
@@ -114,6 +115,7 @@ def test_a_killed_ps_ends_the_chief_and_a_new_one_goes_on(make_cluster: MakeClus
     assert model_files.iterations(cluster.model_dir, EPOCHS) >= EPOCHS * 200
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("fail", "frame"), [("step", "in loss"), ("nan", "")])
 def test_a_wrong_step_is_told_once_and_ends_all_tasks(
     make_cluster: MakeCluster, fail: str, frame: str
@@ -175,6 +177,7 @@ def test_fit_takes_a_dataset_creator_and_cuts_variables_up(make_cluster: MakeClu
     assert {task for _, _, task in parts} == {"0", "1"}, "one on each ps"
 
 
+@pytest.mark.thorough
 def test_a_dataset_creator_needs_the_number_of_steps(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(entrypoint="scheduled:Created", parameters={"stepsPerEpoch": None})
     tasks = cluster.start_all()

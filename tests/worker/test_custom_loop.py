@@ -158,6 +158,7 @@ def _restored(model: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.thorough
 def test_the_penalty_counts_once_however_many_replicas(tmp_path: Path) -> None:
     """With no rate to learn at, the loss is that of the first weights, the penalty included."""
     still = {"rate": 0.0, "epochs": 3}
@@ -170,6 +171,7 @@ def test_the_penalty_counts_once_however_many_replicas(tmp_path: Path) -> None:
     assert_same(heavy)
 
 
+@pytest.mark.thorough
 def test_weighted_examples(tmp_path: Path) -> None:
     weighted = {"weighted": True}
     curves = [
@@ -181,6 +183,7 @@ def test_weighted_examples(tmp_path: Path) -> None:
     assert curves[0][2]["loss"] != pytest.approx(plain[2]["loss"], rel=1e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("entrypoint", "fail", "said"),
     [
@@ -211,6 +214,7 @@ def test_a_wrong_loss_is_one_message(
     assert "tensorflow" not in failed.fields["traceback"]
 
 
+@pytest.mark.thorough
 def test_a_loss_that_is_not_a_number_ends_every_task(make_cluster: MakeCluster) -> None:
     tasks = make_cluster(
         **TWO_WORKERS, entrypoint="curve:Looped", parameters={**PARAMETERS, "rate": 1e30}

@@ -12,6 +12,8 @@ from tests.worker import tfrecords
 from tests.worker.conftest import MakeCluster
 from worker.contract import Event, ExitCode
 
+pytestmark = pytest.mark.thorough
+
 SAMPLES = 40
 """As in programs/recorded.py; its evaluation dataset has nine less."""
 BATCH = 8
@@ -49,7 +51,6 @@ def recorded(directory: Path, files: int, **options: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("policy", "files", "replicas"),
     [

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.worker.conftest import MakeCluster
 from worker.contract import Event
+
+pytestmark = pytest.mark.thorough
 
 
 def test_every_task_of_a_collective_leaves_at_once(make_cluster: MakeCluster) -> None:

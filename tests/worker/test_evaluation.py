@@ -17,6 +17,8 @@ from tests.worker.cluster import PATIENCE_SECONDS, ROOT, Cluster, RunningTask, e
 from tests.worker.conftest import MakeCluster
 from worker.contract import Event, ExitCode, Record
 
+pytestmark = pytest.mark.thorough
+
 WITH_EVALUATOR = {"strategy": "OneDevice", "replicas": {"chief": 1, "evaluator": 1}}
 STOCK = {"method": "SidecarEvaluator"}
 EPOCHS = 3
@@ -38,7 +40,6 @@ def evaluate(make_cluster: MakeCluster, **options: Any) -> RunningTask:
     return evaluator
 
 
-@pytest.mark.thorough
 def test_both_ways_give_the_same_for_every_kind_of_program(make_cluster: MakeCluster) -> None:
     trained: Cluster = make_cluster(**WITH_EVALUATOR, parameters={"epochs": EPOCHS})
     assert trained.start("chief").ended() == 0
@@ -71,7 +72,6 @@ def test_both_ways_give_the_same_for_every_kind_of_program(make_cluster: MakeClu
     assert alone(evaluation=STOCK, entrypoint="evaluated:ByStep") == pytest.approx(metrics, rel=1e-5)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("evaluation", [{}, STOCK], ids=["Loop", "SidecarEvaluator"])
 def test_one_that_was_killed_goes_on_and_ends_with_the_run(
     make_cluster: MakeCluster, evaluation: dict[str, str]
@@ -162,7 +162,6 @@ def test_keras_3_has_no_stock_evaluator(make_cluster: MakeCluster) -> None:
     assert "spec.evaluation.method: Keras 3" in evaluator.until(Event.FAILED).fields["message"]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["cluster", "cluster-stock"])
 def test_the_example(tmp_path: Path, name: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path)}

@@ -18,6 +18,8 @@ from tests.worker.conftest import MakeCluster
 from tests.worker.test_parameter_server import children, in_the_middle, may_unshare
 from worker.contract import Event, ExitCode
 
+pytestmark = pytest.mark.thorough
+
 SLOW = {"epochs": 4, "stepsPerEpoch": 60, "waitMilliseconds": 40}
 ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}}
 
@@ -53,7 +55,6 @@ def test_a_hung_server_is_ended_by_its_own_supervisor_and_the_chief_goes_on(
     every_step_was_done(cluster)
 
 
-@pytest.mark.thorough
 def test_the_next_chief_goes_on_without_a_worker_that_is_frozen(make_cluster: MakeCluster) -> None:
     """Worker 0, so that the other one is renumbered."""
     cluster = make_cluster(parameters=SLOW, stall_seconds=10, starting_deadline_seconds=60)
@@ -73,7 +74,6 @@ def test_the_next_chief_goes_on_without_a_worker_that_is_frozen(make_cluster: Ma
     every_step_was_done(cluster)
 
 
-@pytest.mark.thorough
 def test_a_worker_that_stays_away_is_missed_once_and_greeted_when_it_is_back(
     make_cluster: MakeCluster,
 ) -> None:
@@ -110,7 +110,6 @@ def inside(network: str, *command: str) -> None:
     subprocess.run(["ip", "netns", "exec", network, *command], check=True, capture_output=True)
 
 
-@pytest.mark.thorough
 def test_the_next_chief_goes_on_without_a_worker_that_is_cut_off(
     make_cluster: MakeCluster, network: str
 ) -> None:
@@ -133,7 +132,6 @@ def test_the_next_chief_goes_on_without_a_worker_that_is_cut_off(
     every_step_was_done(cluster)
 
 
-@pytest.mark.thorough
 def test_a_hung_training_process_is_ended_by_its_supervisor(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(**ONE, parameters=SLOW, stall_seconds=5)
     first = cluster.start("chief")

@@ -12,6 +12,8 @@ from tests.worker.cluster import RunningTask
 from tests.worker.conftest import MakeCluster
 from worker.contract import Event, ExitCode
 
+pytestmark = pytest.mark.thorough
+
 ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}, "entrypoint": "fitted:Fitted"}
 TWO_CPUS = {"strategy_options": {"logicalCpus": 2}, "replicas": {"chief": 1}, "entrypoint": "fitted:Fitted"}
 PARAMETER_SERVER = {"strategy": "ParameterServer", "entrypoint": "fitted:Fitted"}
@@ -30,7 +32,6 @@ def test_a_checkpoint_after_every_so_many_epochs_and_after_the_last(make_cluster
     assert model_files.iterations(cluster.model_dir, 5) == 100, "20 steps, of which the last execution has 6"
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "options",
     [ONE, {**PARAMETER_SERVER, "replicas": {"chief": 1, "worker": 2, "ps": 1}}],
@@ -46,7 +47,6 @@ def test_the_number_of_packed_steps_is_found_and_no_step_is_lost(
     assert model_files.iterations(cluster.model_dir, 2) == 406
 
 
-@pytest.mark.thorough
 def test_metrics_within_an_epoch_are_not_added_up_over_the_workers(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(
         strategy="MultiWorkerMirrored",

@@ -11,6 +11,8 @@ from tests.worker.conftest import MakeCluster
 from tests.worker.test_fitting import ONE, TWO_CPUS, losses
 from worker.contract import Event, ExitCode
 
+pytestmark = pytest.mark.thorough
+
 PARAMETERS = {"epochs": 3, "stepsPerEpoch": 10, "stepsPerExecution": 4}
 
 
@@ -25,7 +27,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
         return losses(chief)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "packed"),
     [(ONE, 2), ({**TWO_CPUS, "strategy": "Mirrored"}, 1), ({**TWO_CPUS, "strategy": "CentralStorage"}, 2)],
@@ -46,7 +47,6 @@ def test_the_same_steps_and_losses(
     assert [record.fields["epoch"] for record in chief.records(Event.EVALUATION)] == [1, 2, 3]
 
 
-@pytest.mark.thorough
 def test_a_killed_run_goes_on_from_its_checkpoint(make_cluster: MakeCluster, expected: list[float]) -> None:
     slow = make_cluster(**ONE, keras=3, parameters={**PARAMETERS, "epochs": 900})
     chief = slow.start("chief")

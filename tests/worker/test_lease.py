@@ -76,6 +76,7 @@ def test_a_damaged_or_removed_lease_is_written_anew(tmp_path: Path) -> None:
         assert json.loads((tmp_path / "lease.json").read_text())["id"] == "1"
 
 
+@pytest.mark.thorough
 def test_a_second_run_is_refused_and_touches_nothing(make_cluster: MakeCluster) -> None:
     first = make_cluster(**ONE, parameters=LONG)
     training = first.start("chief")

@@ -82,6 +82,7 @@ def test_a_run_that_did_not_finish_goes_on_under_the_next_submission(make_cluste
     assert model_files.iterations(second.model_dir, done + 1) == (done + 1) * 20
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not may_unshare(), reason="needs root and mount namespaces")
 def test_a_full_model_directory_is_said_once(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(**ONE, parameters={"width": 200_000})
@@ -119,6 +120,7 @@ def test_python_code_in_a_dataset_is_found(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[[], ['EagerPyFunc'], ['PyFunc']]"
 
 
+@pytest.mark.thorough
 def test_nothing_is_kept_without_a_model_directory(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(**ONE, model_dir=None)
     chief = cluster.start("chief")

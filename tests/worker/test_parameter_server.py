@@ -71,6 +71,7 @@ def test_a_run_ends_by_itself_and_leaves_checkpoints_logs_and_an_export(make_clu
     assert list((cluster.model_dir / "logs" / "evaluation").glob("events*"))
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not may_unshare(), reason="needs root and mount namespaces")
 def test_only_the_chief_needs_the_model_directory(make_cluster: MakeCluster) -> None:
     """Every other task sees an empty read-only file system where the chief has the model directory."""
@@ -161,6 +162,7 @@ def test_a_hung_worker_is_named_and_the_chief_leaves_to_be_tried_again(make_clus
     assert tasks["ps", 0].ended() == ExitCode.PREEMPTED
 
 
+@pytest.mark.thorough
 def test_an_error_in_the_data_ends_all_tasks(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(parameters={"fail": "step 57"})
     tasks = cluster.start_all()
@@ -173,6 +175,7 @@ def test_an_error_in_the_data_ends_all_tasks(make_cluster: MakeCluster) -> None:
     assert model_files.state(cluster.model_dir)["phase"] == "failed"
 
 
+@pytest.mark.thorough
 def test_waiting_has_a_deadline_and_names_who_is_missing(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(starting_deadline_seconds=3)
     ps = cluster.start("ps")
@@ -185,6 +188,7 @@ def test_waiting_has_a_deadline_and_names_who_is_missing(make_cluster: MakeClust
     assert ps.process.poll() is None
 
 
+@pytest.mark.thorough
 def test_a_worker_leaves_when_its_chief_never_comes(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(starting_deadline_seconds=1, chief_lost_seconds=1)
     worker = cluster.start("worker")

@@ -61,6 +61,7 @@ def test_one_task_goes_on_at_the_step(
     goes_on_there(cluster, first, second)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("entrypoint", "told"),
     [("tiny:Tiny", [0]), ("tiny:Tiny", [1]), ("tiny:Loop", [1]), ("tiny:Loop", [0, 1])],
@@ -80,6 +81,7 @@ def test_all_tasks_of_a_collective_leave_after_the_same_step(
     goes_on_there(cluster, tasks[0], again[0])
 
 
+@pytest.mark.thorough
 def test_a_coordinator_saves_when_the_scheduled_steps_are_done(make_cluster: MakeCluster) -> None:
     slower = {**SLOW, "waitMilliseconds": 150, "stepsPerExecution": 2}
     cluster = make_cluster(entrypoint="tiny:Loop", parameters=slower)
@@ -109,6 +111,7 @@ def test_a_coordinators_fit_saves_when_the_epoch_is_done(make_cluster: MakeClust
     assert model_files.iterations(cluster.model_dir, EPOCHS) == EPOCHS * STEPS
 
 
+@pytest.mark.thorough
 def test_before_the_first_step_it_leaves_at_once(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(strategy="OneDevice", replicas={"chief": 1, "worker": 1})
     chief = cluster.start("chief")  # waits for the worker

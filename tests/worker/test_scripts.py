@@ -60,6 +60,7 @@ def test_an_exception_is_one_record_with_the_scripts_lines(cluster: Cluster) -> 
         assert task.until(Event.RELEASED).fields["outcome"] == "failed"
 
 
+@pytest.mark.thorough
 def test_a_lost_ps_is_another_try_and_the_workers_stay(cluster: Cluster) -> None:
     serving = {task: cluster.start(*task) for task in SERVING}
     chief = script(cluster, "own.py", "long")
@@ -77,6 +78,7 @@ def test_a_lost_ps_is_another_try_and_the_workers_stay(cluster: Cluster) -> None
         assert worker.ended() == 0
 
 
+@pytest.mark.thorough
 def test_one_call_releases_from_a_plain_command(cluster: Cluster) -> None:
     serving = [cluster.start(*task) for task in SERVING]
     chief = cluster.start("chief", python=(str(PROGRAMS / "own.py"), "release"))
@@ -121,6 +123,7 @@ def test_sys_exit(make_cluster: MakeCluster, value: str, code: int, message: str
     assert "atexit ran" in task.lines
 
 
+@pytest.mark.thorough
 def test_the_end_is_python_s_own(make_cluster: MakeCluster) -> None:
     task = script(make_cluster(**ONE), "quick.py", "thread")
     assert task.ended() == 0
@@ -143,6 +146,7 @@ def test_a_silent_script_is_left_alone_until_it_has_spoken(make_cluster: MakeClu
     assert "Timeout (0:00:05)!" in command.output
 
 
+@pytest.mark.thorough
 def test_a_module(make_cluster: MakeCluster, tmp_path: Path) -> None:
     (tmp_path / "trainer").mkdir()
     (tmp_path / "trainer" / "task.py").write_text("import sys\nprint(__name__, sys.argv[1:])\n1 / 0\n")
@@ -174,6 +178,7 @@ def test_nothing_to_run(make_cluster: MakeCluster, arguments: tuple[str, ...], m
     assert failed.fields["traceback"] == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("failing", [False, True])
 def test_every_task_of_a_collective_run_has_the_script(make_cluster: MakeCluster, failing: bool) -> None:
     cluster = make_cluster(
@@ -186,6 +191,7 @@ def test_every_task_of_a_collective_run_has_the_script(make_cluster: MakeCluster
     assert codes == ([ExitCode.RETRYABLE, ExitCode.PROGRAM_ERROR] if failing else [0, 0])
 
 
+@pytest.mark.thorough
 def test_sigterm_is_a_drained_task(cluster: Cluster) -> None:
     serving = [cluster.start(*task) for task in SERVING]
     chief = script(cluster, "own.py", "long")

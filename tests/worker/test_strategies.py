@@ -105,6 +105,7 @@ def test_what_the_machine_lacks_is_one_message_that_names_the_option() -> None:
         assert "\n" not in refused["message"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("strategy", "what"),
     [("Mirrored", "spec.strategyOptions.logicalCpus"), ("MultiWorkerMirrored", "spec.strategy")],
