@@ -64,6 +64,7 @@ real: $(STAMP)  ## The tests with real TensorFlow processes and a real Kubernete
 .PHONY: thorough
 thorough: $(STAMP)  ## The real tests that `make test` leaves out: half an hour
 	$(BIN)/python -m pytest -n 2 -m thorough $(REAL)
+	$(BIN)/python -m pytest --hypothesis-profile=searching tests/unit tests/api/test_merging.py
 
 DOCKER ?= docker
 TAG ?= dev

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hypothesis
 import pytest
 
-# No test fails for being slow on a busy machine.
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+# No test fails for being slow on a busy machine, and a commit is judged by the same inputs each time;
+# `--hypothesis-profile=searching` tries others.
+hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("searching", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("steady")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
