@@ -4,19 +4,24 @@ TensorFlow's tutorials written out by hand, with the same model and data on the 
     python -m benchmarks.train [ROUNDS [TRAINING ...]]
 
 A TRAINING is ps-loop, ps-fit, multi-loop, multi-fit, mirrored-loop or mirrored-fit; without one, all of them.
+In each round every contestant trains one epoch while the others are stopped, so that a machine that is slower
+for a minute is slower for all of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -28,9 +33,11 @@ from worker.contract import Env, Event, Record, RunConfig, pod_name
 
 PROGRAMS = ROOT / "benchmarks" / "programs"
 PACKED = 10
-EPOCHS = 5
-SECONDS = 600
-_POLL_SECONDS = 0.2
+ROUNDS = 10
+SECONDS = 3600
+"""For the whole of a contest."""
+_POLL_SECONDS = 0.01
+_MEMORY_SECONDS = 0.5
 _EPOCH = re.compile(r"epoch (\d+) at ([\d.]+)")
 
 
@@ -57,75 +64,177 @@ TRAININGS = {
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One run: steps a second after the first epoch, and each role's peak of resident memory in MB."""
+class Way:
+    """How it is trained: so many steps in a call, by the runtime or by hand."""
 
-    rate: float
+    packed: int | str
+    runtime: bool
+
+
+HAND, RUNTIME = Way(PACKED, False), Way(PACKED, True)
+ONE_STEP, AUTO = Way(1, False), Way("auto", True)
+WAYS = (HAND, RUNTIME, ONE_STEP, AUTO)
+
+
+class Contestant:
+    """The processes of one training, which is stopped but for its turns.
+
+    Use as a context. Raises RuntimeError where a task fails.
+    """
+
+    def __init__(self, training: Training, way: Way, epochs: int, directory: Path) -> None:
+        self._training, self._way, self._epochs, self._directory = training, way, epochs, directory
+        self._tasks = [(role, i) for role, count in training.replicas.items() for i in range(count)]
+        self._processes: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
+        self._deadline = time.monotonic() + SECONDS
+        self._ended, self._stopped = 0.0, 0.0
+        self._seen = 0
+
+    def __enter__(self) -> Contestant:
+        ports = free_ports(len(self._tasks))
+        addresses = {task: f"127.0.0.1:{port}" for task, port in zip(self._tasks, ports, strict=True)}
+        cluster = {
+            role: [addresses[role, index] for index in range(count)]
+            for role, count in self._training.replicas.items()
+        }
+        with ExitStack() as stack:
+            stack.callback(self._kill)
+            if self._way.runtime:
+                command = ["-m", "worker"]
+                primary = addresses[self._tasks[0]]
+                _configure(self._training, self._way, self._epochs, primary, self._directory)
+            else:
+                command = [str(PROGRAMS / "tutorial.py"), self._training.strategy, self._training.loop]
+                command += map(str, (self._way.packed, self._epochs, self._training.steps))
+            for task in self._tasks:
+                self._start(task, command, cluster)
+            stack.pop_all()
+        self._memory = _Memory({task: process.pid for task, process in self._processes.items()})
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._memory.stop()
+        self._kill()
+
+    def turn(self) -> float:
+        """Trains to the end of an epoch and a little into the next. Returns the epoch's steps a second."""
+        self._signal(signal.SIGCONT)
+        began = time.time() - max(0.0, self._stopped - self._ended)
+        while len(ends := _epoch_ends(self._said(self._tasks[0]))) == self._seen:
+            self._check()
+            time.sleep(_POLL_SECONDS)
+        self._ended, self._seen = ends[self._seen], self._seen + 1
+        self._signal(signal.SIGSTOP)
+        self._stopped = time.time()
+        return self._training.steps / (self._ended - began)
+
+    def finish(self) -> dict[str, float]:
+        """To the end. Returns each role's peak of resident memory in MB."""
+        self._signal(signal.SIGCONT)
+        for (role, _), process in self._processes.items():
+            if not self._way.runtime and self._training.strategy == "ParameterServer" and role != "chief":
+                continue  # join() never returns
+            process.wait(SECONDS)
+            self._check()
+        return self._memory.stop()
+
+    def _start(self, task: tuple[str, int], command: Sequence[str], cluster: Mapping[str, object]) -> None:
+        role, index = task
+        pod = pod_name("bench", role, index)
+        (self._directory / pod).mkdir()
+        environment = {
+            **ENVIRONMENT,
+            "PYTHONPATH": str(ROOT),
+            "TF_USE_LEGACY_KERAS": "1",
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            Env.ROLE: role,
+            Env.TASK_INDEX: str(index),
+            Env.TASK_DIR: str(self._directory / pod),
+        }
+        if len(self._tasks) > 1:
+            environment[Env.TF_CONFIG] = json.dumps(
+                {"cluster": cluster, "task": {"type": role, "index": index}}
+            )
+        if self._way.runtime:
+            environment |= {Env.CONFIG: str(self._directory / "run.json"), Env.SOURCE: str(PROGRAMS)}
+        with self._log(task).open("wb") as log:
+            self._processes[task] = subprocess.Popen(
+                [sys.executable, *command], cwd=self._directory, env=environment, stdout=log, stderr=log
+            )
+
+    def _log(self, task: tuple[str, int]) -> Path:
+        return self._directory / f"{pod_name('bench', *task)}.log"
+
+    def _said(self, task: tuple[str, int]) -> str:
+        return self._log(task).read_text()
+
+    def _check(self) -> None:
+        for task, process in self._processes.items():
+            if process.poll():
+                raise RuntimeError(f"{task} ended with {process.returncode}:\n{self._said(task)}")
+        if time.monotonic() > self._deadline:
+            raise RuntimeError(f"not done after {SECONDS} s:\n{self._said(self._tasks[0])}")
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._processes.values():
+            for pid in _family(process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+    def _kill(self) -> None:
+        self._signal(signal.SIGKILL)
+        for process in self._processes.values():
+            process.wait()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Steps a second of each epoch but the first, and each role's peak of resident memory in MB."""
+
+    rates: Sequence[float]
     memory: Mapping[str, float]
 
 
-def run(training: Training, packed: int | str, runtime: bool, directory: Path) -> Measured:
-    """Trains once, by the runtime or by hand. Raises RuntimeError where a task fails."""
-    tasks = [(role, index) for role, count in training.replicas.items() for index in range(count)]
-    addresses = dict(zip(tasks, (f"127.0.0.1:{port}" for port in free_ports(len(tasks))), strict=True))
-    cluster = {role: [addresses[role, i] for i in range(n)] for role, n in training.replicas.items()}
-    if runtime:
-        command = ["-m", "worker"]
-        _configure(training, packed, addresses[tasks[0]], directory)
-    else:
-        command = [str(PROGRAMS / "tutorial.py"), training.strategy, training.loop]
-        command += [str(number) for number in (packed, EPOCHS, training.steps)]
+def contest(name: str, rounds: int) -> dict[Way, Measured]:
+    """The training `name` in all ways, epoch by epoch in turns."""
+    training = TRAININGS[name]
+    rates: dict[Way, list[float]] = {way: [] for way in WAYS}
     with ExitStack() as stack:
-        processes = {}
-        for role, index in tasks:
-            pod = pod_name("bench", role, index)
-            (directory / pod).mkdir()
-            log = stack.enter_context((directory / f"{pod}.log").open("wb"))
-            environment = {
-                **ENVIRONMENT,
-                "PYTHONPATH": str(ROOT),
-                "TF_USE_LEGACY_KERAS": "1",
-                "TF_CPP_MIN_LOG_LEVEL": "2",
-                Env.ROLE: role,
-                Env.TASK_INDEX: str(index),
-                Env.TASK_DIR: str(directory / pod),
-            }
-            if len(tasks) > 1:
-                environment[Env.TF_CONFIG] = json.dumps(
-                    {"cluster": cluster, "task": {"type": role, "index": index}}
-                )
-            if runtime:
-                environment |= {Env.CONFIG: str(directory / "run.json"), Env.SOURCE: str(PROGRAMS)}
-            processes[role, index] = subprocess.Popen(
-                [sys.executable, *command], cwd=directory, env=environment, stdout=log, stderr=log
-            )
-        memory = _Memory({task: process.pid for task, process in processes.items()})
-        try:
-            for (role, index), process in processes.items():
-                if not runtime and training.strategy == "ParameterServer" and role != "chief":
-                    continue  # join() never returns
-                if process.wait(SECONDS):
-                    said = (directory / f"{pod_name('bench', role, index)}.log").read_text()
-                    raise RuntimeError(f"{role} {index} ended with {process.returncode}:\n{said}")
-        finally:
-            peaks = memory.stop()
-            for process in processes.values():
-                process.kill()
-                process.wait()
-    first = pod_name("bench", *tasks[0])
-    ends = _epoch_ends((directory / f"{first}.log").read_text())
-    if len(ends) != EPOCHS:
-        raise RuntimeError(f"{first} reported {len(ends)} of {EPOCHS} epochs")
-    rates = [training.steps / (end - begin) for begin, end in itertools.pairwise(ends)]
-    return Measured(statistics.median(rates), peaks)
+        contestants = {}
+        for way in WAYS:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            contestants[way] = stack.enter_context(Contestant(training, way, rounds + 1, directory))
+            contestants[way].turn()  # with the start, tracing and the search for auto
+        for number in range(1, rounds + 1):
+            for way, contestant in contestants.items():
+                rates[way].append(contestant.turn())
+            told = ", ".join(f"{_described(way)} {rates[way][-1]:.0f}" for way in WAYS)
+            print(f"{name}, round {number} of {rounds}, steps a second: {told}", file=sys.stderr)
+        return {way: Measured(rates[way], contestant.finish()) for way, contestant in contestants.items()}
 
 
-def _configure(training: Training, packed: int | str, primary: str, directory: Path) -> None:
+def _described(way: Way) -> str:
+    return f"{'runtime' if way.runtime else 'by hand'} with {way.packed} a call"
+
+
+def _epoch_ends(printed: str) -> list[float]:
+    """In seconds since the epoch."""
+    ends = []
+    for line in printed.splitlines():
+        record = Record.parse(line)
+        if record is not None and record.event == Event.PROGRESS and record.fields["epoch_end"]:
+            ends.append(record.time)
+        elif (match := _EPOCH.fullmatch(line)) is not None:
+            ends.append(float(match[2]))
+    return ends
+
+
+def _configure(training: Training, way: Way, epochs: int, primary: str, directory: Path) -> None:
     parameters = {
-        "epochs": EPOCHS,
+        "epochs": epochs,
         "stepsPerEpoch": training.steps,
         "globalBatchSize": 32,
-        "stepsPerExecution": packed,
+        "stepsPerExecution": way.packed,
     }
     config = RunConfig(
         run="bench",
@@ -142,25 +251,16 @@ def _configure(training: Training, packed: int | str, primary: str, directory: P
     (directory / "run.json").write_text(config.to_json())
 
 
-def _epoch_ends(printed: str) -> list[float]:
-    """In seconds since the epoch."""
-    ends = []
-    for line in printed.splitlines():
-        record = Record.parse(line)
-        if record is not None and record.event == Event.PROGRESS and record.fields["epoch_end"]:
-            ends.append(record.time)
-        elif (match := _EPOCH.fullmatch(line)) is not None:
-            ends.append(float(match[2]))
-    return ends
-
-
 class _Memory:
-    """Looks at the peaks of resident memory while the processes run: of each, and of what it has started."""
+    """Looks at the resident memory of the tasks while they run, each with the processes that it has started.
+
+    As in a pod's limit, a page that several processes of a task share counts once: of the largest process its
+    peak counts, of the others what is theirs alone.
+    """
 
     def __init__(self, processes: Mapping[tuple[str, int], int]) -> None:
         self._processes = processes
-        self._peaks: dict[int, float] = {}
-        self._owners: dict[int, str] = {}
+        self._peaks = dict.fromkeys(processes, 0.0)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -169,19 +269,19 @@ class _Memory:
         """In MB by role: the mean of its tasks."""
         self._stopping.set()
         self._thread.join()
-        totals: dict[str, float] = {}
-        for pid, peak in self._peaks.items():
-            totals[self._owners[pid]] = totals.get(self._owners[pid], 0.0) + peak
-        counts = {role: sum(each == role for each, _ in self._processes) for role, _ in self._processes}
-        return {role: total / counts[role] for role, total in totals.items()}
+        roles: dict[str, list[float]] = {}
+        for (role, _), peak in self._peaks.items():
+            roles.setdefault(role, []).append(peak)
+        return {role: statistics.mean(peaks) for role, peaks in roles.items()}
 
     def _watch(self) -> None:
-        while not self._stopping.wait(_POLL_SECONDS):
-            for (role, _), pid in self._processes.items():
-                for each in _family(pid):
-                    peak = _peak(each)
-                    if peak is not None:
-                        self._peaks[each], self._owners[each] = peak, role
+        while not self._stopping.wait(_MEMORY_SECONDS):
+            for task, pid in self._processes.items():
+                family = {each: sum(_memory_of(each, "status", "VmHWM")) for each in _family(pid)}
+                largest = max(family, key=family.__getitem__)
+                others = (_memory_of(each, "smaps_rollup", "Private") for each in family if each != largest)
+                total = family[largest] + sum(itertools.chain.from_iterable(others))
+                self._peaks[task] = max(self._peaks[task], total)
 
 
 def _family(pid: int) -> list[int]:
@@ -195,42 +295,29 @@ def _family(pid: int) -> list[int]:
     return found
 
 
-def _peak(pid: int) -> float | None:
+def _memory_of(pid: int, file: str, field: str) -> list[float]:
+    """The values in MB of the fields of /proc/PID/FILE that start so; none where the process has ended."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        text = Path(f"/proc/{pid}/{file}").read_text()
     except OSError:
-        return None
-    match = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return int(match[1]) / 1024 if match else None
+        return []
+    return [int(number) / 1024 for number in re.findall(rf"^{field}\w*:\s+(\d+) kB", text, re.MULTILINE)]
 
 
-def main(rounds: int = 3, names: Sequence[str] = ()) -> None:
-    """Measures in turns and prints."""
-    variants: list[tuple[int | str, bool]] = [(PACKED, False), (PACKED, True), (1, False), ("auto", True)]
-    speeds, memories = [], []
+def main(rounds: int = ROUNDS, names: Sequence[str] = ()) -> None:
+    """Measures and prints."""
+    speeds: list[Sequence[str]] = []
+    memories: list[Sequence[str]] = []
     for name in names or TRAININGS:
-        training = TRAININGS[name]
-        taken: dict[tuple[int | str, bool], list[Measured]] = {variant: [] for variant in variants}
-        for _ in range(rounds):
-            for packed, runtime in variants:
-                with tempfile.TemporaryDirectory() as directory:
-                    measured = run(training, packed, runtime, Path(directory))
-                taken[packed, runtime].append(measured)
-                by = "runtime" if runtime else "by hand"
-                roles = ", ".join(f"{role} {peak:.0f} MB" for role, peak in measured.memory.items())
-                print(f"{name}, {packed} steps a call, {by}: {measured.rate:.0f}/s; {roles}", file=sys.stderr)
-        speeds += [
-            _speed(name, taken[PACKED, False], taken[PACKED, True], f"{PACKED}", f"{PACKED}", "0.98"),
-            _speed(
-                name, taken[1, False], taken[("auto", True)], "1", "auto", "3" if name == "ps-loop" else ""
-            ),
-        ]
-        memories += [
-            _memory(name, role, taken[PACKED, False], taken[PACKED, True]) for role in training.replicas
-        ]
+        taken = contest(name, rounds)
+        speeds.append(_speed(name, taken, HAND, RUNTIME, "0.98"))
+        speeds.append(_speed(name, taken, ONE_STEP, AUTO, "3" if name == "ps-loop" else ""))
+        for role in TRAININGS[name].replicas:
+            hand, runtime = taken[HAND].memory[role], taken[RUNTIME].memory[role]
+            memories.append((name, role, f"{hand:.0f}", f"{runtime:.0f}", f"{runtime / hand:.3f}", "1.05"))
     print(
-        f"{os.cpu_count()} cores, {rounds} rounds, epochs 2 to {EPOCHS} of each run; medians, of ratios too."
-        " Two workers where there are workers.\n"
+        f"{os.cpu_count()} cores, {rounds} epochs of each in turns, after a first one that is not counted;"
+        " medians, of the rounds' ratios too. Two workers where there are workers.\n"
     )
     heads = ("training", "by hand", "runtime", "by hand /s", "runtime /s", "ratio", "at least")
     print("Steps a second, with so many steps a call:\n")
@@ -239,19 +326,12 @@ def main(rounds: int = 3, names: Sequence[str] = ()) -> None:
     print(table(("training", "role", "by hand", "runtime", "ratio", "at most"), memories))
 
 
-def _speed(
-    name: str, hand: Sequence[Measured], runtime: Sequence[Measured], packed: str, ours: str, least: str
-) -> Sequence[str]:
-    ratios = [mine.rate / other.rate for mine, other in zip(runtime, hand, strict=True)]
-    rates = [f"{statistics.median(run.rate for run in runs):.0f}" for runs in (hand, runtime)]
-    return name, packed, ours, *rates, f"{statistics.median(ratios):.2f}", least
-
-
-def _memory(name: str, role: str, hand: Sequence[Measured], runtime: Sequence[Measured]) -> Sequence[str]:
-    ratios = [mine.memory[role] / other.memory[role] for mine, other in zip(runtime, hand, strict=True)]
-    peaks = [f"{statistics.median(run.memory[role] for run in runs):.0f}" for runs in (hand, runtime)]
-    return name, role, *peaks, f"{statistics.median(ratios):.3f}", "1.05"
+def _speed(name: str, taken: Mapping[Way, Measured], hand: Way, runtime: Way, least: str) -> Sequence[str]:
+    pairs = zip(taken[runtime].rates, taken[hand].rates, strict=True)
+    ratio = statistics.median(ours / theirs for ours, theirs in pairs)
+    rates = [f"{statistics.median(taken[way].rates):.0f}" for way in (hand, runtime)]
+    return name, str(hand.packed), str(runtime.packed), *rates, f"{ratio:.2f}", least
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if sys.argv[1:] else 3, sys.argv[2:])
+    main(int(sys.argv[1]) if sys.argv[1:] else ROUNDS, sys.argv[2:])

@@ -310,8 +310,9 @@ class Evaluation(_Model):
     """Which checkpoints the evaluator's Loop scores: every one, or only the latest when it is ready for
     the next."""
     exact: bool = False
-    """ParameterServer without an evaluator, in a custom loop: every sample is visited exactly once, by
-    tf.data service. Otherwise a worker that is lost may have samples visited twice or never."""
+    """ParameterServer without an evaluator, in a custom loop: the chief reads the data once and hands it
+    out, by tf.data service, to whichever worker is ready. Otherwise each worker reads all of the data and
+    keeps its share. Each sample counts once either way, also where a worker is lost."""
 
 
 class TensorBoard(_Model):

@@ -1,4 +1,4 @@
-"""What one task of a collective decides for all, told by TensorFlow's coordination service."""
+"""What the tasks of a collective tell each other, by TensorFlow's coordination service."""
 
 from __future__ import annotations
 
@@ -22,11 +22,21 @@ def by_first_task(strategy: Any, is_first: bool) -> Agree:
     def agree(number: int, settled: bool) -> tuple[int, bool]:
         nonlocal calls
         calls += 1
-        key = f"tf-launcher/steps-per-execution/{calls}"
+        key = f"steps-per-execution/{calls}"
         if is_first:
-            context.context().set_config_key_value(key, f"{number} {int(settled)}")
+            put(key, f"{number} {int(settled)}")
             return number, settled
-        given, is_settled = str(context.context().get_config_key_value(key)).split()
+        given, is_settled = get(key).split()
         return int(given), is_settled == "1"
 
     return agree
+
+
+def put(key: str, value: str) -> None:
+    """Tells every task of the collective. Raises AlreadyExistsError where another one has."""
+    context.context().set_config_key_value(f"tf-launcher/{key}", value)
+
+
+def get(key: str) -> str:
+    """What a task has `put` there; waits for it."""
+    return str(context.context().get_config_key_value(f"tf-launcher/{key}"))

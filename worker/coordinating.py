@@ -225,7 +225,7 @@ def _functions(loop: Loop, steps: Steps, unrolled: int) -> tuple[Any, Any]:
     """
     strategy = loop.strategy
     # A train_step may read the metrics that it updates.
-    metrics = steps._metrics()[: 1 if loop.program.has("train_step") else None]
+    metrics = steps.metrics()[: 1 if loop.program.has("train_step") else None]
     sums = Sums(metrics if strategy.num_replicas_in_sync == 1 else [])
 
     def step(iterator: Any, totals: list[Any]) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import warnings
 from typing import Any
 
 import tensorflow as tf
@@ -22,9 +21,6 @@ _EXECUTIONS_PER_WORKER = 10
 
 def fit(loop: Loop) -> Any:
     """Trains to the last epoch, from the newest checkpoint where there is one. Returns the model."""
-    # Of TensorFlow's own making, for every dataset of a ParameterServer run. Set here because a filter with
-    # a pattern makes the import of TensorFlow half a second slower.
-    warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
     parameters, strategy = loop.parameters, loop.strategy
     _check_keras(loop)
     with strategy.scope():

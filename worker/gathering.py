@@ -17,21 +17,33 @@ _OUTLIVE_SECONDS = 30.0
 
 def gather(task: Task, stage: Stage, reporter: Reporter, alive: Callable[[], None]) -> None:
     """Until every peer answers. Raises Failure (RETRYABLE) that names those who do not."""
+    try:
+        wait_for_all(task, task.config.starting_deadline_seconds, stage, reporter, alive)
+    except peers.Unanswered as error:
+        raise unanswered(error) from error
+
+
+def wait_for_all(
+    task: Task, seconds: float, stage: Stage, reporter: Reporter, alive: Callable[[], None]
+) -> None:
+    """Until every peer answers, for at most `seconds`. Raises `peers.Unanswered`."""
     if not task.peers:
         return
-    deadline = task.config.starting_deadline_seconds
 
-    def report(names: list[str], seconds: float) -> None:
-        reporter.emit(Event.WAITING, tasks=names, seconds=round(seconds, 1), deadline=deadline)
+    def report(names: list[str], waited: float) -> None:
+        deadline = task.config.starting_deadline_seconds
+        reporter.emit(Event.WAITING, tasks=names, seconds=round(waited, 1), deadline=deadline)
 
     stage.enter("waiting for the other tasks")
     # Tasks of a collective strategy have no server while they wait for one another.
     check = peers.fault if task.config.strategy == "ParameterServer" else _absence
-    try:
-        with peers.listening(task.address):
-            peers.wait(task.peers, deadline, report, alive, check)
-    except peers.Unanswered as error:
-        raise Failure(f"{error} (startingDeadlineSeconds)", ExitCode.RETRYABLE) from error
+    with peers.listening(task.address):
+        peers.wait(task.peers, seconds, report, alive, check)
+
+
+def unanswered(error: peers.Unanswered) -> Failure:
+    """What a task says that waited in vain."""
+    return Failure(f"{error} (startingDeadlineSeconds)", ExitCode.RETRYABLE)
 
 
 def leave_last(task: Task, stage: Stage) -> None:

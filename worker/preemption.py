@@ -23,6 +23,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.agreement import get, put
 from worker.checkpoints import ModelDirectory, Position
 from worker.contract import Event, ExitCode
 from worker.failures import Left
@@ -133,23 +134,23 @@ class _Peers:
         self._boundaries += 1
         if self._stop_at is None and told:
             with contextlib.suppress(tf.errors.AlreadyExistsError):  # another one was told too
-                _put("stop", str(self._boundaries + 1))
+                put("stop", str(self._boundaries + 1))
             for index in range(self._count):
-                _get(f"known/{index}")
+                get(f"known/{index}")
             return False
         return self._stop_at is not None and self._boundaries >= self._stop_at
 
     def saved(self) -> None:
         """Tells the first task, which hosts the service and must leave last."""
-        _put(f"saved/{self._index}", "yes")
+        put(f"saved/{self._index}", "yes")
         if self._index == 0:
             for index in range(self._count):
-                _get(f"saved/{index}")
+                get(f"saved/{index}")
 
     def _wait(self) -> None:
         try:
-            self._stop_at = int(_get("stop"))
-            _put(f"known/{self._index}", "yes")
+            self._stop_at = int(get("stop"))
+            put(f"known/{self._index}", "yes")
         except (tf.errors.OpError, RuntimeError):
             return  # a task was lost, which the training hears of too
 
@@ -163,16 +164,3 @@ def _number(task: Task) -> int:
     if task.role == "chief":
         return 0
     return task.index + ("chief" in task.cluster)
-
-
-def _put(key: str, value: str) -> None:
-    from tensorflow.python.eager import context
-
-    context.context().set_config_key_value(f"tf-launcher/{key}", value)
-
-
-def _get(key: str) -> str:
-    """Waits for it."""
-    from tensorflow.python.eager import context
-
-    return str(context.context().get_config_key_value(f"tf-launcher/{key}"))

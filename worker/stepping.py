@@ -63,7 +63,7 @@ class Steps:
 
     def reset(self) -> None:
         """Of all metrics. Under the strategy's scope, in no replica's context."""
-        for metric in self._metrics():
+        for metric in self.metrics():
             metric.reset_state()
 
     def results(self, training: bool = False) -> dict[str, float]:
@@ -72,7 +72,7 @@ class Steps:
         With `training`, of those only that a training step updates: a `train_step` may leave some alone.
         """
         # The number of metrics is passed to be traced anew when more of them have variables.
-        return as_floats(self._read(training, len(self._metrics())))
+        return as_floats(self._read(training, len(self.metrics())))
 
     def _train_by_loss(self, batch: Any) -> Any:
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
@@ -109,7 +109,7 @@ class Steps:
             )
         if self._in_step is None:
             # Keras makes a metric's variables when it is first updated.
-            self._in_step = [metric.name for metric in self._metrics()]
+            self._in_step = [metric.name for metric in self.metrics()]
         # A step counts once, and its loss is the sum of the shares.
         self._count(share, 1.0 / self._replicas)
         return share
@@ -134,13 +134,14 @@ class Steps:
         if metrics is not None:
             metrics.update_state(labels, predictions, weights)
 
-    def _metrics(self) -> list[Any]:
+    def metrics(self) -> list[Any]:
+        """Those that the steps update, "loss" first."""
         # The compiled loss has a metric of that name too, which nothing updates here.
         return [self._loss, *(metric for metric in self._model.metrics if metric.name != "loss")]
 
     def _results(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
         results: dict[str, Any] = {}
-        for metric in self._metrics():
+        for metric in self.metrics():
             if training and self._in_step is not None and metric.name not in self._in_step:
                 continue
             result = metric.result()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import warnings
 from typing import Any
 
 import tensorflow as tf
@@ -29,8 +28,6 @@ _EVALUATION_STEPS = 32
 
 def train_together(loop: Loop) -> Any:
     """Trains to the last epoch, from the newest checkpoint where there is one. Returns the model."""
-    # Of TensorFlow's own making, for a distributed dataset in a tf.function.
-    warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
     with datasets.reading(loop):
         return _Synchronous(loop).run()
 

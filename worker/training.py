@@ -6,7 +6,6 @@ Runs in the child process of `watchdog.supervise`.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Collection
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from worker import lease, peers
 from worker.contract import Event, ExitCode
 from worker.failures import Failure, Left, classify, writing
+from worker.gathering import leave_last, unanswered, wait_for_all
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
 from worker.program import LoadedProgram, load, user_roots
@@ -23,7 +23,6 @@ from worker.task import Task, leave_out
 from worker.watchdog import Silence, Watch, overtaken
 
 _FAILED_STEP_SECONDS = 20.0
-_OUTLIVE_SECONDS = 30.0
 _KEPT: list[object] = []
 """What must live as long as the process: collecting a remote function sends a message to each task, with a
 line of log for each that has left."""
@@ -162,39 +161,25 @@ class _Training:
 
         A chief that has been here before goes on without the workers that are gone, or hung, or cut off.
         """
-        if not self._task.peers:
-            return
-        self._stage.enter("waiting for the other tasks")
-        # Tasks of a collective strategy have no server while they wait for one another.
-        serves = self._config.strategy == "ParameterServer"
-        check = peers.fault if serves else _absence
-        if serves and again:
+        coordinates = self._config.strategy == "ParameterServer"
+        if coordinates and again:
             deadline = min(deadline, self._config.stall_seconds)
         try:
-            with peers.listening(self._task.address):
-                peers.wait(self._task.peers, deadline, self._waiting, self._watch.alive, check)
+            wait_for_all(self._task, deadline, self._stage, self._reporter, self._watch.alive)
         except peers.Unanswered as error:
-            if serves and again and self._spares(error.missing):
+            if coordinates and again and self._spares(error.missing):
                 self._task = leave_out(self._task, error.missing)
                 self._reporter.notice(
                     f"going on without {peers.described(error.missing)}: used when the chief starts again"
                 )
                 return
-            raise Failure(f"{error} (startingDeadlineSeconds)", ExitCode.RETRYABLE) from error
+            raise unanswered(error) from error
 
     def _spares(self, missing: Collection[str]) -> bool:
         """Whether the run can go on without `missing`: only workers, and not all of them."""
         task = self._task
         workers = {task.pod("worker", index) for index in task.cluster.get("worker", {})}
         return set(missing) < workers
-
-    def _waiting(self, names: list[str], seconds: float) -> None:
-        self._reporter.emit(
-            Event.WAITING,
-            tasks=names,
-            seconds=round(seconds, 1),
-            deadline=self._config.starting_deadline_seconds,
-        )
 
     def _step_failed(self, error: BaseException) -> None:
         """From the progress thread. A worker that cannot be cancelled must not hide the error."""
@@ -217,18 +202,8 @@ class _Training:
 
     def _finish(self) -> None:
         self._release("done", ExitCode.DONE)
-        if self._config.strategy == "MultiWorkerMirrored" and self._task.is_primary:
-            self._outlive()
+        leave_last(self._task, self._stage)
         self._reporter.emit(Event.DONE)
-
-    def _outlive(self) -> None:
-        """The first task of a collective run hosts its coordination service: it leaves last."""
-        self._stage.enter("waiting for the other tasks to leave")
-        deadline = time.monotonic() + _OUTLIVE_SECONDS
-        while time.monotonic() < deadline:
-            if not any(peers.connects(address) for address in self._task.peers.values()):
-                return
-            time.sleep(0.1)
 
     def _fail(self, failure: Failure) -> int:
         self._reporter.failed(failure)
@@ -265,7 +240,3 @@ def _taking_steps(task: Task) -> int:
     coordinates = task.config.strategy == "ParameterServer"
     chiefs = 0 if coordinates else len(task.cluster.get("chief", {}))
     return max(1, len(task.cluster.get("worker", {})) + chiefs)
-
-
-def _absence(address: str) -> str | None:
-    return None if peers.connects(address) else "nothing listens on its port"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from launcher.naming import SPEC_ANNOTATION
 
 if TYPE_CHECKING:
     from launcher.status import RunStatus
@@ -12,6 +15,17 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = "python -m launcher"
 """How a message tells the user to call this program: it works wherever the package does."""
+
+
+def clean_policy(job: Mapping[str, Any]) -> str:
+    """What of the run is stopped or deleted once it has ended: the spec's cleanPolicy, which the primary Job
+    carries unless it is the default.
+    """
+    try:
+        document = json.loads((job["metadata"].get("annotations") or {})[SPEC_ANNOTATION])
+        return str(document["spec"]["runPolicy"]["cleanPolicy"])
+    except (LookupError, ValueError, TypeError):
+        return "Running"
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def test_a_hung_server_is_ended_by_its_own_supervisor_and_the_chief_goes_on(
 ) -> None:
     cluster = make_cluster(parameters=SLOW, stall_seconds=40)
     tasks = cluster.start_all()
-    in_the_middle(tasks["chief", 0], epoch=2)
+    in_the_middle(cluster, tasks["chief", 0], epoch=2)
     (server,) = children(tasks["worker", 1].process.pid)
     os.kill(server, signal.SIGSTOP)
     assert tasks["worker", 1].ended() == ExitCode.RETRYABLE
@@ -60,7 +60,7 @@ def test_the_next_chief_goes_on_without_a_worker_that_is_frozen(make_cluster: Ma
     cluster = make_cluster(parameters=SLOW, stall_seconds=10, starting_deadline_seconds=60)
     tasks = cluster.start_all()
     first = tasks.pop(("chief", 0))
-    in_the_middle(first, epoch=2)
+    in_the_middle(cluster, first, epoch=2)
     frozen = tasks.pop(("worker", 0))
     freeze(frozen)
     assert first.ended() == ExitCode.RETRYABLE
@@ -80,7 +80,7 @@ def test_a_worker_that_stays_away_is_missed_once_and_greeted_when_it_is_back(
     cluster = make_cluster(parameters={**SLOW, "epochs": 1000})
     tasks = cluster.start_all()
     chief = tasks["chief", 0]
-    in_the_middle(chief, epoch=1)
+    in_the_middle(cluster, chief, epoch=1)
     tasks["worker", 1].kill()
     missed = "training goes on with 1 of 2 workers, without tiny-worker-1 (nothing listens on its port)"
     chief.until_notice(missed)
@@ -118,7 +118,7 @@ def test_the_next_chief_goes_on_without_a_worker_that_is_cut_off(
     prefix = ("ip", "netns", "exec", network)
     tasks = {task: cluster.start(*task, prefix=prefix) for task in cluster.addresses}
     first = tasks.pop(("chief", 0))
-    in_the_middle(first, epoch=2)
+    in_the_middle(cluster, first, epoch=2)
     port = cluster.addresses["worker", 1].rpartition(":")[2]
     for side in ("--dport", "--sport"):
         inside(network, "iptables", "-A", "INPUT", "-p", "tcp", side, port, "-j", "DROP")
@@ -135,7 +135,7 @@ def test_the_next_chief_goes_on_without_a_worker_that_is_cut_off(
 def test_a_hung_training_process_is_ended_by_its_supervisor(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(**ONE, parameters=SLOW, stall_seconds=5)
     first = cluster.start("chief")
-    in_the_middle(first, epoch=2)
+    in_the_middle(cluster, first, epoch=2)
     (process,) = children(first.process.pid)
     os.kill(process, signal.SIGSTOP)
     assert first.ended() == ExitCode.RETRYABLE

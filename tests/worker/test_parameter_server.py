@@ -35,10 +35,12 @@ def every_step_was_done(cluster: Cluster, epochs: int = 3, steps: int = 60) -> N
     assert model_files.iterations(cluster.model_dir, epochs) >= epochs * steps
 
 
-def in_the_middle(chief: RunningTask, epoch: int) -> None:
-    """Waits until `epoch` has begun; of the slow ones, it is not over then."""
+def in_the_middle(cluster: Cluster, chief: RunningTask, epoch: int) -> None:
+    """Waits until the epoch before is saved and a little more: of the slow ones, `epoch` is not over then."""
     if chief.until(Event.TRAINING).fields["initial_epoch"] < epoch - 1:
         chief.until(Event.PROGRESS, epoch=epoch - 1, epoch_end=True)
+        saved = cluster.model_dir / "checkpoints" / f"ckpt-{epoch - 1}.index"
+        eventually(saved.is_file, f"epoch {epoch - 1} is saved")
     time.sleep(0.5)
 
 
@@ -98,7 +100,7 @@ def test_only_the_chief_needs_the_model_directory(make_cluster: MakeCluster) -> 
 def test_a_killed_worker_is_used_again_and_no_step_is_missing(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(parameters=SLOW)
     tasks = cluster.start_all()
-    in_the_middle(tasks["chief", 0], epoch=1)
+    in_the_middle(cluster, tasks["chief", 0], epoch=1)
     tasks["worker", 1].kill()
     tasks["worker", 1] = cluster.start("worker", 1)
     all_done(tasks)
@@ -122,7 +124,7 @@ def test_a_worker_that_comes_back_at_the_end_is_released_too(make_cluster: MakeC
 def test_a_killed_ps_and_a_killed_chief_cost_an_epoch_at_most(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(parameters=SLOW)
     tasks = cluster.start_all()
-    in_the_middle(tasks["chief", 0], epoch=2)
+    in_the_middle(cluster, tasks["chief", 0], epoch=2)
     tasks["ps", 0].kill()
     assert tasks["chief", 0].ended() == ExitCode.RETRYABLE
     failures = tasks["chief", 0].records(Event.FAILED)
@@ -133,7 +135,7 @@ def test_a_killed_ps_and_a_killed_chief_cost_an_epoch_at_most(make_cluster: Make
     tasks["ps", 0] = cluster.start("ps")
     second = cluster.start("chief")
     assert second.until(Event.TRAINING).fields["initial_epoch"] == 1
-    in_the_middle(second, epoch=3)
+    in_the_middle(cluster, second, epoch=3)
     trainer = children(second.process.pid)
     second.kill()
     eventually(lambda: not any(is_running(process) for process in trainer), "the chief left no process")
@@ -148,7 +150,7 @@ def test_a_killed_ps_and_a_killed_chief_cost_an_epoch_at_most(make_cluster: Make
 def test_a_hung_worker_is_named_and_the_chief_leaves_to_be_tried_again(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(parameters={**SLOW, "epochs": 1000}, stall_seconds=6)
     tasks = cluster.start_all()
-    in_the_middle(tasks["chief", 0], epoch=2)
+    in_the_middle(cluster, tasks["chief", 0], epoch=2)
     for process in [tasks["worker", 1].process.pid, *children(tasks["worker", 1].process.pid)]:
         os.kill(process, signal.SIGSTOP)
     assert tasks["chief", 0].ended(PATIENCE_SECONDS) == ExitCode.RETRYABLE

@@ -52,7 +52,7 @@ def test_one_task_goes_on_at_the_step(
 ) -> None:
     cluster = make_cluster(strategy=strategy, replicas={"chief": 1}, parameters={**SLOW, **parameters})
     first = cluster.start("chief")
-    in_the_middle(first, epoch=2)
+    in_the_middle(cluster, first, epoch=2)
     first.signal(signal.SIGTERM)
     assert first.ended() == ExitCode.PREEMPTED
     assert not first.records(Event.FAILED)
@@ -72,7 +72,7 @@ def test_all_tasks_of_a_collective_leave_after_the_same_step(
 ) -> None:
     cluster = make_cluster(**COLLECTIVE, entrypoint=entrypoint, parameters=SLOW)
     tasks = [cluster.start("worker", index) for index in (0, 1)]
-    in_the_middle(tasks[0], epoch=2)
+    in_the_middle(cluster, tasks[0], epoch=2)
     for index in told:
         tasks[index].signal(signal.SIGTERM)
     assert [task.ended() for task in tasks] == [ExitCode.PREEMPTED, ExitCode.PREEMPTED]
@@ -102,7 +102,7 @@ def test_a_coordinators_fit_saves_when_the_epoch_is_done(make_cluster: MakeClust
     cluster = make_cluster(parameters={**SLOW, "stepsPerExecution": 5})
     tasks = cluster.start_all()
     first = tasks["chief", 0]
-    in_the_middle(first, epoch=2)
+    in_the_middle(cluster, first, epoch=2)
     first.signal(signal.SIGTERM)
     assert first.ended() == ExitCode.PREEMPTED
     tasks["chief", 0] = cluster.start("chief")

@@ -8,7 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from launcher.backends.base import PROGRAM, Finding, LogLine, Plan, RunEvent, Selection, Update
+from launcher.backends.base import (
+    PROGRAM,
+    Finding,
+    LogLine,
+    Plan,
+    RunEvent,
+    Selection,
+    Update,
+    clean_policy,
+)
 from launcher.backends.kubernetes import removal
 from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.connection import connect
@@ -140,13 +149,13 @@ class KubernetesBackend:
 
     def clean(self, run: str, namespace: str) -> str:
         """See `base.Backend.clean`. With `cleanPolicy: All` the pods go, and with them their logs."""
-        from launcher.backends.kubernetes import picture, stopping
+        from launcher.backends.kubernetes import stopping
 
         try:
             jobs, primary = self._jobs(run, namespace)
         except NotFoundError:
             return ""  # its time to live is over
-        if picture.clean_policy(primary) != "All" or not all(stopping.is_over(job) for job in jobs):
+        if clean_policy(primary) != "All" or not all(stopping.is_over(job) for job in jobs):
             return ""
         self._client.delete_all("Pod", namespace, f"{RUN_LABEL}={run}")
         return f"run {run}: its pods are deleted, as its cleanPolicy says; `status` still shows how it ended"

@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from launcher.backends.base import clean_policy
 from launcher.backends.kubernetes.client import Object
 from launcher.naming import DOMAIN, PRIMARY_ANNOTATION, ROLE_LABEL, SPEC_ANNOTATION
 from launcher.status import (
@@ -61,15 +61,6 @@ def slim_job(job: Object) -> Object:
         "cleanPolicy": clean_policy(job),
         "leaves": _leaves(job),
     }
-
-
-def clean_policy(primary: Object) -> str:
-    """What of the run is stopped or deleted once it has ended: the spec's cleanPolicy. Of a whole Job."""
-    try:
-        document = json.loads((primary["metadata"].get("annotations") or {})[SPEC_ANNOTATION])
-        return str(document["spec"]["runPolicy"]["cleanPolicy"])
-    except (LookupError, ValueError, TypeError):
-        return "Running"
 
 
 def _leaves(job: Object) -> bool:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from launcher.backends.base import clean_policy
 from launcher.backends.local.environment import MissingError
 from launcher.backends.local.pods import VOLUME_KINDS, PodTemplate
 from launcher.backends.local.store import RunDirectory, Submission
 from launcher.errors import BackendError
-from launcher.naming import SPEC_ANNOTATION
 
 _POD_FIELDS: Final = (
     "nodeSelector", "nodeName", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName",
@@ -84,20 +83,11 @@ def left_out(submission: Submission) -> str:
         names.update((name, None) for name in _POD_FIELDS if spec.get(name))
         if len(containers) > 1:
             names[f"containers beside {containers[0]['name']}"] = None
-    if (policy := _clean_policy(submission)) not in ("", "Running"):
-        names[f"cleanPolicy {policy} (tasks that still run are stopped, logs stay)"] = None
+    for job in submission.of_kind("Job"):
+        if (policy := clean_policy(job)) != "Running":
+            names[f"cleanPolicy {policy} (tasks that still run are stopped, logs stay)"] = None
     names.update((kind, None) for kind in _kinds(submission.objects) if kind not in _OBJECTS)
     return f"no meaning on this machine, left out: {', '.join(names)}" if names else ""
-
-
-def _clean_policy(submission: Submission) -> str:
-    for job in submission.of_kind("Job"):
-        written = (job["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION)
-        if written:
-            # Without what is the default.
-            policy = json.loads(written).get("spec", {}).get("runPolicy", {})
-            return str(policy.get("cleanPolicy", ""))
-    return ""
 
 
 def _kinds(objects: Any) -> Iterator[str]:
