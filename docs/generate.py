@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+import launcher
 from launcher import cli, schema
 from worker.contract import Env, ExitCode
 
@@ -39,6 +41,9 @@ def reference() -> str:
         *_models(),
         "## Commands",
         *_commands(cli.parser()),
+        "## Python",
+        "What `import launcher` offers; typed, and loaded when it is first used.",
+        *_python(),
         "## Exit codes",
         "Of a task, which the manifests' podFailurePolicy reads. Of the launcher: `--help` has them.",
         _table(
@@ -122,6 +127,66 @@ def _commands(parser: argparse.ArgumentParser) -> list[str]:
         if rows:
             parts.append(_table(["argument", "meaning"], rows))
     return parts
+
+
+def _python() -> list[str]:
+    """Each function, and the Run, with its signature; what they give and raise in a table."""
+    parts: list[str] = []
+    values: list[list[str]] = []
+    for name in launcher.__all__:
+        found = getattr(launcher, name)
+        if inspect.isfunction(found):
+            parts += [f"### launcher.{name}", _signature(name, found), *_paragraphs(found)]
+        elif inspect.isclass(found) and name != "Run":
+            values.append([f"`{name}`", _prose(found)])
+    methods = [(name, found) for name, found in vars(launcher.Run).items() if inspect.isfunction(found)]
+    rows = [
+        [f"`{_signature(name, method, lines=False)}`", _prose(method)]
+        for name, method in methods
+        if not name.startswith("_")
+    ]
+    table = _table(["method", "what it does"], rows)
+    parts += ["### launcher.Run", *_paragraphs(launcher.Run), table]
+    return [*parts, "### Values and exceptions", _table(["name", "what it is"], values)]
+
+
+class _Written(str):
+    """An annotation as it is written."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _signature(name: str, function: Any, *, lines: bool = True) -> str:
+    signature = inspect.signature(function)
+    parameters = [
+        parameter.replace(annotation=_Written(parameter.annotation))
+        for parameter in signature.parameters.values()
+        if parameter.name != "self"
+    ]
+    given = signature.replace(parameters=parameters, return_annotation=_Written(signature.return_annotation))
+    text = f"{name}{given}"
+    if lines and len(text) > 80:
+        inner = str(given.replace(return_annotation=inspect.Signature.empty))[1:-1]
+        # A comma between brackets is within an annotation.
+        inner = re.sub(r", (?![^\[(]*[\])])", ",\n    ", inner)
+        text = f"{name}(\n    {inner},\n) -> {signature.return_annotation}"
+    return f"```\n{text}\n```" if lines else text
+
+
+def _paragraphs(found: Any) -> list[str]:
+    """Of a docstring, each in one line; an example stays as it is."""
+    paragraphs = re.split(r"\n\n(?=\S|    \S)", inspect.getdoc(found) or "")
+    return [
+        f"```\n{inspect.cleandoc(text)}\n```" if text.startswith("    ") else " ".join(text.split())
+        for text in paragraphs
+    ]
+
+
+def _prose(found: Any) -> str:
+    return " ".join(text for text in _paragraphs(found) if not text.startswith("```"))
 
 
 def _help(action: argparse.Action) -> str:

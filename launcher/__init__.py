@@ -9,7 +9,14 @@ It runs one way: each arrow is one function, `loading.load`, `topology.build`, `
 `Backend.submit` and `status.fold`, and each noun is one module. What comes out of an arrow is a value
 that can be printed, compared and tested before anything is done.
 
-The package never imports TensorFlow.
+The commands are functions here too, and a `Run` is what they give:
+
+    import launcher
+
+    run = launcher.submit("cluster.yaml", backend="local")
+    print(run.wait().phase, run.places())
+
+All that they raise is a `LauncherError`. The package never imports TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,27 +24,73 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from launcher.loading import load
-    from launcher.rendering import render
+    from launcher.api import doctor, find, render, runs, submit
+    from launcher.backends.base import Finding, LogLine, RunEvent
+    from launcher.errors import BackendError, ConflictError, LauncherError, NotFoundError, Problem, SpecError
+    from launcher.loading import Loaded, load
+    from launcher.run import Run
     from launcher.spec import TrainingCluster
+    from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
     from launcher.topology import build
 
-__all__ = ["TrainingCluster", "__version__", "build", "load", "render"]
+_NAMES = {
+    "launcher.api": ("doctor", "find", "render", "runs", "submit"),
+    "launcher.backends.base": ("Finding", "LogLine", "RunEvent"),
+    "launcher.errors": (
+        "BackendError",
+        "ConflictError",
+        "LauncherError",
+        "NotFoundError",
+        "Problem",
+        "SpecError",
+    ),
+    "launcher.loading": ("Loaded", "load"),
+    "launcher.run": ("Run",),
+    "launcher.spec": ("TrainingCluster",),
+    "launcher.status": ("Phase", "RoleStatus", "RunStatus", "TaskStatus"),
+    "launcher.topology": ("build",),
+}
+
+__all__ = [
+    "BackendError",
+    "ConflictError",
+    "Finding",
+    "LauncherError",
+    "Loaded",
+    "LogLine",
+    "NotFoundError",
+    "Phase",
+    "Problem",
+    "RoleStatus",
+    "Run",
+    "RunEvent",
+    "RunStatus",
+    "SpecError",
+    "TaskStatus",
+    "TrainingCluster",
+    "__version__",
+    "build",
+    "doctor",
+    "find",
+    "load",
+    "render",
+    "runs",
+    "submit",
+]
 
 __version__ = "0.1.0"
-
-_HOMES = {
-    "TrainingCluster": "launcher.spec",
-    "build": "launcher.topology",
-    "load": "launcher.loading",
-    "render": "launcher.rendering",
-}
 
 
 def __getattr__(name: str) -> Any:
     # On first use: `--help` must not wait for pydantic.
-    if name in _HOMES:
-        from importlib import import_module
+    from importlib import import_module
 
-        return getattr(import_module(_HOMES[name]), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(module), name)
+            return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -24,24 +25,52 @@ STDIN = "-"
 
 @dataclass(frozen=True)
 class Loaded:
-    """A valid cluster, and the directory that its relative paths start from."""
+    """A valid cluster, and the directory that its relative paths start from. `source` says whence it is."""
 
     cluster: TrainingCluster
     directory: Path
     source: str
 
 
-def load(path: str, overrides: Sequence[str] = ()) -> list[Loaded]:
-    """Every run in the file.
+def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> list[Loaded]:
+    """Every run in the file; `-` is standard input.
 
     `overrides` are `field=value` as in `spec.worker.replicas=4`, applied to each document; the value is
-    read as YAML. Raises SpecError.
+    read as YAML. Raises SpecError with all that is wrong.
     """
+    path = os.fspath(path)
     source = "standard input" if path == STDIN else path
     directory = Path.cwd() if path == STDIN else Path(path).absolute().parent
     documents = yamlfile.parse(_read(path, source), source)
     if not documents:
         raise SpecError([Problem(source, 0, 0, "", "empty: `launcher init` writes a file to start from")])
+    return _valid(documents, overrides, directory, source)
+
+
+def check(
+    given: TrainingCluster | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    directory: Path | None = None,
+    source: str = "the cluster",
+) -> Loaded:
+    """The same of what a file would hold, as Python has it. Relative paths start from `directory`, by default
+    the current one. Raises SpecError, whose problems have no lines.
+    """
+    if isinstance(given, TrainingCluster):
+        given = given.model_dump(mode="json", exclude_unset=True, warnings=False)
+    try:
+        value = json.loads(json.dumps(dict(given), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        said = f"expected what a file can hold: text, numbers, lists and mappings ({error})"
+        raise SpecError([Problem(source, 0, 0, "", said)]) from None
+    document = Document(source, value, places={(): (0, 0)})
+    return _valid([document], overrides, directory or Path.cwd(), source)[0]
+
+
+def _valid(
+    documents: Sequence[Document], overrides: Sequence[str], directory: Path, source: str
+) -> list[Loaded]:
     loaded, problems = [], []
     names: dict[tuple[str, str], int] = {}
     for document in documents:

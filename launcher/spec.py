@@ -7,7 +7,7 @@ Field names are Kubernetes' own wherever it has one. Durations are in seconds an
 # Annotations are evaluated as they stand: pydantic would have to evaluate each from its text, which takes
 # a fifth of this module's import.
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    Strict,
     Tag,
 )
 from pydantic.alias_generators import to_camel
@@ -59,6 +60,10 @@ def _all_named(values: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]
     return values
 
 
+T = TypeVar("T")
+Items = Annotated[tuple[T, ...], Strict(False)]
+"""A list, in the file and in Python."""
+
 Text = Annotated[str, AfterValidator(_text)]
 Quantity = Annotated[str, BeforeValidator(_quantity, json_schema_input_type=int | float | str)]
 RunName = Annotated[
@@ -89,7 +94,7 @@ EnvName = Annotated[
 MountPath = Annotated[
     Text, _checked(lambda p: p.startswith("/") and ":" not in p, "an absolute path without ':'")
 ]
-Named = Annotated[tuple[dict[str, Any], ...], AfterValidator(_all_named)]
+Named = Annotated[Items[dict[str, Any]], AfterValidator(_all_named)]
 Count = Annotated[int, Field(ge=0, le=100_000)]
 Seconds = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
@@ -174,13 +179,13 @@ class RoleTemplate(_Model):
     """The role's own image, in place of `spec.image`."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     image_pull_secrets: Named = ()
-    command: tuple[Text, ...] | None = None
+    command: Items[Text] | None = None
     """The container's command, in place of the worker runtime's."""
-    args: tuple[Text, ...] | None = None
+    args: Items[Text] | None = None
     """The command's arguments, taken as they stand."""
     working_dir: MountPath | None = None
-    env: tuple[EnvVar, ...] = ()
-    env_from: tuple[dict[str, Any], ...] = ()
+    env: Items[EnvVar] = ()
+    env_from: Items[dict[str, Any]] = ()
     """Kubernetes' EnvFromSource: whole ConfigMaps or Secrets as environment."""
     resources: Resources = {}
     """Either `{cpu: 1, memory: 2Gi, nvidia.com/gpu: 1}`: each is requested, and all but cpu is the limit
@@ -188,9 +193,9 @@ class RoleTemplate(_Model):
     GPUs come with 1Gi of shared memory at /dev/shm, unless a volume is mounted there."""
     volumes: Named = ()
     """Kubernetes' volumes."""
-    volume_mounts: tuple[VolumeMount, ...] = ()
+    volume_mounts: Items[VolumeMount] = ()
     node_selector: dict[LabelKey, LabelValue] = {}
-    tolerations: tuple[dict[str, Any], ...] = ()
+    tolerations: Items[dict[str, Any]] = ()
     affinity: dict[str, Any] = {}
     """Kubernetes' affinity."""
     service_account_name: ObjectName | None = None
@@ -252,7 +257,7 @@ class Storage(_Model):
     storage_class_name: ObjectName | None = None
     """Left out, the cluster's default."""
     access_modes: Annotated[
-        tuple[Literal["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"], ...], Field(min_length=1)
+        Items[Literal["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"]], Field(min_length=1)
     ] = ("ReadWriteOnce",)
     """Without ReadWriteMany, the pods that share the claim are placed on one node."""
     reclaim_policy: Literal["Retain", "Delete"] = "Retain"
@@ -332,9 +337,9 @@ class Spec(_Model):
     """Left out, Kubernetes decides: Always for :latest or no tag, else IfNotPresent."""
     program: Program | None = None
     """What to train; or `command`, for an image's own script."""
-    command: tuple[Text, ...] | None = None
+    command: Items[Text] | None = None
     """Every role's command, in place of a program."""
-    args: tuple[Text, ...] | None = None
+    args: Items[Text] | None = None
     """Every role's arguments."""
     sparse_cluster_spec: bool | None = None
     """ParameterServer: whether a worker or ps sees only itself in TF_CONFIG. Left out: yes for a program,

@@ -55,6 +55,7 @@ def test_the_wheel_holds_every_file_of_its_packages(wheel: Path) -> None:
     assert held == there
     assert {"manifests/job.yaml.j2", "worker/data/fashion-mnist/LICENSE"} <= held
     assert "worker/data/fashion-mnist/train-images-idx3-ubyte.gz" in held
+    assert {f"{package}/py.typed" for package in packages} <= held
 
 
 def test_the_wheel_says_what_it_is(installed: Path) -> None:

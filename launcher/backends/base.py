@@ -151,6 +151,11 @@ class Backend(Protocol):
         has ended.
         """
 
+    def events(self, run: str, namespace: str, *, follow: bool) -> Iterator[RunEvent]:
+        """What the cluster says about the run's objects, oldest first; with `follow`, what it says until the
+        run has ended. Raises BackendError where nobody says anything.
+        """
+
     def suspend(self, run: str, namespace: str) -> None:
         """Stops the tasks, to be started again by `resume`. Raises ConflictError after the run's end."""
 

@@ -175,9 +175,7 @@ class KubernetesBackend:
         )
 
     def events(self, run: str, namespace: str, *, follow: bool) -> Iterator[RunEvent]:
-        """What the cluster says about the run's objects, oldest first; with `follow`, what it says until the
-        run has ended. Raises what `status` does.
-        """
+        """See `base.Backend.events`."""
         from launcher.backends.kubernetes import events
 
         _, primary = self._jobs(run, namespace)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from launcher.backends.base import PROGRAM, LogLine, Plan, Selection, Update
+from launcher.backends.base import PROGRAM, LogLine, Plan, RunEvent, Selection, Update
 from launcher.backends.local import following, ports, preflight
 from launcher.backends.local.leftovers import kill_leftovers
 from launcher.backends.local.pods import PodTemplate
@@ -121,6 +121,14 @@ class LocalBackend:
         """See `base.Backend.logs`."""
         self._sweep()
         return following.follow_logs(self._directory(run, namespace), selection, until_end=follow)
+
+    def events(self, run: str, namespace: str, *, follow: bool) -> Iterator[RunEvent]:
+        """See `base.Backend.events`. Nobody but the tasks themselves says anything here."""
+        self._directory(run, namespace)
+        raise BackendError(
+            f"run {run} is on this machine, where there is no cluster to say anything about it",
+            f"`{PROGRAM} status {run}` says how its tasks are, `{PROGRAM} logs {run}` what they print.",
+        )
 
     def suspend(self, run: str, namespace: str) -> None:
         """See `base.Backend.suspend`."""

@@ -1,0 +1,143 @@
+"""The commands as functions: what `import launcher` offers. Nothing prints; what is wrong is raised."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Union, get_args
+
+from launcher import functions, loading, planning, rules
+from launcher.backends import choice
+from launcher.backends.base import Finding
+from launcher.errors import Problem, SpecError
+from launcher.loading import Loaded
+from launcher.run import Run
+from launcher.spec import TrainingCluster
+
+BackendName = Literal["kubernetes", "local"]
+What = Union[TrainingCluster, Loaded, Mapping[str, Any], str, "os.PathLike[str]", Callable[..., Any]]
+"""A cluster.yaml's path; what would stand in one, as a mapping or as models; or a class or a function."""
+
+
+def render(
+    what: What, *, namespace: str | None = None, overrides: Sequence[str] = (), **fields: Any
+) -> list[dict[str, Any]]:
+    """The Kubernetes objects of one run, the primary Job first. Does nothing else: no cluster is asked.
+
+    `what`, `overrides` and `fields` are those of `submit`. `namespace` is where the run is to live, if `what`
+    does not say (default: `default`). Raises SpecError.
+
+        kinds = [item["kind"] for item in launcher.render("cluster.yaml")]
+    """
+    loaded = planning.placed(_loaded(what, overrides, fields), namespace, "default")
+    return [dict(item) for item in planning.plan(loaded).objects]
+
+
+def submit(
+    what: What,
+    *,
+    backend: BackendName = "kubernetes",
+    context: str | None = None,
+    namespace: str | None = None,
+    overrides: Sequence[str] = (),
+    replace: bool = False,
+    detach: bool = True,
+    **fields: Any,
+) -> Run:
+    """Starts one run and returns at once.
+
+    `what` is a cluster.yaml's path, a mapping of what would stand there, a TrainingCluster, an entry of
+    `load`, or a class or a function that trains. `overrides` are fields with values in YAML, as in
+    `["spec.worker.replicas=4"]`. `namespace` is where the run is to live, if `what` does not say (default:
+    that of the kubeconfig's `context`, itself by default the current one). With `replace` a run of this name
+    that goes on is ended, and the new one resumes from its backup. Without `detach`, a run on this machine
+    ends when this process does.
+
+    A class or a function is found again, in every task, by its module's name: it ships its module's file or,
+    if `source` names it, the folder that the module is imported from. A class is a program, as in
+    `spec.program.entrypoint`: model, train_dataset and so on, for the worker runtime to train. A function is
+    the training itself: it builds its strategy and is called with `parameters`, by name, in each task that
+    trains, but only in the chief under ParameterServer. `fields` are then `name` (default: made of the
+    function's), `source`, `parameters`, and those of `spec` in Python's spelling (`model_dir`), with what is
+    below them as in the file:
+
+        run = launcher.submit(
+            train,
+            strategy="MultiWorkerMirrored",
+            worker={"replicas": 4, "resources": {"nvidia.com/gpu": 1}},
+            parameters={"epochs": 3},
+        )
+
+    Raises SpecError with all that is wrong, ConflictError when the name is in use, and BackendError.
+    """
+    loaded = _loaded(what, overrides, fields)
+    _check_backend(backend)
+    chosen = choice.named(backend, context)
+    notes = rules.notices(loaded.cluster, local=backend == "local")
+    plan = planning.plan(planning.placed(loaded, namespace, chosen.namespace), uuid.uuid4().hex)
+    told = chosen.submit(plan, detach=detach, replace=replace)
+    return Run(plan.run, plan.namespace, chosen, (*notes, *told.splitlines()))
+
+
+def find(
+    name: str,
+    *,
+    namespace: str | None = None,
+    backend: BackendName | None = None,
+    context: str | None = None,
+) -> Run:
+    """A run that was submitted before, from anywhere. Left out, `backend` is this machine and then the
+    cluster, and `namespace` its own. Raises NotFoundError.
+    """
+    _check_backend(backend)
+    chosen, space = choice.sought(name, namespace, backend, context)
+    chosen.status(name, space)
+    return Run(name, space, chosen)
+
+
+def runs(
+    *, namespace: str | None = None, backend: BackendName = "kubernetes", context: str | None = None
+) -> list[Run]:
+    """All runs, or one namespace's, by namespace and name. Raises BackendError."""
+    _check_backend(backend)
+    chosen = choice.named(backend, context)
+    return [Run(status.run, status.namespace, chosen) for status in chosen.runs(namespace)]
+
+
+def doctor(*, namespace: str | None = None, context: str | None = None) -> list[Finding]:
+    """What a cluster has, and lacks, of what a run needs. Raises BackendError where there is none to ask."""
+    cluster = choice.kubernetes(context)
+    return cluster.examine(namespace or cluster.namespace)
+
+
+def _loaded(what: Any, overrides: Sequence[str], fields: Mapping[str, Any]) -> Loaded:
+    """One valid run. Raises SpecError."""
+    if isinstance(overrides, str):
+        raise _refused("overrides", f'expected a list, as in ["{overrides}"]')
+    if callable(what):
+        document, directory = functions.cluster(what, fields)
+        return loading.check(document, overrides, directory=directory, source=functions.called(what))
+    if fields:
+        raise _refused(", ".join(fields), "only a class or a function takes fields: use overrides")
+    if isinstance(what, Loaded):
+        return loading.check(what.cluster, overrides, directory=what.directory, source=what.source)
+    if isinstance(what, TrainingCluster | Mapping):
+        return loading.check(what, overrides)
+    if not isinstance(what, str | os.PathLike):
+        said = "expected a path, a mapping, a TrainingCluster, or a class or a function"
+        raise _refused("", f"{said}, not {type(what).__name__}")
+    loaded = loading.load(what, overrides)
+    if len(loaded) > 1:
+        said = f"it holds {len(loaded)} runs: take them one by one, from load()"
+        raise SpecError([Problem(loaded[0].source, 0, 0, "", said)])
+    return loaded[0]
+
+
+def _check_backend(name: str | None) -> None:
+    if name not in (None, *get_args(BackendName)):
+        raise _refused("backend", f"expected {' or '.join(get_args(BackendName))}, not {name}")
+
+
+def _refused(argument: str, message: str) -> SpecError:
+    return SpecError([Problem("launcher", 0, 0, argument, message)])

@@ -1,0 +1,143 @@
+"""A class or a function of Python's -> what a file would hold that ships it. Its module's file, or the folder
+around it, is the program's source.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic.alias_generators import to_camel
+
+from launcher.errors import Problem, SpecError
+from launcher.naming import LABEL_LENGTH
+from launcher.spec import API_VERSION
+
+CALLER: Final = ("--", "-m", "worker.function")
+"""What the worker runtime runs where the training is a function; `module:function` comes behind."""
+
+_PROGRAM: Final = ("model", "train_dataset")
+_NOTEBOOK: Final = (
+    "write its cell to a file, with `%%writefile train.py` as the cell's first line, and import it from there"
+)
+_SCRIPT: Final = "put it into a module of its own, and import it from there"
+
+
+@dataclass(frozen=True)
+class _Code:
+    """`entrypoint` is `module:object` in `source`, a file or folder in `directory`."""
+
+    directory: Path
+    source: str
+    entrypoint: str
+
+
+def cluster(given: Callable[..., Any], fields: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
+    """What a file would hold, not yet checked, and the directory that its paths start from.
+
+    `fields` are `name`, `source`, `parameters`, and those of `spec` in Python's spelling. Raises SpecError
+    for what is not to be found again by its module's name, or does not take the parameters.
+    """
+    left = dict(fields)
+    parameters, source, name = left.pop("parameters", {}), left.pop("source", None), left.pop("name", None)
+    if not isinstance(parameters, Mapping):
+        raise _refused(given, f"parameters: expected a mapping, not {type(parameters).__name__}")
+    code = _find(given, None if source is None else os.fspath(source))
+    spec = {to_camel(field): value for field, value in left.items()}
+    program = {"source": code.source, "parameters": dict(parameters)}
+    if inspect.isclass(given):
+        program["entrypoint"] = code.entrypoint
+    else:
+        _check_arguments(given, parameters)
+        _call(given, code, spec)
+    spec["program"] = {**program, **_mapping(given, spec, "program")}
+    metadata = {"name": name or _run_name(given)}
+    document = {"apiVersion": API_VERSION, "kind": "TrainingCluster", "metadata": metadata, "spec": spec}
+    return document, code.directory
+
+
+def called(given: Callable[..., Any]) -> str:
+    """What messages call it."""
+    return f"submit({getattr(given, '__qualname__', type(given).__name__)})"
+
+
+def _call(given: Callable[..., Any], code: _Code, spec: dict[str, Any]) -> None:
+    """Has the tasks that train call the function: a coordinator's workers only serve."""
+    holder = spec
+    if spec.get("strategy") == "ParameterServer":
+        holder = spec["chief"] = dict(_mapping(given, spec, "chief"))
+    if holder.keys() & {"args", "command"}:
+        raise _refused(given, "the function takes the place of command and args: leave them out")
+    holder["args"] = [*CALLER, code.entrypoint]
+
+
+def _mapping(given: Callable[..., Any], spec: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    value = spec.get(field, {})
+    if not isinstance(value, Mapping):
+        raise _refused(given, f"{field}: expected a mapping, not {type(value).__name__}")
+    return value
+
+
+def _run_name(given: Callable[..., Any]) -> str:
+    """`train_MNIST` as `train-mnist`."""
+    return re.sub(r"[^a-z0-9]+", "-", given.__name__.lower()).strip("-")[:LABEL_LENGTH]
+
+
+def _find(given: Callable[..., Any], source: str | None) -> _Code:
+    """Where it is, as every task will import it."""
+    if not (inspect.isclass(given) or inspect.isfunction(given)):
+        raise _refused(given, f"expected a class or a function, not {type(given).__name__}")
+    name, module_name = given.__qualname__, given.__module__
+    module = sys.modules.get(module_name)
+    file = getattr(module, "__file__", None)
+    if module_name == "__main__":
+        where = "in the script that runs" if file else "in a notebook or a prompt, which has no file to ship"
+        raise _refused(given, f"it is defined {where}: {_SCRIPT if file else _NOTEBOOK}")
+    if file is None or not file.endswith(".py"):
+        raise _refused(given, f"there is no Python file of its module {module_name} to ship: {_SCRIPT}")
+    if getattr(module, name, None) is not given:
+        said = (
+            f"{module_name} does not have it by that name: define it there, outside of functions and classes"
+        )
+        raise _refused(given, said)
+    if inspect.isclass(given):
+        missing = [method for method in _PROGRAM if not callable(getattr(given, method, None))]
+        if missing:
+            said = "a program has model() and train_dataset(batch_size), and this has no"
+            raise _refused(given, f"{said} {' and no '.join(missing)}; a function is the training itself")
+    directory, shipped = _shipped(given, Path(file), source)
+    return _Code(directory, shipped, f"{module_name}:{name}")
+
+
+def _check_arguments(given: Callable[..., Any], parameters: Mapping[str, Any]) -> None:
+    try:
+        inspect.signature(given).bind(**parameters)
+    except TypeError as error:
+        raise _refused(given, f"it is called with the parameters by name, and cannot be: {error}") from None
+
+
+def _shipped(given: Callable[..., Any], file: Path, source: str | None) -> tuple[Path, str]:
+    """The directory, and what of it."""
+    module = given.__module__
+    depth = module.count(".") + (file.name == "__init__.py")
+    holder = file.parents[depth]
+    if source is None:
+        if depth:
+            said = f"its module {module} is in a package: give source, the folder to ship ({holder})"
+            raise _refused(given, said)
+        return file.parent, file.name
+    path = Path(source).absolute()
+    if path not in (holder, file):
+        said = f"source: expected the folder that {module} is imported from, {holder}, not {source}"
+        raise _refused(given, said)
+    return path.parent, path.name
+
+
+def _refused(given: Callable[..., Any], message: str) -> SpecError:
+    return SpecError([Problem(called(given), 0, 0, "", message)])

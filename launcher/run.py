@@ -1,0 +1,107 @@
+"""A run, as a program or a notebook has it in hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from launcher.backends.base import Backend, LogLine, RunEvent, Selection
+from launcher.errors import ConflictError
+from launcher.spec import RoleName
+from launcher.status import RunStatus
+
+
+class Run:
+    """A run that was submitted, wherever it is. It is known by its name alone: every method asks the backend,
+    so that a second `Run` of the same name, in another process too, is as good.
+
+    Every method raises NotFoundError once the run is gone, and BackendError when what runs the tasks cannot
+    be reached or refuses.
+
+        run = launcher.submit("cluster.yaml", backend="local")
+        for line in run.logs(follow=True):
+            print(line.text)
+        assert run.wait().phase == "Succeeded"
+        run.delete()
+    """
+
+    def __init__(self, name: str, namespace: str, backend: Backend, notes: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self.namespace = namespace
+        self.notes = notes
+        """What there was to say: what a cluster makes of the file, what is left out on this machine."""
+        self._backend = backend
+
+    def __repr__(self) -> str:
+        return f"Run({self.name!r}, namespace={self.namespace!r})"
+
+    def status(self) -> RunStatus:
+        """The run as it is now: its phase, its roles and tasks, and the last they have reported."""
+        return self._backend.status(self.name, self.namespace)
+
+    def logs(
+        self,
+        role: RoleName | None = None,
+        index: int | None = None,
+        *,
+        follow: bool = False,
+        since: float | None = None,
+        previous: bool = False,
+    ) -> Iterator[LogLine]:
+        """What the tasks have printed, task by task: of all, of a role, or of the role's task `index`; then,
+        with `follow`, what they print until the run has ended.
+
+        On Kubernetes, `since` takes the last so many seconds only. `previous` takes the pods that a task had
+        before its latest one.
+        """
+        selection = Selection(
+            () if role is None else (role,), () if index is None else (index,), since, previous
+        )
+        return self._backend.logs(self.name, self.namespace, selection, follow=follow)
+
+    def events(self, *, follow: bool = False) -> Iterator[RunEvent]:
+        """What the cluster says about the run's objects, oldest first; with `follow`, until the run has
+        ended. On this machine nobody says anything: BackendError.
+        """
+        return self._backend.events(self.name, self.namespace, follow=follow)
+
+    def wait(
+        self, timeout: float | None = None, *, until: Literal["ended", "running"] = "ended"
+    ) -> RunStatus:
+        """Waits until the run has ended, or until every task runs, and returns how it is then; that it has
+        failed raises nothing. Whoever waits also stops what the run's end leaves running, as its cleanPolicy
+        says.
+
+        Raises ConflictError when that takes more than `timeout` seconds; the run goes on, as it does after
+        KeyboardInterrupt.
+        """
+        began = time.monotonic()
+        status = self.status()
+        for update in self._backend.follow(self.name, self.namespace):
+            status = update.status
+            if until == "running" and status.all_run:
+                return status
+            if timeout is not None and not status.ended and time.monotonic() - began >= timeout:
+                done = "come to run" if until == "running" else "ended"
+                raise ConflictError(f"run {self.name} has not {done} within {timeout:g} s", "It goes on.")
+        self._backend.clean(self.name, self.namespace)
+        return status
+
+    def suspend(self) -> None:
+        """Stops the tasks for now. Raises ConflictError after the run's end."""
+        self._backend.suspend(self.name, self.namespace)
+
+    def resume(self) -> None:
+        """Goes on with a suspended run, from its last backup. Raises ConflictError after the run's end."""
+        self._backend.resume(self.name, self.namespace)
+
+    def places(self) -> Mapping[str, str]:
+        """Where to find what the run leaves: `{"model directory": ...}`, and on this machine its `logs`."""
+        return self._backend.places(self.name, self.namespace)
+
+    def delete(self) -> str:
+        """Ends the run, if need be, and removes what is left of it. Returns what stays, such as a claim with
+        the model, and how to be rid of it; "" where nothing does.
+        """
+        return self._backend.delete(self.name, self.namespace)

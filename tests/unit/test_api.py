@@ -1,0 +1,241 @@
+"""The library: what `import launcher` offers, without a backend. tests/local and tests/api run it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+import launcher
+from launcher import LauncherError, SpecError, TrainingCluster, load, render, submit
+
+SPECS = Path(__file__).parent.parent / "specs"
+FILE = SPECS / "valid" / "script-for-the-chief-only.yaml"
+SMALL: dict[str, Any] = {
+    "apiVersion": "launcher/v1alpha1",
+    "kind": "TrainingCluster",
+    "metadata": {"name": "small"},
+    "spec": {"strategy": "Mirrored", "command": ["python", "train.py"]},
+}
+
+
+@pytest.fixture
+def trainer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A user's module, imported by its name."""
+    path = Path(__file__).parent / "programs" / "trainer.py"
+    specification = importlib.util.spec_from_file_location("trainer", path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    monkeypatch.setitem(sys.modules, "trainer", module)
+    specification.loader.exec_module(module)
+    return module
+
+
+def primary(objects: list[dict[str, Any]]) -> Any:
+    return objects[0]["spec"]["template"]["spec"]["containers"][0]
+
+
+def spec_of(objects: list[dict[str, Any]]) -> Any:
+    return json.loads(objects[0]["metadata"]["annotations"]["tf-launcher.dev/spec"])["spec"]
+
+
+def source_of(objects: list[dict[str, Any]], run: str) -> Mapping[str, str]:
+    (found,) = (item for item in objects if item["metadata"]["name"] == f"{run}-source")
+    texts: Mapping[str, str] = found["data"]
+    return texts
+
+
+def test_every_public_name_is_exported() -> None:
+    """What is imported for the type checker is what is found at run time, and no more."""
+    tree = ast.parse(Path(launcher.__file__).read_text())
+    (checked,) = (node for node in tree.body if isinstance(node, ast.If))
+    for_the_checker = {
+        (statement.module, alias.name)
+        for statement in checked.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    at_run_time = {(module, name) for module, names in launcher._NAMES.items() for name in names}
+    assert at_run_time == for_the_checker
+    assert launcher.__all__ == sorted(["__version__", *(name for _, name in at_run_time)])
+    assert set(launcher.__all__) <= set(dir(launcher))
+    for module, name in at_run_time:
+        assert getattr(launcher, name).__module__ == module
+
+
+def test_every_public_name_is_documented() -> None:
+    for name in launcher.__all__:
+        assert name == "__version__" or (getattr(launcher, name).__doc__ or "").strip(), name
+
+
+def test_a_name_that_is_none() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'sumbit'"):
+        _ = launcher.sumbit
+
+
+def test_what_it_raises_is_a_launcher_error() -> None:
+    for name in ("BackendError", "ConflictError", "NotFoundError", "SpecError"):
+        assert issubclass(getattr(launcher, name), LauncherError)
+
+
+def test_the_same_run_however_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    (loaded,) = load(FILE)
+    mapping = yaml.safe_load(FILE.read_text())
+    expected = render(str(FILE))
+    assert expected[0]["kind"] == "Job"
+    assert render(FILE) == render(loaded) == expected
+    with pytest.raises(SpecError, match=r"no such file or folder: \./train.py"):
+        render(mapping)
+    monkeypatch.chdir(FILE.parent)  # where a path in a mapping starts from
+    assert render(mapping) == render(TrainingCluster.model_validate(mapping)) == expected
+
+
+def test_a_cluster_takes_lists_and_mappings() -> None:
+    cluster = TrainingCluster(**SMALL)
+    assert cluster.spec.command == ("python", "train.py")
+    assert primary(render(cluster))["command"] == ["python", "train.py"]
+
+
+def test_overrides_and_namespace() -> None:
+    objects = render(SMALL, namespace="vision", overrides=["spec.chief.resources={cpu: 2}"])
+    assert {item["metadata"]["namespace"] for item in objects} == {"vision"}
+    assert primary(objects)["resources"] == {"requests": {"cpu": "2"}}
+
+
+def test_a_class_is_a_program_of_its_module(trainer: ModuleType) -> None:
+    objects = render(
+        trainer.Program,
+        strategy="ParameterServer",
+        worker={"replicas": 2},
+        ps={},
+        model_dir="/model",
+        parameters={"epochs": 3},
+        program={"keras": 2},
+    )
+    assert objects[0]["metadata"]["name"] == "program-chief"
+    assert spec_of(objects)["program"] == {
+        "source": "trainer.py",
+        "entrypoint": "trainer:Program",
+        "parameters": {"epochs": 3},
+    }
+    assert spec_of(objects)["modelDir"] == "/model"
+    assert "class Program" in source_of(objects, "program")["file-0"]
+
+
+def test_a_function_is_called_in_every_task_that_trains(trainer: ModuleType) -> None:
+    called = ["--", "-m", "worker.function", "trainer:train_MNIST"]
+    objects = render(
+        trainer.train_MNIST,
+        strategy="MultiWorkerMirrored",
+        worker={"replicas": 2},
+        parameters={"epochs": 3},
+        source=str(Path(trainer.__file__ or "").parent),
+    )
+    assert objects[0]["metadata"]["name"] == "train-mnist-worker"
+    assert primary(objects)["args"] == called
+    assert spec_of(objects)["program"] == {"source": "programs", "parameters": {"epochs": 3}}
+
+    objects = render(
+        trainer.train_MNIST,
+        name="tm",
+        strategy="ParameterServer",
+        chief={"resources": {"cpu": 1}},
+        worker={},
+        ps={},
+        parameters={"epochs": 3},
+    )
+    jobs = {item["metadata"]["name"]: primary([item]) for item in objects if item["kind"] == "Job"}
+    assert jobs["tm-chief"]["args"] == called
+    assert "args" not in jobs["tm-worker"]
+
+
+def message(*arguments: Any, **fields: Any) -> str:
+    with pytest.raises(SpecError) as caught:
+        submit(*arguments, **fields)
+    return str(caught.value)
+
+
+def test_what_cannot_be_shipped_is_refused(trainer: ModuleType) -> None:
+    assert "train_MNIST): it is called with the parameters by name, and cannot be: " in message(
+        trainer.train_MNIST, strategy="OneDevice", parameters={"epoch": 3}
+    )
+    assert "trainer does not have it by that name" in message(trainer.make(), strategy="OneDevice")
+    assert "trainer does not have it by that name" in message(trainer.unnamed, strategy="OneDevice")
+    assert "this has no train_dataset; a function is the training itself" in message(trainer.Model)
+    assert "there is no Python file of its module builtins" in message(int)
+    assert "expected a class or a function, not builtin_function_or_method" in message(len)
+    said = message(trainer.train_MNIST, parameters={"epochs": 1}, source="/")
+    assert f"source: expected the folder that trainer is imported from, {Path(__file__).parent}" in said
+    said = message(render, name="x", parameters={"what": "y"})
+    root = Path(launcher.__file__).parents[1]
+    assert f"launcher.api is in a package: give source, the folder to ship ({root})" in said
+    both = {"strategy": "ParameterServer", "chief": {"args": ["x"]}, "parameters": {"epochs": 1}}
+    assert "takes the place of command and args" in message(trainer.train_MNIST, **both)
+
+
+@pytest.mark.parametrize(
+    ("before", "advice"),
+    [
+        ("del __main__.__file__", "write its cell to a file, with `%%writefile train.py`"),
+        ("", "in the script that runs: put it into a module of its own"),
+    ],
+    ids=["notebook", "script"],
+)
+def test_a_function_of_a_notebook_or_script_is_refused(tmp_path: Path, before: str, advice: str) -> None:
+    """Importing it would run the cells, or the submission, once more."""
+    script = tmp_path / "main.py"
+    script.write_text(
+        f"import __main__, launcher\n{before}\n"
+        "def train(): ...\n"
+        "try: launcher.submit(train, strategy='OneDevice')\n"
+        "except launcher.SpecError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert advice in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("no-such-file.yaml", "no-such-file.yaml: no such file"),
+        (5, "expected a path, a mapping, a TrainingCluster, or a class or a function, not int"),
+        ({}, "the cluster: spec: missing"),
+        ({**SMALL, "spec": {**SMALL["spec"], "stratgey": 1}}, "spec.stratgey: unknown field; did you mean"),
+        ({**SMALL, "spec": {**SMALL["spec"], "ps": {}}}, "spec.ps: Mirrored has no parameter servers"),
+        ({**SMALL, "spec": {**SMALL["spec"], "args": [Path("x")]}}, "expected what a file can hold"),
+        (
+            TrainingCluster.model_construct(kind="TrainingCluster"),  # type: ignore[call-arg]
+            "the cluster: apiVersion: missing",
+        ),
+    ],
+)
+def test_a_wrong_cluster(what: Any, expected: str) -> None:
+    assert expected in message(what)
+
+
+def test_a_wrong_call(tmp_path: Path) -> None:
+    two = tmp_path / "two.yaml"
+    two.write_text("\n---\n".join(yaml.safe_dump({**SMALL, "metadata": {"name": name}}) for name in "ab"))
+    assert f"{two}: it holds 2 runs: take them one by one, from load()" in message(two)
+    assert "backend: expected kubernetes or local, not slurm" in message(SMALL, backend="slurm")
+    assert "worker: only a class or a function takes fields: use overrides" in message(SMALL, worker={})
+    said = message(SMALL, overrides="spec.worker.replicas=4")
+    assert 'overrides: expected a list, as in ["spec.worker.replicas=4"]' in said
+    assert "--set spec.x: expected field=value" in message(SMALL, overrides=["spec.x"])
+
+
+def test_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    render(FILE)
+    message({})
+    assert capsys.readouterr() == ("", "")
