@@ -24,7 +24,7 @@ FROM build AS launcher-packages
 RUN --mount=type=cache,target=/root/.cache/pip \
     --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    python3 /build/select.py /build/lock.txt jinja2 kubernetes pydantic pyyaml rich urllib3 -aiohttp -aiohttp-retry \
+    python3 /build/select.py /build/lock.txt jinja2 kubernetes pydantic pyyaml rich urllib3 websocket-client -aiohttp -aiohttp-retry \
     > /build/launcher.txt \
     && ${INSTALL} -r /build/launcher.txt
 # The Kubernetes client's asynchronous half, which alone needs aiohttp, is as large as the other; of the latter's

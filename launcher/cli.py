@@ -179,6 +179,14 @@ def parser() -> argparse.ArgumentParser:
     )
     added.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after so long")
 
+    added = add(
+        "tensorboard", commands.tensorboard, "open a run's TensorBoard in reach of a browser, until Ctrl-C"
+    )
+    add_run(added)
+    added.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="on this machine (default: any that is free)"
+    )
+
     added = add("suspend", commands.suspend, "stop a run's tasks for now")
     add_run(added)
     added = add("resume", commands.resume, "go on with a suspended run, from its last backup")
@@ -197,6 +205,12 @@ def parser() -> argparse.ArgumentParser:
 
     add("schema", commands.schema, "print the file's JSON Schema, for an editor")
     return top
+
+
+def _port(text: str) -> int:
+    if not (text.isdecimal() and int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a port, such as 6006")
+    return int(text)
 
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -227,6 +227,23 @@ def wait(options: Namespace) -> int:
     )
 
 
+def tensorboard(options: Namespace) -> int:
+    """Has it in reach of a browser on this machine, until Ctrl-C."""
+    import signal
+
+    backend, namespace = _sought(options)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        with backend.tensorboard(options.name, namespace, options.port) as board:
+            print(f"TensorBoard of run {options.name}: {board.url}", flush=True)
+            print("Ctrl-C ends it; the run is left alone", file=sys.stderr)
+            board.wait()
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
 def suspend(options: Namespace) -> int:
     """Stops the tasks for now."""
     backend, namespace = _sought(options)

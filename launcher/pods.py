@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -123,7 +123,7 @@ def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) 
         failure_rules=_failure_rules(topology, name, whole),
         job_fields=_job_fields(topology, primary),
         pod_fields=_pod_fields(topology, name, whole),
-        container_fields=_present(
+        container_fields=present(
             {
                 "imagePullPolicy": whole.image_pull_policy,
                 "workingDir": whole.working_dir or _script_directory(whole, source),
@@ -146,10 +146,17 @@ def _pod_metadata(topology: Topology, name: RoleName, role: Role) -> dict[str, d
     own = podtemplate.metadata(topology.cluster.spec, role)
     said = {*given.labels, *given.annotations, *own.get("labels", ()), *own.get("annotations", ())}
     found = {"labels": labels(topology, name), "annotations": dict(given.annotations)}
+    if name in storage.on_one_node(topology.cluster.spec):
+        found["labels"][naming.NODE_LABEL] = topology.run
+    return without_sidecars(found, said)
+
+
+def without_sidecars(metadata: dict[str, dict[str, str]], said: Collection[str]) -> dict[str, dict[str, str]]:
+    """The labels and annotations, and with them those that ask for no sidecar, where `said` has none."""
     for kind, key, value in _NO_SIDECARS:
         if key not in said:
-            found[kind][key] = value
-    return found
+            metadata[kind][key] = value
+    return metadata
 
 
 def escaped(text: str) -> str:
@@ -166,7 +173,8 @@ def _script_directory(role: Role, source: Source | None) -> str | None:
     return SOURCE_PATH if source is not None and roles.runs_script(role) else None
 
 
-def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
+def present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is empty."""
     return {name: value for name, value in fields.items() if value not in (None, {}, [], ())}
 
 
@@ -178,7 +186,7 @@ def _job_fields(topology: Topology, primary: bool) -> dict[str, Any]:
         "activeDeadlineSeconds": policy.active_deadline_seconds,
         "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
     }
-    return {"suspend": policy.suspend, **_present(fields)}
+    return {"suspend": policy.suspend, **present(fields)}
 
 
 def _survives_a_task(topology: Topology, name: RoleName) -> bool:
@@ -217,7 +225,7 @@ def _exits_with(code: ExitCode) -> Object:
 
 def _pod_fields(topology: Topology, name: RoleName, role: Role) -> dict[str, Any]:
     scheduling = topology.cluster.spec.scheduling
-    return _present(
+    return present(
         {
             "serviceAccountName": role.service_account_name,
             "priorityClassName": scheduling.priority_class_name,
@@ -247,10 +255,11 @@ def _env(topology: Topology, name: RoleName, role: Role, source: Source | None) 
     ]
     if source is not None:
         variables.append({"name": Env.SOURCE, "value": SOURCE_PATH})
-    return variables + [_variable(variable) for variable in role.env]
+    return variables + [entry(variable) for variable in role.env]
 
 
-def _variable(variable: EnvVar) -> Object:
+def entry(variable: EnvVar) -> Object:
+    """Kubernetes' form of it, so that the value is what stands in the file."""
     if variable.value_from is not None:
         return {"name": variable.name, "valueFrom": variable.value_from}
     return {"name": variable.name, "value": escaped(variable.value or "")}

@@ -14,7 +14,7 @@ from typing import Any, Final
 import jinja2
 import yaml
 
-from launcher import naming, pods, podtemplate, source, storage
+from launcher import naming, pods, podtemplate, source, storage, tensorboard
 from launcher.bytecode import TemplateCache
 from launcher.errors import LauncherError
 from launcher.pods import Object
@@ -50,6 +50,10 @@ def render(topology: Topology, program: source.Source | None = None, run_id: str
     if program is not None:
         objects.append(_source_map(common, f"{topology.run}-source", program))
     objects.append(_print("networkpolicy", **common))
+    if (board := topology.cluster.spec.tensorboard) is not None:
+        planned = tensorboard.plan(topology, board)
+        templates = ("deployment", "tensorboard-service", "tensorboard-networkpolicy")
+        objects += [_print(template, **common, plan=planned) for template in templates]
     if (claim := storage.claim(topology)) is not None:
         wanted = topology.cluster.spec.storage or Storage.model_construct()
         objects.append(

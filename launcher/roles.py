@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from launcher.spec import Requirements, Role, RoleName, Spec
+from launcher.spec import Requirements, Role, RoleName, Spec, TensorBoard
 
 DEFAULT_IMAGE: Final = "tf-launcher-worker:dev"
 """What `make images` builds."""
@@ -71,7 +71,7 @@ def runs_script(role: Role) -> bool:
     return role.command not in (None, RUNTIME_COMMAND) or bool(role.args)
 
 
-def requirements(role: Role) -> dict[str, dict[str, str]]:
+def requirements(role: Role | TensorBoard) -> dict[str, dict[str, str]]:
     """Kubernetes' ResourceRequirements of the role."""
     if isinstance(role.resources, Requirements):
         return {name: value for name, value in role.resources.model_dump().items() if value}

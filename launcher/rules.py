@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from launcher import naming, podtemplate, roles, storage, topology
-from launcher.spec import Requirements, Role, RoleName, RoleTemplate, Spec, TrainingCluster
+from launcher.spec import Requirements, Role, RoleName, RoleTemplate, Spec, TensorBoard, TrainingCluster
 from launcher.yamlfile import Path
 from worker.contract import Env, pod_name
 
@@ -23,6 +23,8 @@ def broken(cluster: TrainingCluster) -> list[Finding]:
     """Every rule that the cluster breaks."""
     spec = cluster.spec
     found = [*_replicas(spec), *_options(spec), *_program(spec), *_evaluation(spec)]
+    if spec.tensorboard is not None:
+        found += _resources(spec.tensorboard, ("spec", "tensorboard"))
     templates: list[Finding] = []
     for name in (*topology.ROLES, "template"):
         if (template := getattr(spec, name)) is not None:
@@ -42,7 +44,6 @@ def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
     asked = {
         "spec.scheduling.queue": cluster.spec.scheduling.queue,
         "spec.scheduling.gang": cluster.spec.scheduling.gang,
-        "spec.tensorboard": cluster.spec.tensorboard,
     }
     told = [
         f"{name} is not carried out by this version" for name, value in asked.items() if value is not None
@@ -219,7 +220,7 @@ def _mounts(spec: Spec) -> Iterator[Finding]:
 _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
 
 
-def _resources(template: RoleTemplate, here: Path) -> Iterator[Finding]:
+def _resources(template: RoleTemplate | TensorBoard, here: Path) -> Iterator[Finding]:
     at: Path = (*here, "resources")
     full = template.resources if isinstance(template.resources, Requirements) else None
     flat = {} if isinstance(template.resources, Requirements) else template.resources
@@ -267,6 +268,13 @@ def _limits(cluster: TrainingCluster) -> Iterator[Finding]:
         )
         yield ("metadata", "name"), said
         return
+    longest = f"{planned.run}-tensorboard"
+    if cluster.spec.tensorboard is not None and (over := len(longest) - naming.LABEL_LENGTH) > 0:
+        said = (
+            f"the Service {longest} would have a name of {len(longest)} characters, and a Service's has at "
+            f"most {naming.LABEL_LENGTH}: shorten the run's name by {over}"
+        )
+        yield ("metadata", "name"), said
     for name in sorted(planned.file_roles):
         role = getattr(cluster.spec, name)
         size = len((planned.tf_config(name) or "").encode())

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from launcher.backends.base import Backend, LogLine, RunEvent, Selection
+from launcher.backends.base import Backend, Board, LogLine, RunEvent, Selection
 from launcher.errors import ConflictError
 from launcher.spec import RoleName
 from launcher.status import RunStatus
@@ -95,6 +95,14 @@ class Run:
     def resume(self) -> None:
         """Goes on with a suspended run, from its last backup. Raises ConflictError after the run's end."""
         self._backend.resume(self.name, self.namespace)
+
+    def tensorboard(self, port: int = 0) -> Board:
+        """The run's TensorBoard at the address `url` of this machine, on a `port` of yours or any that is
+        free, until it is closed: it is a context manager, and has `wait` and `close`. On Kubernetes the run
+        must have been submitted with `tensorboard: {}`; here one is started. Raises ConflictError where there
+        is nothing to show.
+        """
+        return self._backend.tensorboard(self.name, self.namespace, port)
 
     def places(self) -> Mapping[str, str]:
         """Where to find what the run leaves: `{"model directory": ...}`, and on this machine its `logs`."""

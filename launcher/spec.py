@@ -321,7 +321,19 @@ class Evaluation(_Model):
 
 
 class TensorBoard(_Model):
-    """A TensorBoard beside the run. Not yet carried out."""
+    """A TensorBoard that reads modelDir while the run goes on, and after it until the run is deleted. On
+    Kubernetes it is a Deployment, which nobody reaches but by the command `tensorboard`, through the API
+    server. On this machine the command starts one, whether it is asked for here or not.
+    """
+
+    image: Text | None = None
+    """One with TensorBoard in it, as the worker image has. Left out, the primary role's."""
+    resources: Resources = {"cpu": "100m", "memory": "1Gi"}
+    """As a role's."""
+    node_selector: dict[LabelKey, LabelValue] = {}
+    tolerations: Items[dict[str, Any]] = ()
+    """Beside those of the primary role, where both must be on one node."""
+    affinity: dict[str, Any] = {}
 
 
 class Spec(_Model):
@@ -366,7 +378,7 @@ class Spec(_Model):
     scheduling: Scheduling = Field(default_factory=Scheduling.model_construct)
     """Who decides when and where the pods start."""
     tensorboard: TensorBoard | None = None
-    """A TensorBoard beside the run."""
+    """A TensorBoard beside the run, which shows its curves."""
 
 
 class TrainingCluster(_Model):

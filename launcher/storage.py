@@ -47,21 +47,32 @@ def claim(topology: Topology) -> str | None:
     spec = topology.cluster.spec
     if spec.model_dir is None or not spec.model_dir.startswith("/"):
         return None
-    if any(held.mount is not None for held in _holdings(spec)):
+    if any(held.mount is not None for held in holdings(spec)):
         return None
     return f"{topology.run}-model"
 
 
 def on_one_node(spec: Spec) -> tuple[RoleName, ...]:
-    """The roles whose pods must share a node, because they mount a claim that only one node can mount."""
+    """The roles whose pods must share a node, because they mount a claim that only one node can mount; its
+    TensorBoard must be there too.
+    """
     if spec.model_dir is None or not spec.model_dir.startswith("/"):
         return ()
     if "ReadWriteMany" in (spec.storage or Storage.model_construct()).access_modes:
         return ()
-    holdings = _holdings(spec)
-    if any(held.mount is not None for held in holdings) or sum(held.replicas for held in holdings) < 2:
+    found = holdings(spec)
+    if any(held.mount is not None for held in found) or _readers(spec, found) < 2:
         return ()
-    return tuple(held.role for held in holdings)
+    return tuple(held.role for held in found)
+
+
+def _readers(spec: Spec, found: Sequence[Holding]) -> int:
+    """Pods that mount the claim."""
+    return sum(held.replicas for held in found) + (spec.tensorboard is not None)
+
+
+def _reader_names(spec: Spec, found: Sequence[str]) -> list[str]:
+    return [*found, *(["tensorboard"] if spec.tensorboard is not None else [])]
 
 
 def affinity(topology: Topology, name: RoleName, own: Mapping[str, Any]) -> Object:
@@ -70,14 +81,27 @@ def affinity(topology: Topology, name: RoleName, own: Mapping[str, Any]) -> Obje
     The first pod has nobody to join: the scheduler lets a pod pass whose own labels match the term
     (https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/).
     """
+    if name not in on_one_node(topology.cluster.spec):
+        return dict(own)
+    return _beside({"matchLabels": {naming.NODE_LABEL: topology.run}}, own)
+
+
+def tensorboard_affinity(topology: Topology, own: Mapping[str, Any]) -> Object:
+    """The same for the TensorBoard, which is never the first: it would choose a node without GPUs for all."""
     together = on_one_node(topology.cluster.spec)
-    between = own.get("podAffinity", {})
-    if name not in together or not isinstance(between, Mapping):
+    if not together:
         return dict(own)
     members = {
         "matchLabels": {naming.RUN_LABEL: topology.run},
         "matchExpressions": [{"key": naming.ROLE_LABEL, "operator": "In", "values": list(together)}],
     }
+    return _beside(members, own)
+
+
+def _beside(members: Object, own: Mapping[str, Any]) -> Object:
+    between = own.get("podAffinity", {})
+    if not isinstance(between, Mapping):
+        return dict(own)
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": members}
     return {**own, "podAffinity": {**between, _REQUIRED: [*between.get(_REQUIRED, ()), term]}}
 
@@ -86,10 +110,11 @@ def notices(cluster: TrainingCluster) -> Iterator[str]:
     """What a cluster makes of the storage that is asked for, and a reader of the file might not expect."""
     spec = cluster.spec
     if together := on_one_node(spec):
-        pods = sum(role.replicas for name, role in topology.present(spec) if name in together)
+        names = _reader_names(spec, together)
+        pods = _readers(spec, holdings(spec))
         yield (
             f"spec.storage: one node at a time can mount a ReadWriteOnce claim, so the {pods} pods of "
-            f"{_and(together)} are placed on one node; accessModes: [ReadWriteMany], or a modelDir such as "
+            f"{_and(names)} are placed on one node; accessModes: [ReadWriteMany], or a modelDir such as "
             "gs://bucket/run, lets them spread"
         )
     scheme = _scheme(spec.model_dir)
@@ -106,6 +131,8 @@ def broken(spec: Spec) -> Iterator[tuple[Path, str]]:
             yield here, "missing: the evaluator reads the checkpoints there, such as modelDir: /model"
         if spec.storage is not None:
             yield ("spec", "storage"), "it is mounted at modelDir: give that too, such as modelDir: /model"
+        if spec.tensorboard is not None:
+            yield ("spec", "tensorboard"), "it shows what is in modelDir: give that, such as modelDir: /model"
     elif path.startswith(("file://", "ram://")):
         scheme = path.partition("://")[0]
         other = "the path itself, such as /model" if scheme == "file" else "a path, such as /model"
@@ -149,9 +176,9 @@ def _known(spec: Spec, scheme: str) -> Iterator[tuple[Path, str]]:
 
 
 def _volumes(spec: Spec, path: str) -> Iterator[tuple[Path, str]]:
-    holdings = _holdings(spec)
-    own = [held for held in holdings if held.mount is not None]
-    without = [held.role for held in holdings if held.mount is None]
+    found = holdings(spec)
+    own = [held for held in found if held.mount is not None]
+    without = [held.role for held in found if held.mount is None]
     here: Path = ("spec", "modelDir")
     if own and without:
         said = (
@@ -170,6 +197,9 @@ def _volumes(spec: Spec, path: str) -> Iterator[tuple[Path, str]]:
             said = "mounts it readOnly" if kind not in _READ_ONLY else f"has it in a {kind} volume"
             yield here, f"{path} is written to by the {role}, which {said}: mount a claim that can be written"
             return
+    if spec.tensorboard is not None and any("subPathExpr" in (held.mount or {}) for held in own):
+        said = "is mounted with subPathExpr, whose variables TensorBoard does not have: use subPath"
+        yield ("spec", "tensorboard"), f"{path} {said}"
     if not without and any(_where(held, path) != _where(own[0], path) for held in own):
         said = "are not the same volume: give them one, in spec.template"
         yield here, f"{path} of the {_and(list(kinds))} {said}"
@@ -183,18 +213,19 @@ def _volumes(spec: Spec, path: str) -> Iterator[tuple[Path, str]]:
             f"{path} is in a volume of yours, so no claim is made for it: remove storage, or the mount",
         )
     elif "ReadWriteOncePod" in modes:
-        pods = sum(held.replicas for held in holdings)
+        pods = _readers(spec, found)
         if len(modes) > 1:
             yield (*where, "accessModes"), "ReadWriteOncePod stands alone: remove the other modes, or it"
         elif pods > 1:
+            names = _reader_names(spec, [held.role for held in found])
             said = (
                 f"one pod can mount a ReadWriteOncePod claim, and {pods} pods mount it, of "
-                f"{_and([held.role for held in holdings])}: expected ReadWriteOnce or ReadWriteMany"
+                f"{_and(names)}: expected ReadWriteOnce or ReadWriteMany"
             )
             yield (*where, "accessModes"), said
 
 
-def _holdings(spec: Spec) -> list[Holding]:
+def holdings(spec: Spec) -> list[Holding]:
     """Of the roles that touch the model directory, which is a path."""
     found = []
     for name, role in topology.present(spec):

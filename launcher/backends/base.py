@@ -109,6 +109,22 @@ class Finding:
     advice: str = ""
 
 
+class Board(Protocol):
+    """A run's TensorBoard, at `url` on this machine until it is closed; a context manager that closes it."""
+
+    url: str
+
+    def wait(self) -> None:
+        """Returns when it was closed. Raises BackendError when it has ended by itself."""
+
+    def close(self) -> None:
+        """Ends it, or the tunnel that leads to it. A second time does nothing."""
+
+    def __enter__(self) -> Board: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
 class Backend(Protocol):
     """Every method but `submit` and `runs` raises NotFoundError for a run that is not there, and all
     raise BackendError when what runs the tasks cannot be reached or refuses.
@@ -154,6 +170,11 @@ class Backend(Protocol):
     def events(self, run: str, namespace: str, *, follow: bool) -> Iterator[RunEvent]:
         """What the cluster says about the run's objects, oldest first; with `follow`, what it says until the
         run has ended. Raises BackendError where nobody says anything.
+        """
+
+    def tensorboard(self, run: str, namespace: str, port: int = 0) -> Board:
+        """The run's TensorBoard on a loopback port, 0 for any that is free, once it answers. Raises
+        ConflictError where the run has nothing for it to show.
         """
 
     def suspend(self, run: str, namespace: str) -> None:

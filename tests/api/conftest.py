@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 PATHS = {
     "ConfigMap": "api/v1/namespaces/{}/configmaps",
+    "Deployment": "apis/apps/v1/namespaces/{}/deployments",
     "Event": "api/v1/namespaces/{}/events",
     "Job": "apis/batch/v1/namespaces/{}/jobs",
     "NetworkPolicy": "apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",

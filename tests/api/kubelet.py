@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
+from tests.api import portforward
 from tests.api.conftest import Api, wait_for
 
 FINISHED = "2026-01-01T00:00:09Z"
@@ -28,11 +29,12 @@ class Kubelet:
         self._api = api
 
     def pods(self, role: str | None = None) -> list[dict[str, Any]]:
-        """Those of a role that are not being deleted, by name of host, oldest first."""
+        """The tasks', or a role's, that are not being deleted, by name of host, oldest first."""
         pods = [
             pod
             for pod in self._api.list("Pod", self.namespace)
-            if role in (None, pod["metadata"]["labels"].get("tf-launcher.dev/role"))
+            if (its := pod["metadata"]["labels"].get("tf-launcher.dev/role"))
+            and role in (None, its)
             and "deletionTimestamp" not in pod["metadata"]
         ]
         return sorted(pods, key=lambda pod: (pod["spec"]["hostname"], pod["metadata"]["creationTimestamp"]))
@@ -145,8 +147,10 @@ class Logs:
 
 
 @contextmanager
-def node(api: Api, directory: Path, name: str) -> Iterator[Logs]:
-    """A node of that name, served until the end."""
+def node(api: Api, directory: Path, name: str, forwards: int = 0) -> Iterator[Logs]:
+    """A node of that name, served until the end. The port `forwards` of this machine is every port of its
+    pods.
+    """
     certificate, key = directory / "kubelet.crt", directory / "kubelet.key"
     subject = ["-subj", "/CN=kubelet", "-days", "1"]
     subprocess.run(
@@ -174,6 +178,9 @@ def node(api: Api, directory: Path, name: str) -> Iterator[Logs]:
 
         def do_GET(self) -> None:
             url = urlparse(self.path)
+            if url.path.startswith("/portForward/"):
+                portforward.carry(self, forwards)
+                return
             pod = url.path.split("/")[3]
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")

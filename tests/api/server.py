@@ -32,12 +32,14 @@ PR_SET_PDEATHSIG: Final = 1
 
 # What the runs of the launcher need of kube-controller-manager; all of them would keep a core busy.
 CONTROLLERS: Final = (
+    "deployment-controller",
     "endpointslice-controller",
     "garbage-collector-controller",
     "job-controller",
     "namespace-controller",
     "persistentvolumeclaim-protection-controller",
     "pod-garbage-collector-controller",
+    "replicaset-controller",
     "resourcequota-controller",
     "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",

@@ -14,6 +14,8 @@ from tests.api.conftest import Api, restricted_namespace, wait_for
 from tests.api.server import UnavailableError, scheduler
 
 NODES = ("node-a", "node-b", "node-c")
+GPU_NODE = "node-with-gpus"
+"""Only for those who tolerate it."""
 FILE = """\
 apiVersion: launcher/v1alpha1
 kind: TrainingCluster
@@ -31,19 +33,22 @@ spec:
 
 @pytest.fixture(scope="module")
 def nodes(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Three nodes, with room for four pods each, and the scheduler."""
+    """Three nodes and one with GPUs, with room for four pods each, and the scheduler."""
     if os.environ.get("LAUNCHER_TEST_KUBECONFIG"):
         pytest.skip("the scheduler of an existing cluster is its own")
     size = {"cpu": "4", "memory": "8Gi", "pods": "10"}
     ready = {"type": "Ready", "status": "True"}
     try:
         with scheduler(tmp_path_factory.mktemp("scheduler"), api.kubeconfig):
-            for name in NODES:
-                item = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
+            for name in (*NODES, GPU_NODE):
+                taints: list[Any] = [{"key": "gpu", "effect": "NoSchedule"}] if name == GPU_NODE else []
+                item: dict[str, Any] = {
+                    "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}
+                }
                 made = api.request("POST", "api/v1/nodes", item)
                 assert made.status == 201, made.body
                 # New nodes bear a taint until a node controller has seen them.
-                item = {**made.body, "spec": {}}
+                item = {**made.body, "spec": {"taints": taints}}
                 item = api.request("PUT", f"api/v1/nodes/{name}", item).body
                 status = {"capacity": size, "allocatable": size, "conditions": [ready]}
                 answer = api.request("PUT", f"api/v1/nodes/{name}/status", {**item, "status": status})
@@ -52,14 +57,16 @@ def nodes(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     except UnavailableError as reason:
         pytest.skip(str(reason))
     finally:
-        for name in NODES:
+        for name in (*NODES, GPU_NODE):
             api.request("DELETE", f"api/v1/nodes/{name}")
 
 
-def submit(api: Api, namespace: str, path: Path, *overrides: str) -> None:
+def submit(api: Api, namespace: str, path: Path, *overrides: str, first: str = "Job") -> None:
     path.write_text(FILE)
     (loaded,) = loading.load(str(path), [*overrides, f"metadata.namespace={namespace}"])
-    for item in rendering.render(topology.build(loaded.cluster)):
+    for item in sorted(
+        rendering.render(topology.build(loaded.cluster)), key=lambda item: bool(item["kind"] != first)
+    ):
         made = api.create(item, namespace)
         assert made.status == 201, made.body
         if item["kind"] == "PersistentVolumeClaim":
@@ -94,11 +101,13 @@ def placed(api: Api, namespace: str, count: int) -> dict[str, str]:
 
     def found() -> dict[str, str]:
         pods = api.list("Pod", namespace)
-        places = {pod["spec"]["hostname"]: pod["spec"].get("nodeName", "") for pod in pods}
+        places = {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
         return places if len(places) == count and all(places.values()) else {}
 
     places: dict[str, str] = wait_for(found)
-    assert places, [(pod["metadata"]["name"], pod.get("status")) for pod in api.list("Pod", namespace)]
+    assert places, [
+        (pod["metadata"]["name"], pod["status"].get("conditions")) for pod in api.list("Pod", namespace)
+    ]
     return places
 
 
@@ -126,3 +135,27 @@ def test_a_run_of_the_same_name_elsewhere_is_not_joined(api: Api, namespace: str
         # The first node has room for one pod more, and not for three.
         (here,) = set(placed(api, other, 3).values())
     assert here != there
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_tensorboard_waits_for_the_training_to_choose_the_node(
+    api: Api, namespace: str, tmp_path: Path
+) -> None:
+    """And is a reason to stay there, for a task that is started again."""
+    overrides = (
+        "spec.tensorboard={}",
+        "spec.evaluator=null",
+        "spec.runPolicy.suspend=true",
+        "spec.worker.tolerations=[{key: gpu, operator: Exists}]",
+        f"spec.worker.nodeSelector={{kubernetes.io/hostname: {GPU_NODE}}}",
+    )
+    submit(api, namespace, tmp_path / "cluster.yaml", *overrides, first="Deployment")
+    (board,) = wait_for(lambda: api.list("Pod", namespace))
+    named = f"api/v1/namespaces/{namespace}/pods/{board['metadata']['name']}"
+    assert wait_for(lambda: api.request("GET", named).body["status"].get("conditions"))
+    assert "nodeName" not in api.request("GET", named).body["spec"]
+
+    job = f"apis/batch/v1/namespaces/{namespace}/jobs/run-worker"
+    resumed = api.patch(job, {"spec": {"suspend": False}}, "application/merge-patch+json")
+    assert resumed.status == 200
+    assert set(placed(api, namespace, 3).values()) == {GPU_NODE}

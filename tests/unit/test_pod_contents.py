@@ -9,7 +9,7 @@ import pytest
 
 from launcher import loading, rendering, topology, yamlfile
 from launcher.errors import SpecError
-from launcher.naming import ROLE_LABEL, RUN_LABEL
+from launcher.naming import NODE_LABEL, ROLE_LABEL
 from launcher.rules import notices
 from launcher.source import Source
 from launcher.spec import RoleTemplate, TrainingCluster
@@ -239,7 +239,7 @@ def matches(term: Object, labels: Object) -> bool:
     selector = term["labelSelector"]
     return all(labels.get(key) == value for key, value in selector["matchLabels"].items()) and all(
         each["operator"] == "In" and labels.get(each["key"]) in each["values"]
-        for each in selector["matchExpressions"]
+        for each in selector.get("matchExpressions", ())
     )
 
 
@@ -251,7 +251,7 @@ def test_a_claim_that_one_node_mounts_keeps_its_pods_together() -> None:
         assert term["topologyKey"] == "kubernetes.io/hostname"
         # Its own labels too: else the first of them would wait for another for ever.
         assert {other for other in made if matches(term, labels[other])} == {"chief", "evaluator"}
-        assert not matches(term, {**labels[role], RUN_LABEL: "other"})
+        assert not matches(term, {**labels[role], NODE_LABEL: "other"})
     assert terms(made["worker"]) == terms(made["ps"]) == []
 
 

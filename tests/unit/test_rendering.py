@@ -75,7 +75,7 @@ def test_ten_thousand_workers() -> None:
     )
     planned = topology.build(loaded.cluster)
     rendered = rendering.render(planned)
-    assert len(rendered) == 8
+    assert len(rendered) == 11
     names = {variable["name"] for variable in container(rendered[0])["env"]}
     assert "TF_CONFIG" not in names
     assert "TF_LAUNCHER_CLUSTER_FILE" in names

@@ -7,6 +7,8 @@
     janitor     stops what is left when the primary has ended, and a run that cannot go on
     stopping    ends a run's Jobs so that their record stays
     events      what the cluster says about a run
+    board       finds the pod of a run's TensorBoard
+    tunnel      a port of this machine that leads to a pod's
     doctor      whether a run can be submitted and carried out
     session     the picture of one run, kept up to date by watches and log streams
     picture     what was seen of a run -> `status.RunStatus`, with the reasons why something does not start

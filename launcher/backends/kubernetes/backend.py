@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from launcher.backends.base import (
     PROGRAM,
+    Board,
     Finding,
     LogLine,
     Plan,
@@ -125,6 +126,12 @@ class KubernetesBackend:
         uid = self._uid(run, namespace)
         return following.logs(self._client, run, namespace, uid, selection, self._settings, until_end=follow)
 
+    def tensorboard(self, run: str, namespace: str, port: int = 0) -> Board:
+        """See `base.Backend.tensorboard`. By a tunnel to the run's own."""
+        from launcher.backends.kubernetes import board
+
+        return board.open_tunnel(self._client, run, self._jobs(run, namespace)[1], port)
+
     def suspend(self, run: str, namespace: str) -> None:
         """See `base.Backend.suspend`."""
         self._set_suspended(run, namespace, suspended=True)
@@ -200,7 +207,10 @@ class KubernetesBackend:
         if not model_dir:
             return {}
         claim = _claim(primary, model_dir)
-        return {"model directory": f"{model_dir} on PersistentVolumeClaim {claim}" if claim else model_dir}
+        found = {"model directory": f"{model_dir} on PersistentVolumeClaim {claim}" if claim else model_dir}
+        if document["spec"].get("tensorboard") is not None:
+            found["tensorboard"] = f"{PROGRAM} tensorboard {run}{self.options(namespace)}"
+        return found
 
     def _jobs(self, run: str, namespace: str) -> tuple[list[Object], Object]:
         """All of the run's Jobs, and the primary one. Raises NotFoundError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ class Connection:
     transport: Transport
     _headers: Callable[[], Mapping[str, str]]
     context: str = ""
+    tls: Callable[[], ssl.SSLContext | None] = lambda: None
+    """For a connection that the transport does not make; None where there is none."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def options(self, namespace: str) -> str:
@@ -90,7 +93,9 @@ def _from_plain(plain: Plain, paths: str, context: str | None) -> Connection:
             raise _unusable(origin, str(error)) from error
 
     transport = Direct(plain.server, plain.tls)
-    return Connection(plain.server, origin, plain.namespace, transport, headers, context or "")
+    return Connection(
+        plain.server, origin, plain.namespace, transport, headers, context or "", lambda: plain.tls
+    )
 
 
 def _from_kubeconfig(paths: str, context: str | None) -> Connection:
@@ -129,8 +134,6 @@ def _contexts(paths: str, context: str | None) -> tuple[list[dict[str, Any]], st
 
 
 def _in_cluster() -> Connection:
-    import ssl
-
     origin = "this pod's service account"
     host, port = (
         os.environ.get("KUBERNETES_SERVICE_HOST", ""),
@@ -152,7 +155,7 @@ def _in_cluster() -> Connection:
         except OSError as error:
             raise _unusable(origin, str(error)) from error
 
-    return Connection(url, origin, namespace or "default", Direct(url, tls), headers)
+    return Connection(url, origin, namespace or "default", Direct(url, tls), headers, tls=lambda: tls)
 
 
 def _connection(configuration: Any, origin: str, namespace: str, context: str = "") -> Connection:
@@ -172,7 +175,18 @@ def _connection(configuration: Any, origin: str, namespace: str, context: str = 
             settings = configuration.auth_settings().values()
         return {each["key"]: each["value"] for each in settings if each["in"] == "header" and each["value"]}
 
-    return Connection(configuration.host.rstrip("/"), origin, namespace, Pooled(pool), headers, context)
+    def tls() -> ssl.SSLContext:
+        found = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        found.verify_flags &= ~ssl.VERIFY_X509_STRICT  # see `kubeconfig`
+        if not configuration.verify_ssl:
+            found.check_hostname = False
+            found.verify_mode = ssl.CERT_NONE
+        if configuration.cert_file:
+            found.load_cert_chain(configuration.cert_file, configuration.key_file)
+        return found
+
+    host = configuration.host.rstrip("/")
+    return Connection(host, origin, namespace, Pooled(pool), headers, context, tls)
 
 
 class _Collector(logging.Handler):

@@ -13,11 +13,15 @@ from launcher.backends.kubernetes.session import TICK_SECONDS
 from launcher.backends.kubernetes.watching import Changed, Denied, Listed, Mailbox, Watch
 from launcher.naming import ROLE_LABEL, RUN_LABEL
 from launcher.status import Phase, seconds
+from launcher.tensorboard import COMPONENT
 
-_OWN_KINDS: Final = ("Service", "ConfigMap", "NetworkPolicy", "PersistentVolumeClaim")
+_OWN_KINDS: Final = ("Service", "ConfigMap", "NetworkPolicy", "PersistentVolumeClaim", "Deployment")
 _TERMINAL: Final = (Phase.SUCCEEDED, Phase.FAILED)
 _POD: Final = re.compile(r"(?P<job>.+)-(?P<index>\d+)-[a-z0-9]{5}")
 """A pod of an Indexed Job; it may be gone, its events are not."""
+
+
+_BOARD_POD: Final = re.compile(rf"{COMPONENT}-[a-z0-9]+-[a-z0-9]{{5}}")
 
 
 def of_run(client: Client, run: str, primary: Object, *, until_end: bool) -> Iterator[RunEvent]:
@@ -104,6 +108,8 @@ def _name(about: Object, run: str, roles: dict[str, str], uids: set[str]) -> str
     kind, name = about.get("kind", ""), about.get("name", "")
     if kind == "Pod" and (match := _POD.fullmatch(name)) and match["job"] in roles:
         return f"{roles[match['job']]} {match['index']}"
+    if kind == "Pod" and _BOARD_POD.fullmatch(name.removeprefix(f"{run}-")):
+        return COMPONENT
     if kind == "Job" and about.get("uid") in uids:
         return f"{kind} {name}"
     if kind in _OWN_KINDS and (name == run or name.startswith(f"{run}-")):

@@ -11,11 +11,14 @@ from typing import Final
 
 from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.parallel import together
+from launcher.backends.kubernetes.refusals import ApiError
 from launcher.errors import BackendError
 from launcher.naming import PRIMARY_ANNOTATION, RECLAIM_ANNOTATION, RUN_LABEL
 
-KINDS: Final = ("Job", "Pod", "Service", "ConfigMap", "NetworkPolicy", "PersistentVolumeClaim")
+KINDS: Final = ("Job", "Pod", "Service", "ConfigMap", "NetworkPolicy", "PersistentVolumeClaim", "Deployment")
 """Of a run's objects. Everything but the pods was made by us."""
+_OPTIONAL: Final = "Deployment"
+"""Who has no right to them has made none."""
 
 _GARBAGE_SECONDS: Final = 60.0
 """For the garbage collector and the kubelets, beyond the grace that the pods have."""
@@ -42,9 +45,18 @@ class Item:
 def items(client: Client, run: str, namespace: str) -> list[Item]:
     """All that bears the run's label, a claim to be kept included."""
     selector = f"{RUN_LABEL}={run}"
-    calls = [partial(client.list, kind, namespace, selector, metadata_only=True) for kind in KINDS]
+    calls = [partial(_listed, client, kind, namespace, selector) for kind in KINDS]
     listed = zip(KINDS, together(calls), strict=True)
-    return [_item(kind, item) for kind, (found, _) in listed for item in found]
+    return [_item(kind, item) for kind, found in listed for item in found]
+
+
+def _listed(client: Client, kind: str, namespace: str, selector: str) -> list[Object]:
+    try:
+        return client.list(kind, namespace, selector, metadata_only=True)[0]
+    except ApiError as error:
+        if kind == _OPTIONAL and error.no_right:
+            return []
+        raise
 
 
 def _item(kind: str, item: Object) -> Item:

@@ -6,6 +6,7 @@ from typing import Final
 
 _RESOURCES: Final = {
     "ConfigMap": ("api/v1", "configmaps"),
+    "Deployment": ("apis/apps/v1", "deployments"),
     "Event": ("api/v1", "events"),
     "Job": ("apis/batch/v1", "jobs"),
     "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
@@ -14,7 +15,11 @@ _RESOURCES: Final = {
     "ResourceQuota": ("api/v1", "resourcequotas"),
     "Service": ("api/v1", "services"),
 }
-_GROUPS: Final = {"Job": "jobs.batch", "NetworkPolicy": "networkpolicies.networking.k8s.io"}
+_GROUPS: Final = {
+    "Deployment": "deployments.apps",
+    "Job": "jobs.batch",
+    "NetworkPolicy": "networkpolicies.networking.k8s.io",
+}
 
 
 def resource(kind: str) -> str:

@@ -18,16 +18,21 @@ RULES: Final[list[dict[str, Any]]] = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "deletecollection"]},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": _OBJECTS},
+    {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["get", "create"]},
 ]
 """The rules of the least Role. `create` and `patch` are what server-side apply needs, `deletecollection` is
 for a run that is stopped at once and for cleanPolicy All; without the events it is not known why a pod is not
-made.
+made. A Deployment is a TensorBoard's; a tunnel to it is asked for by a GET, for which newer Kubernetes wants
+`create` too.
 """
 
 OPTIONAL: Final[Mapping[tuple[str, str], str]] = {
     ("events", "list"): "why a pod is not made is not told",
     ("events", "watch"): "why a pod is not made is not told",
     ("pods", "deletecollection"): "neither a second Ctrl-C nor cleanPolicy All deletes pods",
+    **{("deployments", verb): "a run with spec.tensorboard is refused" for verb in _OBJECTS},
+    **{("pods/portforward", verb): "`tensorboard` opens no tunnel" for verb in ("get", "create")},
 }
 """By resource and verb, what is lost without a right that a run does without."""
 

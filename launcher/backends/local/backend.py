@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from launcher.backends.base import PROGRAM, LogLine, Plan, RunEvent, Selection, Update
+from launcher.backends.base import PROGRAM, Board, LogLine, Plan, RunEvent, Selection, Update
 from launcher.backends.local import following, ports, preflight
 from launcher.backends.local.leftovers import kill_leftovers
 from launcher.backends.local.pods import PodTemplate
@@ -130,6 +130,18 @@ class LocalBackend:
             f"`{PROGRAM} status {run}` says how its tasks are, `{PROGRAM} logs {run}` what they print.",
         )
 
+    def tensorboard(self, run: str, namespace: str, port: int = 0) -> Board:
+        """See `base.Backend.tensorboard`. Starts one, whether the run's spec asks for it or not."""
+        from launcher.backends.local.board import LocalBoard
+
+        directory = self.places(run, namespace).get("model directory")
+        if directory is None:
+            raise ConflictError(
+                f"run {run} has no model directory that TensorBoard could show",
+                "Submit it with a `modelDir` in its spec, such as /model.",
+            )
+        return LocalBoard(run, directory, port)
+
     def suspend(self, run: str, namespace: str) -> None:
         """See `base.Backend.suspend`."""
         self._set_suspended(run, namespace, suspended=True)
@@ -174,6 +186,8 @@ class LocalBackend:
         places = {}
         if submission is not None and (model := _model_directory(directory, submission)):
             places["model directory"] = model
+        if submission is not None and submission.of_kind("Deployment"):
+            places["tensorboard"] = f"{PROGRAM} tensorboard {run}{self.options(namespace)}"
         places["logs"] = str(directory.path / "pods")
         return places
 

@@ -22,8 +22,9 @@ _CONTAINER_FIELDS: Final = (
     "image", "resources", "securityContext", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
     "volumeDevices",
 )  # fmt: skip
-_OBJECTS: Final = ("Job", "Service", "ConfigMap", "PersistentVolumeClaim")
-"""Kinds that have a meaning here. A Service's is that every address is known."""
+_OBJECTS: Final = ("Job", "Service", "ConfigMap", "PersistentVolumeClaim", "Deployment")
+"""Kinds that have a meaning here. A Service's is that every address is known; a Deployment is TensorBoard's,
+which the command `tensorboard` starts."""
 
 
 def check(directory: RunDirectory, submission: Submission) -> None:

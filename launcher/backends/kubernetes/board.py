@@ -1,0 +1,89 @@
+"""The TensorBoard of a run: finds its pod, and opens a tunnel to it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Final
+
+from launcher.backends.base import PROGRAM
+from launcher.backends.kubernetes.client import Client, Object
+from launcher.backends.kubernetes.tunnel import Tunnel
+from launcher.errors import BackendError, ConflictError
+from launcher.naming import SPEC_ANNOTATION, TENSORBOARD_LABEL
+from launcher.tensorboard import PORT
+
+_READY_SECONDS: Final = 120.0
+"""For a pod that is on its way; an image that must be pulled takes longer, and the message says so."""
+
+
+def asked_for(primary: Object) -> bool:
+    """Whether the run of this primary Job has one."""
+    try:
+        document = json.loads(primary["metadata"]["annotations"][SPEC_ANNOTATION])
+        return document["spec"].get("tensorboard") is not None
+    except (LookupError, ValueError, TypeError):
+        return False
+
+
+def open_tunnel(client: Client, run: str, primary: Object, port: int) -> Tunnel:
+    """Raises ConflictError where the run has none, BackendError where it is not up in time."""
+    namespace = primary["metadata"]["namespace"]
+    if not asked_for(primary):
+        raise ConflictError(
+            f"run {run} has no TensorBoard",
+            "Submit it with `tensorboard: {}` in its spec; one that goes on, too.",
+        )
+    _wait(client, run, namespace)
+    return Tunnel(client, namespace, lambda: _find(client, run, namespace), PORT, port)
+
+
+def _wait(client: Client, run: str, namespace: str) -> None:
+    until = time.monotonic() + _READY_SECONDS
+    while not (pods := [pod for pod in _pods(client, run, namespace) if _ready(pod)]):
+        if time.monotonic() > until:
+            raise _not_up(client, run, namespace)
+        time.sleep(1.0)
+    del pods
+
+
+def _find(client: Client, run: str, namespace: str) -> str:
+    """The name of the pod that is ready."""
+    for pod in _pods(client, run, namespace):
+        if _ready(pod):
+            return str(pod["metadata"]["name"])
+    raise _not_up(client, run, namespace)
+
+
+def _pods(client: Client, run: str, namespace: str) -> list[Object]:
+    found, _ = client.list("Pod", namespace, f"{TENSORBOARD_LABEL}={run}")
+    return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+
+
+def _ready(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _not_up(client: Client, run: str, namespace: str) -> BackendError:
+    pods = _pods(client, run, namespace)
+    why = _reason(pods[0]) if pods else "it has no pod"
+    space = client.connection.options(namespace)
+    return BackendError(
+        f"the TensorBoard of run {run} is not up: {why}",
+        f"Try again in a while; `{PROGRAM} events {run}{space}` tells more.",
+    )
+
+
+def _reason(pod: Object) -> str:
+    """In the cluster's own words."""
+    status = pod.get("status") or {}
+    for container in status.get("containerStatuses") or ():
+        for state in ("waiting", "terminated"):
+            found = (container.get("state") or {}).get(state)
+            if found and found.get("reason"):
+                return ": ".join(filter(None, (found["reason"], found.get("message"))))
+    for condition in status.get("conditions") or ():
+        if condition["status"] != "True" and condition.get("message"):
+            return f"{condition.get('reason') or condition['type']}: {condition['message']}"
+    return str(status.get("phase") or "Pending")

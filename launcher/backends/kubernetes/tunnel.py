@@ -1,0 +1,161 @@
+"""A port of this machine that leads to a pod's, through the API server and the pod's own node, as `kubectl
+port-forward` does. No network policy is in its way.
+
+Each connection is one WebSocket with the subprotocol v4.channel.k8s.io: channel 0 carries the bytes, channel
+1 says why they end. Each channel begins with a message that repeats the port.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
+
+from launcher.backends.kubernetes.client import Client
+from launcher.backends.kubernetes.refusals import Request, refusal
+from launcher.backends.kubernetes.resources import path_of
+from launcher.backends.kubernetes.transport import CONNECT_SECONDS, socket_options
+from launcher.errors import BackendError
+
+if TYPE_CHECKING:
+    from websocket import WebSocket
+
+_PROTOCOL: Final = "v4.channel.k8s.io"
+_BYTES, _ERRORS = 0, 1
+_PIECE: Final = 1 << 16
+"""Bytes in one message."""
+
+
+class Tunnel:
+    """Listens on a port of this machine's loopback, 0 for any that is free; see `base.Board`.
+
+    `pod` finds the name of the pod, for each connection anew: it may be replaced meanwhile. Raises what `pod`
+    raises, and BackendError where the pod cannot be reached or the port is in use.
+    """
+
+    def __init__(
+        self, client: Client, namespace: str, pod: Callable[[], str], remote: int, port: int
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._pod = pod
+        self._remote = remote
+        self._closed = threading.Event()
+        # Before anybody is told an address: a right that is missing is said here.
+        self._connected().close()
+        try:
+            self._listener = socket.create_server(("127.0.0.1", port))
+        except OSError as error:
+            said = os.strerror(error.errno or 0)
+            raise BackendError(f"port {port} of this machine: {said}", "Name another.") from error
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
+        threading.Thread(target=self._accept, name="tunnel", daemon=True).start()
+
+    def __enter__(self) -> Tunnel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wait(self) -> None:
+        """See `base.Board.wait`."""
+        # In pieces: a wait without a limit is not interrupted everywhere.
+        while not self._closed.wait(1.0):
+            pass
+
+    def close(self) -> None:
+        """See `base.Board.close`."""
+        if not self._closed.is_set():
+            self._closed.set()
+            # Closing alone does not wake who waits in accept.
+            with contextlib.suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                local, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._carry, args=(local,), name="tunnel", daemon=True).start()
+
+    def _carry(self, local: socket.socket) -> None:
+        """One connection, until either side ends it."""
+        with local:
+            try:
+                remote = self._connected()
+            except BackendError:
+                return  # the browser sees the connection end, and tries again
+            back = threading.Thread(target=_forward_back, args=(remote, local), name="tunnel", daemon=True)
+            back.start()
+            # Whatever breaks a connection ends it, and nothing else.
+            with contextlib.suppress(Exception):
+                while piece := local.recv(_PIECE):
+                    remote.send_binary(bytes([_BYTES]) + piece)
+            remote.shutdown()
+            back.join()
+
+    def _connected(self) -> WebSocket:
+        """A WebSocket whose other end is the port."""
+        import websocket
+
+        connection, pod = self._client.connection, self._pod()
+        path = path_of("Pod", self._namespace, f"{pod}/portforward")
+        url = f"{connection.host}/{path}?{urlencode({'ports': self._remote})}".replace("http", "ws", 1)
+        headers = [f"{name}: {value}" for name, value in connection.credentials().items()]
+        tls = connection.tls()
+        try:
+            return websocket.create_connection(
+                url,
+                timeout=CONNECT_SECONDS,
+                header=headers,
+                subprotocols=[_PROTOCOL],
+                suppress_origin=True,
+                sslopt={"context": tls} if tls is not None else None,
+                sockopt=socket_options(),
+            )
+        except websocket.WebSocketBadStatusException as error:
+            request = Request("create", "pods/portforward", self._namespace, pod)
+            body = _document(error.resp_body)
+            raise refusal(
+                request, error.status_code, body, connection.host, connection.origin, None
+            ) from error
+        except (OSError, websocket.WebSocketException) as error:
+            raise self._client.unreachable(error) from error
+
+
+def _forward_back(remote: WebSocket, local: socket.socket) -> None:
+    """What comes from the pod, until either side ends it."""
+    with contextlib.suppress(Exception):
+        remote.settimeout(None)
+        for piece in _pieces(remote):
+            local.sendall(piece)
+    with contextlib.suppress(OSError):
+        local.shutdown(socket.SHUT_RDWR)
+
+
+def _pieces(remote: WebSocket) -> Iterator[bytes]:
+    began: set[int] = set()
+    while message := remote.recv():
+        data = message if isinstance(message, bytes) else message.encode("latin-1")
+        channel = data[0]
+        if channel not in began:
+            began.add(channel)  # the port, which is known
+        elif channel == _ERRORS:
+            return
+        else:
+            yield data[1:]
+
+
+def _document(body: bytes | None) -> dict[str, object]:
+    try:
+        found = json.loads(body or b"")
+    except ValueError:
+        found = {"message": (body or b"").decode(errors="replace")}
+    return found if isinstance(found, dict) else {"message": str(found)}
