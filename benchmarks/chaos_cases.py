@@ -44,6 +44,7 @@ _SERVERS = {"chief": 1, "worker": 2, "ps": 1}
 ROWS = [
     Row("OneDevice", "fit", {"chief": 1, "evaluator": 1}),
     Row("Mirrored", "loop", {"chief": 1}),
+    Row("CentralStorage", "loop", {"chief": 1}),
     Row("MultiWorkerMirrored", "fit", {"worker": 2}),
     Row("MultiWorkerMirrored", "loop", {"worker": 2}),
     Row("ParameterServer", "fit", {**_SERVERS, "evaluator": 1}),
@@ -93,7 +94,7 @@ def cluster_file(row: Row, directory: Path) -> Path:
         "metadata": {"name": "chaos"},
         "spec": {
             "strategy": row.strategy,
-            "strategyOptions": {"logicalCpus": 2} if row.strategy == "Mirrored" else {},
+            "strategyOptions": {"logicalCpus": 2} if row.strategy in ("Mirrored", "CentralStorage") else {},
             "program": {
                 "source": "./chaos_program.py",
                 "entrypoint": f"chaos_program:{row.style.capitalize()}",

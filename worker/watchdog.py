@@ -32,6 +32,8 @@ from worker.lease import Holder, Lease, message
 
 TERM_SECONDS = GRACE_SECONDS - 3.0
 """From SIGTERM to SIGKILL for the training process, which saves what it has: the pod's own, less a margin."""
+_LOOKS = 10
+"""So often within a silence the supervisor makes sure that it runs itself."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -183,7 +185,10 @@ class _Supervisor:
             if self._kill_at is None and now - heard >= self._silence.seconds:
                 return self._silent()
             until = self._kill_at if self._kill_at is not None else heard + self._silence.seconds
-            ready, _, _ = select.select(watched, [], [], max(0.0, min(until - now, 3600.0)))
+            pause = max(0.0, min(until - now, max(0.1, self._silence.seconds / _LOOKS)))
+            ready, _, _ = select.select(watched, [], [], pause)
+            # Where this process was stopped itself (a frozen pod, a suspended machine), so was the child.
+            heard += max(0.0, time.monotonic() - now - pause)
             if wakeup in ready:
                 os.read(wakeup, 4096)
             if self._pipe in ready:

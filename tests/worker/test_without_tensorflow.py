@@ -250,6 +250,25 @@ def test_signs_of_life_keep_it_going() -> None:
     assert supervised("[(time.sleep(0.15), watch.alive()) for _ in range(10)]; return 0", 0.5) == (0, [])
 
 
+def test_a_frozen_pod_has_not_been_silent() -> None:
+    body = "print(os.getpid(), flush=True); [(time.sleep(0.1), watch.alive()) for _ in range(10)]; return 0"
+    with subprocess.Popen(
+        [sys.executable, "-c", SUPERVISE.format(body=body, seconds=2.0)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        both = process.pid, int(process.stdout.readline())
+        for each in both:
+            os.kill(each, signal.SIGSTOP)
+        time.sleep(3.0)
+        for each in both:
+            os.kill(each, signal.SIGCONT)
+        assert process.stdout.read() == ""
+    assert process.returncode == 0
+
+
 def test_what_was_agreed_last_is_said_and_done_on_silence() -> None:
     body = 'watch.expect(Silence(0.2, "released", {"tasks": ["a"], "unreachable": ["b"]}, 0)); time.sleep(60)'
     code, (released,) = supervised(body)
