@@ -168,6 +168,16 @@ def parser() -> argparse.ArgumentParser:
     add_context(added)
     added.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
 
+    added = add("report", commands.report, "write a picture of a run: one HTML page, for a browser")
+    add_run(added)
+    added.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        required=True,
+        help="where, replacing what is there; - is standard output",
+    )
+
     added = add("wait", commands.wait, "wait for a run to end; the exit code is the run's")
     add_run(added)
     added.add_argument(

@@ -214,6 +214,24 @@ def events(options: Namespace) -> int:
     return 0
 
 
+def report(options: Namespace) -> int:
+    """Writes a picture of a run."""
+    from launcher import __version__
+    from launcher.report import page
+    from launcher.report.model import report as picture
+
+    backend, namespace = _sought(options)
+    text = page.page(picture(backend.history(options.name, namespace), __version__))
+    if options.output == "-":
+        # Bytes: the page says that it is UTF-8, whatever the terminal's encoding is.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+    else:
+        page.write(text, options.output)
+        print(f"wrote {options.output}")
+    return 0
+
+
 def wait(options: Namespace) -> int:
     """Follows a run to its end, and leaves with its exit code."""
     backend, namespace = _sought(options)

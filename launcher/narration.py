@@ -94,7 +94,7 @@ class Narrator:
         elif record.event == Event.RELEASED:
             worth = "tasks" in record.fields
         else:
-            worth = record.event != Event.DONE
+            worth = record.event not in (Event.DONE, Event.READY)
         if worth:
             self._said[key] = (record.time, about)
         return worth
@@ -115,7 +115,7 @@ def describe(record: Record) -> str:
     write = _WORDS.get(record.event)
     try:
         return write(record.fields) if write is not None else ""
-    except (KeyError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
         # A worker of another version, or a program that prints something alike.
         return record.event + " " + ", ".join(f"{name} {value}" for name, value in record.fields.items())
 
@@ -193,6 +193,7 @@ def _released(fields: Mapping[str, Any]) -> str:
 
 _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     Event.WAITING: _waiting,
+    Event.READY: lambda _: "is ready",
     Event.TRAINING: _training,
     Event.PROGRESS: _progress,
     Event.EVALUATION: _evaluation,

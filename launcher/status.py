@@ -48,9 +48,10 @@ class TaskStatus:
     """A task's latest pod. `name` is the pod's stable hostname, `restarts` how many pods it has had before,
     of which `before` is the last.
 
-    `exit_code` is None while it runs. `started` and `finished` are seconds since the epoch. `deleted`: it
-    was told to stop, it did not end by itself. `node` is "" where there is none, `attempt` the number that
-    the pod's log lines bear.
+    `exit_code` is None while it runs. All times are seconds since the epoch: `created` with the object,
+    `started` when a node had taken it, `running` when its image was there and its process began, `finished`
+    when that ended. `deleted`: it was told to stop, it did not end by itself. `node` is "" where there is
+    none, `attempt` the number that the pod's log lines bear.
     """
 
     name: str
@@ -61,7 +62,9 @@ class TaskStatus:
     exit_code: int | None = None
     reason: str = ""
     message: str = ""
+    created: float | None = None
     started: float | None = None
+    running: float | None = None
     finished: float | None = None
     deleted: bool = False
     node: str = ""
@@ -199,6 +202,15 @@ def fold(
 _TERMINAL: Final = (Phase.SUCCEEDED, Phase.FAILED)
 
 
+def attempts(jobs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> list[TaskStatus]:
+    """Every pod that the tasks of `jobs` have had, not only the latest: by task, oldest first."""
+    return [
+        _pod_task(job, index, pod)
+        for job, index, own in _by_task(jobs, pods)
+        for pod in sorted(own, key=_age)
+    ]
+
+
 def latest(records: Records, event: str) -> Record | None:
     """The newest record of an event, whoever sent it."""
     found = [of_task[event] for of_task in records.values() if event in of_task]
@@ -266,6 +278,13 @@ def _job_phase(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> tuple[Pha
 
 def _tasks(jobs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> list[TaskStatus]:
     """One for each index that has had a pod, in the Jobs' order."""
+    return [_task(job, index, own) for job, index, own in _by_task(jobs, pods)]
+
+
+def _by_task(
+    jobs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]
+) -> list[tuple[Mapping[str, Any], int, list[Mapping[str, Any]]]]:
+    """The pods of each index that has had one, with its Job, in the Jobs' order."""
     names = {job["metadata"]["name"]: job for job in jobs}
     of_index: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     for pod in pods:
@@ -275,7 +294,7 @@ def _tasks(jobs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]])
             of_index.setdefault((job, int(index)), []).append(pod)
     order = {name: number for number, name in enumerate(names)}
     return [
-        _task(names[job], index, of_index[job, index])
+        (names[job], index, of_index[job, index])
         for job, index in sorted(of_index, key=lambda key: (order[key[0]], key[1]))
     ]
 
@@ -320,7 +339,9 @@ def _pod_task(job: Mapping[str, Any], index: int, pod: Mapping[str, Any]) -> Tas
         or (state.get("waiting") or {}).get("message")
         or status.get("message")
         or "",
+        created=seconds(pod["metadata"].get("creationTimestamp")),
         started=seconds(status.get("startTime")),
+        running=seconds(terminated.get("startedAt") or (state.get("running") or {}).get("startedAt")),
         finished=seconds(terminated.get("finishedAt")),
         deleted=_deleted(pod),
         node=(pod.get("spec") or {}).get("nodeName") or "",

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # They start TensorFlow, or this very test; tests/local/test_demo.py types them.
-ELSEWHERE = re.compile(r"^(make |python -m launcher (submit|status|logs|wait|delete|list)\b|pkill )")
+ELSEWHERE = re.compile(r"^(make |python -m launcher (submit|status|logs|report|wait|delete|list)\b|pkill )")
 
 
 def blocks(document: Path, language: str) -> list[str]:

@@ -131,6 +131,8 @@ class Event:
     WAITING: Final = "waiting"
     """Peers that do not answer yet. tasks: list of pod names, seconds: float waited so far,
     deadline: int seconds."""
+    READY: Final = "ready"
+    """A worker or ps: its server is up. An evaluator: it looks for checkpoints."""
     TRAINING: Final = "training"
     """Begins. epochs, steps_per_epoch (null: unknown), initial_epoch: int done before this attempt."""
     PROGRESS: Final = "progress"

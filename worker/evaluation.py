@@ -82,6 +82,7 @@ class Evaluator:
             features = next(iter(dataset))
             model(features[0] if isinstance(features, tuple) else features)
         self._enter("waiting for a checkpoint")
+        self._reporter.emit(Event.READY)
         if self._is_claimed():
             self._evaluated = self._read_note()
             if by_keras:

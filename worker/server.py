@@ -52,6 +52,7 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
         raise program_error(
             f"the gRPC server could not start on {task.address}: is the port taken?"
         ) from error
+    reporter.emit(Event.READY)
     watch.expect(stalled("serving", min(_HUNG_SECONDS, task.config.stall_seconds / 2)))
     outcome = _until_released(task, watch)
     reporter.emit(Event.RELEASED, outcome=outcome)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from launcher.naming import SPEC_ANNOTATION
 
 if TYPE_CHECKING:
-    from launcher.status import RunStatus
+    from launcher.status import RunStatus, TaskStatus
     from worker.contract import Record
 
 PROGRAM: Final = "python -m launcher"
@@ -97,6 +97,25 @@ class RunEvent:
 
 
 @dataclass(frozen=True)
+class History:
+    """A run's past, as far as it is still known at `seen`. All times are seconds since the epoch, by this
+    machine's clock; `submitted` is None where nobody knows.
+
+    `attempts` is every pod that the tasks have had, by task, oldest first; `lines` are the records among
+    what they have printed, and `events` what a cluster has said, oldest first. `missing` says what could not
+    be read, a sentence each.
+    """
+
+    status: RunStatus
+    seen: float
+    submitted: float | None
+    attempts: Sequence[TaskStatus]
+    lines: Sequence[LogLine]
+    events: Sequence[RunEvent] = ()
+    missing: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Finding:
     """One thing that a run needs of a cluster: `ok`, `missing` (a run cannot be submitted or carried out),
     `warning` (it may not start, or something is lost), or `unknown`. `message` says what was found, `advice`
@@ -176,6 +195,9 @@ class Backend(Protocol):
         """The run's TensorBoard on a loopback port, 0 for any that is free, once it answers. Raises
         ConflictError where the run has nothing for it to show.
         """
+
+    def history(self, run: str, namespace: str) -> History:
+        """The run's past, from its submission until now."""
 
     def suspend(self, run: str, namespace: str) -> None:
         """Stops the tasks, to be started again by `resume`. Raises ConflictError after the run's end."""

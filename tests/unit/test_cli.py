@@ -202,3 +202,15 @@ def test_list_says_where_else_to_look(
     hint = "runs of a cluster: python -m launcher list --backend kubernetes\n"
     assert run(capsys, "list") == (0, "no runs\n", hint)
     assert run(capsys, "list", "--backend", "local") == (0, "no runs\n", "")
+
+
+def test_a_report_needs_a_run_and_a_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    target = tmp_path / "run.html"
+    code, out, err = run(capsys, "report", "nobody", "--backend", "local", "-o", str(target))
+    assert (code, out) == (3, "")
+    assert err.startswith("error: there is no run nobody in namespace default on this machine\n")
+    assert not target.exists()
+    assert run(capsys, "report", "nobody")[0] == 2

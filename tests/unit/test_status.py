@@ -8,7 +8,7 @@ import pytest
 
 from launcher import narration
 from launcher.backends.base import LogLine
-from launcher.status import Phase, RunStatus, fold, latest, seconds
+from launcher.status import Phase, RunStatus, attempts, fold, latest, seconds
 from worker.contract import Record
 
 EARLY, LATE, LATER = "2026-01-02T03:04:05Z", "2026-01-02T03:05:00Z", "2026-01-02T03:06:05Z"
@@ -261,3 +261,21 @@ def test_progress_is_not_said_too_often() -> None:
         news = narrator.news(status, [LogLine("chief", 0, 0, record.line(), record)])
         said += [step for one in news if "step" in one.text]
     assert said == [1, 51, 100]
+
+
+def test_attempts_are_all_of_a_tasks_pods_with_their_times() -> None:
+    over = {"terminated": {"exitCode": 137, "startedAt": LATE, "finishedAt": LATER}}
+    pods = [
+        pod("worker", 0, "Running", LATER, state={"running": {"startedAt": LATER}}),
+        pod("worker", 0, "Failed", EARLY, state=over),
+        pod("chief", 0, "Pending", EARLY),
+        pod("another", 0, "Running"),
+    ]
+    del pods[2]["status"]["startTime"]
+    found = attempts([job("chief", primary=True), job("worker")], pods)
+    assert [(a.name, a.created, a.started, a.running, a.finished) for a in found] == [
+        ("demo-chief-0", seconds(EARLY), None, None, None),
+        ("demo-worker-0", seconds(EARLY), seconds(EARLY), seconds(LATE), seconds(LATER)),
+        ("demo-worker-0", seconds(LATER), seconds(LATER), seconds(LATER), None),
+    ]
+    assert [a.exit_code for a in found] == [None, 137, None]

@@ -12,6 +12,7 @@ from launcher.backends.base import (
     PROGRAM,
     Board,
     Finding,
+    History,
     LogLine,
     Plan,
     RunEvent,
@@ -131,6 +132,12 @@ class KubernetesBackend:
         from launcher.backends.kubernetes import board
 
         return board.open_tunnel(self._client, run, self._jobs(run, namespace)[1], port)
+
+    def history(self, run: str, namespace: str) -> History:
+        """See `base.Backend.history`. Of the pods that are still there."""
+        from launcher.backends.kubernetes import history
+
+        return history.read(self._client, run, self._jobs(run, namespace)[1])
 
     def suspend(self, run: str, namespace: str) -> None:
         """See `base.Backend.suspend`."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from launcher.backends.base import LogLine
-from launcher.status import RunStatus
+from launcher.backends.base import History, LogLine
+from launcher.status import RunStatus, TaskStatus
 
 
 def local_status(status: RunStatus, ahead: float) -> RunStatus:
@@ -31,6 +31,27 @@ def local_lines(lines: Iterable[LogLine], ahead: float) -> list[LogLine]:
         else line
         for line in lines
     ]
+
+
+def local_history(history: History, ahead: float) -> History:
+    """The history with all its times in this machine's time."""
+    if not ahead:
+        return history
+    return dataclasses.replace(
+        history,
+        status=local_status(history.status, ahead),
+        seen=history.seen + ahead,
+        submitted=None if history.submitted is None else history.submitted + ahead,
+        attempts=[_local_task(attempt, ahead) for attempt in history.attempts],
+        lines=local_lines(history.lines, ahead),
+        events=[dataclasses.replace(event, time=event.time + ahead) for event in history.events],
+    )
+
+
+def _local_task(task: TaskStatus, ahead: float) -> TaskStatus:
+    names = ("created", "started", "running", "finished")
+    shift = {name: time + ahead for name in names if (time := getattr(task, name)) is not None}
+    return dataclasses.replace(task, **shift)
 
 
 def disagreement(ahead: float) -> str:

@@ -57,10 +57,10 @@ def read_status(client: Client, run: str, namespace: str, primary: str) -> RunSt
     records = Records()
     status = picture.status(records.of_task)
     failed = {task.name for task in status.failures}
-    pods = {_task(pod): pod for pod in picture.pods() if _begun(pod)}  # the last attempt of each
+    pods = {task_of(pod): pod for pod in picture.pods() if has_begun(pod)}  # the last attempt of each
     names = {(task.role, task.index): task.name for task in status.tasks}
     for task, pod in pods.items():
-        if _tells_progress(picture, pod) or names.get(task) in failed:
+        if tells_progress(picture, pod) or names.get(task) in failed:
             try:
                 records.add(PodLog(client, Source.of(pod, namespace)).read(tail=_TAIL_LINES))
             except BackendError:
@@ -121,10 +121,10 @@ def _at_deletion(picture: Picture, records: Records, run: str) -> RunStatus:
 def _tail(session: Session, pods: Iterable[Object], began_before_us: set[str]) -> None:
     failed: Counter[str] = Counter()
     for pod in pods:
-        if not _begun(pod):
+        if not has_begun(pod):
             continue
         name = pod["metadata"]["name"]
-        if session.tailed(pod) or _tells_progress(session.picture, pod):
+        if session.tailed(pod) or tells_progress(session.picture, pod):
             session.tail(pod, lines=_TAIL_LINES if name in began_before_us else None)
         elif pod["status"]["phase"] == "Failed":
             role = pod["metadata"]["labels"].get(ROLE_LABEL, "")
@@ -142,18 +142,20 @@ def _last_words(session: Session) -> list[LogLine]:
     return lines + session.pump(0).lines
 
 
-def _begun(pod: Object) -> bool:
+def has_begun(pod: Object) -> bool:
+    """Whether the slim pod runs or has run, so that there may be a log."""
     return pod["status"]["phase"] not in (None, "Pending")
 
 
-def _task(pod: Object) -> tuple[str, int]:
+def task_of(pod: Object) -> tuple[str, int]:
+    """The slim pod's role and index."""
     labels = pod["metadata"]["labels"]
     return labels.get(ROLE_LABEL, ""), int(labels.get(INDEX_KEY, 0))
 
 
-def _tells_progress(picture: Picture, pod: Object) -> bool:
+def tells_progress(picture: Picture, pod: Object) -> bool:
     """The primary's first task reports the training, the evaluator its evaluations."""
-    role, index = _task(pod)
+    role, index = task_of(pod)
     primary = picture.primary
     roles = ("evaluator", primary["metadata"]["labels"].get(ROLE_LABEL) if primary else None)
     return index == 0 and role in roles
@@ -181,7 +183,7 @@ def logs(
     read: dict[str, PodLog] = {}
     failure: BackendError | None = None
     some = False
-    for pod in filter(_begun, chosen):
+    for pod in filter(has_begun, chosen):
         log = PodLog(client, Source.of(pod, namespace))
         try:
             for line in log.read(seconds=selection.since):
@@ -201,15 +203,16 @@ def logs(
 def _chosen(picture: Picture, selection: Selection) -> list[Object]:
     """The pods, role by role and task by task, oldest first."""
     pods = picture.pods()
-    attempts = {_task(pod): _attempt(pod) for pod in pods}  # the last one's stays
+    attempts = {task_of(pod): _attempt(pod) for pod in pods}  # the last one's stays
     order = {job["metadata"]["uid"]: number for number, job in enumerate(picture.jobs)}
     chosen = [
         pod
         for pod in pods
-        if _task(pod) in selection and not (selection.previous and _attempt(pod) == attempts[_task(pod)])
+        if task_of(pod) in selection and not (selection.previous and _attempt(pod) == attempts[task_of(pod)])
     ]
     return sorted(
-        chosen, key=lambda pod: (min(order.get(uid, 99) for uid in pod["metadata"]["owners"]), _task(pod)[1])
+        chosen,
+        key=lambda pod: (min(order.get(uid, 99) for uid in pod["metadata"]["owners"]), task_of(pod)[1]),
     )
 
 
@@ -234,7 +237,7 @@ def _follow_logs(
             if session.picture.deleted:
                 break
             for pod in session.picture.pods():
-                if _task(pod) in selection and _begun(pod):
+                if task_of(pod) in selection and has_begun(pod):
                     session.tail(pod, lines=None, log=read.get(pod["metadata"]["name"]))
             status = session.picture.status({})
             janitor.see_to(status, session.picture)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from launcher.backends.base import PROGRAM, Board, LogLine, Plan, RunEvent, Selection, Update
+from launcher.backends.base import PROGRAM, Board, History, LogLine, Plan, RunEvent, Selection, Update
 from launcher.backends.local import following, ports, preflight
 from launcher.backends.local.leftovers import kill_leftovers
 from launcher.backends.local.pods import PodTemplate
@@ -141,6 +141,11 @@ class LocalBackend:
                 "Submit it with a `modelDir` in its spec, such as /model.",
             )
         return LocalBoard(run, directory, port)
+
+    def history(self, run: str, namespace: str) -> History:
+        """See `base.Backend.history`. Nobody but the tasks themselves says anything here."""
+        self._sweep()
+        return following.read_history(self._directory(run, namespace))
 
     def suspend(self, run: str, namespace: str) -> None:
         """See `base.Backend.suspend`."""

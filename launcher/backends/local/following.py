@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from launcher.backends.base import PROGRAM, LogLine, Selection, Update
+from launcher.backends.base import EVERYONE, PROGRAM, History, LogLine, Selection, Update
 from launcher.backends.local.store import RunDirectory
 from launcher.errors import NotFoundError
 from launcher.naming import ROLE_LABEL
-from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, RunStatus, fold
+from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, RunStatus, attempts, fold
 from worker.contract import Record
 
 _TICK_SECONDS: Final = 0.1
@@ -188,6 +188,24 @@ def read_status(directory: RunDirectory) -> RunStatus:
     book = RecordBook()
     book.add(logs.drain(last=True))
     return fold_state(state, book, lost=reader.lost)
+
+
+def read_history(directory: RunDirectory) -> History:
+    """The run's past, with all that its tasks have recorded."""
+    reader = StateReader(directory)
+    state, _ = reader.read()
+    logs = Logs(directory, EVERYONE)
+    logs.update(state)
+    lines = [line for line in logs.drain(last=True) if line.record is not None]
+    book = RecordBook()
+    book.add(lines)
+    return History(
+        status=fold_state(state, book, lost=reader.lost),
+        seen=time.time(),
+        submitted=reader.submission.submitted,
+        attempts=attempts(state["jobs"], state["pods"]),
+        lines=lines,
+    )
 
 
 def fold_state(state: Mapping[str, Any], book: RecordBook, *, lost: bool) -> RunStatus:

@@ -1,0 +1,245 @@
+"""History -> what the page shows, in words and percent. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Final
+
+from launcher import narration
+from launcher.backends.base import History
+from launcher.report import drawing
+from launcher.report.curves import LOSS, SPEED, Curve, curves, last
+from launcher.report.drawing import Chart, Tick, share
+from launcher.report.folding import rows
+from launcher.report.happenings import Happening, happenings, shortened
+from launcher.report.lanes import Lane, State, heard, horizon, lanes, origin
+from launcher.report.restarts import Restart, restarts
+from launcher.report.spent import Spent, spent
+from launcher.report.strips import Legend, Strip, legend, strip
+from launcher.report.words import counted, duration, number
+from launcher.status import Phase, RunStatus
+from worker.contract import Event
+
+_BADGES: Final = {
+    Phase.PENDING: ("plain", "Pending"),
+    Phase.RUNNING: ("running", "Running"),
+    Phase.SUSPENDED: ("warning", "Suspended"),
+    Phase.SUCCEEDED: ("good", "Succeeded"),
+    Phase.FAILED: ("bad", "Failed"),
+    Phase.LOST: ("bad", "Lost"),
+}
+_MOST_TABLE_ROWS: Final = 500
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number worth a look; `note` says of what."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of the bar that shows where the time went."""
+
+    state: str
+    width: float
+    amount: str
+    percent: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task that made the run fail, in its own words."""
+
+    who: str
+    how: str
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """A happening; `at` since the run began, `clock` the time of day."""
+
+    at: str
+    clock: str
+    who: str
+    kind: str
+    text: str
+    cluster: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that the template prints; what it prints has no structure but this."""
+
+    run: str
+    badge: tuple[str, str]
+    ended: bool
+    facts: tuple[str, ...]
+    total: str
+    remarks: tuple[str, ...]
+    missing: tuple[str, ...]
+    message: str
+    failures: tuple[Failure, ...]
+    figures: tuple[Figure, ...]
+    parts: tuple[Part, ...]
+    strips: tuple[Strip, ...]
+    legend: tuple[Legend, ...]
+    time_ticks: tuple[Tick, ...]
+    charts: tuple[Chart, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[str, ...], ...]
+    told: tuple[Told, ...]
+    untold: int
+    seen: str
+    version: str
+
+
+def report(history: History, version: str, zone: tzinfo | None = None) -> Report:
+    """`version` is the launcher's; times of day are `zone`'s, this machine's own if it is None."""
+    history = heard(history)
+    status = history.status
+    tasks = lanes(history)
+    again = restarts(tasks)
+    begin, end = origin(history), horizon(history)
+    where = spent(history, tasks, again)
+    drawn = curves(history.lines, [restart for restart in again if tasks and restart.lane is tasks[0]])
+    found = happenings(history, tasks, again)
+    shown = shortened(found)
+    strips = tuple(strip(row, begin, end, status) for row in rows(tasks, end - begin))
+    columns, values = _table(drawn)
+    return Report(
+        run=status.run,
+        badge=_BADGES[status.phase],
+        ended=status.ended,
+        facts=_facts(status, begin, zone),
+        total=duration(where.total),
+        remarks=where.remarks,
+        missing=(*history.missing, *_gaps(history, tasks)),
+        message="" if status.phase is Phase.SUCCEEDED else status.message,
+        failures=_failures(status) if status.phase is not Phase.SUCCEEDED else (),
+        figures=_figures(history, where, drawn, again),
+        parts=_parts(where),
+        strips=strips,
+        legend=legend(strips),
+        time_ticks=tuple(drawing.time_ticks(end - begin)),
+        charts=tuple(map(drawing.chart, drawn)),
+        columns=columns,
+        values=values,
+        told=tuple(_told(happening, begin, zone) for happening in shown),
+        untold=len(found) - len(shown),
+        seen=_clock(history.seen, zone, "%Y-%m-%d %H:%M:%S %Z"),
+        version=version,
+    )
+
+
+def _clock(time: float, zone: tzinfo | None, form: str) -> str:
+    return datetime.fromtimestamp(time, zone or datetime.now().astimezone().tzinfo).strftime(form).strip()
+
+
+def _facts(status: RunStatus, begin: float, zone: tzinfo | None) -> tuple[str, ...]:
+    tasks = ", ".join(f"{role.desired:,} {_plural(role.role, role.desired)}" for role in status.roles)
+    return (
+        f"namespace {status.namespace}",
+        tasks,
+        f"submitted {_clock(begin, zone, '%Y-%m-%d %H:%M:%S %Z')}",
+    )
+
+
+def _plural(role: str, count: int) -> str:
+    return role if count == 1 or role == "ps" else f"{role}s"
+
+
+def _gaps(history: History, tasks: Sequence[Lane]) -> list[str]:
+    """What the page cannot show, because nobody knows it any more."""
+    desired = sum(role.desired for role in history.status.roles)
+    begun = history.status.phase not in (Phase.PENDING, Phase.SUSPENDED)
+    gone = desired - len(tasks)
+    if begun and history.status.ended and gone:
+        return [f"The pods of {counted(gone, 'task')} are not there any more, and with them their times."]
+    return []
+
+
+def _failures(status: RunStatus) -> tuple[Failure, ...]:
+    found: dict[tuple[str, str], Failure] = {}
+    for task in status.failures:
+        record = status.records.get(task.name, {}).get(Event.FAILED)
+        fields = record.fields if record is not None and record.time >= (task.started or 0) - 1 else {}
+        message, traceback = str(fields.get("message", "")), str(fields.get("traceback", ""))
+        name = narration.who(task.role, task.index, status)
+        # A program that does not import fails so in every role.
+        found.setdefault((message, traceback), Failure(name, narration.ending(task), message, traceback))
+    return tuple(found.values())
+
+
+def _figures(
+    history: History, where: Spent, drawn: Sequence[Curve], again: Sequence[Restart]
+) -> tuple[Figure, ...]:
+    status = history.status
+    found = [Figure("Duration" if status.ended else "So far", duration(where.total))]
+    trained = sum(part.seconds for part in where.shares if part.state in (State.TRAINING, State.RUNNING))
+    if trained:
+        found.append(Figure("Training", f"{share(trained, where.total):.0f} %", f"{duration(trained)} of it"))
+    named = {curve.name: curve for curve in drawn}
+    for name in [*(name for name in named if name not in (LOSS, SPEED)), LOSS]:
+        curve = named.get(name)
+        for held_out, of_what in ((True, "evaluation"), (False, "training")):
+            point = last(curve, held_out=held_out) if curve is not None else None
+            if point is not None and len(found) < 4:
+                found.append(Figure(name, number(point.value), f"{of_what}, epoch {point.epoch:g}"))
+                break
+    if SPEED in named and (speed := last(named[SPEED], held_out=False)) is not None:
+        found.append(Figure("Steps per second", number(speed.value), f"epoch {speed.epoch:g}"))
+    if again:
+        stopped = sum(restart.stopped for restart in again)
+        note = f"{stopped} of them by a suspension or a move" if stopped else "of all tasks"
+        found.append(Figure("Restarts", f"{len(again):,}", note))
+    return tuple(found)
+
+
+def _parts(where: Spent) -> tuple[Part, ...]:
+    return tuple(
+        Part(
+            part.state.value,
+            share(part.seconds, where.total),
+            duration(part.seconds),
+            f"{share(part.seconds, where.total):.0f} %",
+            part.text,
+        )
+        for part in where.worth_telling
+    )
+
+
+def _table(drawn: Sequence[Curve]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """The charts' values, an epoch a row."""
+    columns: list[str] = []
+    of_epoch: dict[float, dict[str, str]] = {}
+    for curve in drawn:
+        for series in curve.series:
+            name = f"{curve.name}, evaluation" if series.held_out else curve.name
+            columns.append(name)
+            for point in series.points:
+                of_epoch.setdefault(point.epoch, {})[name] = number(point.value)
+    lines = [
+        (f"{epoch:.4g}", *(values.get(name, "") for name in columns))
+        for epoch, values in sorted(of_epoch.items())
+    ]
+    return tuple(columns), tuple(lines[-_MOST_TABLE_ROWS:])
+
+
+def _told(happening: Happening, begin: float, zone: tzinfo | None) -> Told:
+    return Told(
+        f"{max(0.0, happening.time - begin):,.1f} s",
+        _clock(happening.time, zone, "%H:%M:%S"),
+        happening.who,
+        happening.kind,
+        happening.text,
+        happening.cluster,
+    )

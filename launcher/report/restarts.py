@@ -1,0 +1,70 @@
+"""Lanes -> what was started again, because of whom, and what that cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from launcher.report.endings import ending
+from launcher.report.lanes import Lane, State
+from launcher.status import Phase, TaskStatus
+from worker.contract import ExitCode
+
+_SUSPECT_SECONDS: Final = 10.0
+"""Who failed so shortly before the primary did, which lost a task, is whom it lost."""
+
+WORKING: Final = frozenset({State.TRAINING, State.READY, State.SCORING, State.RUNNING})
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A task's next pod. It was without one, or without work, from `failed` until `back` (None: still is).
+
+    `name` is whom the fault is laid on and `why` how that one ended: the task itself, unless it says that it
+    lost another. `stopped`: nothing failed, it was told to stop.
+    """
+
+    lane: Lane
+    attempt: int
+    failed: float
+    back: float | None
+    name: str
+    why: str
+    stopped: bool = False
+
+
+def restarts(lanes: Sequence[Lane]) -> list[Restart]:
+    """All of them, the primary's first, in the order of time."""
+    return [restart for lane in lanes for restart in _of_lane(lane, lanes)]
+
+
+def _of_lane(lane: Lane, lanes: Sequence[Lane]) -> list[Restart]:
+    found = []
+    for before, after in zip(lane.attempts, lane.attempts[1:], strict=False):
+        failed = _end(before, after)
+        at_work = [s.start for s in lane.spans if s.attempt == after.attempt and s.state in WORKING]
+        name, why = lane.name, ending(before)
+        if not before.deleted and before.exit_code == ExitCode.RETRYABLE:
+            name, why = _culprit(lanes, failed) or (name, why)
+        back = min(at_work, default=None)
+        found.append(Restart(lane, after.attempt, failed, back, name, why, before.deleted))
+    return found
+
+
+def _end(before: TaskStatus, after: TaskStatus) -> float:
+    return before.finished or after.created or after.started or 0.0
+
+
+def _culprit(lanes: Sequence[Lane], failed: float) -> tuple[str, str] | None:
+    """Who ended first of those who ended shortly before, and did not say that they lost somebody too."""
+    suspects = [
+        (attempt.finished, lane.name, ending(attempt))
+        for lane in lanes
+        for attempt in lane.attempts
+        if attempt.phase is Phase.FAILED
+        and attempt.exit_code != ExitCode.RETRYABLE
+        and attempt.finished is not None
+        and failed - _SUSPECT_SECONDS <= attempt.finished <= failed + 1
+    ]
+    return min(suspects)[1:] if suspects else None

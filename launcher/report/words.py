@@ -1,0 +1,46 @@
+"""Amounts in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `8.3 s`, `31 s`, `4 min 12 s`, `2 h 05 min`, `3 d 4 h`."""
+    seconds = max(0.0, seconds)
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        minutes, rest = divmod(whole, 60)
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    if whole < 48 * 3600:
+        hours, minutes = divmod(round(seconds / 60), 60)
+        return f"{hours} h {minutes:02d} min"
+    days, hours = divmod(round(seconds / 3600), 24)
+    return f"{days} d {hours} h"
+
+
+def listed(parts: Sequence[str], most: int = 4) -> str:
+    """`a`, `a and b`, `a, b and c`, `a, b, c and 7 more`."""
+    if len(parts) > most:
+        return f"{', '.join(parts[: most - 1])} and {len(parts) - most + 1} more"
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 restart`, `2 restarts`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def number(value: float) -> str:
+    """Of a loss or a metric: `0.4312`, `27.4`, `1.2e-05`."""
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if size < 1e-3 or size >= 1e6:
+        return f"{value:.2e}"
+    digits = 4 if size < 10 else 2 if size < 100 else 1 if size < 1000 else 0
+    return f"{value:,.{digits}f}"

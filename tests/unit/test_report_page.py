@@ -1,0 +1,389 @@
+"""What the page shows: curves, events, rows for many tasks; and that whatever is in it stays text."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from datetime import timezone
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.backends.base import History, LogLine
+from launcher.errors import SpecError
+from launcher.report import drawing
+from launcher.report.curves import Curve, curves
+from launcher.report.folding import rows
+from launcher.report.happenings import MOST, happenings, shortened
+from launcher.report.lanes import lanes
+from launcher.report.model import Report, report
+from launcher.report.page import page, write
+from launcher.report.restarts import restarts
+from launcher.status import Phase
+from tests.unit.histories import BEGIN, event, history, pod, says, step
+from worker.contract import Event, Record
+
+TRAINING = says("chief", 0, 0, 5, "training", epochs=8, steps_per_epoch=10, initial_epoch=0)
+
+
+def shown(of: History) -> Report:
+    return report(of, "1.2.3", timezone.utc)
+
+
+def drawn(of: History) -> dict[str, Curve]:
+    return {curve.name: curve for curve in curves(of.lines, restarts(lanes(of)))}
+
+
+def points(curve: Curve, number: int = 0) -> list[tuple[float, float]]:
+    return [(point.epoch, round(point.value, 3)) for point in curve.series[number].points]
+
+
+def trained(**more: object) -> History:
+    lines = [TRAINING, *(step(10 * epoch, epoch, 10) for epoch in range(1, 9)), *more.pop("lines", ())]  # type: ignore[misc]
+    return history([pod("chief", finished=90, exit_code=0)], lines, finished=90)
+
+
+def test_curves_have_a_point_an_epoch_and_the_evaluations() -> None:
+    scores = [
+        says(
+            "evaluator", 0, 0, 10 * epoch + 3, "evaluation", checkpoint="", epoch=epoch, metrics={"loss": 0.5}
+        )
+        for epoch in (2, 4)
+    ]
+    found = drawn(trained(lines=[step(12, 2, 5), *scores]))
+    assert list(found) == ["loss", "accuracy", "steps per second"]
+    assert points(found["loss"])[:3] == [(1, 1), (2, 0.5), (3, 0.333)]
+    assert points(found["loss"], 1) == [(2, 0.5), (4, 0.5)]
+    assert [series.held_out for series in found["loss"].series] == [False, True]
+    assert points(found["steps per second"])[-1] == (8, 5)
+
+
+def test_few_epochs_have_points_within_them() -> None:
+    lines = [TRAINING, step(10, 1, 5), step(20, 1, 10), step(30, 2, 5)]
+    of = history([pod("chief")], lines, seen=31)
+    assert points(drawn(of)["loss"]) == [(0.5, 1), (1, 1), (1.5, 0.5)]
+
+
+def test_what_is_trained_again_counts_once_and_the_restart_is_marked() -> None:
+    attempts = [
+        pod("chief", finished=56, exit_code=137),
+        pod("chief", 0, 1, created=58, finished=99, exit_code=0),
+    ]
+    first = [step(10 * epoch, epoch, 10, loss=1.0) for epoch in range(1, 6)]
+    second = [step(50 + 9 * epoch, epoch, 10, loss=0.25, attempt=1) for epoch in (4, 5)]
+    curve = drawn(history(attempts, [TRAINING, *first, step(55, 6, 5), *second], finished=99))["loss"]
+    assert points(curve) == [(1, 1), (2, 1), (3, 1), (4, 0.25), (5, 0.25)]
+    assert curve.restarts == (5.5,)
+
+
+def test_what_is_no_number_is_no_point() -> None:
+    odd = {"accuracy": "nan", "names": ["x"], "flag": True, "huge": 10**400, "recall": 0.5}
+    lines = [
+        step(10, 1, 10, loss=float("nan"), metrics=odd),
+        says("chief", 0, 0, 20, "progress", epoch="second", epoch_end=True, loss=0.5),
+        says("chief", 0, 0, 25, "progress", epoch=10**400, epoch_end=True, loss=0.5),
+        step(30, 2, 10, metrics=3),
+    ]
+    assert list(drawn(history([pod("chief")], lines, seen=31))) == ["loss", "recall", "steps per second"]
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_end() -> None:
+    lines = [step(epoch, epoch, 10) for epoch in range(1, 5001)]
+    found = points(drawn(history([pod("chief")], lines, seen=6000))["loss"])
+    assert len(found) <= 240
+    assert found[-1][0] == 5000
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ((0.24, 0.97), ["0.2", "0.4", "0.6", "0.8", "1.0"]),
+        ((0.5, 0.5), ["0.45", "0.50", "0.55"]),
+        ((-3.0, 41.0), ["-20", "0", "20", "40", "60"]),
+        ((1e-7, 4e-7), ["1e-07", "2e-07", "3e-07", "4e-07"]),
+    ],
+)
+def test_an_axis_has_round_values(values: tuple[float, float], labels: list[str]) -> None:
+    lines = [step(number, number, 10, loss=value) for number, value in enumerate(values, 1)]
+    chart = drawing.chart(drawn(history([pod("chief")], lines, seen=9))["loss"])
+    assert [tick.label for tick in chart.y_ticks] == labels
+    assert (chart.y_ticks[0].at, chart.y_ticks[-1].at) == (0, 100)
+    assert all(0 <= y <= 100 for _, y, _ in chart.lines[0].dots)
+
+
+def test_the_axis_of_time() -> None:
+    def labels(total: float) -> list[str]:
+        return [tick.label for tick in drawing.time_ticks(total)]
+
+    assert labels(0) == ["0"]
+    assert labels(0.5) == ["0", "0.1 s", "0.2 s", "0.3 s", "0.4 s", "0.5 s"]
+    assert labels(75) == ["0", "10 s", "20 s", "30 s", "40 s", "50 s", "1:00", "1:10"]
+    assert labels(5400) == ["0", "15 min", "30 min", "45 min", "1 h 00", "1 h 15", "1 h 30"]
+    assert labels(3 * 86400)[:2] == ["0", "12 h"]
+    assert len(labels(1e9)) < 12
+
+
+def many(workers: int, **strange: dict[str, object]) -> History:
+    """So many workers that start within ten seconds; worker 7 is killed on the way."""
+    attempts = [pod("chief", running=20, finished=600, exit_code=0)]
+    for index in range(workers):
+        begun = 2 + index * 8 / workers
+        if index == 7:
+            attempts += [
+                pod("worker", 7, 0, running=begun, finished=300, exit_code=137),
+                pod("worker", 7, 1, created=302, finished=600, exit_code=0),
+            ]
+        else:
+            attempts.append(pod("worker", index, created=1, running=begun, finished=600, exit_code=0))
+    lines = [
+        says("chief", 0, 0, 30, "training", epochs=8, steps_per_epoch=10, initial_epoch=0),
+        *(step(30 + 70 * epoch, epoch, 10) for epoch in range(1, 9)),
+    ]
+    events = [
+        event(index % 10, f"worker {index}", reason, f"worker {index}: {reason}")
+        for index in range(workers)
+        for reason in ("Scheduled", "Pulling", "Pulled", "Created", "Started")
+    ]
+    return history(attempts, lines, events, finished=600)
+
+
+def test_a_thousand_workers_fit_on_a_page() -> None:
+    of = many(1000)
+    folded = rows(lanes(of), 600)
+    assert sum(len(row.lanes) for row in folded) == 1001
+    assert len(folded) < 20
+    (killed,) = (row for row in folded if row.shown.index == 7 and row.shown.role == "worker")
+    assert len(killed.lanes) == 1, "what is strange has a row of its own"
+    text = page(shown(of))
+    assert len(text) < 200_000
+    assert "998 tasks alike" in text or "tasks alike" in text
+    assert "and 999 more of the kind" in text
+
+
+def test_strange_tasks_are_folded_too_when_there_are_too_many() -> None:
+    attempts = [pod("chief", finished=600, exit_code=0)]
+    for index in range(300):
+        attempts += [
+            pod("worker", index, 0, finished=index + 100, exit_code=100 + index % 100),
+            pod("worker", index, 1, created=index + 101, finished=600, exit_code=0),
+        ]
+    found = rows(lanes(history(attempts, finished=600)), 600)
+    assert len(found) == 17
+    assert sum(len(row.lanes) for row in found) == 301
+    assert found[-1].mixed
+
+
+def test_few_tasks_have_a_row_each() -> None:
+    attempts = [pod("worker", index, finished=60, exit_code=0) for index in range(12)]
+    assert len(rows(lanes(history(attempts, finished=60)), 60)) == 12
+
+
+def test_events_tell_what_was_wrong_and_who_said_so() -> None:
+    attempts = [
+        pod("chief", finished=90, exit_code=0),
+        pod("worker", 0, finished=40, exit_code=137),
+        pod("worker", 0, 1, created=42, finished=90, exit_code=0),
+        pod("worker", 1, finished=90, exit_code=0),
+    ]
+    lines = [TRAINING, says("chief", 0, 0, 50, "notice", message="training goes on with 1 of 2 workers")]
+    said = [event(3, "chief 0", "Pulled", "in 2s"), event(4, "worker 1", "BackOff", "no image", warning=True)]
+    of = history(attempts, lines, said, finished=90)
+    found = [(h.time - BEGIN, h.who, h.kind, h.text) for h in happenings(of, lanes(of), restarts(lanes(of)))]
+    assert found == [
+        (0, "run", "plain", "submitted"),
+        (0, "chief", "plain", "1 task started"),
+        (0, "worker", "plain", "2 tasks started"),
+        (3, "chief", "plain", "Pulled: in 2s"),
+        (4, "worker 1", "warning", "BackOff: no image"),
+        (5, "chief", "plain", "trains 8 epochs of 10 steps"),
+        (40, "worker 0", "bad", "ended with exit code 137 (SIGKILL)"),
+        (42, "worker 0", "warning", "started again (killed)"),
+        (50, "chief", "warning", "training goes on with 1 of 2 workers"),
+        (90, "run", "good", "has succeeded"),
+    ]
+
+
+def test_of_many_events_what_is_wrong_is_kept() -> None:
+    lines = [says("chief", 0, 0, 1 + number, "exported", path=f"/{number}") for number in range(2 * MOST)]
+    wrong = says("chief", 0, 0, 2, "notice", message="something is wrong")
+    of = history([pod("chief")], [*lines, wrong], seen=2000)
+    kept = shortened(happenings(of, lanes(of), []))
+    assert len(kept) == MOST
+    assert any(happening.text == "something is wrong" for happening in kept)
+    assert [happening.time for happening in kept] == sorted(happening.time for happening in kept)
+
+
+def test_a_failed_run_says_why() -> None:
+    failed = says(
+        "chief", 0, 0, 9, "failed", message="no such file", traceback="File x, line 3\n  open()", exit_code=70
+    )
+    of = history(
+        [pod("chief", finished=10, exit_code=70)],
+        [TRAINING, failed],
+        finished=10,
+        phase=Phase.FAILED,
+        message="Container tensorflow failed with exit code 70",
+    )
+    found = shown(of)
+    assert found.badge == ("bad", "Failed")
+    assert found.message == "Container tensorflow failed with exit code 70"
+    (failure,) = found.failures
+    assert (failure.who, failure.how) == ("chief", "ended with exit code 70")
+    assert (failure.message, failure.traceback) == ("no such file", "File x, line 3\n  open()")
+    assert "<pre>File x, line 3\n  open()</pre>" in page(found)
+
+
+def test_pods_that_are_gone_are_missed() -> None:
+    of = history(
+        [pod("chief", finished=10, exit_code=0), pod("worker", finished=10, exit_code=0)], finished=10
+    )
+    gone = dataclasses.replace(of, attempts=of.attempts[:1], missing=["1 of 2 logs could not be read: why."])
+    assert shown(gone).missing == (
+        "1 of 2 logs could not be read: why.",
+        "The pods of 1 task are not there any more, and with them their times.",
+    )
+
+
+HOSTILE = (
+    "</style></title><script>alert(1)</script><img src=x onerror=alert(1)> \" ' &amp; {{ 7*7 }} "
+    "\x1b[31m\ud800\x00"
+)
+
+
+class Elements(HTMLParser):
+    """What a page is made of."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_whatever_a_run_says_stays_text() -> None:
+    chief = pod("chief", finished=10, exit_code=70, node=HOSTILE, message=HOSTILE, reason=HOSTILE)
+    lines = [
+        step(3, 1, 10, metrics={HOSTILE: 0.5}),
+        says("chief", 0, 0, 4, "notice", message=HOSTILE),
+        says("chief", 0, 0, 5, "waiting", tasks=[HOSTILE], seconds=0, deadline=HOSTILE),
+        says("chief", 0, 0, 6, "training", epochs=HOSTILE, steps_per_epoch=HOSTILE, initial_epoch=HOSTILE),
+        says("chief", 0, 0, 7, "evaluation", checkpoint=HOSTILE, epoch=None, metrics=HOSTILE),
+        says("chief", 0, 0, 9, "failed", message=HOSTILE, traceback=HOSTILE, exit_code=70),
+    ]
+    of = history(
+        [chief],
+        lines,
+        [event(1, HOSTILE, HOSTILE, HOSTILE)],
+        finished=10,
+        phase=Phase.FAILED,
+        message=HOSTILE,
+    )
+    of = dataclasses.replace(
+        of, missing=[HOSTILE], status=dataclasses.replace(of.status, run=HOSTILE, namespace=HOSTILE)
+    )
+    text = page(shown(of))
+    text.encode()
+    found = Elements(text)
+    assert not {"script", "img", "iframe", "object", "form"} & set(found.names)
+    assert not [name for name, _ in found.attributes if name.startswith("on")]
+    assert found.names.count("style") == found.names.count("title") == 1
+    assert "{{ 7*7 }}" in found.text
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(10**400),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+EVENTS = [value for name, value in vars(Event).items() if name.isupper()]
+FIELDS = st.dictionaries(
+    st.sampled_from(
+        [
+            "tasks",
+            "seconds",
+            "epoch",
+            "epochs",
+            "step",
+            "steps",
+            "steps_per_second",
+            "loss",
+            "metrics",
+            "epoch_end",
+        ]
+    ),
+    ANYTHING | st.integers(0, 9),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.floats() | st.floats(0, 99), FIELDS), max_size=5))
+def test_whatever_a_program_prints_as_a_record_makes_a_page(said: list[tuple[str, float, Any]]) -> None:
+    roles = itertools.cycle(["chief", "evaluator", "worker"])
+    records = [Record(event, "x", BEGIN + time, fields) for event, time, fields in said]
+    lines = [LogLine(role, 0, 0, "", record) for role, record in zip(roles, records, strict=False)]
+    attempts = [pod(role, finished=90, exit_code=0) for role in ("chief", "worker", "evaluator")]
+    page(shown(history(attempts, lines, finished=90))).encode()
+
+
+def test_the_page_loads_nothing() -> None:
+    text = page(shown(trained()))
+    found = Elements(text)
+    assert "script" not in found.names
+    links = [
+        value or "" for name, value in found.attributes if name in ("src", "href", "srcset", "xlink:href")
+    ]
+    assert links
+    assert all(link.startswith(("#", "data:")) for link in links)
+    assert "url(" not in text
+    assert "@import" not in text
+    assert ("content", "default-src 'none'; style-src 'unsafe-inline'; img-src data:") in found.attributes
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        history([], seen=1),
+        history([], seen=0),
+        history([pod("chief")], seen=0),
+        history([pod("chief", finished=0, exit_code=0)], finished=0),
+        history([], phase=Phase.LOST, ended=True),
+        history([pod("chief", finished=5, exit_code=0)], finished=4, seen=3),
+        dataclasses.replace(history([pod("chief")], seen=9), submitted=None),
+    ],
+    ids=["no pod", "no time", "just begun", "in no time", "lost", "clocks apart", "nobody knows when"],
+)
+def test_a_run_with_next_to_nothing_to_show(of: History) -> None:
+    assert "<h1>mnist</h1>" in page(shown(of))
+
+
+def test_writing(tmp_path: Path) -> None:
+    target = tmp_path / "run.html"
+    write("one", str(target))
+    write("two", str(target))
+    assert target.read_text() == "two"
+    link = tmp_path / "latest.html"
+    link.symlink_to(target)
+    write("three", str(link))
+    assert link.is_symlink()
+    assert target.read_text() == "three"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest.html", "run.html"]
+
+
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    for wrong in (tmp_path, tmp_path / "none" / "run.html"):
+        with pytest.raises(SpecError, match=f"^--output: {re.escape(str(wrong))} cannot be written: "):
+            write("page", str(wrong))
+    assert list(tmp_path.iterdir()) == []

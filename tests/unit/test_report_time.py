@@ -1,0 +1,247 @@
+"""Pods' times and tasks' records -> who did what, when; what was started again; and where the time went."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from launcher.backends.base import History
+from launcher.report.lanes import Lane, State, lanes
+from launcher.report.restarts import restarts
+from launcher.report.spent import Spent, spent
+from launcher.report.words import duration
+from launcher.status import Phase, TaskStatus
+from tests.unit.histories import BEGIN, event, history, pod, says, step
+
+
+def spans(lane: Lane) -> list[tuple[str, float, float]]:
+    """State, beginning and end, in seconds since the run's beginning."""
+    return [(s.state.value, round(s.start - BEGIN, 1), round(s.end - BEGIN, 1)) for s in lane.spans]
+
+
+def where(of: History) -> Spent:
+    found = lanes(of)
+    return spent(of, found, restarts(found))
+
+
+def told(of: History) -> list[str]:
+    return [f"{duration(share.seconds)} {share.text}" for share in where(of).worth_telling]
+
+
+CHIEF = [
+    says("chief", 0, 0, 43, "waiting", tasks=["mnist-worker-0", "mnist-ps-0"], seconds=0.0, deadline=900),
+    says("chief", 0, 0, 45, "waiting", tasks=["mnist-ps-0"], seconds=2.0, deadline=900),
+    says("chief", 0, 0, 55, "waiting", tasks=[], seconds=12.0, deadline=900),
+    says("chief", 0, 0, 55, "training", epochs=8, steps_per_epoch=10, initial_epoch=0),
+    step(120, 4, 10),
+]
+
+
+def test_a_task_from_its_pod_to_its_release() -> None:
+    chief = pod("chief", created=1, started=5, running=36, finished=250, exit_code=0)
+    ends = [step(240, 8, 10), says("chief", 0, 0, 249, "released", tasks=["mnist-ps-0"], unreachable=[])]
+    pulled = event(35, "chief 0", "Pulled", "Successfully pulled image in 30s")
+    (lane,) = lanes(history([chief], [*CHIEF, *ends], [pulled], finished=250))
+    assert spans(lane) == [
+        ("held", 0, 1),
+        ("pending", 1, 5),
+        ("pulling", 5, 35),
+        ("preparing", 35, 36),
+        ("starting", 36, 43),
+        ("waiting", 43, 45),
+        ("waiting", 45, 55),
+        ("training", 55, 240),
+        ("finishing", 240, 250),
+    ]
+    assert [span.note for span in lane.spans if span.state is State.WAITING] == [
+        "mnist-worker-0, mnist-ps-0",
+        "mnist-ps-0",
+    ]
+    assert lane.released == BEGIN + 249
+
+
+def test_an_image_that_was_there_was_not_pulled() -> None:
+    chief = pod("chief", started=2, running=9, finished=20, exit_code=0)
+    there = event(3, "chief 0", "Pulled", 'Container image "x" already present on machine')
+    (lane,) = lanes(history([chief], [], [there], finished=20))
+    assert spans(lane) == [("pending", 0, 2), ("preparing", 2, 9), ("running", 9, 20)]
+
+
+def test_an_image_that_cannot_be_pulled() -> None:
+    stuck = dataclasses.replace(
+        pod("chief", started=2),
+        phase=Phase.PENDING,
+        running=None,
+        reason="ImagePullBackOff",
+        message="no such image",
+    )
+    (lane,) = lanes(history([stuck], seen=60))
+    assert spans(lane) == [("pending", 0, 2), ("pulling", 2, 60)]
+    assert lane.spans[-1].note == "no such image"
+
+
+def test_no_node_takes_it() -> None:
+    waiting = TaskStatus(
+        name="mnist-chief-0",
+        role="chief",
+        index=0,
+        phase=Phase.PENDING,
+        reason="Unschedulable",
+        message="0/3 nodes are available",
+        created=BEGIN + 1,
+    )
+    of = history([waiting], seen=61)
+    (lane,) = lanes(of)
+    assert spans(lane) == [("held", 0, 1), ("pending", 1, 61)]
+    assert lane.spans[1].note == "0/3 nodes are available"
+    assert told(of) == ["1.0 s before its first pod was made", "1 min waiting for a node"]
+
+
+def test_who_says_nothing_works_along_with_the_primary() -> None:
+    chief = pod("chief", finished=30, exit_code=0)
+    worker = pod("worker", finished=30, exit_code=0)
+    ps = pod("ps", finished=30, exit_code=0)
+    lines = [
+        says("chief", 0, 0, 10, "training", epochs=8, steps_per_epoch=10, initial_epoch=0),
+        step(28, 8, 10),
+        says("worker", 0, 0, 7, "ready"),
+        says("worker", 0, 0, 29, "released", outcome="done"),
+    ]
+    of = history([chief, worker, ps], lines, finished=30)
+    _, first, second = lanes(of)
+    assert spans(first) == [
+        ("starting", 0, 7),
+        ("ready", 7, 10),
+        ("training", 10, 28),
+        ("ready", 28, 29),
+        ("finishing", 29, 30),
+    ]
+    # A worker of an earlier version does not say when it is ready.
+    assert spans(second) == [("starting", 0, 10), ("training", 10, 28), ("ready", 28, 30)]
+
+
+def test_an_evaluator_scores() -> None:
+    chief, evaluator = pod("chief", finished=30, exit_code=0), pod("evaluator", finished=32, exit_code=0)
+    scored = says("evaluator", 0, 0, 20, "evaluation", checkpoint="ckpt-1", epoch=1, metrics={"loss": 0.5})
+    lines = [*CHIEF[3:], says("evaluator", 0, 0, 8, "ready"), scored, says("evaluator", 0, 0, 31, "done")]
+    _, lane = lanes(history([chief, evaluator], lines, finished=30))
+    assert spans(lane) == [("starting", 0, 8), ("scoring", 8, 31), ("finishing", 31, 32)]
+    assert [(mark.kind, mark.text) for mark in lane.marks] == [
+        ("scored", "evaluation after epoch 1: loss 0.5000")
+    ]
+
+
+def interrupted() -> History:
+    """Worker 1 is killed after 200 s, and takes the collective with it."""
+    attempts = [
+        pod("worker", 0, 0, started=0, running=31, finished=201, exit_code=75),
+        pod("worker", 0, 1, created=205, finished=252, exit_code=0),
+        pod("worker", 1, 0, started=0, running=31, finished=200, exit_code=137),
+        pod("worker", 1, 1, created=203, finished=252, exit_code=0),
+        pod("worker", 2, 0, started=0, running=31, finished=201.5, exit_code=75),
+        pod("worker", 2, 1, created=206, finished=252, exit_code=0),
+    ]
+    lines = [
+        says("worker", 0, 0, 31, "waiting", tasks=["mnist-worker-2"], seconds=0.0, deadline=900),
+        says("worker", 0, 0, 43, "waiting", tasks=[], seconds=12.0, deadline=900),
+        says("worker", 0, 0, 43, "training", epochs=8, steps_per_epoch=10, initial_epoch=0),
+        step(190, 5, 10, role="worker"),
+        step(196, 6, 5, role="worker"),
+        step(200, 6, 8, role="worker"),
+        says("worker", 0, 0, 200.5, "failed", message="worker 1 is lost", traceback="", exit_code=75),
+        says("worker", 0, 1, 215, "training", epochs=8, steps_per_epoch=10, initial_epoch=5),
+        step(219, 6, 5, role="worker", attempt=1),
+        step(252, 8, 10, role="worker", attempt=1),
+    ]
+    pulls = [event(30, f"worker {index}", "Pulled", "Successfully pulled image") for index in range(3)]
+    pulls += [event(31, "worker 0", "Pulled", "Successfully pulled image")]
+    return history(attempts, lines, pulls, finished=252)
+
+
+def test_where_the_time_went() -> None:
+    # Down for 14.5 s, from the failure to the training; what was trained from 6.5 on was trained twice: 1 s.
+    assert told(interrupted()) == [
+        "31 s pulling images",
+        "12 s waiting for worker 2",
+        "3 min 14 s training",
+        "16 s lost to 1 restart of worker 1 (killed)",
+    ]
+    assert where(interrupted()).remarks == ()
+    shares = where(interrupted()).shares
+    assert round(sum(share.seconds for share in shares), 6) == where(interrupted()).total == 252
+
+
+def test_a_restart_beside_which_the_training_goes_on() -> None:
+    attempts = [
+        pod("chief", finished=100, exit_code=0),
+        pod("worker", 0, 0, finished=40, exit_code=137, reason="OOMKilled"),
+        pod("worker", 0, 1, created=41, finished=100, exit_code=0),
+    ]
+    lines = [
+        says("chief", 0, 0, 10, "training", epochs=8, steps_per_epoch=10, initial_epoch=0),
+        step(100, 8, 10),
+        says("worker", 0, 0, 9, "ready"),
+        says("worker", 0, 1, 48, "ready"),
+    ]
+    of = history(attempts, lines, finished=100)
+    assert told(of) == ["10 s starting the program", "1 min 30 s training"]
+    assert where(of).remarks == (
+        "Besides, worker ended after 40 s (out of memory) and was back 8.0 s later, while the chief went on.",
+    )
+
+
+def test_the_primary_itself_is_killed_twice() -> None:
+    attempts = [
+        pod("chief", 0, 0, finished=40, exit_code=137),
+        pod("chief", 0, 1, created=42, finished=60, exit_code=137),
+        pod("chief", 0, 2, created=64, finished=100, exit_code=0),
+    ]
+    lines = [
+        says("chief", 0, number, start, "training", epochs=8, steps_per_epoch=10, initial_epoch=0)
+        for number, start in enumerate((10, 50, 70))
+    ]
+    of = history(attempts, [*lines, step(100, 8, 10, attempt=2)], finished=100)
+    assert told(of)[-1] == "20 s lost to 2 restarts of chief (killed)"
+    assert "1 min 10 s training" in told(of)
+
+
+def test_a_suspension_is_no_failure() -> None:
+    attempts = [
+        pod("chief", 0, 0, finished=40, exit_code=143, deleted=True),
+        pod("chief", 0, 1, created=90, finished=120, exit_code=0),
+    ]
+    lines = [
+        says("chief", 0, 0, 10, "training", epochs=8, steps_per_epoch=10, initial_epoch=0),
+        says("chief", 0, 1, 95, "training", epochs=8, steps_per_epoch=10, initial_epoch=3),
+        step(120, 8, 10, attempt=1),
+    ]
+    of = history(attempts, lines, finished=120)
+    (lane,) = lanes(of)
+    assert ("stopped", 40, 90) in spans(lane)
+    assert not lane.marks
+    assert told(of)[-1] == "55 s suspended or moved (1 time)"
+
+
+def test_a_run_that_goes_on() -> None:
+    of = history([pod("chief")], CHIEF, seen=130)
+    (lane,) = lanes(of)
+    assert spans(lane)[-1] == ("training", 55, 130)
+    assert told(of)[-1] == "1 min 15 s training"
+
+
+def test_a_lost_run_ends_with_the_last_that_was_heard_of_it() -> None:
+    of = history([pod("chief")], CHIEF, phase=Phase.LOST, ended=True, seen=5000)
+    (lane,) = lanes(of)
+    assert spans(lane)[-1] == ("training", 55, 120)
+
+
+def test_a_run_without_a_pod() -> None:
+    of = history([], seen=90)
+    assert lanes(of) == []
+    assert told(of) == ["1 min 30 s before its first pod was made"]
+
+
+def test_durations() -> None:
+    assert [duration(value) for value in (0, 0.04, 9.94)] == ["0.0 s", "0.0 s", "9.9 s"]
+    assert [duration(value) for value in (9.95, 59.4, 59.6)] == ["10 s", "59 s", "1 min"]
+    assert [duration(value) for value in (252, 3599.6, 7500)] == ["4 min 12 s", "1 h 00 min", "2 h 05 min"]
+    assert duration(2 * 86400 + 7200) == "2 d 2 h"
