@@ -1,0 +1,212 @@
+"""The report of a run on this machine, as somebody sees it in a browser."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import cli
+from launcher.backends.local.store import Settings
+from launcher.status import Phase
+from tests.browser import Browser, browser
+from tests.local.machine import Machine, eventually, job
+
+EPOCH = {"epochs": 3, "step": 20, "steps": 20, "steps_per_second": 10.0, "epoch_end": True}
+SPEAKS = "import os, pathlib, signal, sys, time\nfrom worker.contract import emit\n"
+CHIEF = (
+    SPEAKS
+    + """
+go = pathlib.Path(sys.argv[1])
+emit("waiting", "demo-chief-0", tasks=["demo-worker-0"], seconds=0.0, deadline=900)
+time.sleep(0.3)
+emit("waiting", "demo-chief-0", tasks=[], seconds=0.3, deadline=900)
+emit("training", "demo-chief-0", epochs=3, steps_per_epoch=20, initial_epoch=0)
+for epoch in (1, 2):
+    emit("progress", "demo-chief-0", epoch=epoch, loss=1 / epoch, metrics={"accuracy": epoch / 4}, **EPOCH)
+while not go.exists():
+    time.sleep(0.05)
+if go.read_text() == "fail":
+    emit("failed", "demo-chief-0", message="<b>no</b> such file", traceback="line 3", exit_code=70)
+    sys.exit(70)
+emit("progress", "demo-chief-0", epoch=3, loss=0.25, metrics={"accuracy": 0.75}, **EPOCH)
+emit("released", "demo-chief-0", tasks=["demo-worker-0"], unreachable=[])
+emit("done", "demo-chief-0")
+"""
+).replace("**EPOCH", f"**{EPOCH!r}")
+WORKER = (
+    SPEAKS
+    + """
+go, again = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+emit("ready", "demo-worker-0")
+if not again.exists():
+    again.touch()
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+while not go.exists():
+    time.sleep(0.05)
+emit("released", "demo-worker-0", outcome="done")
+"""
+)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """A machine whose runs the command line finds."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    machine = Machine(tmp_path / "state" / "tf-launcher", Settings(backoff=0.2, peers_grace=1.0))
+    yield machine
+    for status in machine.backend.runs():
+        machine.backend.delete(status.run, status.namespace)
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One for all tests here."""
+    with browser(tmp_path_factory.mktemp("chromium")) as started:
+        yield started
+
+
+def begin(machine: Machine, go: Path) -> None:
+    """A run that waits for a word in the file, its worker killed and back."""
+    again = go.with_name("again")
+    chief = job("chief", ["python", "-c", CHIEF, str(go)], primary=True, backoffLimit=0)
+    worker = job("worker", ["python", "-c", WORKER, str(go), str(again)])
+    machine.submit(chief, worker)
+
+    def back() -> bool:
+        ready = [line for line in machine.lines("worker") if line.record and line.record.event == "ready"]
+        return len(ready) == 2
+
+    eventually(back, "the worker's second start")
+
+
+def report(capsys: pytest.CaptureFixture[str], path: Path) -> str:
+    """Writes it; returns the page's address."""
+    assert cli.main(["report", "demo", "-o", str(path)]) == 0
+    assert capsys.readouterr().out == f"wrote {path}\n"
+    return path.as_uri()
+
+
+def bars(chromium: Browser) -> dict[str, list[dict[str, Any]]]:
+    """What each row of the timeline shows, from left to right: state, left and right edge in pixels."""
+    found: dict[str, list[dict[str, Any]]] = chromium.evaluate(
+        """Object.fromEntries([...document.querySelectorAll("li.strip")].map(row => [
+            row.querySelector(".name").innerText.split("\\n")[0],
+            [...row.querySelectorAll(".bar")].map(bar => {
+                const box = bar.getBoundingClientRect();
+                return {state: bar.classList[2], left: box.left, right: box.right, height: box.height};
+            })
+        ]))"""
+    )
+    return found
+
+
+def test_what_a_reader_sees(
+    here: Machine, chromium: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin(here, tmp_path / "go")
+    chromium.open(report(capsys, tmp_path / "run.html"))
+    text = chromium.text
+    assert "demo Running" in text
+    assert re.search(r"Of \d+\.\d s so far: (.*, )?\d+\.\d s training\.", text)
+
+    (tmp_path / "go").write_text("on")
+    assert here.end().phase is Phase.SUCCEEDED
+    chromium.open(report(capsys, tmp_path / "run.html"))
+    text = chromium.text
+    assert "TRAINING RUN demo Succeeded namespace default 1 chief, 1 worker submitted 20" in text
+    assert re.search(r"Of \d+\.\d s: (.*, )?\d\.\d s waiting for worker, \d+\.\d s training", text)
+    assert re.search(r"Besides, worker ended after \d+\.\d s \(killed\) and was back \d+\.\d s later", text)
+    assert "accuracy 0.7500 training, epoch 3" in text
+    assert "worker failure: ended with exit code 137 (SIGKILL)" in text
+    assert "worker warning: started again (killed)" in text
+    assert chromium.requests == [(tmp_path / "run.html").as_uri()], "it loads nothing else"
+    assert chromium.complaints == []
+
+    rows = bars(chromium)
+    assert list(rows) == ["chief", "worker"]
+    chief, worker = rows["chief"], rows["worker"]
+    assert [bar["state"] for bar in chief if bar["state"] in ("waiting", "training")] == [
+        "waiting",
+        "training",
+    ]
+    states = [bar["state"] for bar in worker]
+    assert "down" in states
+    assert "training" in states[states.index("down") :], "it trains again"
+    for row in (chief, worker):
+        assert all(bar["right"] > bar["left"] and bar["height"] > 20 for bar in row)
+        assert all(one["left"] <= other["left"] for one, other in itertools.pairwise(row))
+        assert row[-1]["right"] <= 1280
+    assert chromium.evaluate("document.querySelectorAll('.pin.failed').length") == 1
+
+    assert chromium.evaluate("[...document.querySelectorAll('figure h3')].map(h => h.innerText)") == [
+        "loss",
+        "accuracy",
+        "steps per second",
+    ]
+    images = chromium.accessible("image")
+    assert "loss over the epochs: training from 1.0000 to 0.2500" in images
+    parts = {"demo", "Where the time went", "Tasks", "Training", "Events"}
+    assert set(chromium.accessible("heading")) == {*parts, "loss", "accuracy", "steps per second"}
+    (told,) = (item for item in chromium.evaluate(LISTED) if "killed after" in item)
+    assert told.startswith("worker ")
+    assert "starting the program" in told
+
+
+LISTED = "[...document.querySelectorAll('li.strip')].map(row => row.textContent.replace(/\\s+/g, ' ').trim())"
+
+
+def test_it_fits_a_telephone_and_the_night(
+    here: Machine, chromium: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin(here, tmp_path / "go")
+    (tmp_path / "go").write_text("on")
+    here.end()
+    address = report(capsys, tmp_path / "run.html")
+    chromium.open(address, 400, 800)
+    assert chromium.evaluate("document.documentElement.scrollWidth") <= 400
+    assert chromium.evaluate("document.querySelector('li.strip .lane').getBoundingClientRect().width") > 300
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = chromium.evaluate(paper)
+    chromium.open(address, scheme="dark")
+    assert chromium.evaluate(paper) != light
+
+
+def test_a_failed_run(
+    here: Machine, chromium: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin(here, tmp_path / "go")
+    (tmp_path / "go").write_text("fail")
+    assert here.end().phase is Phase.FAILED
+    chromium.open(report(capsys, tmp_path / "run.html"))
+    assert "demo Failed" in chromium.text
+    assert "chief ended with exit code 70. <b>no</b> such file line 3" in chromium.text
+    assert chromium.evaluate("document.querySelector('.failure').getBoundingClientRect().top") < 400
+
+
+def test_the_page_on_standard_output(
+    here: Machine, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    begin(here, tmp_path / "go")
+    (tmp_path / "go").write_text("on")
+    here.end()
+    assert cli.main(["report", "demo", "-o", "-"]) == 0
+    out, err = capfdbinary.readouterr()
+    assert out.startswith(b"<!doctype html>\n")
+    assert out.rstrip().endswith(b"</html>")
+    assert err == b""
+
+
+def test_a_file_that_cannot_be_written(
+    here: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin(here, tmp_path / "go")
+    assert cli.main(["report", "demo", "-o", str(tmp_path / "none" / "run.html")]) == 2
+    error = capsys.readouterr().err.splitlines()
+    assert error[0] == f"--output: {tmp_path}/none/run.html cannot be written: No such file or directory"
+    assert not (tmp_path / "none").exists()
