@@ -16,7 +16,7 @@ _EACH: Final = 12
 _MOST_ROWS: Final = 16
 """Of a role with more."""
 
-_TOLERANCES: Final = (0.02, 0.1, 1.0)
+_TOLERANCES: Final = (0.04, 0.2, 1.0)
 """Of the whole time, by which the spans of one row may differ, in turn until the rows are few enough."""
 
 
@@ -60,20 +60,22 @@ def _of_role(lanes: tuple[Lane, ...], total: float) -> list[Row]:
 
 
 def _groups(lanes: Sequence[Lane], tolerance: float) -> list[list[Lane]]:
-    found: dict[object, list[Lane]] = {}
+    """Each with its first lane as the measure."""
+    found: dict[object, list[tuple[list[float], list[Lane]]]] = {}
     for lane in lanes:
-        found.setdefault(_shape(lane, tolerance), []).append(lane)
-    return list(found.values())
-
-
-def _shape(lane: Lane, tolerance: float) -> object:
-    """What must be the same. States that last for less than the tolerance are not seen anyway."""
-    seen = [span for span in lane.spans if span.end - span.start >= tolerance / 2]
-    states = tuple(
-        (span.state, span.attempt, round(span.end / tolerance) if tolerance else span.end) for span in seen
-    )
-    failures = tuple((mark.text, mark.kind) for mark in lane.marks if mark.kind == "failed")
-    return states, failures, lane.latest.phase
+        # States that last for less than the tolerance are hardly seen anyway.
+        seen = [span for span in lane.spans if span.end - span.start >= tolerance / 2]
+        ends = [span.end for span in seen]
+        failures = tuple(mark.text for mark in lane.marks if mark.kind == "failed")
+        states = tuple((span.state, span.attempt) for span in seen)
+        alike = found.setdefault((states, failures, lane.latest.phase), [])
+        for measure, group in alike:
+            if all(abs(one - other) <= tolerance for one, other in zip(measure, ends, strict=True)):
+                group.append(lane)
+                break
+        else:
+            alike.append((ends, [lane]))
+    return [group for alike in found.values() for _, group in alike]
 
 
 def _middle(lanes: Sequence[Lane]) -> Lane:

@@ -188,11 +188,12 @@ def _figures(
     if trained:
         found.append(Figure("Training", f"{share(trained, where.total):.0f} %", f"{duration(trained)} of it"))
     named = {curve.name: curve for curve in drawn}
-    for name in [*(name for name in named if name not in (LOSS, SPEED)), LOSS]:
+    metrics = [name for name in named if name not in (LOSS, SPEED)]
+    for name in [*metrics[:1], LOSS]:
         curve = named.get(name)
         for held_out, of_what in ((True, "evaluation"), (False, "training")):
             point = last(curve, held_out=held_out) if curve is not None else None
-            if point is not None and len(found) < 4:
+            if point is not None:
                 found.append(Figure(name, number(point.value), f"{of_what}, epoch {point.epoch:g}"))
                 break
     if SPEED in named and (speed := last(named[SPEED], held_out=False)) is not None:
@@ -210,11 +211,15 @@ def _parts(where: Spent) -> tuple[Part, ...]:
             part.state.value,
             share(part.seconds, where.total),
             duration(part.seconds),
-            f"{share(part.seconds, where.total):.0f} %",
+            _percent(share(part.seconds, where.total)),
             part.text,
         )
         for part in where.worth_telling
     )
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0f} %" if value >= 0.5 else "< 1 %"
 
 
 def _table(drawn: Sequence[Curve]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:

@@ -30,6 +30,11 @@ WORDS: Final = {
 }
 """In the order of the legend."""
 
+_MARKS: Final = {
+    "failed": "failed",
+    "scored": "a checkpoint was scored",
+    "released": "released by the chief",
+}
 _LEAST: Final = 0.05
 """Percent: what is narrower is not drawn."""
 
@@ -71,10 +76,11 @@ class Strip:
 
 @dataclass(frozen=True)
 class Legend:
-    """A state that occurs."""
+    """A state that occurs, or a `mark`."""
 
     state: str
     text: str
+    mark: bool
 
 
 def strip(row: Row, begin: float, end: float, status: RunStatus) -> Strip:
@@ -99,9 +105,12 @@ def strip(row: Row, begin: float, end: float, status: RunStatus) -> Strip:
 
 
 def legend(strips: Iterable[Strip]) -> tuple[Legend, ...]:
-    """The states that are in the picture."""
+    """The states and marks that are in the picture."""
+    strips = list(strips)
     seen = {bar.state for strip in strips for bar in strip.bars}
-    return tuple(Legend(state.value, text) for state, text in WORDS.items() if state.value in seen)
+    marked = {pin.kind for strip in strips for pin in strip.pins}
+    states = [Legend(state.value, text, False) for state, text in WORDS.items() if state.value in seen]
+    return (*states, *(Legend(kind, text, True) for kind, text in _MARKS.items() if kind in marked))
 
 
 def _name(row: Row) -> str:
@@ -115,7 +124,7 @@ def _name(row: Row) -> str:
         else:
             ranges.append([index, index])
     told = [f"{first}" if first == last else f"{first}-{last}" for first, last in ranges]
-    return f"{row.shown.role} {listed(told, 3)}"
+    return f"{row.shown.role} {', '.join(told[:2])}{', ...' if told[2:] else ''}"
 
 
 def _detail(row: Row) -> str:

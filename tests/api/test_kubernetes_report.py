@@ -1,0 +1,179 @@
+"""The report of a run in a cluster: from a real API server's pods, their logs, and its events."""
+
+from __future__ import annotations
+
+import html
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import cli
+from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.errors import BackendError
+from launcher.report.lanes import Lane, lanes
+from launcher.report.restarts import restarts
+from launcher.status import Phase, seconds
+from tests.api.conftest import Api, wait_for
+from tests.api.kubelet import Kubelet, bind, node
+from tests.api.runs import RUN, Follower, plan
+from tests.api.users import user
+from worker.contract import Record
+
+PROGRESS = {"epoch": 2, "epochs": 2, "step": 20, "steps": 20, "steps_per_second": 5.0, "epoch_end": True}
+
+
+def created(pod: dict[str, Any]) -> float:
+    """Seconds since the epoch."""
+    time = seconds(pod["metadata"]["creationTimestamp"])
+    assert time is not None
+    return time
+
+
+def text(time: float) -> str:
+    """As Kubernetes writes it."""
+    return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def record(time: float, event: str, **fields: Any) -> str:
+    """As a task prints it."""
+    return Record(event, "mnist-chief-0", time, fields).line()
+
+
+def live(
+    kubelet: Kubelet,
+    pod: dict[str, Any],
+    started: float,
+    running: float,
+    ended: float | None = None,
+    code: int = 0,
+) -> None:
+    """Gives the pod a life: when a node took it, when its image was there, and when it ended."""
+    at = {"startedAt": text(running)}
+    if ended is None:
+        kubelet.set(pod, "Running", {"running": at}, startTime=text(started))
+        return
+    reason = "Error" if code else "Completed"
+    state = {"terminated": {**at, "finishedAt": text(ended), "exitCode": code, "reason": reason}}
+    kubelet.set(pod, "Failed" if code else "Succeeded", state, startTime=text(started))
+
+
+def spans(lane: Lane, begin: float) -> list[tuple[str, float, float]]:
+    return [(span.state.value, span.start - begin, span.end - begin) for span in lane.spans]
+
+
+def test_a_run_with_a_killed_worker(
+    api: Api,
+    backend: KubernetesBackend,
+    follower: Follower,
+    kubelet: Kubelet,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    space = kubelet.namespace
+    with node(api, tmp_path, space) as served:
+        (chief,) = kubelet.pending("chief")
+        first, second = kubelet.pending("worker", 2)
+        bind(api, chief, space)
+        begin = created(chief)
+        live(kubelet, chief, begin + 2, begin + 8)
+        pulled = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "pulled", "namespace": space},
+            "involvedObject": {"kind": "Pod", "name": chief["metadata"]["name"], "namespace": space},
+            "type": "Normal",
+            "reason": "Pulled",
+            "message": 'Successfully pulled image "<trainer>" in 4s',
+            "lastTimestamp": text(begin + 7),
+        }
+        assert api.create(pulled, space).status == 201
+        served.write(
+            chief["metadata"]["name"],
+            record(begin + 10, "waiting", tasks=["mnist-ps-0"], seconds=0, deadline=900),
+            record(begin + 13, "waiting", tasks=[], seconds=3.0, deadline=900),
+            "a line of the program's own",
+            record(begin + 13, "training", epochs=2, steps_per_epoch=20, initial_epoch=0),
+            record(begin + 30, "progress", loss=0.5, metrics={"accuracy": 0.75}, **PROGRESS),
+        )
+        live(kubelet, first, begin + 1, begin + 2)
+        live(kubelet, second, begin + 1, begin + 2, begin + 20, 137)
+        (again,) = (pod for pod in kubelet.pending("worker") if pod["spec"]["hostname"] == "mnist-worker-1")
+        live(kubelet, again, created(again) + 1, created(again) + 2)
+        follower.until(lambda status: any(role.restarts for role in status.roles))
+
+        goes_on = backend.history(RUN, space)
+        assert not goes_on.status.ended
+        assert goes_on.submitted is not None
+        assert abs(goes_on.submitted - begin) <= 5
+
+        live(kubelet, chief, begin + 2, begin + 8, begin + 40)
+        served.end(chief["metadata"]["name"])
+        for pod in kubelet.pods():
+            if pod["status"]["phase"] == "Running":
+                kubelet.end(pod, 0)
+        follower.until(lambda status: status.phase is Phase.SUCCEEDED)
+
+        history = backend.history(RUN, space)
+        found = {lane.name: lane for lane in lanes(history)}
+        assert spans(found["chief"], begin)[-7:] == [
+            ("pending", 0, 2),
+            ("pulling", 2, 7),
+            ("preparing", 7, 8),
+            ("starting", 8, 10),
+            ("waiting", 10, 13),
+            ("training", 13, 30),
+            ("finishing", 30, 40),
+        ]
+        (restart,) = restarts(list(found.values()))
+        assert (restart.lane.name, restart.why, restart.failed) == ("worker 1", "killed", begin + 20)
+        assert {line.attempt for line in history.lines} == {0}
+        assert len(history.attempts) == 6
+        assert "Pulled" in {event.reason for event in history.events}
+        # Only the chief's node serves logs.
+        (missing,) = history.missing
+        assert missing.startswith("3 of 4 logs could not be read: the API server ")
+
+        monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig))
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        assert cli.main(["report", RUN, "-n", space, "-o", str(tmp_path / "run.html")]) == 0
+        assert capsys.readouterr().out == f"wrote {tmp_path / 'run.html'}\n"
+        page = (tmp_path / "run.html").read_text()
+        assert "<trainer>" not in page
+        shown = html.unescape(page)
+        assert 'Pulled: Successfully pulled image "<trainer>" in 4s' in shown
+        assert "pulling the image: 5.0 s, from " in shown
+        assert "3.0 s</b> waiting for ps" in shown
+        assert "ended with exit code 137 (SIGKILL)" in shown
+        assert "SuccessfulCreate" in shown
+
+
+def test_who_may_not_read_events_sees_the_rest(
+    api: Api, backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    space = kubelet.namespace
+    backend.submit(plan(tmp_path, space), detach=True)
+    kubelet.start("chief")
+    rules = [
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "get"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "get"]},
+    ]
+    theirs = KubernetesBackend(str(user(api, space, rules, tmp_path)))
+    assert wait_for(lambda: _allowed(theirs, space))
+    history = theirs.history(RUN, space)
+    assert [attempt.phase for attempt in history.attempts if attempt.role == "chief"] == [Phase.RUNNING]
+    assert history.events == []
+    log, events = history.missing
+    assert log.startswith("1 of 1 logs could not be read: ")
+    assert events.startswith("The cluster's events could not be read: ")
+
+
+def _allowed(backend: KubernetesBackend, namespace: str) -> bool:
+    """A Role takes a moment to be known."""
+    try:
+        backend.status(RUN, namespace)
+    except BackendError:
+        return False
+    return True
