@@ -11,9 +11,6 @@ from launcher.backends.base import LogLine
 from launcher.report.restarts import Restart
 from worker.contract import Event, Record
 
-_FEW_EPOCHS: Final = 4
-"""With fewer epochs than that a curve is drawn through the records between their ends too."""
-
 _MOST_POINTS: Final = 240
 _MOST_CHARTS: Final = 24
 _MOST_EPOCHS: Final = 1e9
@@ -53,11 +50,9 @@ def curves(lines: Iterable[LogLine], restarts: Sequence[Restart]) -> list[Curve]
     """Loss first, then the metrics by name, then steps per second. What was trained again counts once."""
     records = sorted((line.record for line in lines if line.record is not None), key=lambda r: r.time)
     progress = [record for record in records if record.event == Event.PROGRESS]
-    ends = [record for record in progress if record.fields.get("epoch_end")]
-    whole = len({position(record) for record in ends}) >= _FEW_EPOCHS
-    trained = _series(ends if whole else progress, _trained)
+    trained = _by_epoch(progress, _trained)
     scored = _series((record for record in records if record.event == Event.EVALUATION), _scored)
-    speed = _series(ends if whole else progress, _speed)
+    speed = _by_epoch(progress, _speed)
     names = [LOSS, *sorted({*trained, *scored} - {LOSS})]
     breaks = _breaks(progress, restarts)
     found = []
@@ -114,6 +109,14 @@ def _scored(record: Record) -> tuple[float | None, Mapping[str, Any]]:
 
 def _speed(record: Record) -> tuple[float | None, Mapping[str, Any]]:
     return position(record), {SPEED: record.fields.get("steps_per_second")}
+
+
+def _by_epoch(progress: Sequence[Record], read: Any) -> dict[str, tuple[Point, ...]]:
+    """The epochs' ends; of less than two, what was recorded within the epoch."""
+    ends = _series((record for record in progress if record.fields.get("epoch_end")), read)
+    within = _series((record for record in progress if not record.fields.get("epoch_end")), read)
+    few = {name: points for name, points in within.items() if len(ends.get(name, ())) < 2}
+    return {**ends, **few}
 
 
 def _series(records: Iterable[Record], read: Any) -> dict[str, tuple[Point, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.report.curves import SPEED, Curve, Point
-from launcher.report.words import number
+from launcher.report.words import number, rate
 
 _SECONDS: Final = (
     0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800,
@@ -91,6 +91,7 @@ def chart(curve: Curve, dots: int = 40) -> Chart:
     def place(point: Point) -> tuple[float, float]:
         return share(point.epoch - left, right - left), share(point.value - low, high - low)
 
+    written = rate if curve.name == SPEED else number
     lines = []
     for series in curve.series:
         places = [place(point) for point in series.points]
@@ -100,13 +101,13 @@ def chart(curve: Curve, dots: int = 40) -> Chart:
                 series.held_out,
                 " ".join(f"{x:g},{round(100 - y, 3):g}" for x, y in places),
                 tuple(
-                    (x, y, f"{series.name}, epoch {point.epoch:g}: {number(point.value)}")
+                    (x, y, f"{series.name}, epoch {point.epoch:.3g}: {written(point.value)}")
                     for (x, y), point in zip(places, series.points, strict=True)
                 )
                 if len(places) <= dots
                 else (),
-                number(series.points[0].value),
-                number(series.points[-1].value),
+                written(series.points[0].value),
+                written(series.points[-1].value),
             )
         )
     return Chart(

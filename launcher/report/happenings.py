@@ -88,9 +88,10 @@ def _of_tasks(lanes: Sequence[Lane]) -> Iterable[Happening]:
 
 def _of_restarts(restarts: Sequence[Restart]) -> Iterable[Happening]:
     for restart in restarts:
-        after = next(a for a in restart.lane.attempts if a.attempt == restart.attempt)
-        if after.running is not None:
-            yield Happening(after.running, restart.lane.name, "warning", f"started again ({restart.why})")
+        why = "it was told to stop" if restart.stopped else restart.why
+        for attempt in restart.lane.attempts:
+            if attempt.attempt == restart.attempt and attempt.running is not None:
+                yield Happening(attempt.running, restart.lane.name, "warning", f"started again ({why})")
 
 
 def _of_records(history: History) -> Iterable[Happening]:

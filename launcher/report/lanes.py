@@ -169,6 +169,7 @@ class _Task:
         self._training = training
         self._origin = origin(history)
         self._spans: list[Span] = []
+        self._silent = all(key[:2] != self._key for key in records)
 
     def lane(self) -> Lane:
         marks: list[Mark] = []
@@ -187,8 +188,18 @@ class _Task:
             if attempt.phase is Phase.FAILED and not attempt.deleted:
                 marks.append(Mark(end, "failed", ending(attempt)))
             cursor, before = end, State.STOPPED if attempt.deleted else State.DOWN
+        if self._comes_again():
+            self._add(before, cursor, self._until, self._attempts[-1].attempt + 1)
         name = narration.who(*self._key, self._status)
         return Lane(*self._key, name, tuple(self._spans), tuple(marks), tuple(self._attempts), released)
+
+    def _comes_again(self) -> bool:
+        """Whether another pod is to be expected: the last one ended, and neither its role nor the run has."""
+        last, status = self._attempts[-1], self._status
+        over = last.phase is Phase.SUCCEEDED or last.finished is None
+        roles = [role for role in status.roles if role.role == self._key[0]]
+        ended = any(role.phase in (Phase.SUCCEEDED, Phase.FAILED) for role in roles)
+        return not over and not ended and not status.ended
 
     def _add(self, state: State, start: float, end: float, attempt: int, note: str = "") -> None:
         if end > start:
@@ -203,7 +214,7 @@ class _Task:
         self._add(State.PENDING, created, started, number, why if attempt.started is None else "")
         self._prepare(attempt, started, running, why)
         turns = [(running, State.STARTING, ""), *self._turns(records)]
-        if not records and not self._serves():
+        if self._silent and not self._serves():
             turns = [(running, State.RUNNING, "")]
         cursor = running
         ends = [*(time for time, *_ in turns[1:]), end]

@@ -18,7 +18,7 @@ from launcher.report.lanes import Lane, State, heard, horizon, lanes, origin
 from launcher.report.restarts import Restart, restarts
 from launcher.report.spent import Spent, spent
 from launcher.report.strips import Legend, Strip, legend, strip
-from launcher.report.words import counted, duration, number
+from launcher.report.words import counted, duration, number, rate
 from launcher.status import Phase, RunStatus
 from worker.contract import Event
 
@@ -123,7 +123,7 @@ def report(history: History, version: str, zone: tzinfo | None = None) -> Report
         total=duration(where.total),
         remarks=where.remarks,
         missing=(*history.missing, *_gaps(history, tasks)),
-        message="" if status.phase is Phase.SUCCEEDED else status.message,
+        message=status.message if status.phase not in (Phase.SUCCEEDED, Phase.SUSPENDED) else "",
         failures=_failures(status) if status.phase is not Phase.SUCCEEDED else (),
         figures=_figures(history, where, drawn, again),
         parts=_parts(where),
@@ -194,10 +194,10 @@ def _figures(
         for held_out, of_what in ((True, "evaluation"), (False, "training")):
             point = last(curve, held_out=held_out) if curve is not None else None
             if point is not None:
-                found.append(Figure(name, number(point.value), f"{of_what}, epoch {point.epoch:g}"))
+                found.append(Figure(name, number(point.value), f"{of_what}, epoch {point.epoch:.3g}"))
                 break
     if SPEED in named and (speed := last(named[SPEED], held_out=False)) is not None:
-        found.append(Figure("Steps per second", number(speed.value), f"epoch {speed.epoch:g}"))
+        found.append(Figure("Steps per second", rate(speed.value), f"epoch {speed.epoch:.3g}"))
     if again:
         stopped = sum(restart.stopped for restart in again)
         note = f"{stopped} of them by a suspension or a move" if stopped else "of all tasks"
@@ -227,11 +227,12 @@ def _table(drawn: Sequence[Curve]) -> tuple[tuple[str, ...], tuple[tuple[str, ..
     columns: list[str] = []
     of_epoch: dict[float, dict[str, str]] = {}
     for curve in drawn:
+        written = rate if curve.name == SPEED else number
         for series in curve.series:
             name = f"{curve.name}, evaluation" if series.held_out else curve.name
             columns.append(name)
             for point in series.points:
-                of_epoch.setdefault(point.epoch, {})[name] = number(point.value)
+                of_epoch.setdefault(point.epoch, {})[name] = written(point.value)
     lines = [
         (f"{epoch:.4g}", *(values.get(name, "") for name in columns))
         for epoch, values in sorted(of_epoch.items())

@@ -19,7 +19,8 @@ WORKING: Final = frozenset({State.TRAINING, State.READY, State.SCORING, State.RU
 
 @dataclass(frozen=True)
 class Restart:
-    """A task's next pod. It was without one, or without work, from `failed` until `back` (None: still is).
+    """A task's next pod, which may be yet to come. The task was without one, or without work, from `failed`
+    until `back` (None: still is).
 
     `name` is whom the fault is laid on and `why` how that one ended: the task itself, unless it says that it
     lost another. `stopped`: nothing failed, it was told to stop.
@@ -41,19 +42,24 @@ def restarts(lanes: Sequence[Lane]) -> list[Restart]:
 
 def _of_lane(lane: Lane, lanes: Sequence[Lane]) -> list[Restart]:
     found = []
-    for before, after in zip(lane.attempts, lane.attempts[1:], strict=False):
-        failed = _end(before, after)
-        at_work = [s.start for s in lane.spans if s.attempt == after.attempt and s.state in WORKING]
+    expected = lane.spans[-1].attempt if lane.spans else 0
+    numbers = [attempt.attempt for attempt in lane.attempts[1:]]
+    if expected > lane.latest.attempt:
+        numbers.append(expected)
+    for before, number in zip(lane.attempts, numbers, strict=False):
+        failed = _end(before, lane)
+        at_work = [s.start for s in lane.spans if s.attempt == number and s.state in WORKING]
         name, why = lane.name, ending(before)
         if not before.deleted and before.exit_code == ExitCode.RETRYABLE:
             name, why = _culprit(lanes, failed) or (name, why)
         back = min(at_work, default=None)
-        found.append(Restart(lane, after.attempt, failed, back, name, why, before.deleted))
+        found.append(Restart(lane, number, failed, back, name, why, before.deleted))
     return found
 
 
-def _end(before: TaskStatus, after: TaskStatus) -> float:
-    return before.finished or after.created or after.started or 0.0
+def _end(attempt: TaskStatus, lane: Lane) -> float:
+    """Of a pod that is gone nobody knows it: the next one's beginning."""
+    return attempt.finished or min((s.start for s in lane.spans if s.attempt > attempt.attempt), default=0.0)
 
 
 def _culprit(lanes: Sequence[Lane], failed: float) -> tuple[str, str] | None:

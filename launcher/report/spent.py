@@ -98,9 +98,8 @@ def _add_up(
         length = max(0.0, min(span.end, end) - span.start)
         cause = reasons.get(attempt)
         is_back = cause is None or worked
-        doomed = span.state is State.FINISHING and attempt != primary.latest.attempt
-        if doomed:
-            following = next(restart for restart in own if restart.attempt > attempt)
+        following = next((restart for restart in own if restart.attempt > attempt), None)
+        if span.state is State.FINISHING and following is not None:
             seconds[reasons[following.attempt]] += length
         else:
             seconds[span.state if is_back or cause is None else cause] += length

@@ -44,3 +44,8 @@ def number(value: float) -> str:
         return f"{value:.2e}"
     digits = 4 if size < 10 else 2 if size < 100 else 1 if size < 1000 else 0
     return f"{value:,.{digits}f}"
+
+
+def rate(value: float) -> str:
+    """Of steps per second: `0.14`, `9.16`, `144`."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

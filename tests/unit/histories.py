@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,22 +91,13 @@ def history(
     for attempt in attempts:
         before = latest.get((attempt.role, attempt.index))
         latest[attempt.role, attempt.index] = dataclasses.replace(attempt, before=before)
-    roles = [
-        RoleStatus(
-            role,
-            f"{RUN}-{role}",
-            phase,
-            sum(key[0] == role for key in latest),
-            0,
-            0,
-            0,
-            0,
-            0,
-            message=message,
-        )
-        for role in dict.fromkeys(attempt.role for attempt in attempts)
-    ] or [RoleStatus("chief", f"{RUN}-chief", phase, 1, 0, 0, 0, 0, 0)]
     over = finished is not None if ended is None else ended
+    now = phase if over else Phase.RUNNING
+    counts = Counter(role for role, _ in latest) or {"chief": 1}
+    roles = [
+        RoleStatus(role, f"{RUN}-{role}", now, count, 0, 0, 0, 0, 0, message=message)
+        for role, count in counts.items()
+    ]
     records: dict[str, dict[str, Record]] = {}
     for line in lines:
         if line.record is not None:
@@ -113,7 +105,7 @@ def history(
     status = RunStatus(
         run=RUN,
         namespace="vision",
-        phase=phase if over else Phase.RUNNING,
+        phase=now,
         ended=over,
         reason="",
         message=message,

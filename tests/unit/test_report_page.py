@@ -43,8 +43,8 @@ def points(curve: Curve, number: int = 0) -> list[tuple[float, float]]:
     return [(point.epoch, round(point.value, 3)) for point in curve.series[number].points]
 
 
-def trained(**more: object) -> History:
-    lines = [TRAINING, *(step(10 * epoch, epoch, 10) for epoch in range(1, 9)), *more.pop("lines", ())]  # type: ignore[misc]
+def trained(*others: LogLine) -> History:
+    lines = [TRAINING, *(step(10 * epoch, epoch, 10) for epoch in range(1, 9)), *others]
     return history([pod("chief", finished=90, exit_code=0)], lines, finished=90)
 
 
@@ -55,7 +55,7 @@ def test_curves_have_a_point_an_epoch_and_the_evaluations() -> None:
         )
         for epoch in (2, 4)
     ]
-    found = drawn(trained(lines=[step(12, 2, 5), *scores]))
+    found = drawn(trained(step(12, 2, 5), *scores))
     assert list(found) == ["loss", "accuracy", "steps per second"]
     assert points(found["loss"])[:3] == [(1, 1), (2, 0.5), (3, 0.333)]
     assert points(found["loss"], 1) == [(2, 0.5), (4, 0.5)]
@@ -63,10 +63,12 @@ def test_curves_have_a_point_an_epoch_and_the_evaluations() -> None:
     assert points(found["steps per second"])[-1] == (8, 5)
 
 
-def test_few_epochs_have_points_within_them() -> None:
-    lines = [TRAINING, step(10, 1, 5), step(20, 1, 10), step(30, 2, 5)]
+def test_the_first_epoch_has_points_within_it() -> None:
+    lines = [TRAINING, step(10, 1, 2), step(15, 1, 5), step(20, 1, 10, loss=7.0), step(30, 2, 5)]
     of = history([pod("chief")], lines, seen=31)
-    assert points(drawn(of)["loss"]) == [(0.5, 1), (1, 1), (1.5, 0.5)]
+    assert points(drawn(of)["loss"]) == [(0.2, 1), (0.5, 1), (1.5, 0.5)]
+    of = history([pod("chief")], [*lines, step(40, 2, 10)], seen=41)
+    assert points(drawn(of)["loss"]) == [(1, 7), (2, 0.5)]
 
 
 def test_what_is_trained_again_counts_once_and_the_restart_is_marked() -> None:

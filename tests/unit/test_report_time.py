@@ -221,6 +221,29 @@ def test_a_suspension_is_no_failure() -> None:
     assert told(of)[-1] == "55 s suspended or moved (1 time)"
 
 
+def test_who_is_to_come_again() -> None:
+    attempts = [pod("chief", finished=40, exit_code=75), pod("worker", finished=39, exit_code=137)]
+    of = history(attempts, CHIEF[3:4], seen=60)
+    chief, worker = lanes(of)
+    assert spans(chief)[-1] == ("down", 40, 60)
+    assert spans(worker)[-1] == ("down", 39, 60)
+    assert told(of)[-1] == "20 s lost to 1 restart of worker (killed)"
+    stopped = pod("chief", finished=40, exit_code=143, deleted=True)
+    assert told(history([stopped], CHIEF[3:4], seen=60))[-1] == "20 s suspended or moved (1 time)"
+    failed = history(attempts[1:], phase=Phase.FAILED, finished=45)
+    assert spans(lanes(failed)[0])[-1] == ("running", 0, 39), "the run has ended: nobody comes again"
+
+
+def test_who_was_stopped_before_it_said_anything_was_only_starting() -> None:
+    attempts = [
+        pod("chief", finished=60, exit_code=143, deleted=True),
+        pod("chief", 0, 1, created=70, finished=75, exit_code=143, deleted=True),
+        pod("chief", 0, 2, created=80),
+    ]
+    (lane,) = lanes(history(attempts, CHIEF[3:4], seen=90))
+    assert ("starting", 70, 75) in spans(lane)
+
+
 def test_a_run_that_goes_on() -> None:
     of = history([pod("chief")], CHIEF, seen=130)
     (lane,) = lanes(of)
