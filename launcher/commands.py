@@ -216,12 +216,11 @@ def events(options: Namespace) -> int:
 
 def report(options: Namespace) -> int:
     """Writes a picture of a run."""
-    from launcher import __version__
     from launcher.report import page
     from launcher.report.model import report as picture
 
     backend, namespace = _sought(options)
-    text = page.page(picture(backend.history(options.name, namespace), __version__))
+    text = page.page(picture(backend.history(options.name, namespace)))
     if options.output == "-":
         # Bytes: the page says that it is UTF-8, whatever the terminal's encoding is.
         sys.stdout.flush()

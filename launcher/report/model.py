@@ -99,11 +99,10 @@ class Report:
     told: tuple[Told, ...]
     untold: int
     seen: str
-    version: str
 
 
-def report(history: History, version: str, zone: tzinfo | None = None) -> Report:
-    """`version` is the launcher's; times of day are `zone`'s, this machine's own if it is None."""
+def report(history: History, zone: tzinfo | None = None) -> Report:
+    """Times of day are `zone`'s, this machine's own if it is None."""
     history = heard(history)
     status = history.status
     tasks = lanes(history)
@@ -136,7 +135,6 @@ def report(history: History, version: str, zone: tzinfo | None = None) -> Report
         told=tuple(_told(happening, begin, zone) for happening in shown),
         untold=len(found) - len(shown),
         seen=_clock(history.seen, zone, "%Y-%m-%d %H:%M:%S %Z"),
-        version=version,
     )
 
 
