@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from launcher.api import doctor, find, render, runs, submit
-    from launcher.backends.base import Finding, LogLine, RunEvent
+    from launcher.backends.base import Board, Finding, LogLine, RunEvent
     from launcher.errors import BackendError, ConflictError, LauncherError, NotFoundError, Problem, SpecError
     from launcher.loading import Loaded, load
     from launcher.run import Run
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "launcher.api": ("doctor", "find", "render", "runs", "submit"),
-    "launcher.backends.base": ("Finding", "LogLine", "RunEvent"),
+    "launcher.backends.base": ("Board", "Finding", "LogLine", "RunEvent"),
     "launcher.errors": (
         "BackendError",
         "ConflictError",
@@ -53,6 +53,7 @@ _NAMES = {
 
 __all__ = [
     "BackendError",
+    "Board",
     "ConflictError",
     "Finding",
     "LauncherError",

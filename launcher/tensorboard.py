@@ -17,6 +17,7 @@ from launcher.spec import Role, TensorBoard
 from launcher.topology import Topology
 
 COMPONENT: Final = "tensorboard"
+MODULE: Final = "tensorboard.main"
 PORT: Final = 6006
 """TensorBoard's own default."""
 
@@ -52,7 +53,7 @@ def selector(run: str) -> dict[str, str]:
 
 def arguments(directory: str, run: str, port: int) -> tuple[str, ...]:
     """TensorBoard's, but for the address that it listens on."""
-    return ("-m", "tensorboard.main", f"--logdir={directory}", f"--port={port}", f"--window_title={run}")
+    return (f"--logdir={directory}", f"--port={port}", f"--window_title={run}")
 
 
 def plan(topology: Topology, board: TensorBoard) -> BoardPlan:
@@ -91,7 +92,7 @@ def plan(topology: Topology, board: TensorBoard) -> BoardPlan:
         ),
         image=board.image or whole.image or roles.DEFAULT_IMAGE,
         # On all its addresses: the kubelet asks there whether it is ready, the Service leads there.
-        command=("python", *map(pods.escaped, arguments(directory, run, PORT)), "--bind_all"),
+        command=("python", "-m", MODULE, *map(pods.escaped, arguments(directory, run, PORT)), "--bind_all"),
         port=PORT,
         env=[] if is_path else [pods.entry(each) for each in whole.env],
         volume_mounts=mounts,

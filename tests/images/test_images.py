@@ -119,7 +119,7 @@ def test_the_launcher_image_can_talk_to_a_cluster(launcher: Image, tmp_path: Pat
 
 
 class Pod:
-    """The options of `docker run` that make of it what the launcher's Job asks of a pod."""
+    """The options of `docker run` that make of it what the launcher's Job or Deployment asks of a pod."""
 
     def __init__(self, directory: Path, cluster: str, role: str) -> None:
         directory.chmod(0o755)
@@ -127,14 +127,18 @@ class Pod:
         shutil.copy(ROOT / "examples" / "fashion-mnist" / "fashion_mnist.py", directory)
         (loaded,) = loading.load(str(directory / "cluster.yaml"))
         objects = planning.plan(loaded).objects
-        (job,) = [item for item in objects if item["metadata"]["name"].endswith(f"-{role}")]
+        (job,) = [
+            item
+            for item in objects
+            if item["kind"] in ("Job", "Deployment") and item["metadata"]["name"].endswith(f"-{role}")
+        ]
         maps = {item["metadata"]["name"]: item["data"] for item in objects if item["kind"] == "ConfigMap"}
         spec = job["spec"]["template"]["spec"]
         (self.container,) = spec["containers"]
         mounts = {mount["name"]: mount["mountPath"] for mount in self.container["volumeMounts"]}
         self.options = [
             f"--env={variable['name']}={value.replace('$(TASK_INDEX)', '0')}"
-            for variable in self.container["env"]
+            for variable in self.container.get("env", ())
             for value in [variable.get("value", "0")]
         ]
         for volume in spec["volumes"]:
@@ -169,6 +173,23 @@ def test_the_worker_image_trains_without_network_rights_or_a_writable_root(
     assert last.fields["metrics"]["accuracy"] >= 0.70
     (exported,) = records(done.stdout, Event.EXPORTED)
     assert exported.fields["path"] == "/model/export"
+
+
+def test_the_worker_image_has_tensorboard(worker: Image, tmp_path: Path) -> None:
+    pod = Pod(tmp_path, f"{CLUSTER}  tensorboard: {{}}\n", "tensorboard")
+    started = docker("run", "--detach", *CONFINED, *pod.options, worker.name, *pod.container["command"])
+    assert started.returncode == 0, started.stderr
+    container = started.stdout.strip()
+    try:
+        asked = (
+            "import urllib.request as r; print(r.urlopen('http://127.0.0.1:6006/data/environment').read())"
+        )
+        deadline = time.monotonic() + 90
+        while '"window_title": "small"' not in docker("exec", container, "python", "-c", asked).stdout:
+            assert time.monotonic() < deadline, docker("logs", container).stderr
+            time.sleep(1)
+    finally:
+        docker("rm", "--force", container)
 
 
 def test_a_server_that_is_the_first_process_leaves_on_sigterm(worker: Image, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,13 +14,20 @@ import urllib.error
 import urllib.request
 from typing import Final
 
-from launcher.backends.local.processes import LINUX, die_with_parent
 from launcher.errors import BackendError
-from launcher.tensorboard import arguments
+from launcher.tensorboard import MODULE, arguments
 
 _START_SECONDS: Final = 120.0
 _LEAVE_SECONDS: Final = 5.0
 _LAST_LINES: Final = 5
+
+
+# The kernel closes its standard input when this process is gone, however that ended.
+_PROGRAM: Final = f"""
+import os, runpy, sys, threading
+threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
+runpy.run_module({MODULE!r}, run_name="__main__", alter_sys=True)
+"""
 
 
 class LocalBoard:
@@ -39,22 +45,13 @@ class LocalBoard:
         port = _free(port)
         self.url = f"http://127.0.0.1:{port}/"
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        command = [sys.executable, *arguments(directory, run, port), "--host=127.0.0.1"]
-        launcher = os.getpid()
-
-        def before_exec() -> None:
-            die_with_parent(signal.SIGKILL)
-            if os.getppid() != launcher:  # it died before prctl
-                os._exit(1)
-
         # A session of its own: Ctrl-C is for the launcher, which then ends it.
         self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-c", _PROGRAM, *arguments(directory, run, port), "--host=127.0.0.1"],
+            stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=self._output,
             start_new_session=True,
-            preexec_fn=before_exec if LINUX else None,
         )
         try:
             self._wait_until_it_answers()
@@ -77,13 +74,13 @@ class LocalBoard:
 
     def close(self) -> None:
         """See `base.Board.close`."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self._process.poll() is not None:
-                break
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_LEAVE_SECONDS)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(_LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._output.close()
 
     def _wait_until_it_answers(self) -> None:
