@@ -14,6 +14,9 @@ LABEL_LENGTH: Final = 63
 DOMAIN: Final = "tf-launcher.dev"
 """The prefix of the project's own labels and annotations."""
 
+CONTAINER: Final = "tensorflow"
+"""The container with the program."""
+
 RUN_LABEL: Final = f"{DOMAIN}/run"
 ROLE_LABEL: Final = f"{DOMAIN}/role"
 NODE_LABEL: Final = f"{DOMAIN}/node"
@@ -21,6 +24,8 @@ NODE_LABEL: Final = f"{DOMAIN}/node"
 TENSORBOARD_LABEL: Final = f"{DOMAIN}/tensorboard"
 """The run, on the pod of its TensorBoard, which is none of the run's own: those reach each other's ports."""
 PRIMARY_ANNOTATION: Final = f"{DOMAIN}/primary"
+NEEDED_ANNOTATION: Final = f"{DOMAIN}/needed"
+"""On a Job without which the run fails, whoever the primary is."""
 SPEC_ANNOTATION: Final = f"{DOMAIN}/spec"
 RECLAIM_ANNOTATION: Final = f"{DOMAIN}/reclaim-policy"
 

@@ -28,6 +28,9 @@ _NO_SIDECARS: Final = (
     ("annotations", "linkerd.io/inject", "disabled"),
 )
 
+UNLIMITED: Final = 2**31 - 1
+"""Retries where there is no limit: the most that a Job takes."""
+
 Object = dict[str, Any]
 
 
@@ -48,6 +51,9 @@ class JobPlan:
     job_fields: Mapping[str, Any]
     pod_fields: Mapping[str, Any]
     container_fields: Mapping[str, Any]
+    read_only_root: bool
+    port: int
+    port_name: str
     command: tuple[str, ...]
     args: tuple[str, ...]
     image: str
@@ -69,6 +75,15 @@ def labels(topology: Topology, role: str | None = None) -> dict[str, str]:
     if role is not None:
         ours |= {"app.kubernetes.io/component": role, naming.ROLE_LABEL: role}
     return {**topology.cluster.metadata.labels, **ours}
+
+
+def service_ports(topology: Topology) -> list[Object]:
+    """Where the tasks listen. A headless Service leads to all ports; these are for those who look."""
+    numbers = sorted(set(topology.ports.values()))
+    return [
+        {"name": "tensorflow" if len(numbers) == 1 else f"tensorflow-{number}", "number": number}
+        for number in numbers
+    ]
 
 
 def selector(topology: Topology) -> dict[str, str]:
@@ -103,12 +118,15 @@ def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) 
     """The Job of one role."""
     spec = topology.cluster.spec
     whole = roles.for_accelerators(spec, name, roles.effective(spec, role))
+    custom = roles.is_custom(spec)
     primary = name == topology.primary
     annotations = dict(topology.cluster.metadata.annotations)
     pod_metadata = _pod_metadata(topology, name, role)
     if primary:
         annotations[naming.PRIMARY_ANNOTATION] = "true"
         annotations[naming.SPEC_ANNOTATION] = topology.cluster.model_dump_json(exclude_defaults=True)
+    elif custom and not _goes_on_without(topology, name, whole):
+        annotations[naming.NEEDED_ANNOTATION] = "true"
     mounts, volumes = _volumes(topology, name, whole, source)
     return JobPlan(
         name=naming.job_name(topology.run, name),
@@ -119,19 +137,23 @@ def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) 
         annotations=annotations,
         pod_labels=pod_metadata["labels"],
         pod_annotations=pod_metadata["annotations"],
-        retries=_retries(topology, name, role),
+        retries=_retries(topology, name, whole),
         failure_rules=_failure_rules(topology, name, whole),
-        job_fields=_job_fields(topology, primary),
+        job_fields=_job_fields(topology, name),
         pod_fields=_pod_fields(topology, name, whole),
         container_fields=present(
             {
                 "imagePullPolicy": whole.image_pull_policy,
-                "workingDir": whole.working_dir or _script_directory(whole, source),
+                "workingDir": whole.working_dir or _script_directory(topology, whole, source),
                 "envFrom": list(whole.env_from),
                 "resources": roles.requirements(whole),
             }
         ),
-        command=tuple(map(escaped, whole.command or roles.RUNTIME_COMMAND)),
+        # An image that is to run as it is may write wherever its files let user 65532 write.
+        read_only_root=not custom,
+        port=topology.ports[name],
+        port_name="tfjob-port" if custom else "tensorflow",
+        command=tuple(map(escaped, whole.command or (() if custom else roles.RUNTIME_COMMAND))),
         args=tuple(map(escaped, whole.args or ())),
         image=whole.image or roles.DEFAULT_IMAGE,
         env=_env(topology, name, whole, source),
@@ -168,9 +190,9 @@ def escaped(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def _script_directory(role: Role, source: Source | None) -> str | None:
+def _script_directory(topology: Topology, role: Role, source: Source | None) -> str | None:
     """Where a command finds the program's files by the names it has for them."""
-    return SOURCE_PATH if source is not None and roles.runs_script(role) else None
+    return SOURCE_PATH if source is not None and roles.runs_script(topology.cluster.spec, role) else None
 
 
 def present(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,15 +200,20 @@ def present(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value not in (None, {}, [], ())}
 
 
-def _job_fields(topology: Topology, primary: bool) -> dict[str, Any]:
-    policy = topology.cluster.spec.run_policy
-    if not primary:
-        return {"suspend": policy.suspend}
-    fields = {
-        "activeDeadlineSeconds": policy.active_deadline_seconds,
-        "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
-    }
-    return {"suspend": policy.suspend, **present(fields)}
+def _job_fields(topology: Topology, name: RoleName) -> dict[str, Any]:
+    spec = topology.cluster.spec
+    policy = spec.run_policy
+    primary = name == topology.primary
+    fields: Object = {"suspend": policy.suspend}
+    # Strangers do not notice that the others have been stopped.
+    if primary or roles.is_custom(spec):
+        fields |= present({"activeDeadlineSeconds": policy.active_deadline_seconds})
+    if primary:
+        fields |= present({"ttlSecondsAfterFinished": policy.ttl_seconds_after_finished})
+    several = dict(topology.roles)[name].replicas > 1
+    if primary and roles.is_custom(spec) and several and spec.strategy_options.success_policy != "AllWorkers":
+        fields["successPolicy"] = {"rules": [{"succeededIndexes": "0"}]}
+    return fields
 
 
 def _survives_a_task(topology: Topology, name: RoleName) -> bool:
@@ -197,8 +224,13 @@ def _survives_a_task(topology: Topology, name: RoleName) -> bool:
 
 
 def _retries(topology: Topology, name: RoleName, role: Role) -> dict[str, int]:
-    """Each task has its own tries."""
+    """Each task has its own tries; those of images that run as they are share them, as a TFJob's do."""
     limit = topology.cluster.spec.run_policy.backoff_limit
+    limit = UNLIMITED if limit is None else limit
+    if roles.is_custom(topology.cluster.spec):
+        if _goes_on_without(topology, name, role):
+            return {"backoffLimitPerIndex": 0}
+        return {"backoffLimit": 0 if role.restart_policy == "Never" else limit}
     if role.replicas == 1:
         return {"backoffLimit": limit}
     if _survives_a_task(topology, name):
@@ -206,9 +238,19 @@ def _retries(topology: Topology, name: RoleName, role: Role) -> dict[str, int]:
     return {"backoffLimitPerIndex": limit, "maxFailedIndexes": 0}
 
 
+def _goes_on_without(topology: Topology, name: RoleName, role: Role) -> bool:
+    """Whether a run of strangers goes on when a task of the effective role has failed for good: workers that
+    may come and go.
+    """
+    return name == "worker" and not topology.sees_all(name) and role.restart_policy == "Never"
+
+
 def _failure_rules(topology: Topology, name: RoleName, role: Role) -> list[Object]:
     disruption = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-    if not roles.uses_runtime(role):
+    if role.restart_policy == "ExitCode":
+        permanent = {"containerName": naming.CONTAINER, "operator": "In", "values": list(range(1, 128))}
+        return [disruption, {"action": "FailJob", "onExitCodes": permanent}]
+    if not roles.uses_runtime(topology.cluster.spec, role):
         return [disruption]
     action = "FailIndex" if _survives_a_task(topology, name) and role.replicas > 1 else "FailJob"
     return [
@@ -220,7 +262,7 @@ def _failure_rules(topology: Topology, name: RoleName, role: Role) -> list[Objec
 
 
 def _exits_with(code: ExitCode) -> Object:
-    return {"containerName": podtemplate.CONTAINER, "operator": "In", "values": [int(code)]}
+    return {"containerName": naming.CONTAINER, "operator": "In", "values": [int(code)]}
 
 
 def _pod_fields(topology: Topology, name: RoleName, role: Role) -> dict[str, Any]:
@@ -285,7 +327,7 @@ def _volumes(
         )
     _, given = podtemplate.volumes_and_mounts(topology.cluster.spec, dict(topology.roles)[name])
     taken = {str(mount["mountPath"]).rstrip("/") for mount in given}
-    if TMP_PATH not in taken:
+    if TMP_PATH not in taken and not roles.is_custom(topology.cluster.spec):
         # The root file system is read-only, and TensorFlow does not start without a writable /tmp.
         mounts.append({"name": "launcher-tmp", "mountPath": TMP_PATH})
         volumes.append({"name": "launcher-tmp", "emptyDir": {}})

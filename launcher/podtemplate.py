@@ -7,13 +7,11 @@ from typing import Any, Final
 
 from launcher import naming, roles
 from launcher.merging import DIRECTIVE, check, strategic_merge
+from launcher.naming import CONTAINER
 from launcher.roles import CONFIG_PATH, TASK_PATH
 from launcher.spec import Role, Spec
 from launcher.yamlfile import Path
 from worker.contract import Env
-
-CONTAINER: Final = "tensorflow"
-"""The container with the program."""
 
 Object = dict[str, Any]
 

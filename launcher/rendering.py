@@ -43,7 +43,7 @@ def render(topology: Topology, program: source.Source | None = None, run_id: str
         "selector": pods.selector(topology),
     }
     objects = [_job(topology, plan, common) for plan in plans]
-    objects.append(_print("service", **common))
+    objects.append(_print("service", **common, ports=pods.service_ports(topology)))
     objects.append(
         _print("configmap", **common, name=f"{topology.run}-config", data=_config(topology, run_id))
     )

@@ -57,18 +57,27 @@ def effective(spec: Spec, role: Role) -> Role:
             "tolerations": template.tolerations + role.tolerations,
             "affinity": role.affinity or template.affinity,
             "service_account_name": role.service_account_name or template.service_account_name,
+            "port": role.port or template.port,
+            "restart_policy": role.restart_policy or template.restart_policy,
         }
     )
 
 
-def uses_runtime(role: Role) -> bool:
+def is_custom(spec: Spec) -> bool:
+    """Whether the images' own commands decide everything, and none is the worker runtime's."""
+    return spec.strategy == "Custom"
+
+
+def uses_runtime(spec: Spec, role: Role) -> bool:
     """Whether an effective role runs the worker runtime, whose exit codes have a meaning."""
+    if is_custom(spec):
+        return False
     return role.command is None or role.command[: len(RUNTIME_COMMAND)] == RUNTIME_COMMAND
 
 
-def runs_script(role: Role) -> bool:
+def runs_script(spec: Spec, role: Role) -> bool:
     """Whether an effective role's command names a script: an image's own, or one for the runtime to run."""
-    return role.command not in (None, RUNTIME_COMMAND) or bool(role.args)
+    return is_custom(spec) or role.command not in (None, RUNTIME_COMMAND) or bool(role.args)
 
 
 def requirements(role: Role | TensorBoard) -> dict[str, dict[str, str]]:

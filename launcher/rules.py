@@ -22,7 +22,7 @@ Finding = tuple[Path, str]
 def broken(cluster: TrainingCluster) -> list[Finding]:
     """Every rule that the cluster breaks."""
     spec = cluster.spec
-    found = [*_replicas(spec), *_options(spec), *_program(spec), *_evaluation(spec)]
+    found = [*_replicas(spec), *_options(spec), *_custom(spec), *_program(spec), *_evaluation(spec)]
     if spec.tensorboard is not None:
         found += _resources(spec.tensorboard, ("spec", "tensorboard"))
     templates: list[Finding] = []
@@ -67,10 +67,15 @@ def _replicas(spec: Spec) -> Iterator[Finding]:
         if spec.chief is not None and spec.chief.replicas < 1:
             yield ("spec", "chief", "replicas"), "expected 1: under ParameterServer the chief coordinates"
         return
-    if spec.ps is not None and spec.ps.replicas > 0:
-        yield ("spec", "ps"), f"{strategy} has no parameter servers: remove it, or use ParameterServer"
     chief = spec.chief.replicas if spec.chief is not None else 0
     workers = spec.worker.replicas if spec.worker is not None else 0
+    if strategy == "Custom":
+        if chief + workers < 1:
+            said = "Custom needs a chief or at least one worker: its success is the run's"
+            yield ("spec", "worker"), said
+        return
+    if spec.ps is not None and spec.ps.replicas > 0:
+        yield ("spec", "ps"), f"{strategy} has no parameter servers: remove it, or use ParameterServer"
     if strategy == "MultiWorkerMirrored":
         if chief + workers < 1:
             said = "MultiWorkerMirrored needs at least one worker, or a chief and workers"
@@ -97,6 +102,8 @@ _OPTIONS_OF: Final[dict[str, tuple[str, ...]]] = {
     "logical_cpus": ("Mirrored", "CentralStorage", "MultiWorkerMirrored"),
     "accelerator": ("TPU",),
     "topology": ("TPU",),
+    "success_policy": ("Custom",),
+    "chief_task_type": ("Custom",),
 }
 
 
@@ -120,6 +127,25 @@ def _options(spec: Spec) -> Iterator[Finding]:
         yield ("spec", "strategyOptions"), said
 
 
+def _custom(spec: Spec) -> Iterator[Finding]:
+    """What only Custom takes, and what it does not."""
+    if roles.is_custom(spec):
+        if spec.program is not None and spec.program.entrypoint is not None:
+            said = "Custom runs the image's own command: remove it, or say which strategy the program is for"
+            yield ("spec", "program", "entrypoint"), said
+        if spec.chief is not None and spec.chief.replicas and spec.strategy_options.success_policy:
+            said = "a chief's success is the run's: remove it"
+            yield ("spec", "strategyOptions", "successPolicy"), said
+        return
+    for name in (*topology.ROLES, "template"):
+        template: RoleTemplate | None = getattr(spec, name)
+        for field in ("port", "restart_policy"):
+            if template is not None and getattr(template, field) is not None:
+                alias = type(template).model_fields[field].alias or field
+                said = f"it is Custom's, and the strategy is {spec.strategy}: remove it"
+                yield ("spec", name, alias), said
+
+
 def _asks_for_tpu(spec: Spec) -> bool:
     options = spec.strategy_options
     if options.accelerator is not None and options.topology is not None:
@@ -140,7 +166,7 @@ def _program(spec: Spec) -> Iterator[Finding]:
             "expected 2: under ParameterServer, Keras 3 fails in Model.fit and loses steps in a custom loop"
         )
         yield ("spec", "program", "keras"), said
-    if program is None or program.entrypoint is None:
+    if (program is None or program.entrypoint is None) and not roles.is_custom(spec):
         for name, role in topology.present(spec):
             if _needs_entrypoint(spec, name, role):
                 at: Path = ("spec", "program") if program is None else ("spec", "program", "entrypoint")
@@ -157,7 +183,7 @@ def _needs_entrypoint(spec: Spec, name: RoleName, role: Role) -> bool:
         return spec.program is None and all(
             roles.effective(spec, other).command is None for _, other in topology.present(spec)
         )
-    return not roles.runs_script(roles.effective(spec, role))
+    return not roles.runs_script(spec, roles.effective(spec, role))
 
 
 def _evaluation(spec: Spec) -> Iterator[Finding]:
@@ -278,12 +304,14 @@ def _limits(cluster: TrainingCluster) -> Iterator[Finding]:
     for name in sorted(planned.file_roles):
         role = getattr(cluster.spec, name)
         size = len((planned.tf_config(name) or "").encode())
-        if not roles.uses_runtime(roles.effective(cluster.spec, role or Role.model_construct())):
+        if not roles.uses_runtime(
+            cluster.spec, roles.effective(cluster.spec, role or Role.model_construct())
+        ):
             said = (
                 f"the {name}'s TF_CONFIG would have {size:,} bytes and an environment string holds 131,072: "
                 "use fewer tasks or shorter names"
             )
-            if cluster.spec.strategy == "ParameterServer" and name in ("worker", "ps"):
+            if cluster.spec.strategy in ("ParameterServer", "Custom") and name in ("worker", "ps"):
                 said += ", or sparseClusterSpec: true, if the script does not count the workers in it"
             yield ("spec", name), said
         elif size > CONFIG_MAP_BYTES:

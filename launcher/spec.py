@@ -25,7 +25,9 @@ from launcher import naming
 
 API_VERSION = "launcher/v1alpha1"
 
-Strategy = Literal["OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer", "CentralStorage", "TPU"]
+Strategy = Literal[
+    "OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer", "CentralStorage", "TPU", "Custom"
+]
 RoleName = Literal["chief", "worker", "ps", "evaluator"]
 
 
@@ -199,6 +201,11 @@ class RoleTemplate(_Model):
     affinity: dict[str, Any] = {}
     """Kubernetes' affinity."""
     service_account_name: ObjectName | None = None
+    port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    """Custom: where the tasks listen, as TF_CONFIG says. Left out: 2222."""
+    restart_policy: Literal["OnFailure", "Never", "ExitCode"] | None = None
+    """Custom: which tasks that have failed are tried again. OnFailure: all; Never: none; ExitCode: those that
+    ended with 128 to 255, and 1 to 127 fails the run at once. Left out: OnFailure."""
     pod_template: dict[str, Any] = {}
     """A partial PodTemplateSpec, merged last, for all else: a strategic merge patch, with null, `$patch` and
     `$retainKeys`. The container is called tensorflow."""
@@ -230,8 +237,8 @@ class Program(_Model):
 class RunPolicy(_Model):
     """When a task is tried again, and when the run ends."""
 
-    backoff_limit: Count = 3
-    """Retries of each task."""
+    backoff_limit: Count | None = 3
+    """Retries of each task, under Custom of all tasks of a role together; null sets no limit."""
     active_deadline_seconds: Seconds | None = None
     """The run fails when it has lasted longer."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = 3600
@@ -303,6 +310,12 @@ class StrategyOptions(_Model):
     """TPU: GKE's name of the slice, such as tpu-v5-lite-podslice. It selects the node."""
     topology: Annotated[str, Field(pattern=r"^[1-9]\d*x[1-9]\d*(x[1-9]\d*)?$")] | None = None
     """TPU: GKE's shape of the slice, such as 2x4. It selects the node, and the pod asks for so many chips."""
+    success_policy: Literal["FirstWorker", "AllWorkers"] | None = None
+    """Custom without a chief: whose success is the run's. FirstWorker: worker 0's, which ends the others;
+    AllWorkers: that of all workers together. Left out: FirstWorker."""
+    chief_task_type: Literal["chief", "master"] | None = None
+    """Custom: what TF_CONFIG calls the chief. TensorFlow 1's Estimator knows a master, TensorFlow 2 does not.
+    Left out: chief."""
 
 
 class Evaluation(_Model):
@@ -340,7 +353,8 @@ class Spec(_Model):
     """What is to be run."""
 
     strategy: Strategy
-    """The tf.distribute strategy."""
+    """The tf.distribute strategy. Custom: whatever the image's own command makes of its TF_CONFIG; the roles
+    are those that are given, and a role without a command runs the image's own."""
     strategy_options: StrategyOptions = Field(default_factory=StrategyOptions.model_construct)
     """What the strategy itself takes."""
     image: Text | None = None
@@ -355,18 +369,20 @@ class Spec(_Model):
     """Every role's arguments."""
     sparse_cluster_spec: bool | None = None
     """ParameterServer: whether a worker or ps sees only itself in TF_CONFIG. Left out: yes for a program,
-    no for a command, which may count the workers in it."""
+    no for a command, which may count the workers in it. Custom: a worker then sees the ps too, and with
+    restartPolicy Never the run goes on without a worker that has failed. Left out: no."""
     model_dir: Text | None = None
     """Checkpoints, backup, logs and export: a path, in a volume of yours or else in a claim that is made for
     it; or a gs:// URL. Other URLs need an image of yours whose TensorFlow knows them."""
     storage: Storage | None = None
     """The claim that is made for `modelDir`."""
     chief: Role | None = None
-    """Coordinates under ParameterServer, where it is always there; the one task of a one-task strategy."""
+    """Coordinates under ParameterServer, where it is always there; the one task of a one-task strategy; under
+    Custom its success is the run's."""
     worker: Role | None = None
     """Trains. Without a chief, worker 0 is MultiWorkerMirrored's chief."""
     ps: Role | None = None
-    """Parameter servers hold the variables; ParameterServer only."""
+    """Parameter servers hold the variables; ParameterServer and Custom only."""
     evaluator: Role | None = None
     """Scores each checkpoint, beside the training."""
     evaluation: Evaluation = Field(default_factory=Evaluation.model_construct)

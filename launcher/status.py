@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
-from launcher.naming import DOMAIN, PRIMARY_ANNOTATION, ROLE_LABEL, RUN_LABEL
+from launcher.naming import CONTAINER, DOMAIN, NEEDED_ANNOTATION, PRIMARY_ANNOTATION, ROLE_LABEL, RUN_LABEL
 from worker.contract import Record, pod_name
 
 INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
@@ -77,6 +77,7 @@ class RoleStatus:
     """A role's Job. `active` pods have not ended, `ready` ones run; `failed` counts failed pods.
 
     `reason` and `message` are the Job's condition's, or, when it is `waiting`, why tasks do not start.
+    `needed`: when it fails the run does, whatever the role.
     """
 
     role: str
@@ -91,6 +92,7 @@ class RoleStatus:
     reason: str = ""
     message: str = ""
     waiting: bool = False
+    needed: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,10 @@ class RunStatus:
     @property
     def doomed_by(self) -> RoleStatus | None:
         """The role that has failed for good and without which the primary cannot go on, while it does: the
-        parameter servers, or all workers.
+        parameter servers, or all workers; or one that is needed, as every role of a TFJob is.
 
-        None where one of the role's tasks has succeeded: they are released at the run's end only.
+        None where one of the role's tasks has succeeded, unless it is needed: the runtime's are released at
+        the run's end only.
         """
         if self.phase in _TERMINAL or self.phase is Phase.SUSPENDED:
             return None
@@ -136,7 +139,8 @@ class RunStatus:
             (
                 role
                 for role in self.roles[1:]
-                if role.role in SERVING and role.phase is Phase.FAILED and not role.succeeded
+                if role.phase is Phase.FAILED
+                and (role.needed or (role.role in SERVING and not role.succeeded))
             ),
             None,
         )
@@ -262,7 +266,15 @@ def _role(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> RoleStatus:
         restarts=sum(task.restarts for task in own),
         reason=condition.get("reason") or "",
         message=condition.get("message") or "",
+        needed=_annotations(job).get(NEEDED_ANNOTATION) == "true",
     )
+
+
+def leaves(job: Mapping[str, Any]) -> bool:
+    """Whether a whole Job's tasks leave by themselves when the run ends: the worker runtime's do."""
+    containers = ((job["spec"].get("template") or {}).get("spec") or {}).get("containers") or ()
+    commands = [each.get("command") or [] for each in containers if each.get("name") == CONTAINER]
+    return any(command[-2:] == ["-m", "worker"] for command in commands)
 
 
 def _job_phase(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> tuple[Phase, Mapping[str, Any] | None]:

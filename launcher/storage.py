@@ -126,8 +126,9 @@ def broken(spec: Spec) -> Iterator[tuple[Path, str]]:
     """The rules for modelDir and storage that the spec breaks."""
     path = spec.model_dir
     here: Path = ("spec", "modelDir")
+    custom = roles.is_custom(spec)
     if path is None:
-        if spec.evaluator is not None and spec.evaluator.replicas and spec.program is not None:
+        if spec.evaluator is not None and spec.evaluator.replicas and spec.program is not None and not custom:
             yield here, "missing: the evaluator reads the checkpoints there, such as modelDir: /model"
         if spec.storage is not None:
             yield ("spec", "storage"), "it is mounted at modelDir: give that too, such as modelDir: /model"
@@ -164,7 +165,7 @@ def _known(spec: Spec, scheme: str) -> Iterator[tuple[Path, str]]:
         for name, role in topology.present(spec)
         if roles.touches_model_dir(spec, name)
         and roles.effective(spec, role).image == roles.DEFAULT_IMAGE
-        and roles.uses_runtime(roles.effective(spec, role))
+        and roles.uses_runtime(spec, roles.effective(spec, role))
     ]
     if scheme not in BUILT_IN and ours:
         said = (

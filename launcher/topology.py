@@ -73,7 +73,14 @@ class Topology:
 
     def address(self, role: RoleName, index: int | str) -> str:
         """`host:port`; with INDEX for the index, an address that Kubernetes completes in each pod."""
-        return f"{naming.job_name(self.run, role)}-{index}.{self.run}.{self.namespace}.svc:{PORT}"
+        host = f"{naming.job_name(self.run, role)}-{index}.{self.run}.{self.namespace}.svc"
+        return f"{host}:{self.ports.get(role, PORT)}"
+
+    @cached_property
+    def ports(self) -> dict[RoleName, int]:
+        """Where the tasks of each role listen."""
+        spec = self.cluster.spec
+        return {name: roles.effective(spec, role).port or PORT for name, role in self.roles}
 
     @cached_property
     def training_cluster(self) -> dict[str, list[str]]:
@@ -82,14 +89,23 @@ class Topology:
         Never the evaluator: listed, it hangs TensorFlow's coordinator.
         """
         return {
-            name: [self.address(name, index) for index in range(role.replicas)]
+            self._task_type(name): [self.address(name, index) for index in range(role.replicas)]
             for name, role in self.roles
             if name != "evaluator"
         }
 
+    def _task_type(self, role: RoleName) -> str:
+        """What TF_CONFIG calls the role."""
+        return (role == "chief" and self.cluster.spec.strategy_options.chief_task_type) or role
+
     @property
     def alone(self) -> bool:
-        """Whether one task trains by itself. It gets no TF_CONFIG: TensorFlow would wait for others."""
+        """Whether one task trains by itself. It gets no TF_CONFIG: TensorFlow would wait for others.
+
+        A TFJob's evaluator counts, although it does not train: the script may expect a TF_CONFIG then.
+        """
+        if roles.is_custom(self.cluster.spec):
+            return sum(role.replicas for _, role in self.roles) == 1
         return sum(len(addresses) for addresses in self.training_cluster.values()) == 1
 
     def sees_all(self, role: RoleName) -> bool:
@@ -97,11 +113,11 @@ class Topology:
         the coordinator sends it the rest. Collective strategies need everyone.
         """
         spec = self.cluster.spec
-        if role == "chief" or spec.strategy != "ParameterServer":
+        if role == "chief" or spec.strategy not in ("ParameterServer", "Custom"):
             return True
         sparse = spec.sparse_cluster_spec
         if sparse is None:
-            sparse = roles.uses_runtime(roles.effective(spec, dict(self.roles)[role]))
+            sparse = roles.uses_runtime(spec, roles.effective(spec, dict(self.roles)[role]))
         return not sparse
 
     def tf_config(self, role: RoleName) -> str | None:
@@ -109,13 +125,17 @@ class Topology:
 
         None where a task needs none. One text for all tasks of the role: Kubernetes makes each pod's own.
         """
+        custom = roles.is_custom(self.cluster.spec)
         if role == "evaluator":
-            return _tf_config({"evaluator": [self.address("evaluator", 0)]}, role)
+            return _tf_config({"evaluator": [self.address("evaluator", 0)]}, role, cloud=custom)
         if self.alone:
             return None
         if self.sees_all(role):
-            return _tf_config(self.training_cluster, role)
-        return _tf_config({role: {INDEX: self.address(role, INDEX)}}, role)
+            return _tf_config(self.training_cluster, self._task_type(role), cloud=custom)
+        itself: dict[str, Any] = {role: {INDEX: self.address(role, INDEX)}}
+        if custom and role == "worker" and "ps" in self.training_cluster:
+            itself["ps"] = self.training_cluster["ps"]
+        return _tf_config(itself, role)
 
     @cached_property
     def file_roles(self) -> frozenset[RoleName]:
@@ -125,10 +145,12 @@ class Topology:
         )
 
 
-def _tf_config(cluster: Any, role: str) -> str:
+def _tf_config(cluster: Any, task_type: str, *, cloud: bool = False) -> str:
     # The index is a number in TensorFlow's JSON, so its reference stands outside the quotes.
     members = json.dumps(cluster, separators=(",", ":"))
-    return f'{{"cluster":{members},"task":{{"type":"{role}","index":{INDEX}}}}}'
+    # Without it TensorFlow 1.3 and before trained by themselves; the training-operator gives it to this day.
+    environment = ',"environment":"cloud"' if cloud else ""
+    return f'{{"cluster":{members},"task":{{"type":"{task_type}","index":{INDEX}}}{environment}}}'
 
 
 def build(cluster: TrainingCluster) -> Topology:
@@ -141,6 +163,6 @@ def present(spec: Spec) -> tuple[tuple[RoleName, Role], ...]:
     given = {name: role for name in ROLES if (role := getattr(spec, name)) is not None and role.replicas > 0}
     if spec.strategy == "ParameterServer":
         given.setdefault("chief", Role.model_construct())
-    elif not given.keys() & {"chief", "worker"}:
+    elif not roles.is_custom(spec) and not given.keys() & {"chief", "worker"}:
         given["chief"] = Role.model_construct()
     return tuple((name, given[name]) for name in ROLES if name in given)

@@ -80,7 +80,7 @@ def test_files(document: Path, tmp_path: Path) -> None:
         if part.keys() == {"spec"}:
             spec.setdefault("strategy", "MultiWorkerMirrored")
             spec.setdefault("worker", {"replicas": 2})
-            if "command" not in spec:
+            if "command" not in spec and spec["strategy"] != "Custom":
                 spec.setdefault("program", {"entrypoint": "a:B"})
         path = tmp_path / "cluster.yaml"
         path.write_text(yaml.safe_dump(whole))

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from launcher.backends.base import clean_policy
 from launcher.backends.kubernetes.client import Object
-from launcher.naming import DOMAIN, PRIMARY_ANNOTATION, ROLE_LABEL, SPEC_ANNOTATION
+from launcher.naming import CONTAINER, DOMAIN, PRIMARY_ANNOTATION, ROLE_LABEL, SPEC_ANNOTATION
 from launcher.status import (
     ATTEMPT_ANNOTATION,
     INDEX_KEY,
@@ -22,9 +22,9 @@ from launcher.status import (
     RunStatus,
     TaskStatus,
     fold,
+    leaves,
 )
 
-CONTAINER: Final = "tensorflow"
 JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 STOPPED_ANNOTATION: Final = f"{DOMAIN}/stopped"
 """Why we ended a Job, as `reason: message`; Kubernetes itself can only be told a deadline."""
@@ -59,15 +59,8 @@ def slim_job(job: Object) -> Object:
         "spec": {key: value for key, value in job["spec"].items() if key not in ("template", "selector")},
         "status": _status(job, annotations),
         "cleanPolicy": clean_policy(job),
-        "leaves": _leaves(job),
+        "leaves": leaves(job),
     }
-
-
-def _leaves(job: Object) -> bool:
-    """Whether the Job's tasks leave by themselves when the run ends: the worker runtime's do."""
-    containers = ((job["spec"].get("template") or {}).get("spec") or {}).get("containers") or ()
-    commands = [each.get("command") or [] for each in containers if each.get("name") == CONTAINER]
-    return any(command[-2:] == ["-m", "worker"] for command in commands)
 
 
 def _status(job: Object, annotations: Mapping[str, str]) -> Object:

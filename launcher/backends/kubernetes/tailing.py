@@ -10,10 +10,9 @@ from typing import Final
 
 from launcher.backends.base import LogLine
 from launcher.backends.kubernetes.client import Client, Object, Stream
-from launcher.backends.kubernetes.picture import CONTAINER
 from launcher.backends.kubernetes.refusals import ApiError, UnreachableError
 from launcher.backends.kubernetes.watching import Mailbox
-from launcher.naming import ROLE_LABEL
+from launcher.naming import CONTAINER, ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
 from worker.contract import Record
 

@@ -47,13 +47,15 @@ class Settings:
 
     `backoff` and `backoff_limit`: see `jobs.Backoff`. `peers_grace`: how long the other Jobs may take to
     end by themselves once the primary has succeeded. The tasks of training leave at once, released by the
-    chief; an evaluator may have a checkpoint left to evaluate. `failed_grace`: how long the primary may take
-    to end by itself once what it needs has failed for good.
+    chief; an evaluator may have a checkpoint left to evaluate. `strangers_grace`: the same where only images
+    are left that do not know how to. `failed_grace`: how long the primary may take to end by itself once what
+    it needs has failed for good.
     """
 
     backoff: float = 1.0
     backoff_limit: float = 60.0
     peers_grace: float = 600.0
+    strangers_grace: float = 10.0
     failed_grace: float = 10.0
 
 

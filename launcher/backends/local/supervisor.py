@@ -24,8 +24,8 @@ from launcher.backends.local.pods import PodTemplate
 from launcher.backends.local.processes import adopt_orphans, kill_children, kill_marked, reap_orphans
 from launcher.backends.local.store import RunDirectory, Submission, temporary_root
 from launcher.backends.local.view import Clock, job_view
-from launcher.naming import PRIMARY_ANNOTATION
-from launcher.status import SERVING
+from launcher.naming import NEEDED_ANNOTATION, PRIMARY_ANNOTATION
+from launcher.status import SERVING, leaves
 
 _RETRY_SECONDS: Final = 1.0
 """How soon the state is written again after the disk was full."""
@@ -61,6 +61,7 @@ class Supervisor:
         self._pods: list[LivePod] = []
         """All there ever were, in the order of their creation."""
         self._peers_until: float | None = None
+        self._peers_grace = 0.0
         self._doomed_until: float | None = None
         self._told_to_end = False
         self._dirty = True
@@ -223,13 +224,17 @@ class Supervisor:
             for other in others:
                 other.decide(Verdict("Failed", "RunFailed", f"Stopped, since {primary.name} has failed"))
         elif self._peers_until is None and primary.finished:
-            self._peers_until = now + self._submission.settings.peers_grace
+            left = [n for n, controller in enumerate(self._controllers) if not controller.finished]
+            settings = self._submission.settings
+            runtime = any(leaves(self._templates[n].job) for n in left)
+            self._peers_grace = settings.peers_grace if runtime else settings.strangers_grace
+            self._peers_until = now + self._peers_grace
             for other, template in zip(self._controllers, self._templates, strict=True):
                 if template.role in SERVING and other is not primary:
                     # Of no use any more.
                     other.stop_restarting()
         elif self._peers_until is not None and now >= self._peers_until:
-            seconds = self._submission.settings.peers_grace
+            seconds = self._peers_grace
             for other in others:
                 message = f"Stopped: still running {seconds:g} s after {primary.name} had succeeded"
                 other.decide(Verdict("Failed", "RunEnded", message))
@@ -242,11 +247,13 @@ class Supervisor:
                 number
                 for number, (controller, template) in enumerate(controllers)
                 if number != self._primary
-                and template.role in SERVING
                 and controller.finished
                 and controller.verdict is not None
                 and controller.verdict.type == "Failed"
-                and not controller.succeeded
+                and (
+                    _annotation(template.job, NEEDED_ANNOTATION) == "true"
+                    or (template.role in SERVING and not controller.succeeded)
+                )
             ),
             None,
         )
