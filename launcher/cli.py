@@ -79,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
         return added
 
     def add_file(added: argparse.ArgumentParser) -> None:
-        added.add_argument("file", metavar="FILE", help="a cluster.yaml, or - for standard input")
+        added.add_argument("file", metavar="FILE", help="a cluster.yaml or TFJob, or - for standard input")
         added.add_argument(
             "--set",
             action="append",
@@ -107,6 +107,9 @@ def parser() -> argparse.ArgumentParser:
     added.add_argument("directory", metavar="FOLDER", nargs="?", default=".", help="where (default: here)")
 
     added = add("validate", commands.validate, "check a file")
+    add_file(added)
+
+    added = add("convert", commands.convert, "print a TFJob as a cluster.yaml, and where it differs")
     add_file(added)
 
     added = add("render", commands.render, "print the Kubernetes objects of a file's runs")

@@ -37,6 +37,19 @@ def validate(options: Namespace) -> int:
     return 0
 
 
+def convert(options: Namespace) -> int:
+    """Prints TFJobs as what they become here."""
+    from launcher import printing, tfjob
+
+    for loaded in _load(options):
+        if loaded.conversion is None:
+            said = "expected a TFJob: this is a TrainingCluster already"
+            raise SpecError([Problem(loaded.source, 0, 0, "kind", said)])
+        remarks = {(): tfjob.HEADER, **loaded.conversion.remarks}
+        print(printing.as_yaml_with_comments(loaded.conversion.value, remarks), end="")
+    return 0
+
+
 def render(options: Namespace) -> int:
     """Prints the objects."""
     from launcher import planning, printing
@@ -125,6 +138,9 @@ def _load(options: Namespace) -> list[Loaded]:
     for one in loaded:
         for notice in rules.notices(one.cluster, local=getattr(options, "backend", None) == "local"):
             print(f"{one.source}: note: {notice}", file=sys.stderr)
+        if one.conversion is not None and options.command is not convert:
+            said = "a TFJob; `python -m launcher convert` says where it is not as with the training-operator"
+            print(f"{one.source}: note: {said}", file=sys.stderr)
     return loaded
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import json
 import os
@@ -15,7 +16,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from launcher import rules, yamlfile
+from launcher import rules, tfjob, yamlfile
 from launcher.errors import Problem, SpecError
 from launcher.spec import API_VERSION, FLAT_FORM, FULL_FORM, Strategy, TrainingCluster
 from launcher.yamlfile import MAX_BYTES, Document
@@ -30,6 +31,8 @@ class Loaded:
     cluster: TrainingCluster
     directory: Path
     source: str
+    conversion: tfjob.Conversion | None = None
+    """Of a TFJob."""
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> list[Loaded]:
@@ -76,6 +79,7 @@ def _valid(
     for document in documents:
         for override in overrides:
             _override(document, override)
+        document, conversion = _converted(document)
         cluster, found = _validate(document)
         if cluster is not None:
             run = (cluster.metadata.namespace, cluster.metadata.name)
@@ -84,7 +88,7 @@ def _valid(
                 said = f"the run {run[1]} stands on line {names[run]} already: give each its own name"
                 found.append(document.problem(("metadata", "name"), said))
             names.setdefault(run, line)
-            loaded.append(Loaded(cluster, directory, source))
+            loaded.append(Loaded(cluster, directory, source, conversion))
         problems += sorted(found, key=lambda problem: (problem.line, problem.column))
     if problems:
         raise SpecError(problems)
@@ -160,6 +164,19 @@ def _override(document: Document, override: str) -> None:
             here = here[step]
 
 
+def _converted(document: Document) -> tuple[Document, tfjob.Conversion | None]:
+    """A TFJob's document with the TrainingCluster that it means for its value, None where it is too wrong for
+    one; any other document as it is.
+    """
+    value = document.value
+    if not isinstance(value, dict) or not tfjob.is_kubeflow(value):
+        return document, None
+    found = tfjob.convert(value)
+    problems = [*document.problems, *(document.problem(path, message) for path, message in found.problems)]
+    made = dataclasses.replace(document, value=found.value or None, origins=found.origins, problems=problems)
+    return made, found
+
+
 def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]]:
     """The cluster, where nothing is wrong with the fields one by one, and every problem.
 
@@ -170,7 +187,7 @@ def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]
     value = document.value
     if not isinstance(value, dict):
         said = "expected a mapping with apiVersion, kind, metadata and spec"
-        return None, [*problems, document.problem((), said)]
+        return None, problems or [document.problem((), said)]
     cluster, errors = _build(value)
     for error in errors:
         problems.append(_explain(document, error))
@@ -231,7 +248,7 @@ def _explain(document: Document, error: ErrorDetails) -> Problem:
     """Pydantic's words for a type are for programmers; these say what to write."""
     path, kind, given = _path(error), error["type"], error["input"]
     context = error.get("ctx", {})
-    written = document.written.get(path, json.dumps(given, ensure_ascii=False, default=str))
+    written = document.written.get(document.origin(path), json.dumps(given, ensure_ascii=False, default=str))
     if "[key]" in error["loc"]:
         written = str(path[-1])
     shown = written if written.isprintable() else written.encode("unicode_escape").decode()

@@ -9,6 +9,9 @@ from typing import Any, Final
 
 import yaml
 
+from launcher import yamlfile
+from launcher.yamlfile import Path
+
 # Text that every YAML reader, 1.1 or 1.2, takes for text when it stands without quotes. PyYAML alone would
 # leave 1e3 and 0o10 bare, which Kubernetes' reader takes for numbers.
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*")
@@ -55,6 +58,18 @@ def as_yaml(objects: Sequence[Mapping[str, Any]]) -> str:
         default_flow_style=False,
     )
     return text
+
+
+def as_yaml_with_comments(value: Mapping[str, Any], comments: Mapping[Path, str]) -> str:
+    """One document, with each comment above the field that it is about; the one about `()` comes first."""
+    text = as_yaml([value])
+    (document,) = yamlfile.parse(text, "")
+    lines = text.splitlines()
+    for path, comment in sorted(comments.items(), key=lambda item: -document.place(item[0])[0]):
+        line, column = document.place(path)
+        indent = " " * (column - 1 if path else 0)
+        lines[line - 1 : line - 1] = [f"{indent}# {said}" for said in comment.splitlines()]
+    return "\n".join(lines) + "\n"
 
 
 def as_json(objects: Sequence[Mapping[str, Any]]) -> str:

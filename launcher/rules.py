@@ -71,7 +71,7 @@ def _replicas(spec: Spec) -> Iterator[Finding]:
     workers = spec.worker.replicas if spec.worker is not None else 0
     if strategy == "Custom":
         if chief + workers < 1:
-            said = "Custom needs a chief or at least one worker: its success is the run's"
+            said = "a chief or at least one worker is needed: its success is the run's"
             yield ("spec", "worker"), said
         return
     if spec.ps is not None and spec.ps.replicas > 0:
@@ -239,7 +239,7 @@ def _mounts(spec: Spec) -> Iterator[Finding]:
                 given = role if mount.mount_path in own else spec.template
                 where = name if given is role else "template"
                 index = given.volume_mounts.index(mount)
-                said = f"there is no volume {mount.name} in spec.{name}.volumes{known}"
+                said = f"there is no volume {mount.name} for the {name}{known}"
                 yield ("spec", where, "volumeMounts", index, "name"), said
 
 
@@ -312,7 +312,8 @@ def _limits(cluster: TrainingCluster) -> Iterator[Finding]:
                 "use fewer tasks or shorter names"
             )
             if cluster.spec.strategy in ("ParameterServer", "Custom") and name in ("worker", "ps"):
-                said += ", or sparseClusterSpec: true, if the script does not count the workers in it"
+                said += ", or sparseClusterSpec: true (in a TFJob enableDynamicWorker: true), if the script "
+                said += "does not count the workers in it"
             yield ("spec", name), said
         elif size > CONFIG_MAP_BYTES:
             said = (

@@ -57,6 +57,8 @@ class Document:
     overrides: dict[Path, str] = field(default_factory=dict)
     """Paths whose values come from elsewhere, and from where."""
     problems: list[Problem] = field(default_factory=list)
+    origins: dict[Path, Path] = field(default_factory=dict)
+    """Of a value that was made from the text's: which of its paths come from which there."""
 
     def place(self, path: Path) -> tuple[int, int]:
         """Of the path, or of the nearest thing around it."""
@@ -64,8 +66,16 @@ class Document:
             path = path[:-1]
         return self.places.get(path, (1, 1))
 
+    def origin(self, path: Path) -> Path:
+        """The path in the text from which this one of the value comes."""
+        for length in range(len(path), -1, -1):
+            if path[:length] in self.origins:
+                return self.origins[path[:length]] + path[length:]
+        return path
+
     def problem(self, path: Path, message: str) -> Problem:
         """With the path's place in the text, or with the override that it comes from."""
+        path = self.origin(path)
         for over, source in self.overrides.items():
             made_here = path not in self.places and over[: len(path)] == path
             if made_here or path[: len(over)] == over:

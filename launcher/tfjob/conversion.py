@@ -1,0 +1,293 @@
+"""What a TFJob means, as a TrainingCluster of strategy Custom; and where the two differ."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from launcher.naming import CONTAINER
+from launcher.spec import API_VERSION, RoleName
+from launcher.tfjob import fields, remarks, templates
+from launcher.yamlfile import Path
+
+GROUP: Final = "kubeflow.org/"
+VERSION: Final = "kubeflow.org/v1"
+
+_ROLES: Final[Mapping[str, RoleName]] = {
+    "Chief": "chief",
+    "Master": "chief",
+    "Worker": "worker",
+    "PS": "ps",
+    "Evaluator": "evaluator",
+}
+_SERVERS_OWN: Final = (
+    "creationTimestamp", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink",
+    "uid",
+)  # fmt: skip
+"""Of metadata: what `kubectl get -o yaml` adds."""
+_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+_REPLICAS: Final = ("spec", "tfReplicaSpecs")
+_POLICY: Final = ("spec", "runPolicy")
+_OPERATORS: Final = "training.kubeflow.org/"
+_MANAGER: Final = "kubeflow.org/training-operator"
+
+Object = dict[str, Any]
+
+
+@dataclass
+class Conversion:
+    """`value` is the TrainingCluster. `origins` says which of its paths come from which of the TFJob's,
+    `remarks` where it differs from what the operator does; `problems` have the TFJob's paths.
+    """
+
+    value: Object = field(default_factory=dict)
+    origins: dict[Path, Path] = field(default_factory=dict)
+    remarks: dict[Path, str] = field(default_factory=dict)
+    problems: list[tuple[Path, str]] = field(default_factory=list)
+
+
+def is_kubeflow(value: Mapping[str, Any]) -> bool:
+    """Whether it is a TFJob, or something else of Kubeflow's that may be meant for one."""
+    return value.get("kind") == "TFJob" or str(value.get("apiVersion")).startswith(GROUP)
+
+
+def convert(value: Mapping[str, Any]) -> Conversion:
+    """The TFJob as a TrainingCluster, as far as it is right."""
+    found = Conversion()
+    wrong = list(_version(value))
+    if wrong:
+        found.problems = wrong
+        return found
+    found.problems = fields.problems(value)
+    _Converter(fields.without(value, found.problems), found).run()
+    return found
+
+
+def _version(value: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    version, kind = value.get("apiVersion"), value.get("kind")
+    if kind != "TFJob":
+        yield ("kind",), f"expected TFJob, not {kind}: of Kubeflow's jobs this one is TensorFlow's"
+    elif version != VERSION:
+        said = f"expected {VERSION}, not {version}"
+        if str(version).startswith(GROUP):
+            said += ": its fields are others; write it as a TFJob of v1"
+        yield ("apiVersion",), said
+
+
+class _Converter:
+    """`job` has known fields of the right types only."""
+
+    def __init__(self, job: Object, found: Conversion) -> None:
+        self._found = found
+        self._metadata: Object = job.get("metadata") or {}
+        self._spec: Object = job.get("spec") or {}
+        self._policy: Object = self._spec.get("runPolicy") or {}
+        self._specs: dict[RoleName, Object] = {}
+        self._types: dict[RoleName, str] = {}
+        """The TFJob's own key of each role, as it is written there."""
+
+    def run(self) -> None:
+        self._choose_roles()
+        spec: Object = {"strategy": "Custom"}
+        if options := self._strategy_options():
+            spec["strategyOptions"] = options
+        if self._spec.get("enableDynamicWorker"):
+            spec["sparseClusterSpec"] = True
+            self._remark(("spec", "sparseClusterSpec"), remarks.SPARSE)
+        for role in dict.fromkeys(_ROLES.values()):
+            if role in self._types:
+                spec[role] = self._role(role)
+            else:
+                self._origin(("spec", role), _REPLICAS)
+        spec["runPolicy"] = self._run_policy()
+        if scheduling := self._scheduling():
+            spec["scheduling"] = scheduling
+        self._found.value = {
+            "apiVersion": API_VERSION,
+            "kind": "TrainingCluster",
+            "metadata": self._run_metadata(),
+            "spec": spec,
+        }
+
+    def _origin(self, path: Path, origin: Path) -> None:
+        self._found.origins[path] = origin
+
+    def _problem(self, path: Path, message: str) -> None:
+        self._found.problems.append((path, message))
+
+    def _remark(self, path: Path, text: str) -> None:
+        before = self._found.remarks.get(path)
+        self._found.remarks[path] = f"{before.rstrip()}\n{text}" if before else text
+
+    def _choice(self, path: Path, given: Any, choices: Sequence[str], default: str) -> str:
+        """The value, or the operator's default where there is none or a wrong one."""
+        if given in choices or not given:
+            return given or default
+        near = difflib.get_close_matches(str(given), choices, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        self._problem(path, f"expected {_either(choices)}, not {given}{hint}")
+        return default
+
+    # ---- metadata
+
+    def _run_metadata(self) -> Object:
+        found: Object = {}
+        for name, value in self._metadata.items():
+            if name in ("name", "namespace", "labels", "annotations"):
+                found[name] = value
+            elif name not in _SERVERS_OWN and value not in (None, {}, []):
+                hint = ": give metadata.name" if name == "generateName" else ": remove it"
+                self._problem(("metadata", name), f"not supported{hint}")
+        # The label would have Kueue admit each of the run's Jobs by itself.
+        for name, key in (("annotations", _APPLIED), ("labels", _QUEUE_LABEL)):
+            kept = {other: value for other, value in (found.pop(name, None) or {}).items() if other != key}
+            found |= {name: kept} if kept else {}
+        return {name: value for name, value in found.items() if value is not None}
+
+    # ---- roles
+
+    def _choose_roles(self) -> None:
+        given = self._spec.get("tfReplicaSpecs") or {}
+        by_name = {name.lower(): name for name in _ROLES}
+        for key, spec in given.items():
+            here: Path = (*_REPLICAS, key)
+            name = by_name.get(key.lower())
+            if name is None:
+                near = difflib.get_close_matches(key, _ROLES, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                self._problem(here, f"unknown replica type; expected {_either(list(_ROLES))}{hint}")
+                continue
+            role = _ROLES[name]
+            if role in self._types:
+                said = f"there is a {self._types[role]} already, and they are the same: keep one"
+                self._problem(here, said)
+                continue
+            self._types[role] = key
+            self._specs[role] = spec or {}
+
+    def _role(self, role: RoleName) -> Object:
+        key = self._types[role]
+        given = self._specs[role]
+        here: Path = (*_REPLICAS, key)
+        at: Path = ("spec", role)
+        self._origin(at, here)
+        if role == "chief" and given.get("replicas") == 0:
+            self._problem((*here, "replicas"), "expected 1: its success is the run's")
+        found: Object = {}
+        if given.get("replicas") not in (None, 1):
+            found["replicas"] = given["replicas"]
+        template = fields.without_nulls(given.get("template") or {})
+        lifted = self._template(role, template, (*here, "template"))
+        found |= lifted.fields
+        for path, origin in lifted.origins.items():
+            self._origin((*at, *path), (*here, "template", *origin))
+        found["restartPolicy"] = self._restart_policy(role, given, here)
+        if role == "evaluator":
+            self._remark(at, remarks.EVALUATOR)
+        if key.lower() == "master":
+            self._remark(at, remarks.MASTER)
+        return found
+
+    def _template(self, role: RoleName, template: Object, here: Path) -> templates.RoleFields:
+        containers = (template.get("spec") or {}).get("containers") or []
+        at: Path = (*here, "spec", "containers")
+        names = [str(container.get("name")) for container in containers]
+        if CONTAINER not in names:
+            shown = f"; there is {', '.join(names)}" if names else ""
+            if all(path != at for path, _ in self._found.problems):
+                said = f"expected a container named {CONTAINER}, the one that TF_CONFIG is for{shown}"
+                self._problem(at, said)
+            return templates.RoleFields()
+        for index, container in enumerate(containers):
+            if not container.get("image"):
+                self._problem((*at, index, "image"), "missing: it must be given")
+            if names[index] in names[:index]:
+                self._problem((*at, index, "name"), f"{names[index]} is given twice: keep one")
+                return templates.RoleFields()
+        if template["spec"].get("restartPolicy"):
+            self._remark(("spec", role, "restartPolicy"), remarks.POD_RESTART_POLICY)
+        labels = {
+            f"{_OPERATORS}job-name": str(self._metadata.get("name") or ""),
+            f"{_OPERATORS}replica-type": self._types[role].lower(),
+            **({f"{_OPERATORS}job-role": "master"} if role == "chief" else {}),
+        }
+        return templates.lift(template, labels)
+
+    def _restart_policy(self, role: RoleName, given: Object, here: Path) -> str:
+        choices = ("Always", "OnFailure", "Never", "ExitCode")
+        policy = self._choice((*here, "restartPolicy"), given.get("restartPolicy"), choices, "Never")
+        at: Path = ("spec", role, "restartPolicy")
+        if policy == "Always":
+            self._remark(at, remarks.ALWAYS)
+        if policy in ("Always", "OnFailure"):
+            self._remark(at, remarks.REPLACED)
+        return "OnFailure" if policy == "Always" else policy
+
+    # ---- when the run ends
+
+    def _strategy_options(self) -> Object:
+        found: Object = {}
+        here: Path = ("spec", "successPolicy")
+        policy = self._choice(here, self._spec.get("successPolicy"), ("AllWorkers",), "")
+        workers = self._specs.get("worker", {}).get("replicas")
+        if self._types.get("chief", "").lower() == "master":
+            found["chiefTaskType"] = "master"
+        if policy and "chief" in self._types:
+            self._remark(("spec", "chief"), remarks.ALL_WORKERS)
+        elif policy:
+            found["successPolicy"] = policy
+        elif "chief" not in self._types and workers not in (None, 1):
+            self._remark(("spec", "worker"), remarks.FIRST_WORKER)
+        return found
+
+    def _run_policy(self) -> Object:
+        policy = self._policy
+        at: Path = ("spec", "runPolicy")
+        self._origin(at, _POLICY)
+        self._origin((*at, "cleanPolicy"), (*_POLICY, "cleanPodPolicy"))
+        here: Path = (*_POLICY, "cleanPodPolicy")
+        clean = self._choice(here, policy.get("cleanPodPolicy"), ("None", "Running", "All"), "None")
+        found: Object = {"backoffLimit": policy.get("backoffLimit")}
+        for name in ("activeDeadlineSeconds", "suspend"):
+            if policy.get(name) is not None:
+                found[name] = policy[name]
+        found["ttlSecondsAfterFinished"] = policy.get("ttlSecondsAfterFinished")
+        found["cleanPolicy"] = clean
+        self._remark((*at, "cleanPolicy"), remarks.LEFT if clean == "None" else remarks.CLEANED)
+        if found["backoffLimit"] is not None:
+            self._remark((*at, "backoffLimit"), remarks.BACKOFF_LIMIT)
+        self._choice((*_POLICY, "managedBy"), policy.get("managedBy"), (_MANAGER,), "")
+        return found
+
+    # ---- who starts it
+
+    def _scheduling(self) -> Object:
+        given: Object = self._policy.get("schedulingPolicy") or {}
+        here: Path = (*_POLICY, "schedulingPolicy")
+        at: Path = ("spec", "scheduling")
+        self._origin(at, here)
+        self._origin((*at, "priorityClassName"), (*here, "priorityClass"))
+        for name in ("minAvailable", "minResources", "scheduleTimeoutSeconds"):
+            if given.get(name) is not None:
+                self._problem((*here, name), "not supported: a gang is as large as the run needs; remove it")
+        found: Object = {}
+        queue = (self._metadata.get("labels") or {}).get(_QUEUE_LABEL)
+        if queue is not None:
+            self._origin((*at, "queue"), ("metadata", "labels", _QUEUE_LABEL))
+            found = {"queue": queue, "gang": "Kueue"}
+        elif given:
+            pods = [(spec.get("template") or {}).get("spec") or {} for spec in self._specs.values()]
+            schedulers = {pod.get("schedulerName") for pod in pods}
+            found["gang"] = "Coscheduling" if "scheduler-plugins-scheduler" in schedulers else "Volcano"
+            self._remark((*at, "gang"), remarks.GANG)
+            found |= {"queue": given["queue"]} if given.get("queue") else {}
+        if given.get("priorityClass"):
+            found["priorityClassName"] = given["priorityClass"]
+        return found
+
+
+def _either(choices: Sequence[str]) -> str:
+    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"

@@ -1,0 +1,60 @@
+"""Where a run differs from what the training-operator made of the same TFJob, in sentences for `convert`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HEADER: Final = """\
+A TFJob, as a cluster.yaml. Where it is not as with the training-operator, a comment says so. For all tasks:
+- A task's address is <run>-<role>-<index>.<run>.<namespace>.svc, also when its pod is replaced.
+- A pod without a securityContext runs as user 65532 without privileges; one that has its own has that
+  instead, be it {}. A pod without a service account of its own has no token.
+- Only the run's own pods reach its ports. Sidecars of Istio and Linkerd are added only if asked for.
+- A pod that a drained node or a preemption took along is replaced, and counts as no failure.
+"""
+
+SPARSE: Final = """\
+A worker is told of itself and the parameter servers, as with the operator. A parameter server is told of
+itself under its own index, the chief of everyone: what the operator told them TensorFlow does not take.
+"""
+
+EVALUATOR: Final = """\
+In a cluster of its own, and in no other task's TF_CONFIG: listed there, it would have TensorFlow 2's
+coordinator wait for ever.
+"""
+
+MASTER: Final = "The Master: TF_CONFIG calls it so, its pod and its address are called chief."
+
+POD_RESTART_POLICY: Final = (
+    "The pod template's own restartPolicy is left out; the operator wrote over it, too."
+)
+
+ALWAYS: Final = """\
+Always: a task that ends with 0 has succeeded. The operator had it started again, without an end.
+"""
+
+REPLACED: Final = """\
+A pod that fails is replaced, where the operator had its container started again in place.
+"""
+
+ALL_WORKERS: Final = "successPolicy AllWorkers is left out: beside a chief the operator took no notice of it."
+
+FIRST_WORKER: Final = """\
+Worker 0's success is the run's, and ends the other workers. With the operator they ran on, unless
+cleanPodPolicy had them deleted.
+"""
+
+CLEANED: Final = """\
+Seen to by whoever follows the run (submit, wait, logs -f), after 10 s to end by themselves.
+"""
+
+LEFT: Final = """\
+What still runs when the run has ended is left alone, as with the operator; Running stops it. A run that
+fails because of another role stops its chief, or its workers, all the same.
+"""
+
+BACKOFF_LIMIT: Final = """\
+Tries that the tasks of a role have together. The operator counted all roles', and with ExitCode none.
+"""
+
+GANG: Final = "Which scheduler, the operator's own flag said. Here it is the pods' schedulerName."
