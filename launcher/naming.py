@@ -25,7 +25,8 @@ TENSORBOARD_LABEL: Final = f"{DOMAIN}/tensorboard"
 """The run, on the pod of its TensorBoard, which is none of the run's own: those reach each other's ports."""
 PRIMARY_ANNOTATION: Final = f"{DOMAIN}/primary"
 NEEDED_ANNOTATION: Final = f"{DOMAIN}/needed"
-"""On a Job without which the run fails, whoever the primary is."""
+"""On a Job that is not the primary: `true` or `false`, whether the run fails when it does. Without it, the
+role says."""
 SPEC_ANNOTATION: Final = f"{DOMAIN}/spec"
 RECLAIM_ANNOTATION: Final = f"{DOMAIN}/reclaim-policy"
 

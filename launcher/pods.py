@@ -125,8 +125,9 @@ def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) 
     if primary:
         annotations[naming.PRIMARY_ANNOTATION] = "true"
         annotations[naming.SPEC_ANNOTATION] = topology.cluster.model_dump_json(exclude_defaults=True)
-    elif custom and not _goes_on_without(topology, name, whole):
-        annotations[naming.NEEDED_ANNOTATION] = "true"
+    elif custom:
+        needed = not _goes_on_without(topology, name, whole)
+        annotations[naming.NEEDED_ANNOTATION] = "true" if needed else "false"
     mounts, volumes = _volumes(topology, name, whole, source)
     return JobPlan(
         name=naming.job_name(topology.run, name),

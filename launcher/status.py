@@ -77,7 +77,7 @@ class RoleStatus:
     """A role's Job. `active` pods have not ended, `ready` ones run; `failed` counts failed pods.
 
     `reason` and `message` are the Job's condition's, or, when it is `waiting`, why tasks do not start.
-    `needed`: when it fails the run does, whatever the role.
+    `needed`: whether the run fails when it does; None where the role says.
     """
 
     role: str
@@ -92,7 +92,7 @@ class RoleStatus:
     reason: str = ""
     message: str = ""
     waiting: bool = False
-    needed: bool = False
+    needed: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,7 @@ class RunStatus:
 
     @property
     def doomed_by(self) -> RoleStatus | None:
-        """The role that has failed for good and without which the primary cannot go on, while it does: the
-        parameter servers, or all workers; or one that is needed, as every role of a TFJob is.
-
-        None where one of the role's tasks has succeeded, unless it is needed: the runtime's are released at
-        the run's end only.
-        """
+        """The role that has failed for good and without which the primary cannot go on, while it does."""
         if self.phase in _TERMINAL or self.phase is Phase.SUSPENDED:
             return None
         return next(
@@ -140,7 +135,7 @@ class RunStatus:
                 role
                 for role in self.roles[1:]
                 if role.phase is Phase.FAILED
-                and (role.needed or (role.role in SERVING and not role.succeeded))
+                and is_needed(role.role, role.needed, served=bool(role.succeeded))
             ),
             None,
         )
@@ -266,8 +261,21 @@ def _role(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> RoleStatus:
         restarts=sum(task.restarts for task in own),
         reason=condition.get("reason") or "",
         message=condition.get("message") or "",
-        needed=_annotations(job).get(NEEDED_ANNOTATION) == "true",
+        needed=said_needed(job),
     )
+
+
+def said_needed(job: Mapping[str, Any]) -> bool | None:
+    """Whether the run fails when this Job does, where the Job says so: a TFJob's does."""
+    said = _annotations(job).get(NEEDED_ANNOTATION)
+    return None if said is None else said == "true"
+
+
+def is_needed(role: str, said: bool | None, *, served: bool) -> bool:
+    """Whether the run cannot go on without a role that has failed for good: without its parameter servers, or
+    all workers. It can when one of them has `served` to its end: the runtime's are released at the run's.
+    """
+    return role in SERVING and not served if said is None else said
 
 
 def leaves(job: Mapping[str, Any]) -> bool:

@@ -204,7 +204,7 @@ def test_an_image_without_a_command_runs_its_own() -> None:
 # ---- the run's status
 
 
-def status_of(role: str, needed: bool, succeeded: int = 0) -> RunStatus:
+def status_of(role: str, needed: bool | None, succeeded: int = 0) -> RunStatus:
     """Of a run whose chief goes on, and whose other role has failed."""
 
     def job(name: str, annotations: dict[str, str], **status: Any) -> Object:
@@ -212,7 +212,7 @@ def status_of(role: str, needed: bool, succeeded: int = 0) -> RunStatus:
         return {"metadata": {**metadata, "annotations": annotations}, "spec": {}, "status": status}
 
     failed = [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]
-    mark = {"tf-launcher.dev/needed": "true"} if needed else {}
+    mark = {} if needed is None else {"tf-launcher.dev/needed": str(needed).lower()}
     chief = job("chief", {"tf-launcher.dev/primary": "true"}, active=1)
     return fold([chief, job(role, mark, conditions=failed, succeeded=succeeded)], [])
 
@@ -221,11 +221,15 @@ def status_of(role: str, needed: bool, succeeded: int = 0) -> RunStatus:
     ("role", "needed", "succeeded", "doomed"),
     [
         ("evaluator", True, 0, True),
-        ("evaluator", False, 0, False),
+        ("evaluator", None, 0, False),
         ("worker", True, 1, True),
-        ("worker", False, 1, False),
-        ("ps", False, 0, True),
+        ("worker", None, 1, False),
+        ("worker", None, 0, True),
+        ("worker", False, 0, False),
+        ("ps", None, 0, True),
     ],
 )
-def test_a_needed_role_takes_the_run_along(role: str, needed: bool, succeeded: int, doomed: bool) -> None:
+def test_a_needed_role_takes_the_run_along(
+    role: str, needed: bool | None, succeeded: int, doomed: bool
+) -> None:
     assert (status_of(role, needed, succeeded).doomed_by is not None) == doomed

@@ -24,8 +24,8 @@ from launcher.backends.local.pods import PodTemplate
 from launcher.backends.local.processes import adopt_orphans, kill_children, kill_marked, reap_orphans
 from launcher.backends.local.store import RunDirectory, Submission, temporary_root
 from launcher.backends.local.view import Clock, job_view
-from launcher.naming import NEEDED_ANNOTATION, PRIMARY_ANNOTATION
-from launcher.status import SERVING, leaves
+from launcher.naming import PRIMARY_ANNOTATION
+from launcher.status import SERVING, is_needed, leaves, said_needed
 
 _RETRY_SECONDS: Final = 1.0
 """How soon the state is written again after the disk was full."""
@@ -250,10 +250,7 @@ class Supervisor:
                 and controller.finished
                 and controller.verdict is not None
                 and controller.verdict.type == "Failed"
-                and (
-                    _annotation(template.job, NEEDED_ANNOTATION) == "true"
-                    or (template.role in SERVING and not controller.succeeded)
-                )
+                and is_needed(template.role, said_needed(template.job), served=bool(controller.succeeded))
             ),
             None,
         )
