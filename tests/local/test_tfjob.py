@@ -1,0 +1,69 @@
+"""A TFJob with a script of its own, as processes of this machine, with real TensorFlow."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from launcher import loading, planning
+from launcher.backends.local.backend import LocalBackend
+from launcher.backends.local.store import Settings
+from launcher.status import Phase
+from tests.local.machine import Machine, linux_only
+
+SCRIPT = Path(__file__).parent / "scripts" / "click_rate.py"
+pytestmark = linux_only
+
+SETTINGS = Settings(strangers_grace=1.0)
+
+
+def tfjob(model: Path) -> dict[str, Any]:
+    container = {
+        "name": "tensorflow",
+        "image": "example.com/ads/click-rate:12",
+        "command": ["python", str(SCRIPT)],
+        "args": ["--model=/model"],
+        "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "-1"}],
+        "volumeMounts": [{"name": "model", "mountPath": "/model"}],
+    }
+    volumes = [{"name": "model", "hostPath": {"path": str(model)}}]
+    template = {"spec": {"containers": [container], "volumes": volumes}}
+    replicas = {"Chief": 1, "Worker": 2, "PS": 1, "Evaluator": 1}
+    specs = {kind: {"replicas": count, "template": template} for kind, count in replicas.items()}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": "demo"},
+        "spec": {"runPolicy": {"cleanPodPolicy": "Running"}, "tfReplicaSpecs": specs},
+    }
+
+
+def test_parameter_servers_train_and_are_gone(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    path = tmp_path / "tfjob.yaml"
+    path.write_text(yaml.safe_dump(tfjob(model)))
+    (loaded,) = loading.load(str(path))
+    machine = Machine(tmp_path / "state", SETTINGS)
+    backend: LocalBackend = machine.backend
+    backend.submit(planning.plan(loaded, uuid.uuid4().hex), detach=True)
+    try:
+        # Bounded by the test's own time limit: TensorFlow starts five times.
+        *_, last = backend.follow("demo", "default")
+        printed = "\n".join(machine.texts())
+        assert last.status.phase is Phase.SUCCEEDED, printed
+        assert {role.role: role.reason for role in last.status.roles} == {
+            "chief": "CompletionsReached",
+            "worker": "RunEnded",
+            "ps": "RunEnded",
+            "evaluator": "RunEnded",
+        }
+        assert "environment cloud, cluster of ['chief', 'ps', 'worker']" in machine.texts("ps")
+        assert "environment cloud, cluster of ['evaluator']" in machine.texts("evaluator")
+        assert "scored, off by 0.0" in machine.texts("evaluator")
+        assert machine.processes() == []
+    finally:
+        backend.delete("demo", "default")
