@@ -287,11 +287,12 @@ def _headline(status: RunStatus, out: Console) -> None:
 
 
 def _duration(seconds: float) -> str:
-    minutes, rest = divmod(max(0.0, seconds), 60)
-    if minutes < 1:
-        return f"{rest:.1f} s"
-    hours, minutes = divmod(int(minutes), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest:.0f} s"
+    if seconds < 59.95:
+        return f"{max(0.0, seconds):.1f} s"
+    # Rounded first: 119.7 s is no 1 min 60 s.
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:

@@ -142,7 +142,7 @@ def test_what_a_reader_sees(
         assert all(bar["right"] > bar["left"] and bar["height"] > 20 for bar in row)
         assert all(one["left"] <= other["left"] for one, other in itertools.pairwise(row))
         assert row[-1]["right"] <= 1280
-    assert chromium.evaluate("document.querySelectorAll('.pin.failed').length") == 1
+    assert chromium.evaluate("document.querySelectorAll('li.strip .pin.failed').length") == 1
 
     assert chromium.evaluate("[...document.querySelectorAll('figure h3')].map(h => h.innerText)") == [
         "loss",

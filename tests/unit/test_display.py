@@ -21,3 +21,28 @@ def test_a_list_cuts_no_name_short() -> None:
     assert heading.split() == ["NAMESPACE", "RUN", "STATE", "TASKS", "STARTED"]
     assert line.startswith(f"{namespace}   {run}   Running   100 chief, 100 worker, 100 ps, 100 evaluator   ")
     assert "\x1b" not in line
+
+
+def test_a_minute_has_sixty_seconds() -> None:
+    roles = (RoleStatus("chief", "x-chief", Phase.RUNNING, 1, 1, 1, 0, 0, 0),)
+
+    def took(seconds: float) -> str:
+        file = io.StringIO()
+        status = RunStatus("x", "y", Phase.SUCCEEDED, True, "", "", roles, (), 1.0, 1.0 + seconds)
+        display.show_status(_Nowhere(), status, display.console(file))  # type: ignore[arg-type]
+        return file.getvalue().splitlines()[1].removeprefix("run x has succeeded after ")
+
+    assert [took(seconds) for seconds in (59.9, 59.97, 119.7, 3599.8)] == [
+        "59.9 s",
+        "1 min 0 s",
+        "2 min 0 s",
+        "1 h 0 min",
+    ]
+
+
+class _Nowhere:
+    def places(self, run: str, namespace: str) -> dict[str, str]:
+        return {}
+
+    def options(self, namespace: str) -> str:
+        return ""
