@@ -82,15 +82,17 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    # On first use: `--help` must not wait for pydantic.
-    from importlib import import_module
+if not TYPE_CHECKING:  # which would find any name in it
 
-    for module, names in _NAMES.items():
-        if name in names:
-            found = globals()[name] = getattr(import_module(module), name)
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        # On first use: `--help` must not wait for pydantic.
+        from importlib import import_module
+
+        for module, names in _NAMES.items():
+            if name in names:
+                found = globals()[name] = getattr(import_module(module), name)
+                return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -201,7 +201,7 @@ def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]
 def _build(value: dict[str, Any]) -> tuple[TrainingCluster | None, list[ErrorDetails]]:
     try:
         # By way of JSON: in its strict mode a list is a tuple, and nothing else is what it is not.
-        return TrainingCluster.model_validate_json(json.dumps(value)), []
+        return TrainingCluster.model_validate_json(json.dumps(value), by_alias=True, by_name=False), []
     except ValidationError as error:
         return None, error.errors(include_url=False)
 

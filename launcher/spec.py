@@ -41,7 +41,8 @@ class _Model(BaseModel):
     # would be built for what needs no checking.
     model_config = ConfigDict(
         alias_generator=to_camel,
-        validate_by_name=False,
+        # In Python either way; a file's names are the aliases alone, see `loading`.
+        validate_by_name=True,
         validate_by_alias=True,
         extra="forbid",
         frozen=True,

@@ -17,6 +17,7 @@ import yaml
 
 import launcher
 from launcher import LauncherError, SpecError, TrainingCluster, load, render, submit
+from launcher.spec import Metadata, Spec
 
 SPECS = Path(__file__).parent.parent / "specs"
 FILE = SPECS / "valid" / "script-for-the-chief-only.yaml"
@@ -58,7 +59,7 @@ def source_of(objects: list[dict[str, Any]], run: str) -> Mapping[str, str]:
 def test_every_public_name_is_exported() -> None:
     """What is imported for the type checker is what is found at run time, and no more."""
     tree = ast.parse(Path(launcher.__file__).read_text())
-    (checked,) = (node for node in tree.body if isinstance(node, ast.If))
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
     for_the_checker = {
         (statement.module, alias.name)
         for statement in checked.body
@@ -80,7 +81,7 @@ def test_every_public_name_is_documented() -> None:
 
 def test_a_name_that_is_none() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'sumbit'"):
-        _ = launcher.sumbit
+        _ = launcher.sumbit  # type: ignore[attr-defined]
 
 
 def test_what_it_raises_is_a_launcher_error() -> None:
@@ -104,6 +105,21 @@ def test_a_cluster_takes_lists_and_mappings() -> None:
     cluster = TrainingCluster(**SMALL)
     assert cluster.spec.command == ("python", "train.py")
     assert primary(render(cluster))["command"] == ["python", "train.py"]
+
+
+def test_a_cluster_takes_the_names_of_python() -> None:
+    """A file does not."""
+    spec: dict[str, Any] = {"strategy": "Mirrored", "model_dir": "/model", "command": ["python"]}
+    cluster = TrainingCluster(
+        api_version="launcher/v1alpha1",
+        kind="TrainingCluster",
+        metadata=Metadata(name="a"),
+        spec=Spec(strategy="Mirrored", model_dir="/model", command=("python",)),
+    )
+    assert cluster.spec == Spec(**spec)
+    assert spec_of(render(cluster))["modelDir"] == "/model"
+    said = message({**SMALL, "spec": spec})
+    assert "the cluster: spec.model_dir: unknown field; did you mean modelDir?" in said
 
 
 def test_overrides_and_namespace() -> None:
