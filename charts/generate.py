@@ -87,6 +87,12 @@ def values_schema() -> str:
             made = {"type": "object", "additionalProperties": False, "properties": {}}
             here = here.setdefault(parent, made)["properties"]
         here[name] = {**OWN[path], "description": description}
+    ours = {name: properties.pop(name) for name in ("apiVersion", "metadata", "spec")}
+    # What `kubectl get tfjob -o yaml` prints has a status, too.
+    properties |= {name: {} for name in (*ours, "status")}
+    properties["kind"] = {"enum": [properties["kind"]["const"], "TFJob"]}
+    # What is in a TFJob, the launcher itself checks.
+    theirs = {"apiVersion": {"const": "kubeflow.org/v1"}, "metadata": _MAPPING, "spec": _MAPPING}
     whole = {
         "$schema": document["$schema"],
         "title": "Values of the chart tf-launcher",
@@ -95,6 +101,9 @@ def values_schema() -> str:
         # Without the spec the chart says itself what to do; so that `helm lint` can do without.
         "required": ["apiVersion", "kind", "metadata"],
         "properties": properties,
+        "if": {"properties": {"kind": {"const": "TFJob"}}},
+        "then": {"properties": theirs},
+        "else": {"properties": {**ours, "status": False}},
         "$defs": definitions,
     }
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"

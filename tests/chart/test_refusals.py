@@ -32,7 +32,7 @@ WRONG = {
     ),
     "text for a number": (
         ["--set", "spec.runPolicy.backoffLimit=many"],
-        "at '/spec/runPolicy/backoffLimit': got string, want integer",
+        "at '/spec/runPolicy/backoffLimit': got string, want null or integer",
     ),
     "resources": (
         ["--set-json", 'spec.chief.resources={"cpu": true}'],
@@ -42,8 +42,16 @@ WRONG = {
         ["--set", "spec.strategy=Mirored"],
         (
             "at '/spec/strategy': value must be one of 'OneDevice', 'Mirrored', 'MultiWorkerMirrored', "
-            "'ParameterServer', 'CentralStorage', 'TPU'"
+            "'ParameterServer', 'CentralStorage', 'TPU', 'Custom'"
         ),
+    ),
+    "a TFJob's version with a cluster.yaml": (
+        ["--set", "apiVersion=kubeflow.org/v1"],
+        "at '/apiVersion': value must be 'launcher/v1alpha1'",
+    ),
+    "another kind": (
+        ["--set", "kind=MPIJob"],
+        "at '/kind': value must be one of 'TrainingCluster', 'TFJob'",
     ),
     "another namespace": (
         ["--set", "metadata.namespace=other"],

@@ -19,6 +19,7 @@ from tests.chart.helm import (
     CHART,
     CI_VALUES,
     EXAMPLES,
+    ROOT,
     Helm,
     command,
     content,
@@ -29,6 +30,7 @@ from tests.chart.helm import (
 )
 
 NAMESPACED = {"ConfigMap", "Job", "Pod", "Role", "RoleBinding", "ServiceAccount"}
+TFJOBS = sorted((ROOT / "tests" / "specs" / "valid").glob("tfjob-*.yaml"))
 ONE_DEVICE = CHART / "ci" / "one-device-values.yaml"
 
 
@@ -68,6 +70,16 @@ def test_the_launcher_gets_the_file(helm: Helm, cluster: Path, tmp_path: Path) -
     (there,), (here,) = loading.load(str(cluster)), loading.load(str(unpack(objects, tmp_path)))
     assert here.cluster == there.cluster
     assert source.read(here) == source.read(there)
+
+
+@pytest.mark.parametrize("tfjob", TFJOBS, ids=lambda path: path.stem)
+def test_the_launcher_gets_a_tfjob(helm: Helm, tfjob: Path, tmp_path: Path) -> None:
+    (there,) = loading.load(str(tfjob))
+    space = there.cluster.metadata.namespace
+    objects = helm.template("-f", tfjob, "--namespace", space)
+    (here,) = loading.load(str(unpack(objects, tmp_path)))
+    assert here.conversion is not None
+    assert here.cluster == there.cluster
 
 
 def test_folders(helm: Helm, tmp_path: Path) -> None:

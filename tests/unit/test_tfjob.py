@@ -454,3 +454,11 @@ def test_a_list_of_documents_keeps_its_names(tmp_path: Path) -> None:
     path = tmp_path / "two.yaml"
     path.write_text(yaml.safe_dump_all([first, second]))
     assert [loaded.cluster.metadata.name for loaded in loading.load(str(path))] == ["job", "other"]
+
+
+def test_python_takes_one_as_a_mapping() -> None:
+    import launcher
+
+    document = tfjob({"Worker": {"replicas": 2}})
+    objects = launcher.render(document, overrides=["spec.tfReplicaSpecs.Worker.replicas=3"])
+    assert objects[0]["spec"]["completions"] == 3
