@@ -233,10 +233,9 @@ def events(options: Namespace) -> int:
 def report(options: Namespace) -> int:
     """Writes a picture of a run."""
     from launcher.report import page
-    from launcher.report.model import report as picture
 
     backend, namespace = _sought(options)
-    text = page.page(picture(backend.history(options.name, namespace)))
+    text = page.page_of(backend.history(options.name, namespace))
     if options.output == "-":
         # Bytes: the page says that it is UTF-8, whatever the terminal's encoding is.
         sys.stdout.flush()

@@ -104,6 +104,12 @@ class Run:
         """
         return self._backend.tensorboard(self.name, self.namespace, port)
 
+    def report(self) -> str:
+        """A picture of the run until now: one HTML page, to be written to a file, which loads nothing."""
+        from launcher.report import page
+
+        return page.page_of(self._backend.history(self.name, self.namespace))
+
     def places(self) -> Mapping[str, str]:
         """Where to find what the run leaves: `{"model directory": ...}`, and on this machine its `logs`."""
         return self._backend.places(self.name, self.namespace)

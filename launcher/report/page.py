@@ -11,9 +11,10 @@ from typing import Any, Final
 import jinja2
 from markupsafe import Markup
 
+from launcher.backends.base import History
 from launcher.bytecode import TemplateCache
 from launcher.errors import Problem, SpecError
-from launcher.report.model import Report
+from launcher.report.model import Report, report
 
 _LONGEST: Final = 4_000
 """Characters of one text. A message may be as long as whoever wrote it liked."""
@@ -22,9 +23,14 @@ _FORBIDDEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\
 """What HTML does not have, and what would not survive UTF-8."""
 
 
-def page(report: Report) -> str:
+def page(shown: Report) -> str:
     """The page as one document, which loads nothing."""
-    return _environment().get_template("report.html.j2").render(report=report)
+    return _environment().get_template("report.html.j2").render(report=shown)
+
+
+def page_of(history: History) -> str:
+    """The page of a run, its times of day this machine's."""
+    return page(report(history))
 
 
 def write(text: str, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,33 +81,26 @@ def spent(history: History, lanes: Sequence[Lane], restarts: Sequence[Restart]) 
 def _add_up(
     seconds: dict[State, float], primary: Lane, own: Sequence[Restart], end: float, records: Records
 ) -> None:
-    reasons = {restart.attempt: State.STOPPED if restart.stopped else State.DOWN for restart in own}
-    again = {
-        restart.attempt: _repeated(
-            records.get((primary.role, primary.index, before.attempt), ()),
-            records.get((primary.role, primary.index, restart.attempt), ()),
-            restart.failed,
-        )
-        for restart, before in zip(own, primary.attempts, strict=False)
-    }
-    worked = False
-    attempt = primary.attempts[0].attempt
-    for span in primary.spans:
-        if span.attempt != attempt:
-            attempt, worked = span.attempt, False
-        worked = worked or span.state in WORKING
-        length = max(0.0, min(span.end, end) - span.start)
-        cause = reasons.get(attempt)
-        is_back = cause is None or worked
-        following = next((restart for restart in own if restart.attempt > attempt), None)
-        if span.state is State.FINISHING and following is not None:
-            seconds[reasons[following.attempt]] += length
-        else:
-            seconds[span.state if is_back or cause is None else cause] += length
-    for number, lost in again.items():
-        lost = min(lost, seconds[State.TRAINING])
-        seconds[State.TRAINING] -= lost
-        seconds[reasons[number]] += lost
+    """A restart costs what lies between the failure and the work of the next pod, and what is done twice."""
+    costs = {restart.attempt: State.STOPPED if restart.stopped else State.DOWN for restart in own}
+    numbers = sorted({span.attempt for span in primary.spans})
+    following = dict(itertools.pairwise(numbers))
+    for number, spans in itertools.groupby(primary.spans, key=lambda span: span.attempt):
+        works = False
+        for span in spans:
+            works = works or span.state in WORKING
+            state = span.state
+            if number in costs and not works:
+                state = costs[number]
+            elif state is State.FINISHING and following.get(number) in costs:
+                state = costs[following[number]]
+            seconds[state] += max(0.0, min(span.end, end) - span.start)
+    logs = [records.get((primary.role, primary.index, a.attempt), ()) for a in primary.attempts]
+    for number, restart in enumerate(own):
+        later = itertools.chain.from_iterable(logs[number + 1 :])
+        twice = min(_repeated(logs[number], later, restart.failed), seconds[State.TRAINING])
+        seconds[State.TRAINING] -= twice
+        seconds[costs[restart.attempt]] += twice
 
 
 def _repeated(before: Iterable[Record], after: Iterable[Record], failed: float) -> float:

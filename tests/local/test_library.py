@@ -104,6 +104,7 @@ def test_a_run_in_hand(here: Path) -> None:
     again.resume()
     assert run.wait(until="running", timeout=TIMEOUT).all_run
     assert list(run.places()) == ["logs"]
+    assert "<h1>sleep</h1>" in run.report()
 
     assert run.delete() == ""
     with pytest.raises(launcher.NotFoundError):

@@ -204,6 +204,29 @@ def test_the_primary_itself_is_killed_twice() -> None:
     assert "1 min 10 s training" in told(of)
 
 
+def test_what_is_trained_twice_is_lost_also_when_the_next_pod_did_not_come_to_train() -> None:
+    attempts = [
+        pod("chief", 0, 0, finished=40, exit_code=137),
+        pod("chief", 0, 1, created=40, finished=50, exit_code=137),
+        pod("chief", 0, 2, created=50, finished=100, exit_code=0),
+    ]
+    lines = [
+        says("chief", 0, 0, 10, "training", epochs=8, steps_per_epoch=10, initial_epoch=0),
+        step(20, 1, 10),
+        step(30, 2, 5),
+        step(39, 2, 9),
+        says("chief", 0, 2, 60, "training", epochs=8, steps_per_epoch=10, initial_epoch=1),
+        step(61, 2, 1, attempt=2),
+        step(100, 8, 10, attempt=2),
+    ]
+    # 20 s between the pods, and 10 s of the second epoch.
+    assert told(history(attempts, lines, finished=100)) == [
+        "10 s starting the program",
+        "1 min training",
+        "30 s lost to 2 restarts of chief (killed)",
+    ]
+
+
 def test_a_suspension_is_no_failure() -> None:
     attempts = [
         pod("chief", 0, 0, finished=40, exit_code=143, deleted=True),
