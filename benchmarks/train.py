@@ -5,7 +5,8 @@ TensorFlow's tutorials written out by hand, with the same model and data on the 
 
 A TRAINING is ps-loop, ps-fit, multi-loop, multi-fit, mirrored-loop or mirrored-fit; without one, all of them.
 In each round every contestant trains one epoch while the others are stopped, so that a machine that is slower
-for a minute is slower for all of them.
+for a minute is slower for all of them. MultiWorkerMirrored's workers miss each other when they are stopped
+for some seconds, so there a contestant trains all of its epochs before the next one starts.
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ class Training:
     steps: int
     options: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def may_stop(self) -> bool:
+        """Whether its tasks may be stopped for a while and go on."""
+        return self.strategy != "MultiWorkerMirrored"
+
 
 PARAMETER_SERVER = {"chief": 1, "worker": 2, "ps": 1}
 TRAININGS = {
@@ -87,8 +93,8 @@ class Contestant:
         self._tasks = [(role, i) for role, count in training.replicas.items() for i in range(count)]
         self._processes: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
         self._deadline = time.monotonic() + SECONDS
-        self._ended, self._stopped = 0.0, 0.0
-        self._seen = 0
+        self._ends = [time.time()]
+        self._stopped: float | None = None
 
     def __enter__(self) -> Contestant:
         ports = free_ports(len(self._tasks))
@@ -118,15 +124,19 @@ class Contestant:
 
     def turn(self) -> float:
         """Trains to the end of an epoch and a little into the next. Returns the epoch's steps a second."""
-        self._signal(signal.SIGCONT)
-        began = time.time() - max(0.0, self._stopped - self._ended)
-        while len(ends := _epoch_ends(self._said(self._tasks[0]))) == self._seen:
+        began = self._ends[-1]
+        if self._stopped is not None:
+            began += time.time() - self._stopped
+            self._signal(signal.SIGCONT)
+        seen = len(self._ends)
+        while len(ends := _epoch_ends(self._said(self._tasks[0]))) < seen:
             self._check()
             time.sleep(_POLL_SECONDS)
-        self._ended, self._seen = ends[self._seen], self._seen + 1
-        self._signal(signal.SIGSTOP)
-        self._stopped = time.time()
-        return self._training.steps / (self._ended - began)
+        self._ends.append(ends[seen - 1])
+        if self._training.may_stop:
+            self._signal(signal.SIGSTOP)
+            self._stopped = time.time()
+        return self._training.steps / (self._ends[-1] - began)
 
     def finish(self) -> dict[str, float]:
         """To the end. Returns each role's peak of resident memory in MB."""
@@ -198,6 +208,8 @@ class Measured:
 def contest(name: str, rounds: int) -> dict[Way, Measured]:
     """The training `name` in all ways, epoch by epoch in turns."""
     training = TRAININGS[name]
+    if not training.may_stop:
+        return {way: _alone(training, way, rounds) for way in WAYS}
     rates: dict[Way, list[float]] = {way: [] for way in WAYS}
     with ExitStack() as stack:
         contestants = {}
@@ -208,13 +220,23 @@ def contest(name: str, rounds: int) -> dict[Way, Measured]:
         for number in range(1, rounds + 1):
             for way, contestant in contestants.items():
                 rates[way].append(contestant.turn())
-            told = ", ".join(f"{_described(way)} {rates[way][-1]:.0f}" for way in WAYS)
-            print(f"{name}, round {number} of {rounds}, steps a second: {told}", file=sys.stderr)
+                print(f"{name}, round {number} of {rounds}: {_said(way, rates[way])}", file=sys.stderr)
         return {way: Measured(rates[way], contestant.finish()) for way, contestant in contestants.items()}
 
 
-def _described(way: Way) -> str:
-    return f"{'runtime' if way.runtime else 'by hand'} with {way.packed} a call"
+def _alone(training: Training, way: Way, rounds: int) -> Measured:
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        contestant = stack.enter_context(Contestant(training, way, rounds + 1, directory))
+        contestant.turn()
+        rates = [contestant.turn() for _ in range(rounds)]
+        print(f"{training.strategy} {training.loop}: {_said(way, rates)}", file=sys.stderr)
+        return Measured(rates, contestant.finish())
+
+
+def _said(way: Way, rates: Sequence[float]) -> str:
+    by = "by the runtime" if way.runtime else "by hand"
+    return f"{rates[-1]:.0f} steps a second {by} with {way.packed} a call"
 
 
 def _epoch_ends(printed: str) -> list[float]:
