@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from launcher.api import doctor, find, render, runs, submit
+    from launcher.api import convert, doctor, find, render, runs, submit
     from launcher.backends.base import Board, Finding, LogLine, RunEvent
     from launcher.errors import BackendError, ConflictError, LauncherError, NotFoundError, Problem, SpecError
     from launcher.loading import Loaded, load
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from launcher.topology import build
 
 _NAMES = {
-    "launcher.api": ("doctor", "find", "render", "runs", "submit"),
+    "launcher.api": ("convert", "doctor", "find", "render", "runs", "submit"),
     "launcher.backends.base": ("Board", "Finding", "LogLine", "RunEvent"),
     "launcher.errors": (
         "BackendError",
@@ -71,6 +71,7 @@ __all__ = [
     "TrainingCluster",
     "__version__",
     "build",
+    "convert",
     "doctor",
     "find",
     "load",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args
 
-from launcher import functions, loading, planning, rules
+from launcher import functions, loading, planning, printing, rules, tfjob
 from launcher.backends import choice
 from launcher.backends.base import Finding
 from launcher.errors import Problem, SpecError
@@ -17,7 +18,9 @@ from launcher.spec import TrainingCluster
 
 BackendName = Literal["kubernetes", "local"]
 What = Union[TrainingCluster, Loaded, Mapping[str, Any], str, "os.PathLike[str]", Callable[..., Any]]
-"""A cluster.yaml's path; what would stand in one, as a mapping or as models; or a class or a function."""
+"""The path of a cluster.yaml or TFJob; what would stand there, as a mapping or as models; or a class or a
+function.
+"""
 
 
 def render(
@@ -34,6 +37,17 @@ def render(
     return [dict(item) for item in planning.plan(loaded).objects]
 
 
+def convert(what: str | os.PathLike[str] | Mapping[str, Any], *, overrides: Sequence[str] = ()) -> str:
+    """A TFJob, by its path or as a mapping, as the text of the equivalent cluster.yaml, with a comment where
+    it behaves otherwise than with Kubeflow's operator. Raises SpecError, also where it is no TFJob.
+    """
+    loaded = _loaded(what, overrides, {})
+    if loaded.conversion is None:
+        raise SpecError([Problem(loaded.source, 0, 0, "kind", "expected a TFJob: this is none")])
+    remarks = {(): tfjob.HEADER, **loaded.conversion.remarks}
+    return printing.as_yaml_with_comments(loaded.conversion.value, remarks)
+
+
 def submit(
     what: What,
     *,
@@ -47,12 +61,12 @@ def submit(
 ) -> Run:
     """Starts one run and returns at once.
 
-    `what` is a cluster.yaml's path, a mapping of what would stand there, a TrainingCluster, an entry of
-    `load`, or a class or a function that trains. `overrides` are fields with values in YAML, as in
-    `["spec.worker.replicas=4"]`. `namespace` is where the run is to live, if `what` does not say (default:
-    that of the kubeconfig's `context`, itself by default the current one). With `replace` a run of this name
-    that goes on is ended, and the new one resumes from its backup. Without `detach`, a run on this machine
-    ends when this process does.
+    `what` is the path of a cluster.yaml or of a TFJob, a mapping of what would stand there, a
+    TrainingCluster, an entry of `load`, or a class or a function that trains. `overrides` are fields with
+    values in YAML, as in `["spec.worker.replicas=4"]`. `namespace` is where the run is to live, if `what`
+    does not say (default: that of the kubeconfig's `context`, itself by default the current one). With
+    `replace` a run of this name that goes on is ended, and the new one resumes from its backup. Without
+    `detach`, a run on this machine ends when this process does.
 
     A class or a function is found again, in every task, by its module's name: it ships its module's file or,
     if `source` names it, the folder that the module is imported from. A class is a program, as in
@@ -121,7 +135,8 @@ def _loaded(what: Any, overrides: Sequence[str], fields: Mapping[str, Any]) -> L
     if fields:
         raise _refused(", ".join(fields), "only a class or a function takes fields: use overrides")
     if isinstance(what, Loaded):
-        return loading.check(what.cluster, overrides, directory=what.directory, source=what.source)
+        checked = loading.check(what.cluster, overrides, directory=what.directory, source=what.source)
+        return dataclasses.replace(checked, conversion=what.conversion)
     if isinstance(what, TrainingCluster | Mapping):
         return loading.check(what, overrides)
     if not isinstance(what, str | os.PathLike):

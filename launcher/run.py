@@ -105,7 +105,9 @@ class Run:
         return self._backend.tensorboard(self.name, self.namespace, port)
 
     def report(self) -> str:
-        """A picture of the run until now: one HTML page, to be written to a file, which loads nothing."""
+        """A picture of the run until now: one HTML page, to be written to a file, which loads nothing. In a
+        notebook, `IPython.display.HTML(run.report())` shows it.
+        """
         from launcher.report import page
 
         return page.page_of(self._backend.history(self.name, self.namespace))

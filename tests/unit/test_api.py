@@ -128,6 +128,18 @@ def test_overrides_and_namespace() -> None:
     assert primary(objects)["resources"] == {"requests": {"cpu": "2"}}
 
 
+def test_a_tfjob_is_taken_as_it_is() -> None:
+    path = SPECS / "valid" / "tfjob-one-worker.yaml"
+    mapping = yaml.safe_load(path.read_text())
+    text = launcher.convert(path)
+    assert text == launcher.convert(mapping)
+    assert yaml.safe_load(text)["kind"] == "TrainingCluster"
+    assert "\n# A TFJob, as a cluster.yaml." in text
+    assert render(path) == render(mapping) == render(load(path)[0])
+    with pytest.raises(SpecError, match="kind: expected a TFJob: this is none"):
+        launcher.convert(SMALL)
+
+
 def test_a_class_is_a_program_of_its_module(trainer: ModuleType) -> None:
     objects = render(
         trainer.Program,
