@@ -22,6 +22,7 @@ ORDER = (
     "Role",
     "RoleTemplate",
     "EnvVar",
+    "JobMetadata",
     "VolumeMount",
     "Requirements",
     "Storage",

@@ -78,8 +78,13 @@ def parser() -> argparse.ArgumentParser:
         added.set_defaults(command=command)
         return added
 
-    def add_file(added: argparse.ArgumentParser) -> None:
-        added.add_argument("file", metavar="FILE", help="a cluster.yaml or TFJob, or - for standard input")
+    def add_file(
+        added: argparse.ArgumentParser,
+        text: str = "a cluster.yaml or TFJob, or - for standard input",
+        *,
+        required: bool = True,
+    ) -> None:
+        added.add_argument("file", metavar="FILE", help=text, nargs=None if required else "?")
         added.add_argument(
             "--set",
             action="append",
@@ -114,6 +119,13 @@ def parser() -> argparse.ArgumentParser:
 
     added = add("render", commands.render, "print the Kubernetes objects of a file's runs")
     add_file(added)
+    added.add_argument(
+        "--as",
+        choices=("jobs", "jobset"),
+        default="jobs",
+        dest="form",
+        help="one Job a role, or one JobSet with the roles as its replicatedJobs (default: %(default)s)",
+    )
     add_namespace(added, "where they are to live, if the file does not say (default: default)")
     added.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="(default: yaml)")
 
@@ -208,6 +220,7 @@ def parser() -> argparse.ArgumentParser:
     add_run(added)
 
     added = add("doctor", commands.doctor, "check whether the cluster can carry out a run (Kubernetes)")
+    add_file(added, "the cluster.yaml whose runs are meant (default: any run)", required=False)
     add_namespace(added, "where (default: the context's own)")
     add_context(added)
     added.add_argument(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launcher.errors import INTERRUPTED, BackendError, Problem, SpecError
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Mapping
 
     from launcher.backends.base import Backend, Plan
     from launcher.loading import Loaded
@@ -52,15 +53,19 @@ def convert(options: Namespace) -> int:
 
 def render(options: Namespace) -> int:
     """Prints the objects."""
-    from launcher import planning, printing
+    from launcher import printing
 
-    objects = [
-        item
-        for loaded in _load(options)
-        for item in planning.plan(planning.placed(loaded, options.namespace, "default")).objects
-    ]
+    objects = _objects(options, as_jobset=options.form == "jobset")
     print(printing.as_json(objects) if options.output == "json" else printing.as_yaml(objects), end="")
     return 0
+
+
+def _objects(options: Namespace, *, as_jobset: bool = False) -> list[Mapping[str, Any]]:
+    """Of all runs in the file."""
+    from launcher import planning
+
+    placed = [planning.placed(loaded, options.namespace, "default") for loaded in _load(options)]
+    return [item for loaded in placed for item in planning.plan(loaded, as_jobset=as_jobset).objects]
 
 
 def submit(options: Namespace) -> int:
@@ -306,15 +311,23 @@ def doctor(options: Namespace) -> int:
     """Checks a cluster; the exit code is BackendError's when a run cannot be submitted there."""
     from launcher import narration, printing
     from launcher.backends import choice
-    from launcher.backends.kubernetes import rights
+    from launcher.backends.kubernetes import requirements, rights
 
+    if options.overrides and options.file is None:
+        raise _wrong_usage("--set", "overrides a field of a file: name the file too")
+    objects = _objects(options) if options.file is not None else None
+    extensions = (
+        tuple(rights.EXTENSION_RULES)
+        if objects is None
+        else tuple(extension.kind for extension in requirements.needed(objects))
+    )
     if options.role:
         namespace = options.namespace or choice.own_namespace("kubernetes", options.context)
-        print(printing.as_yaml([rights.role(namespace)]), end="")
+        print(printing.as_yaml([rights.role(namespace, extensions)]), end="")
         return 0
     backend = choice.kubernetes(options.context)
     namespace = options.namespace or backend.namespace
-    found = backend.examine(namespace)
+    found = backend.examine(namespace, objects)
     for line in narration.findings(found):
         print(line)
     unmet = [finding.subject for finding in found if finding.verdict == "missing"]
@@ -322,7 +335,7 @@ def doctor(options: Namespace) -> int:
         print(
             "\nThe least Role that is enough, for whoever may grant it (`doctor --role` prints it alone):\n"
         )
-        print(printing.as_yaml([rights.role(namespace)]), end="")
+        print(printing.as_yaml([rights.role(namespace, extensions)]), end="")
     return BackendError.exit_code if unmet else 0
 
 

@@ -20,7 +20,7 @@ from rich.text import Text
 from launcher import narration
 from launcher.backends.base import PROGRAM, Backend, LogLine, Selection
 from launcher.errors import INTERRUPTED, BackendError, ConflictError
-from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus, latest
+from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus, latest
 from worker.contract import Event
 
 _REPAINT_SECONDS: Final = 0.25
@@ -185,6 +185,8 @@ def _live_table(status: RunStatus) -> RenderableType:
 
 def _reasons(status: RunStatus) -> Iterator[RenderableType]:
     """Why roles do not start, in the cluster's own words."""
+    if status.reason == ADMISSION:
+        yield Text(status.message, style="yellow")
     for role in status.roles:
         if role.waiting:
             yield Text(f"{role.role} {narration.waiting(role)}", style="yellow")

@@ -30,6 +30,11 @@ role says."""
 SPEC_ANNOTATION: Final = f"{DOMAIN}/spec"
 RECLAIM_ANNOTATION: Final = f"{DOMAIN}/reclaim-policy"
 
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+"""Kueue's, on what is admitted as one."""
+GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
+GROUP_ANNOTATION: Final = "kueue.x-k8s.io/is-group-workload"
+
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")

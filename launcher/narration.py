@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from launcher.backends.base import Finding, LogLine, RunEvent
-from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
+from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus
 from worker.contract import Event, Record
 
 PROGRESS_SECONDS: Final = 5.0
@@ -223,6 +223,8 @@ def endings(before: RunStatus | None, after: RunStatus) -> list[News]:
     said: list[News] = []
     if (before is None or before.phase is not after.phase) and after.phase in (Phase.SUSPENDED, Phase.LOST):
         said.append(News("run", f"{after.phase}".lower() + (f": {after.message}" if after.message else "")))
+    elif after.reason == ADMISSION and (before is None or before.message != after.message):
+        said.append(News("run", after.message))
     earlier = {(task.role, task.index): task for task in before.tasks} if before else {}
     for task in after.tasks:
         name = who(task.role, task.index, after)

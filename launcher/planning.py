@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from launcher import rendering, source, topology
+from launcher import gangs, jobset, rendering, source, topology
 from launcher.backends.base import Plan
 from launcher.errors import Problem, SpecError
 from launcher.loading import Loaded
@@ -28,15 +28,20 @@ def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
     return loaded
 
 
-def plan(loaded: Loaded, run_id: str = "") -> Plan:
+def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
     """The plan of one run. Raises SpecError when the program's source is not there or not right.
 
     `run_id` tells one submission of a name from the next; left out, the same file is the same run.
+    `as_jobset`: its roles are the replicatedJobs of one JobSet.
     """
-    planned = topology.build(loaded.cluster)
+    planned = topology.build(loaded.cluster, jobset=as_jobset)
+    if as_jobset and (said := jobset.name_too_long(planned)):
+        raise SpecError([Problem(loaded.source, 0, 0, "metadata.name", said)])
+    queued = gangs.gang(loaded.cluster.spec) == "Kueue"
     return Plan(
         run=planned.run,
         namespace=planned.namespace,
         objects=rendering.render(planned, source.read(loaded), run_id),
         addresses=[task.address for task in planned.tasks],
+        as_jobset=plan(loaded, run_id, as_jobset=True) if queued and not as_jobset else None,
     )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from launcher import naming, podtemplate, roles, storage
+from launcher import gangs, jobset, naming, podtemplate, roles, storage
 from launcher.roles import CONFIG_PATH, SHM_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH
 from launcher.source import Source
 from launcher.spec import EnvVar, Role, RoleName
@@ -46,7 +46,7 @@ class JobPlan:
     annotations: Mapping[str, str]
     pod_labels: Mapping[str, str]
     pod_annotations: Mapping[str, str]
-    retries: Mapping[str, int]
+    retries: Mapping[str, Any]
     failure_rules: list[Object]
     job_fields: Mapping[str, Any]
     pod_fields: Mapping[str, Any]
@@ -120,7 +120,7 @@ def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) 
     whole = roles.for_accelerators(spec, name, roles.effective(spec, role))
     custom = roles.is_custom(spec)
     primary = name == topology.primary
-    annotations = dict(topology.cluster.metadata.annotations)
+    annotations = {**topology.cluster.metadata.annotations, **whole.job_metadata.annotations}
     pod_metadata = _pod_metadata(topology, name, role)
     if primary:
         annotations[naming.PRIMARY_ANNOTATION] = "true"
@@ -130,11 +130,11 @@ def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) 
         annotations[naming.NEEDED_ANNOTATION] = "true" if needed else "false"
     mounts, volumes = _volumes(topology, name, whole, source)
     return JobPlan(
-        name=naming.job_name(topology.run, name),
+        name=topology.job_name(name),
         role=name,
         replicas=role.replicas,
         primary=primary,
-        labels=labels(topology, name),
+        labels={**whole.job_metadata.labels, **labels(topology, name)},
         annotations=annotations,
         pod_labels=pod_metadata["labels"],
         pod_annotations=pod_metadata["annotations"],
@@ -168,7 +168,11 @@ def _pod_metadata(topology: Topology, name: RoleName, role: Role) -> dict[str, d
     given = topology.cluster.metadata
     own = podtemplate.metadata(topology.cluster.spec, role)
     said = {*given.labels, *given.annotations, *own.get("labels", ()), *own.get("annotations", ())}
-    found = {"labels": labels(topology, name), "annotations": dict(given.annotations)}
+    member = gangs.membership(topology, name)
+    found = {
+        "labels": labels(topology, name) | member[0],
+        "annotations": {**given.annotations, **member[1]},
+    }
     if name in storage.on_one_node(topology.cluster.spec):
         found["labels"][naming.NODE_LABEL] = topology.run
     return without_sidecars(found, said)
@@ -205,11 +209,12 @@ def _job_fields(topology: Topology, name: RoleName) -> dict[str, Any]:
     spec = topology.cluster.spec
     policy = spec.run_policy
     primary = name == topology.primary
-    fields: Object = {"suspend": policy.suspend}
+    # Whether a JobSet is suspended, and how long it stays, is its own to say.
+    fields: Object = {} if topology.jobset else {"suspend": policy.suspend}
     # Strangers do not notice that the others have been stopped.
     if primary or roles.is_custom(spec):
         fields |= present({"activeDeadlineSeconds": policy.active_deadline_seconds})
-    if primary:
+    if primary and not topology.jobset:
         fields |= present({"ttlSecondsAfterFinished": policy.ttl_seconds_after_finished})
     several = dict(topology.roles)[name].replicas > 1
     if primary and roles.is_custom(spec) and several and spec.strategy_options.success_policy != "AllWorkers":
@@ -224,8 +229,10 @@ def _survives_a_task(topology: Topology, name: RoleName) -> bool:
     return name == "worker" and topology.cluster.spec.strategy == "ParameterServer"
 
 
-def _retries(topology: Topology, name: RoleName, role: Role) -> dict[str, int]:
+def _retries(topology: Topology, name: RoleName, role: Role) -> dict[str, Any]:
     """Each task has its own tries; those of images that run as they are share them, as a TFJob's do."""
+    if topology.jobset and not roles.is_custom(topology.cluster.spec):
+        return jobset.retries(topology, name, role)
     limit = topology.cluster.spec.run_policy.backoff_limit
     limit = UNLIMITED if limit is None else limit
     if roles.is_custom(topology.cluster.spec):
@@ -247,11 +254,14 @@ def _goes_on_without(topology: Topology, name: RoleName, role: Role) -> bool:
 
 
 def _failure_rules(topology: Topology, name: RoleName, role: Role) -> list[Object]:
-    disruption = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    taken_away = [{"type": "DisruptionTarget", "status": "True"}, *gangs.disruptions(topology)]
+    disruption = {"action": "Ignore", "onPodConditions": taken_away}
     if role.restart_policy == "ExitCode":
         permanent = {"containerName": naming.CONTAINER, "operator": "In", "values": list(range(1, 128))}
         return [disruption, {"action": "FailJob", "onExitCodes": permanent}]
     if not roles.uses_runtime(topology.cluster.spec, role):
+        return [disruption]
+    if topology.jobset and name == "evaluator":
         return [disruption]
     action = "FailIndex" if _survives_a_task(topology, name) and role.replicas > 1 else "FailJob"
     return [
@@ -272,7 +282,8 @@ def _pod_fields(topology: Topology, name: RoleName, role: Role) -> dict[str, Any
         {
             "serviceAccountName": role.service_account_name,
             "priorityClassName": scheduling.priority_class_name,
-            "schedulerName": scheduling.scheduler_name,
+            "schedulerName": gangs.scheduler_name(topology.cluster.spec),
+            "schedulingGates": gangs.gates(topology),
             "nodeSelector": role.node_selector,
             "tolerations": list(role.tolerations),
             "affinity": storage.affinity(topology, name, role.affinity),

@@ -14,7 +14,7 @@ from typing import Any, Final
 import jinja2
 import yaml
 
-from launcher import naming, pods, podtemplate, source, storage, tensorboard
+from launcher import gangs, jobset, naming, pods, podtemplate, source, storage, tensorboard
 from launcher.bytecode import TemplateCache
 from launcher.errors import LauncherError
 from launcher.pods import Object
@@ -28,7 +28,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def render(topology: Topology, program: source.Source | None = None, run_id: str = "") -> list[Object]:
-    """Every object of the run, the primary Job first. The same arguments give the same objects.
+    """Every object of the run, the primary Job or the JobSet first. The same arguments give the same objects.
 
     `program` is the source of `launcher.source.read`. `run_id` tells one submission from the next; left out,
     it is made of the file and the program: then the same again is the same run, and a change a new one.
@@ -42,8 +42,11 @@ def render(topology: Topology, program: source.Source | None = None, run_id: str
         "annotations": topology.cluster.metadata.annotations,
         "selector": pods.selector(topology),
     }
-    objects = [_job(topology, plan, common) for plan in plans]
-    objects.append(_print("service", **common, ports=pods.service_ports(topology)))
+    jobs = [_job(topology, plan, common) for plan in plans]
+    if topology.jobset:
+        objects = [_jobset(topology, jobs, common)]  # its controller makes the Service
+    else:
+        objects = [*jobs, _print("service", **common, ports=pods.service_ports(topology))]
     objects.append(
         _print("configmap", **common, name=f"{topology.run}-config", data=_config(topology, run_id))
     )
@@ -54,6 +57,8 @@ def render(topology: Topology, program: source.Source | None = None, run_id: str
         planned = tensorboard.plan(topology, board)
         templates = ("deployment", "tensorboard-service", "tensorboard-networkpolicy")
         objects += [_print(template, **common, plan=planned) for template in templates]
+    if (group := gangs.pod_group(topology)) is not None:
+        objects.append(_print("podgroup", **common, group=group))
     if (claim := storage.claim(topology)) is not None:
         wanted = topology.cluster.spec.storage or Storage.model_construct()
         objects.append(
@@ -67,6 +72,28 @@ def _job(topology: Topology, plan: pods.JobPlan, common: Object) -> Object:
     role = dict(topology.roles)[plan.role]
     job["spec"]["template"] = podtemplate.merged(job["spec"]["template"], topology.cluster.spec, role)
     return job
+
+
+def _jobset(topology: Topology, jobs: list[Object], common: Object) -> Object:
+    primary = jobs[0]["metadata"]
+    templates = [
+        {
+            "role": name,
+            "metadata": {field: job["metadata"].get(field, {}) for field in ("labels", "annotations")},
+            "spec": job["spec"],
+        }
+        for (name, _), job in zip(topology.roles, jobs, strict=True)
+    ]
+    return _print(
+        "jobset",
+        **{
+            **common,
+            "labels": {**common["labels"], **gangs.queue_labels(topology.cluster.spec)},
+            "annotations": primary["annotations"],
+        },
+        fields=jobset.policies(topology),
+        jobs=templates,
+    )
 
 
 def _content_id(topology: Topology, program: source.Source | None) -> str:

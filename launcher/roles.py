@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from launcher.spec import Requirements, Role, RoleName, Spec, TensorBoard
+from launcher.spec import JobMetadata, Requirements, Role, RoleName, Spec, TensorBoard
 
 DEFAULT_IMAGE: Final = "tf-launcher-worker:dev"
 """What `make images` builds."""
@@ -56,6 +56,10 @@ def effective(spec: Spec, role: Role) -> Role:
             "node_selector": {**template.node_selector, **role.node_selector},
             "tolerations": template.tolerations + role.tolerations,
             "affinity": role.affinity or template.affinity,
+            "job_metadata": JobMetadata.model_construct(
+                labels={**template.job_metadata.labels, **role.job_metadata.labels},
+                annotations={**template.job_metadata.annotations, **role.job_metadata.annotations},
+            ),
             "service_account_name": role.service_account_name or template.service_account_name,
             "port": role.port or template.port,
             "restart_policy": role.restart_policy or template.restart_policy,

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from launcher import naming, podtemplate, roles, storage, topology
+from launcher import gangs, jobset, naming, podtemplate, roles, storage, topology
 from launcher.spec import Requirements, Role, RoleName, RoleTemplate, Spec, TensorBoard, TrainingCluster
 from launcher.yamlfile import Path
 from worker.contract import Env, pod_name
@@ -23,6 +23,7 @@ def broken(cluster: TrainingCluster) -> list[Finding]:
     """Every rule that the cluster breaks."""
     spec = cluster.spec
     found = [*_replicas(spec), *_options(spec), *_custom(spec), *_program(spec), *_evaluation(spec)]
+    found += gangs.broken(cluster)
     if spec.tensorboard is not None:
         found += _resources(spec.tensorboard, ("spec", "tensorboard"))
     templates: list[Finding] = []
@@ -38,17 +39,8 @@ def broken(cluster: TrainingCluster) -> list[Finding]:
 
 
 def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
-    """What the file asks for and this version does not carry out, and unless it stays on this machine, what a
-    cluster makes of it that a reader might not expect.
-    """
-    asked = {
-        "spec.scheduling.queue": cluster.spec.scheduling.queue,
-        "spec.scheduling.gang": cluster.spec.scheduling.gang,
-    }
-    told = [
-        f"{name} is not carried out by this version" for name, value in asked.items() if value is not None
-    ]
-    return told if local else [*told, *storage.notices(cluster)]
+    """Unless it stays on this machine, what a cluster makes of the file that a reader might not expect."""
+    return [] if local else list(storage.notices(cluster))
 
 
 def _replicas(spec: Spec) -> Iterator[Finding]:
@@ -292,6 +284,11 @@ def _limits(cluster: TrainingCluster) -> Iterator[Finding]:
             f"the pod {longest} would have a name of {len(longest)} characters, and a hostname has at most "
             f"{naming.LABEL_LENGTH}: shorten the run's name by {over}"
         )
+        yield ("metadata", "name"), said
+        return
+    if gangs.gang(cluster.spec) == "Kueue" and (
+        said := jobset.name_too_long(topology.build(cluster, jobset=True))
+    ):
         yield ("metadata", "name"), said
         return
     longest = f"{planned.run}-tensorboard"

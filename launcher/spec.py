@@ -34,6 +34,7 @@ Strategy = Literal[
     "OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer", "CentralStorage", "TPU", "Custom"
 ]
 RoleName = Literal["chief", "worker", "ps", "evaluator"]
+Gang = Literal["Kueue", "Volcano", "Coscheduling"]
 
 
 class _Model(BaseModel):
@@ -108,6 +109,13 @@ Resources = Annotated[
 ]
 
 
+class JobMetadata(_Model):
+    """Of a Job, for what acts on Jobs and not on pods."""
+
+    labels: dict[LabelKey, LabelValue] = {}
+    annotations: dict[LabelKey, Text] = {}
+
+
 class RoleTemplate(_Model):
     """What every role takes. A role's own fields win over `spec.template`, maps and lists of named
     entries one by one.
@@ -142,6 +150,8 @@ class RoleTemplate(_Model):
     restart_policy: Literal["OnFailure", "Never", "ExitCode"] | None = None
     """Custom: which tasks that have failed are tried again. OnFailure: all; Never: none; ExitCode: those that
     ended with 128 to 255, and 1 to 127 fails the run at once. Left out: OnFailure."""
+    job_metadata: JobMetadata = Field(default_factory=JobMetadata.model_construct)
+    """Added to the role's Job, and in a JobSet to its replicatedJob."""
     pod_template: dict[str, Any] = {}
     """A partial PodTemplateSpec, merged last, for all else: a strategic merge patch, with null, `$patch` and
     `$retainKeys`. The container is called tensorflow."""
@@ -212,10 +222,11 @@ class Scheduling(_Model):
 
     priority_class_name: ObjectName | None = None
     scheduler_name: ObjectName | None = None
-    queue: LabelValue | None = None
-    """The queue that admits the run. Not yet carried out."""
-    gang: Literal["Kueue", "Volcano", "Coscheduling"] | None = None
-    """Who admits all pods at once. Not yet carried out."""
+    """Left out, with gang: Volcano `volcano`, with gang: Coscheduling `scheduler-plugins-scheduler`."""
+    queue: DnsLabel | None = None
+    """What admits the run: a LocalQueue (Kueue's) of its namespace, or with gang: Volcano a Queue."""
+    gang: Gang | None = None
+    """Who starts all that the strategy needs together. Left out: Kueue, if there is a queue."""
 
 
 class StrategyOptions(_Model):

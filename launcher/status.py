@@ -20,6 +20,9 @@ INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 ATTEMPT_ANNOTATION: Final = f"{DOMAIN}/attempt"
 """Counts an index's pods from 0, where the backend counts them."""
 
+ADMISSION: Final = "AwaitsAdmission"
+"""The reason of a run that waits for a queue's admission."""
+
 SERVING: Final = ("worker", "ps")
 """Roles that do what the primary asks of them, and are of no use without it."""
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from launcher import naming, roles
 from launcher.spec import Role, RoleName, Spec, TrainingCluster
-from worker.contract import PORT, Env, pod_name
+from worker.contract import PORT, Env
 
 INDEX: Final = f"$({Env.TASK_INDEX})"
 """Replaced by Kubernetes in every pod with the pod's own index."""
@@ -40,11 +40,13 @@ class Task:
 class Topology:
     """The run's tasks, and what each is told.
 
-    `roles` are those with at least one task, in the order chief, worker, ps, evaluator.
+    `roles` are those with at least one task, in the order chief, worker, ps, evaluator. `jobset`: they are
+    the replicatedJobs of one JobSet, which gives the pods names of its own.
     """
 
     cluster: TrainingCluster
     roles: tuple[tuple[RoleName, Role], ...]
+    jobset: bool = False
 
     @property
     def run(self) -> str:
@@ -69,11 +71,16 @@ class Topology:
     def _tasks(self) -> Iterator[Task]:
         for name, role in self.roles:
             for index in range(role.replicas):
-                yield Task(name, index, pod_name(self.run, name, index), self.address(name, index))
+                yield Task(name, index, f"{self.job_name(name)}-{index}", self.address(name, index))
+
+    def job_name(self, role: RoleName) -> str:
+        """The role's Job; with the index behind it, a pod's hostname."""
+        name = naming.job_name(self.run, role)
+        return f"{name}-0" if self.jobset else name
 
     def address(self, role: RoleName, index: int | str) -> str:
         """`host:port`; with INDEX for the index, an address that Kubernetes completes in each pod."""
-        host = f"{naming.job_name(self.run, role)}-{index}.{self.run}.{self.namespace}.svc"
+        host = f"{self.job_name(role)}-{index}.{self.run}.{self.namespace}.svc"
         return f"{host}:{self.ports.get(role, PORT)}"
 
     @cached_property
@@ -153,9 +160,9 @@ def _tf_config(cluster: Any, task_type: str, *, cloud: bool = False) -> str:
     return f'{{"cluster":{members},"task":{{"type":"{task_type}","index":{INDEX}}}{environment}}}'
 
 
-def build(cluster: TrainingCluster) -> Topology:
+def build(cluster: TrainingCluster, *, jobset: bool = False) -> Topology:
     """The cluster's topology. The cluster has passed `launcher.rules`."""
-    return Topology(cluster, present(cluster.spec))
+    return Topology(cluster, present(cluster.spec), jobset)
 
 
 def present(spec: Spec) -> tuple[tuple[RoleName, Role], ...]:

@@ -38,6 +38,8 @@ class Plan:
     namespace: str
     objects: Sequence[Mapping[str, Any]]
     addresses: Sequence[str]
+    as_jobset: Plan | None = None
+    """The same run as one JobSet, which is better where a queue admits it and the cluster knows the kind."""
 
 
 @dataclass(frozen=True)

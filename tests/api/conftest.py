@@ -13,11 +13,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
+import yaml
 from kubernetes import client, config
 
 from tests.api.server import UnavailableError, control_plane
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from tests.api.kubelet import Kubelet
     from tests.api.runs import Follower
 
+ROOT = Path(__file__).parent.parent.parent
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 PATHS = {
     "ConfigMap": "api/v1/namespaces/{}/configmaps",
@@ -69,7 +72,10 @@ class Api:
         self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = f"{self._client.configuration.host}/{path}?{urlencode(query)}"
         answer = self._client.call_api(method, url, headers, body, _request_timeout=30)
-        return Response(answer.status, json.loads(answer.read()), answer.headers.get("Warning", ""))
+        text = answer.read()
+        # Of an API that it does not know the server speaks in plain text.
+        body = json.loads(text) if text.startswith(b"{") else {"message": text.decode()}
+        return Response(answer.status, body, answer.headers.get("Warning", ""))
 
     def create(self, item: dict[str, Any], namespace: str, **query: str) -> Response:
         """Creates the object in the namespace, whatever namespace it names, with strict field validation."""
@@ -142,6 +148,45 @@ def namespace(api: Api) -> Iterator[str]:
     """See `restricted_namespace`."""
     with restricted_namespace(api) as name:
         yield name
+
+
+CRDS = Path(os.environ.get("LAUNCHER_TEST_CRDS") or ROOT.parent / "shared" / "crds")
+"""Where the definitions of other projects' kinds are, one to a file."""
+
+
+@contextmanager
+def installed(api: Api, *files: str) -> Iterator[None]:
+    """The kinds that these files define, until the end. Skips the test where one is not there."""
+    missing = [name for name in files if not (CRDS / f"{name}.yaml").is_file()]
+    if missing:
+        pytest.skip(f"no {missing[0]}.yaml in {CRDS} (LAUNCHER_TEST_CRDS)")
+    definitions = [yaml.safe_load((CRDS / f"{name}.yaml").read_text()) for name in files]
+    path = "apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    query = {"fieldManager": "tests", "force": "true"}
+    for item in definitions:
+        name = item["metadata"]["name"]
+        answer = api.patch(f"{path}/{name}", item, "application/apply-patch+yaml", **query)
+        assert answer.status in (200, 201), answer.body
+    try:
+        for item in definitions:
+            group, names = item["spec"]["group"], item["spec"]["names"]
+            for version in item["spec"]["versions"]:
+                assert wait_for(partial(_served, api, f"apis/{group}/{version['name']}", names["plural"]))
+        yield
+    finally:
+        for item in definitions:
+            api.request("DELETE", f"{path}/{item['metadata']['name']}")
+        for item in definitions:
+            assert wait_for(partial(_gone, api, f"{path}/{item['metadata']['name']}"))
+
+
+def _gone(api: Api, path: str) -> bool:
+    return api.request("GET", path).status == 404
+
+
+def _served(api: Api, path: str, plural: str) -> bool:
+    found = api.request("GET", path)
+    return found.status == 200 and plural in [each["name"] for each in found.body["resources"]]
 
 
 @pytest.fixture

@@ -69,6 +69,18 @@ class Kubelet:
         state = {"terminated": {"exitCode": exit_code, "reason": words, **times}}
         self.set(pod, "Failed" if exit_code else "Succeeded", state, **status)
 
+    def finish_deleted(self) -> None:
+        """Lets the pods end that are told to leave, until they are gone."""
+
+        def left() -> list[dict[str, Any]]:
+            pods = self._api.list("Pod", self.namespace)
+            return [pod for pod in pods if "deletionTimestamp" in pod["metadata"]]
+
+        for pod in left():
+            if pod["status"]["phase"] in ("Pending", "Running"):
+                self.end(pod, 143)
+        assert wait_for(lambda: not left()), left()
+
     def set(self, pod: dict[str, Any], phase: str, state: dict[str, Any] | None, **status: Any) -> None:
         """Writes a pod's status."""
         path = f"api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}"
@@ -85,7 +97,10 @@ class Kubelet:
         ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
 
         def write() -> bool:
-            found = self._api.request("GET", path).body
+            answer = self._api.request("GET", path)
+            if answer.status == 404:
+                return "deletionTimestamp" in pod["metadata"]
+            found = answer.body
             conditions = [*status.pop("conditions", ()), ready]
             found["status"] |= {
                 "phase": phase,

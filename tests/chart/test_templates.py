@@ -12,8 +12,8 @@ import yaml
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from launcher import loading, rendering, source, yamlfile
-from launcher.backends.kubernetes import rights
+from launcher import loading, planning, rendering, source, yamlfile
+from launcher.backends.kubernetes import requirements, rights
 from launcher.backends.kubernetes.versions import OLDEST
 from tests.chart.helm import (
     CHART,
@@ -211,6 +211,17 @@ def test_role(helm: Helm) -> None:
     assert one(objects, "RoleBinding")["subjects"] == [
         {"kind": "ServiceAccount", "name": "mnist-tf-launcher", "namespace": "vision"}
     ]
+
+
+@pytest.mark.parametrize("scheduling", ["gang=Volcano", "gang=Coscheduling", "queue=team-a"])
+def test_role_for_a_gang(helm: Helm, scheduling: str) -> None:
+    """As `doctor --role` prints it for the same file, and nothing of the other gangs."""
+    name, value = scheduling.split("=")
+    file = Path(__file__).parent.parent / "specs" / "valid" / "gpus.yaml"
+    (loaded,) = loading.load(str(file), [f"spec.scheduling={{{name}: {value}}}"])
+    (kind,) = [each.kind for each in requirements.needed(planning.plan(loaded).objects)]
+    objects = helm.template("-f", ONE_DEVICE, "--set", f"spec.scheduling.{scheduling}")
+    assert one(objects, "Role")["rules"] == rights.rules([kind])
 
 
 def test_an_account_of_ones_own(helm: Helm) -> None:

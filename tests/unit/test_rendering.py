@@ -50,6 +50,8 @@ def test_what_is_printed_reads_back(path: Path) -> None:
 def test_the_strict_schemas_take_it(path: Path, version: str) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     for item in objects(path):
+        if item["kind"] == "PodGroup":
+            continue  # another project's: tests/api/test_gangs.py
         kubernetes_validate.validate(item, version, strict=True)
 
 

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launcher.backends.base import (
     PROGRAM,
@@ -30,6 +30,7 @@ from launcher.errors import ConflictError, NotFoundError
 from launcher.naming import RUN_LABEL, SPEC_ANNOTATION
 
 if TYPE_CHECKING:
+    from launcher.backends.kubernetes.anchor import Anchor
     from launcher.status import RunStatus
 
 
@@ -74,28 +75,36 @@ class KubernetesBackend:
         it runs is changed; all else raises ConflictError, unless it is to be replaced. One that has ended is
         replaced.
         """
-        return Submission(self._client, plan).submit(replace=replace)
+        return Submission(self._client, self._fitting(plan)).submit(replace=replace)
 
     def submit_for(self, plan: Plan, owners: Sequence[str]) -> str:
         """Starts the run as a part of other objects, `kind/name`; see `ownership.submit`."""
         from launcher.backends.kubernetes import ownership
 
-        return ownership.submit(self._client, plan, owners)
+        return ownership.submit(self._client, self._fitting(plan), owners)
 
     def dry_run(self, plan: Plan, *, replace: bool = False) -> list[str]:
         """What `submit` would do to each object, as the server says. Raises what `submit` would."""
-        return Submission(self._client, plan).rehearse(replace=replace)
+        return Submission(self._client, self._fitting(plan)).rehearse(replace=replace)
+
+    def _fitting(self, plan: Plan) -> Plan:
+        """The plan as this cluster can best carry it out."""
+        if plan.as_jobset is not None and self._client.knows("JobSet"):
+            return plan.as_jobset
+        return plan
 
     def status(self, run: str, namespace: str) -> RunStatus:
         """See `base.Backend.status`."""
         # Here and below: what submits a run need not wait for what follows it.
         from launcher.backends.kubernetes import following
 
-        return following.read_status(self._client, run, namespace, self._uid(run, namespace))
+        return following.read_status(self._client, namespace, self._anchor(run, namespace))
 
     def runs(self, namespace: str | None = None) -> list[RunStatus]:
         """See `base.Backend.runs`. Who may not look into all namespaces sees the context's."""
-        from launcher.backends.kubernetes.picture import Picture, find_primary, slim_job, slim_pod
+        from launcher.backends.kubernetes import jobsets
+        from launcher.backends.kubernetes.anchor import Anchor
+        from launcher.backends.kubernetes.picture import find_primary, slim_job, slim_pod
 
         try:
             jobs, _ = self._client.list("Job", namespace, RUN_LABEL)
@@ -103,29 +112,31 @@ class KubernetesBackend:
             if namespace is not None or not error.no_right:
                 raise
             return self.runs(self.namespace)
-        pods, _ = self._client.list("Pod", namespace, RUN_LABEL) if jobs else ([], "")
         found = []
-        for job in jobs:
-            if find_primary([job]) is not None:
-                picture = Picture(job["metadata"]["uid"])
-                picture.replace("Job", map(slim_job, _of_run(jobs, job)))
-                picture.replace("Pod", map(slim_pod, _of_run(pods, job)))
-                found.append(picture.status({}))
+        sets = jobsets.listed(self._client, namespace)
+        pods, _ = self._client.list("Pod", namespace, RUN_LABEL) if jobs else ([], "")
+        primaries = [job for job in jobs if find_primary([job]) is not None and not jobsets.owner_of(job)]
+        for item in [*primaries, *sets]:
+            picture = Anchor.of(item).picture()
+            if item in sets:
+                picture.replace("JobSet", [jobsets.slim_jobset(item)])
+            picture.replace("Job", map(slim_job, _of_run(jobs, item)))
+            picture.replace("Pod", map(slim_pod, _of_run(pods, item)))
+            found.append(picture.status({}))
         return sorted(found, key=lambda status: (status.namespace, status.run))
 
     def follow(self, run: str, namespace: str) -> Iterator[Update]:
         """See `base.Backend.follow`."""
         from launcher.backends.kubernetes import following
 
-        uid = self._uid(run, namespace)
-        return following.follow(self._client, run, namespace, uid, self._settings)
+        return following.follow(self._client, namespace, self._anchor(run, namespace), self._settings)
 
     def logs(self, run: str, namespace: str, selection: Selection, *, follow: bool) -> Iterator[LogLine]:
         """See `base.Backend.logs`. Of all attempts whose pods are still there."""
         from launcher.backends.kubernetes import following
 
-        uid = self._uid(run, namespace)
-        return following.logs(self._client, run, namespace, uid, selection, self._settings, until_end=follow)
+        anchor = self._anchor(run, namespace)
+        return following.logs(self._client, namespace, anchor, selection, self._settings, until_end=follow)
 
     def tensorboard(self, run: str, namespace: str, port: int = 0) -> Board:
         """See `base.Backend.tensorboard`. By a tunnel to the run's own."""
@@ -137,7 +148,7 @@ class KubernetesBackend:
         """See `base.Backend.history`. Of the pods that are still there."""
         from launcher.backends.kubernetes import history
 
-        return history.read(self._client, run, self._jobs(run, namespace)[1])
+        return history.read(self._client, namespace, *self._anchored(run, namespace))
 
     def suspend(self, run: str, namespace: str) -> None:
         """See `base.Backend.suspend`."""
@@ -163,14 +174,19 @@ class KubernetesBackend:
 
     def clean(self, run: str, namespace: str) -> str:
         """See `base.Backend.clean`. With `cleanPolicy: All` the pods go, and with them their logs."""
-        from launcher.backends.kubernetes import stopping
+        from launcher.backends.kubernetes import admission, stopping
+        from launcher.backends.kubernetes.anchor import Anchor
 
         try:
-            jobs, primary = self._jobs(run, namespace)
+            jobs, primary, jobset = self._found(run, namespace)
         except NotFoundError:
             return ""  # its time to live is over
-        if clean_policy(primary) != "All" or not all(stopping.is_over(job) for job in jobs):
+        if not all(stopping.is_over(job) for job in jobs):
             return ""
+        group = Anchor.of(jobset or primary).group
+        told = admission.release(self._client, namespace, group) if group else ""
+        if clean_policy(primary) != "All":
+            return told
         self._client.delete_all("Pod", namespace, f"{RUN_LABEL}={run}")
         return f"run {run}: its pods are deleted, as its cleanPolicy says; `status` still shows how it ended"
 
@@ -192,16 +208,16 @@ class KubernetesBackend:
         """See `base.Backend.events`."""
         from launcher.backends.kubernetes import events
 
-        _, primary = self._jobs(run, namespace)
-        return events.of_run(self._client, run, primary, until_end=follow)
+        anchor, since = self._anchored(run, namespace)
+        return events.of_run(self._client, namespace, anchor, since, until_end=follow)
 
-    def examine(self, namespace: str) -> list[Finding]:
-        """Whether a run can be submitted to the namespace, finding by finding. Raises BackendError where
-        there is no cluster to ask.
+    def examine(self, namespace: str, objects: Sequence[Mapping[str, Any]] | None = None) -> list[Finding]:
+        """Whether these runs, None: any run, can be submitted to the namespace, finding by finding. Raises
+        BackendError where there is no cluster to ask.
         """
         from launcher.backends.kubernetes import doctor
 
-        return doctor.examine(self._client, namespace)
+        return doctor.examine(self._client, namespace, objects)
 
     def places(self, run: str, namespace: str) -> Mapping[str, str]:
         """See `base.Backend.places`."""
@@ -221,16 +237,37 @@ class KubernetesBackend:
 
     def _jobs(self, run: str, namespace: str) -> tuple[list[Object], Object]:
         """All of the run's Jobs, and the primary one. Raises NotFoundError."""
+        jobs, primary, _ = self._found(run, namespace)
+        return jobs, primary
+
+    def _found(self, run: str, namespace: str) -> tuple[list[Object], Object, Object | None]:
+        """All of the run's Jobs, the primary one, and the JobSet whose parts they are. Raises NotFoundError.
+
+        Of a JobSet whose Jobs are not all there, those that there would be.
+        """
+        from launcher.backends.kubernetes import jobsets
         from launcher.backends.kubernetes.picture import find_primary
 
         jobs, _ = self._client.list("Job", namespace, f"{RUN_LABEL}={run}")
         primary = find_primary(jobs)
-        if primary is None:
-            raise self._not_found(run, namespace)
-        return jobs, primary
+        if primary is not None and not jobsets.owner_of(primary):
+            return jobs, primary, None
+        for jobset in jobsets.listed(self._client, namespace, run):
+            names = {job["metadata"]["name"]: job for job in jobs}
+            jobs = [names.get(job["metadata"]["name"], job) for job in jobsets.jobs_of(jobset)]
+            return jobs, jobs[0], jobset
+        raise self._not_found(run, namespace)
 
-    def _uid(self, run: str, namespace: str) -> str:
-        return str(self._jobs(run, namespace)[1]["metadata"]["uid"])
+    def _anchor(self, run: str, namespace: str) -> Anchor:
+        return self._anchored(run, namespace)[0]
+
+    def _anchored(self, run: str, namespace: str) -> tuple[Anchor, str]:
+        """What the run hangs on, and when that was made."""
+        from launcher.backends.kubernetes.anchor import Anchor
+
+        _, primary, jobset = self._found(run, namespace)
+        item = jobset or primary
+        return Anchor.of(item), str(item["metadata"]["creationTimestamp"])
 
     def _not_found(self, run: str, namespace: str) -> NotFoundError:
         connection = self._client.connection
@@ -241,12 +278,22 @@ class KubernetesBackend:
         )
 
     def _set_suspended(self, run: str, namespace: str, *, suspended: bool) -> None:
-        from launcher.backends.kubernetes import stopping
+        from launcher.backends.kubernetes import admission, jobsets, stopping
+        from launcher.backends.kubernetes.anchor import Anchor
 
-        jobs, primary = self._jobs(run, namespace)
-        if stopping.is_over(primary):
+        jobs, primary, jobset = self._found(run, namespace)
+        if stopping.is_over(primary) or (jobset is not None and jobsets.end(jobset)[0]):
             word = "suspended" if suspended else "resumed"
             raise ConflictError(f"run {run} has ended, so it cannot be {word}", "Submit it again.")
+        anchor = Anchor.of(jobset or primary)
+        # What Kueue admits is its own to start and stop: it would undo what another does.
+        if anchor.queue and admission.set_active(
+            self._client, namespace, anchor.workload, active=not suspended
+        ):
+            return
+        if jobset is not None:
+            self._client.merge("JobSet", namespace, run, {"spec": {"suspend": suspended}})
+            return
         for job in jobs:
             if not stopping.is_over(job) and bool(job["spec"].get("suspend")) != suspended:
                 name = job["metadata"]["name"]

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from launcher.backends.kubernetes.connection import Connection
 from launcher.backends.kubernetes.parallel import AT_A_TIME, together
 from launcher.backends.kubernetes.refusals import ApiError, Request, UnreachableError, refusal, unreachable
-from launcher.backends.kubernetes.resources import path_of, resource
+from launcher.backends.kubernetes.resources import api_of, kind_of, path_of, plural_of, resource
 from launcher.backends.kubernetes.transport import Answer
 from launcher.errors import BackendError
 
@@ -123,6 +123,17 @@ class Client:
             self._version = self._ask(Request("get", "the version"), "version")[1]
         return self._version
 
+    def knows(self, kind: str) -> bool:
+        """Whether the server has the kind at all."""
+        api = api_of(kind)
+        try:
+            found = self._ask(Request("get", f"the API {api}"), api)[1]
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return any(each.get("name") == plural_of(kind) for each in found.get("resources") or ())
+
     def namespace(self, name: str) -> Object:
         """The namespace itself."""
         return self._ask(Request("get", "namespaces", None, name), f"api/v1/namespaces/{name}")[1]
@@ -173,7 +184,7 @@ class Client:
         from launcher.rendering import quoted
 
         metadata = item["metadata"]
-        kind, namespace, name = item["kind"], metadata["namespace"], metadata["name"]
+        kind, namespace, name = kind_of(item), metadata["namespace"], metadata["name"]
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
         if dry_run:
             query["dryRun"] = "All"

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from launcher.backends.base import PROGRAM, Finding
 from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.differences import amount
 from launcher.backends.kubernetes.parallel import together
 from launcher.backends.kubernetes.refusals import ApiError
-from launcher.backends.kubernetes.rights import OPTIONAL, RULES
+from launcher.backends.kubernetes.requirements import (
+    EXTENSIONS,
+    KUEUE,
+    NO_QUEUE_ADVICE,
+    Extension,
+    needed,
+    no_queue,
+    queue_missing,
+    queues,
+)
+from launcher.backends.kubernetes.rights import EXTENSION_RULES, OPTIONAL, RULES
 from launcher.backends.kubernetes.versions import OLDEST, lacks, number
 
 _LEVEL: Final = "pod-security.kubernetes.io/enforce"
@@ -33,14 +43,50 @@ _UNKNOWABLE: Final = (
 )
 
 
-def examine(client: Client, namespace: str) -> list[Finding]:
-    """What can be found out, and what cannot. Raises BackendError where no server answers, or it does not
-    know who asks.
+def examine(
+    client: Client, namespace: str, objects: Sequence[Mapping[str, Any]] | None = None
+) -> list[Finding]:
+    """What can be found out, and what cannot. `objects` are those of the runs that are to be submitted; None:
+    any run. Raises BackendError where no server answers, or it does not know who asks.
     """
     found = [_version(client), *_namespace(client, namespace)]
+    wanted = None if objects is None else needed(objects)
+    there = dict(zip(EXTENSIONS, together([partial(client.knows, e.kind) for e in EXTENSIONS]), strict=True))
+    found += _extensions(there, wanted)
+    if there[KUEUE] and found[1].verdict != "missing":
+        found += [_queue(client, namespace, queue) for queue in queues(objects or ())]
     if found[1].verdict != "missing":
-        found += [*_rights(client, namespace), *_quotas(client, namespace)]
+        found += _rights(client, namespace, RULES)
+        for extension in there if wanted is None else wanted:
+            if there[extension]:
+                rules = EXTENSION_RULES[extension.kind]
+                found += _rights(client, namespace, rules, None if wanted else extension)
+        found += _quotas(client, namespace)
     return [*found, *_UNKNOWABLE]
+
+
+def _extensions(there: Mapping[Extension, bool], wanted: Sequence[Extension] | None) -> Iterator[Finding]:
+    """What is installed of that which a run may ask for, or of that which these runs do."""
+    for extension, installed in there.items():
+        if wanted is not None and extension not in wanted:
+            continue
+        if installed:
+            yield Finding(extension.project, "ok", f"is installed, for {extension.field}")
+        elif wanted is not None:
+            yield Finding(extension.project, "missing", extension.missing, extension.advice)
+    absent = [f"{each.project} ({each.field})" for each, installed in there.items() if not installed]
+    if wanted is None and absent:
+        said = f"not installed, and refused where a file asks for it: {', '.join(absent)}"
+        yield Finding("gangs", "ok", said)
+
+
+def _queue(client: Client, namespace: str, queue: str) -> Finding:
+    missing = queue_missing(client, namespace, queue)
+    if missing is None:
+        return Finding("queue", "unknown", f"{queue}: you may not look at LocalQueues")
+    if missing:
+        return Finding("queue", "missing", no_queue(namespace, queue), NO_QUEUE_ADVICE)
+    return Finding("queue", "ok", f"{queue} is there")
 
 
 def _version(client: Client) -> Finding:
@@ -102,10 +148,13 @@ def _namespace(client: Client, name: str) -> Iterator[Finding]:
         )
 
 
-def _rights(client: Client, namespace: str) -> Iterator[Finding]:
+def _rights(
+    client: Client, namespace: str, rules: Iterable[Mapping[str, Any]], only_for: Extension | None = None
+) -> Iterator[Finding]:
+    """Whether we have them all. `only_for`: what asks for them, where any other run does without."""
     asked = [
         (group, resource, verb)
-        for rule in RULES
+        for rule in rules
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -119,13 +168,15 @@ def _rights(client: Client, namespace: str) -> Iterator[Finding]:
         (allowed if yes else denied).setdefault(resource, []).append(verb)
     for resource in dict.fromkeys(resource for _, resource, _ in asked):
         verbs = denied.get(resource, [])
-        needed = [verb for verb in verbs if (resource, verb) not in OPTIONAL]
+        must = [verb for verb in verbs if (resource, verb) not in OPTIONAL]
         if not verbs:
             yield Finding(f"right to {resource}", "ok", ", ".join(allowed[resource]))
             continue
-        verdict: Literal["missing", "warning"] = "missing" if needed else "warning"
+        verdict: Literal["missing", "warning"] = "missing" if must and only_for is None else "warning"
         lost = dict.fromkeys(OPTIONAL[resource, verb] for verb in verbs if (resource, verb) in OPTIONAL)
-        advice = "" if needed else f"Without it, {', '.join(lost)}."
+        if only_for is not None:
+            lost = {f"a run with {only_for.field} is refused": None}
+        advice = "" if verdict == "missing" else f"Without it, {', '.join(lost)}."
         yield Finding(f"right to {resource}", verdict, f"you may not {', '.join(verbs)}", advice)
 
 

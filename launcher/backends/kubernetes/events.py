@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Final
 
 from launcher.backends.base import RunEvent
+from launcher.backends.kubernetes.anchor import Anchor
 from launcher.backends.kubernetes.client import Client, Object
-from launcher.backends.kubernetes.picture import Picture, slim_job
+from launcher.backends.kubernetes.picture import Picture
 from launcher.backends.kubernetes.session import TICK_SECONDS
 from launcher.backends.kubernetes.watching import Changed, Denied, Listed, Mailbox, Watch
-from launcher.naming import ROLE_LABEL, RUN_LABEL
+from launcher.naming import ROLE_LABEL
 from launcher.status import Phase, seconds
 from launcher.tensorboard import COMPONENT
 
-_OWN_KINDS: Final = ("Service", "ConfigMap", "NetworkPolicy", "PersistentVolumeClaim", "Deployment")
+_OWN_KINDS: Final = (
+    "ConfigMap",
+    "Deployment",
+    "JobSet",
+    "NetworkPolicy",
+    "PersistentVolumeClaim",
+    "PodGroup",
+    "Service",
+    "Workload",
+)
 _TERMINAL: Final = (Phase.SUCCEEDED, Phase.FAILED)
 _POD: Final = re.compile(r"(?P<job>.+)-(?P<index>\d+)-[a-z0-9]{5}")
 """A pod of an Indexed Job; it may be gone, its events are not."""
@@ -24,35 +34,40 @@ _POD: Final = re.compile(r"(?P<job>.+)-(?P<index>\d+)-[a-z0-9]{5}")
 _BOARD_POD: Final = re.compile(rf"{COMPONENT}-[a-z0-9]+-[a-z0-9]{{5}}")
 
 
-def of_run(client: Client, run: str, primary: Object, *, until_end: bool) -> Iterator[RunEvent]:
-    """The events of the run with this primary Job, then, with `until_end`, those that come until it has
-    ended. `time` is when an event was last seen.
+def of_run(
+    client: Client, namespace: str, anchor: Anchor, since: str, *, until_end: bool
+) -> Iterator[RunEvent]:
+    """The events of the run, made at `since`, then, with `until_end`, those that come until it has ended.
+    `time` is when an event was last seen.
     """
-    metadata = primary["metadata"]
-    namespace, selector = metadata["namespace"], f"{RUN_LABEL}={run}"
-    picture = Picture(metadata["uid"])
+    picture = anchor.picture()
+    kinds = {kind: seen for kind, seen in anchor.seen.items() if kind in ("Job", "JobSet")}
     if not until_end:
-        jobs, _ = client.list("Job", namespace, selector)
-        picture.replace("Job", map(slim_job, jobs))
+        for kind, seen in kinds.items():
+            items, _ = client.list(kind, namespace, seen.labels)
+            picture.replace(kind, map(seen.slim, items))
         found, _ = client.list("Event", namespace)
-        yield from _own(run, metadata["creationTimestamp"], picture, found)
+        yield from _own(anchor.run, since, picture, found)
         return
     mailbox = Mailbox()
     watches = [
-        Watch(client, mailbox, "Job", namespace, labels=selector, slim=slim_job),
-        Watch(client, mailbox, "Event", namespace, slim=dict),
+        Watch(client, mailbox, kind, namespace, labels=seen.labels, slim=seen.slim)
+        for kind, seen in kinds.items()
     ]
+    watches.append(Watch(client, mailbox, "Event", namespace, slim=dict))
     for watch in watches:
         watch.start()
     try:
-        yield from _watched(run, metadata["creationTimestamp"], picture, mailbox)
+        yield from _watched(anchor.run, since, picture, mailbox, set(kinds))
     finally:
         mailbox.closed.set()
         for watch in watches:
             watch.stop()
 
 
-def _watched(run: str, since: str, picture: Picture, mailbox: Mailbox) -> Iterator[RunEvent]:
+def _watched(
+    run: str, since: str, picture: Picture, mailbox: Mailbox, needed: Set[str]
+) -> Iterator[RunEvent]:
     waiting: list[Object] = []
     listed: set[str] = set()
     seen: dict[str, str] = {}
@@ -63,15 +78,15 @@ def _watched(run: str, since: str, picture: Picture, mailbox: Mailbox) -> Iterat
                 raise message.error
             if isinstance(message, Listed):
                 listed.add(message.kind)
-                if message.kind == "Job":
-                    picture.replace("Job", message.items)
+                if message.kind in needed:
+                    picture.replace(message.kind, message.items)
                 else:
                     waiting += message.items
-            elif isinstance(message, Changed) and message.kind == "Job":
-                (picture.drop if message.gone else picture.put)("Job", message.item)
+            elif isinstance(message, Changed) and message.kind in needed:
+                (picture.drop if message.gone else picture.put)(message.kind, message.item)
             elif isinstance(message, Changed) and not message.gone:
                 waiting.append(message.item)
-        if "Job" not in listed:
+        if not listed >= needed:
             continue
         fresh = [item for item in waiting if seen.get(_uid(item)) != item["metadata"].get("resourceVersion")]
         seen.update((_uid(item), item["metadata"].get("resourceVersion", "")) for item in fresh)
@@ -112,7 +127,8 @@ def _name(about: Object, run: str, roles: dict[str, str], uids: set[str]) -> str
         return COMPONENT
     if kind == "Job" and about.get("uid") in uids:
         return f"{kind} {name}"
-    if kind in _OWN_KINDS and (name == run or name.startswith(f"{run}-")):
+    # Kueue's name for the Workload of a JobSet begins with its kind.
+    if kind in _OWN_KINDS and (name == run or name.startswith((f"{run}-", f"jobset-{run}-"))):
         return f"{kind} {name}"
     return ""
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from launcher.backends.base import LogLine, Selection, Update
 from launcher.backends.kubernetes import stopping
+from launcher.backends.kubernetes.anchor import Anchor
 from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.clock import disagreement, local_lines, local_status
 from launcher.backends.kubernetes.janitor import Janitor
@@ -51,9 +52,9 @@ class Records:
         return changed
 
 
-def read_status(client: Client, run: str, namespace: str, primary: str) -> RunStatus:
+def read_status(client: Client, namespace: str, anchor: Anchor) -> RunStatus:
     """The run as it is now, with the records at the end of the logs that tell of its progress."""
-    picture = look(client, run, namespace, primary)
+    picture = look(client, namespace, anchor)
     records = Records()
     status = picture.status(records.of_task)
     failed = {task.name for task in status.failures}
@@ -68,11 +69,11 @@ def read_status(client: Client, run: str, namespace: str, primary: str) -> RunSt
     return local_status(picture.status(records.of_task), client.ahead)
 
 
-def follow(client: Client, run: str, namespace: str, primary: str, settings: Settings) -> Iterator[Update]:
+def follow(client: Client, namespace: str, anchor: Anchor, settings: Settings) -> Iterator[Update]:
     """See `base.Backend.follow`. What is left when the primary has ended is stopped."""
     records = Records()
     status: RunStatus | None = None
-    with Session(client, run, namespace, primary) as session:
+    with Session(client, namespace, anchor) as session:
         began_before_us: set[str] | None = None
         janitor = Janitor(client, settings)
         told = False
@@ -84,7 +85,7 @@ def follow(client: Client, run: str, namespace: str, primary: str, settings: Set
             if session.picture.deleted:
                 last = news.lines + _last_words(session)
                 records.add(last)
-                yield _update(client, _at_deletion(session.picture, records, run), last)
+                yield _update(client, _at_deletion(session.picture, records, anchor.run), last)
                 return
             if news.changed or began_before_us is None:
                 pods = session.picture.pods()
@@ -163,16 +164,15 @@ def tells_progress(picture: Picture, pod: Object) -> bool:
 
 def logs(
     client: Client,
-    run: str,
     namespace: str,
-    primary: str,
+    anchor: Anchor,
     selection: Selection,
     settings: Settings,
     *,
     until_end: bool,
 ) -> Iterator[LogLine]:
     """See `base.Backend.logs`. What is left when the primary has ended is stopped, if they are followed."""
-    picture = look(client, run, namespace, primary)
+    picture = look(client, namespace, anchor)
     chosen = _chosen(picture, selection)
     running = sum(1 for pod in chosen if pod["status"]["phase"] in ("Pending", "Running"))
     if until_end and running > _MOST_STREAMS:
@@ -197,7 +197,7 @@ def logs(
         raise failure
     if until_end and not picture.status({}).ended:
         janitor = Janitor(client, settings)
-        yield from _follow_logs(client, run, namespace, primary, selection, read, janitor)
+        yield from _follow_logs(client, namespace, anchor, selection, read, janitor)
 
 
 def _chosen(picture: Picture, selection: Selection) -> list[Object]:
@@ -222,14 +222,13 @@ def _attempt(pod: Object) -> int:
 
 def _follow_logs(
     client: Client,
-    run: str,
     namespace: str,
-    primary: str,
+    anchor: Anchor,
     selection: Selection,
     read: dict[str, PodLog],
     janitor: Janitor,
 ) -> Iterator[LogLine]:
-    with Session(client, run, namespace, primary) as session:
+    with Session(client, namespace, anchor) as session:
         while True:
             yield from session.pump().lines
             if not session.ready:

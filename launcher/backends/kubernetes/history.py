@@ -9,6 +9,7 @@ from typing import Final
 
 from launcher.backends.base import History, LogLine
 from launcher.backends.kubernetes import events
+from launcher.backends.kubernetes.anchor import Anchor
 from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.clock import local_history
 from launcher.backends.kubernetes.following import Records, has_begun, task_of, tells_progress
@@ -26,19 +27,17 @@ _MOST_LINES: Final = 200_000
 """Of one log: two days of a record a second, or what a talkative program prints in as much memory."""
 
 
-def read(client: Client, run: str, primary: Object) -> History:
-    """See `base.Backend.history`. `primary` is the whole primary Job.
+def read(client: Client, namespace: str, anchor: Anchor, since: str) -> History:
+    """See `base.Backend.history`. Of the run that was made at `since`.
 
     A log or the events that cannot be read are missing, and said to be.
     """
-    metadata = primary["metadata"]
-    namespace = metadata["namespace"]
-    picture = look(client, run, namespace, metadata["uid"])
+    picture = look(client, namespace, anchor)
     pods = picture.pods()
     missing: list[str] = []
     lines = _records(client, namespace, picture, pods, missing)
     try:
-        said = list(events.of_run(client, run, primary, until_end=False))
+        said = list(events.of_run(client, namespace, anchor, since, until_end=False))
     except BackendError as error:
         said = []
         missing.append(f"The cluster's events could not be read: {error.message}.")
@@ -47,7 +46,7 @@ def read(client: Client, run: str, primary: Object) -> History:
     seen = History(
         status=picture.status(records.of_task),
         seen=time.time() - client.ahead,
-        submitted=seconds(metadata.get("creationTimestamp")),
+        submitted=seconds(since),
         attempts=attempts(picture.jobs, pods),
         lines=lines,
         events=said,

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from launcher.backends.base import PROGRAM, Plan
+from launcher.backends.kubernetes import jobsets
 from launcher.backends.kubernetes.client import Client, Object
+from launcher.backends.kubernetes.resources import kind_of
 from launcher.backends.kubernetes.submission import Submission
 from launcher.errors import BackendError, ConflictError, Problem, SpecError
 from launcher.naming import RUN_LABEL, SPEC_ANNOTATION
@@ -32,18 +34,26 @@ def submit(client: Client, plan: Plan, owners: Sequence[str]) -> str:
     primary = {**plan.objects[0]}
     primary["metadata"] = {**primary["metadata"], "ownerReferences": references}
     owned = dataclasses.replace(plan, objects=[primary, *plan.objects[1:]])
-    live = client.get("Job", plan.namespace, primary["metadata"]["name"])
+    kind, name = kind_of(primary), primary["metadata"]["name"]
+    live = client.get(kind, plan.namespace, name)
+    # One in another form is theirs too, and another run.
+    other = jobsets.other_form(client, primary, plan.run) if live is None else None
+    if other is not None and not _owners(other) & {each["uid"] for each in references}:
+        raise _foreign(client, plan, owners)
     if live is not None and (live["metadata"].get("labels") or {}).get(RUN_LABEL) == plan.run:
-        theirs = {each["uid"] for each in live["metadata"].get("ownerReferences") or ()}
+        theirs = _owners(live)
         if live["metadata"].get("deletionTimestamp"):
             pass
         elif not theirs & {each["uid"] for each in references}:
             raise _foreign(client, plan, owners)
         elif _is_same(client, plan, live) and (not _failed(live) or references[-1]["uid"] in theirs):
-            name = primary["metadata"]["name"]
-            client.merge("Job", plan.namespace, name, {"metadata": {"ownerReferences": references}})
+            client.merge(kind, plan.namespace, name, {"metadata": {"ownerReferences": references}})
             return f"run {plan.run} is there already, and is what was submitted"
     return Submission(client, owned).submit(replace=True)
+
+
+def _owners(item: Object) -> set[str]:
+    return {each["uid"] for each in item["metadata"].get("ownerReferences") or ()}
 
 
 def _reference(client: Client, namespace: str, owner: str) -> Object:

@@ -14,6 +14,7 @@ from launcher.backends.base import clean_policy
 from launcher.backends.kubernetes.client import Object
 from launcher.naming import CONTAINER, DOMAIN, PRIMARY_ANNOTATION, ROLE_LABEL, SPEC_ANNOTATION
 from launcher.status import (
+    ADMISSION,
     ATTEMPT_ANNOTATION,
     INDEX_KEY,
     Phase,
@@ -31,6 +32,8 @@ STOPPED_ANNOTATION: Final = f"{DOMAIN}/stopped"
 
 _ROLE_ORDER: Final = ("chief", "worker", "ps", "evaluator")
 _TERMINAL: Final = (Phase.SUCCEEDED, Phase.FAILED)
+_GATED: Final = "SchedulingGated"
+_SILENT: Final[dict[str, Any]] = {"reason": "", "message": "", "waiting": False}
 _NOT_TELLING: Final = ("ContainerCreating", "PodInitializing")
 
 
@@ -162,9 +165,15 @@ class Picture:
     that name is another run.
     """
 
+    _anchor_kind = "Job"
+    """Of the object with the uid."""
+
     def __init__(self, primary: str) -> None:
         self.deleted = False
         """The primary Job is gone; what was known when it went stays."""
+        self.queue = ""
+        """Kueue's, which admits the run; "" where nobody does."""
+        self._workload: Object | None = None
         self._primary = primary
         self._jobs: dict[str, Object] = {}
         self._pods: dict[str, Object] = {}
@@ -177,10 +186,12 @@ class Picture:
     def replace(self, kind: str, items: Iterable[Object]) -> None:
         """All there are of a kind."""
         found = list(items)
-        if kind == "Job" and all(item["metadata"]["uid"] != self._primary for item in found):
+        if kind == self._anchor_kind and all(item["metadata"]["uid"] != self._primary for item in found):
             self.deleted = True
         if self.deleted:
             return
+        if kind == "Workload":
+            self._workload = None
         known = {"Job": self._jobs, "Pod": self._pods}.get(kind)
         if known is not None:
             known.clear()
@@ -194,6 +205,8 @@ class Picture:
             return
         if kind == "Event":
             self._warned[metadata["about"]] = Warned(item["reason"], item["message"], item["time"])
+        elif kind == "Workload":
+            self._workload = item
         elif kind == "Job" and self._is_ours(metadata):
             self._jobs[metadata["uid"]] = item
         elif kind == "Pod":
@@ -204,7 +217,7 @@ class Picture:
     def _is_ours(self, metadata: Mapping[str, Any]) -> bool:
         """Of the run's label. What was rendered and applied by somebody else has no owner."""
         if metadata["annotations"].get(PRIMARY_ANNOTATION) == "true":
-            return bool(metadata["uid"] == self._primary)
+            return self._primary in (metadata["uid"], *metadata["owners"])
         return self._primary in (metadata["uid"], *metadata["owners"]) or not metadata["owners"]
 
     def drop(self, kind: str, item: Object) -> None:
@@ -213,6 +226,8 @@ class Picture:
             # Its end and its deletion may come together, where its time to live is short.
             self.put(kind, item)
             self.deleted = True
+        elif kind == "Workload":
+            self._workload = None
         elif kind == "Job" and not self.deleted:
             self._jobs.pop(item["metadata"]["uid"], None)
         elif kind == "Pod" and not self.deleted:
@@ -232,7 +247,7 @@ class Picture:
     def _order(self, job: Object) -> tuple[bool, int, str]:
         role = job["metadata"]["labels"].get(ROLE_LABEL, "")
         number = _ROLE_ORDER.index(role) if role in _ROLE_ORDER else len(_ROLE_ORDER)
-        return job["metadata"]["uid"] != self._primary, number, role
+        return job["metadata"]["annotations"].get(PRIMARY_ANNOTATION) != "true", number, role
 
     def pods(self) -> list[Object]:
         """The pods of these Jobs, each with its attempt: it counts the pods of an index from 0."""
@@ -253,10 +268,20 @@ class Picture:
         folded = fold(self.jobs, [self._with_warning(pod) for pod in self.pods()], records)
         folded = dataclasses.replace(folded, ended=_ended(folded))
         roles = tuple(self._explain(role, folded.tasks) for role in folded.roles)
+        if folded.phase in (Phase.PENDING, Phase.SUSPENDED) and (words := self._awaited()):
+            said = [dataclasses.replace(role, **_SILENT) if role.reason == _GATED else role for role in roles]
+            return dataclasses.replace(folded, roles=tuple(said), reason=ADMISSION, message=words)
         stuck = next((role for role in roles if role.message and role.phase not in _TERMINAL), None)
         if stuck is None or folded.phase in _TERMINAL or folded.message:
             return dataclasses.replace(folded, roles=roles)
         return dataclasses.replace(folded, roles=roles, reason=stuck.reason, message=stuck.message)
+
+    def _awaited(self) -> str:
+        """What the run waits for before anything of it starts, "" where that is nothing."""
+        if not self.queue or (self._workload is not None and not self._workload["words"]):
+            return ""
+        words = self._workload["words"] if self._workload is not None else ""
+        return f"waits for admission by queue {self.queue}" + (f": {words}" if words else "")
 
     def _with_warning(self, pod: Object) -> Object:
         """With its last warning event, where it does not start and itself does not tell why."""

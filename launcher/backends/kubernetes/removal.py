@@ -12,13 +12,20 @@ from typing import Final
 from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.parallel import together
 from launcher.backends.kubernetes.refusals import ApiError
+from launcher.backends.kubernetes.resources import OPTIONAL
 from launcher.errors import BackendError
-from launcher.naming import PRIMARY_ANNOTATION, RECLAIM_ANNOTATION, RUN_LABEL
+from launcher.naming import GROUP_ANNOTATION, PRIMARY_ANNOTATION, RECLAIM_ANNOTATION, RUN_LABEL
 
-KINDS: Final = ("Job", "Pod", "Service", "ConfigMap", "NetworkPolicy", "PersistentVolumeClaim", "Deployment")
+KINDS: Final = (
+    "Job",
+    "Pod",
+    "Service",
+    "ConfigMap",
+    "NetworkPolicy",
+    "PersistentVolumeClaim",
+    *sorted(OPTIONAL),
+)
 """Of a run's objects. Everything but the pods was made by us."""
-_OPTIONAL: Final = "Deployment"
-"""Who has no right to them has made none."""
 
 _GARBAGE_SECONDS: Final = 60.0
 """For the garbage collector and the kubelets, beyond the grace that the pods have."""
@@ -44,17 +51,21 @@ class Item:
 
 def items(client: Client, run: str, namespace: str) -> list[Item]:
     """All that bears the run's label, a claim to be kept included."""
-    selector = f"{RUN_LABEL}={run}"
-    calls = [partial(_listed, client, kind, namespace, selector) for kind in KINDS]
+    calls = [partial(_listed, client, kind, run, namespace) for kind in KINDS]
     listed = zip(KINDS, together(calls), strict=True)
     return [_item(kind, item) for kind, found in listed for item in found]
 
 
-def _listed(client: Client, kind: str, namespace: str, selector: str) -> list[Object]:
+def _listed(client: Client, kind: str, run: str, namespace: str) -> list[Object]:
     try:
-        return client.list(kind, namespace, selector, metadata_only=True)[0]
+        if kind != "Workload":
+            return client.list(kind, namespace, f"{RUN_LABEL}={run}", metadata_only=True)[0]
+        # Kueue makes that of a group of pods, and keeps the pods until it is gone.
+        found, _ = client.list(kind, namespace, fields=f"metadata.name={run}", metadata_only=True)
+        return [item for item in found if GROUP_ANNOTATION in (item["metadata"].get("annotations") or {})]
     except ApiError as error:
-        if kind == _OPTIONAL and error.no_right:
+        # The cluster does not know the kind, or we do not make any of it.
+        if kind in OPTIONAL and (error.status == 404 or error.no_right):
             return []
         raise
 
@@ -64,7 +75,7 @@ def _item(kind: str, item: Object) -> Item:
     annotations = metadata.get("annotations") or {}
     owners = frozenset(owner["uid"] for owner in metadata.get("ownerReferences") or ())
     kept = kind == "PersistentVolumeClaim" and annotations.get(RECLAIM_ANNOTATION) != "Delete"
-    primary = kind == "Job" and annotations.get(PRIMARY_ANNOTATION) == "true"
+    primary = kind in ("Job", "JobSet") and annotations.get(PRIMARY_ANNOTATION) == "true"
     going = bool(metadata.get("deletionTimestamp"))
     return Item(kind, metadata["name"], metadata["uid"], owners, kept, primary, going)
 
@@ -86,15 +97,19 @@ def remove(client: Client, run: str, namespace: str, found: Sequence[Item]) -> N
     The primary Job goes first and takes along what it owns. Raises BackendError when something is left
     after the pods' grace and a minute.
     """
-    doomed = [item for item in found if not item.kept]
+    # A JobSet first: its controller would make the Jobs again.
+    doomed = sorted((item for item in found if not item.kept), key=lambda item: item.kind != "JobSet")
     grace = _longest_grace(client, run, namespace)
     for item in doomed:
         if item.primary:
             client.delete(item.kind, namespace, item.name, item.uid)
     uids = {item.uid for item in doomed}
+    # Of a kind that was added of late the garbage collector may not know yet.
+    known = all(item.kind == "Job" for item in doomed if item.primary)
     for item in doomed:
         # A pod is its Job's own business.
-        if not item.primary and not uids & item.owners:
+        left = not uids & item.owners or item.kind in OPTIONAL or (not known and item.kind != "Pod")
+        if left and not item.primary:
             client.delete(item.kind, namespace, item.name, item.uid)
     _wait(client, run, namespace, uids, grace + _GARBAGE_SECONDS)
 

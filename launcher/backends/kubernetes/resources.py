@@ -2,29 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 _RESOURCES: Final = {
     "ConfigMap": ("api/v1", "configmaps"),
     "Deployment": ("apis/apps/v1", "deployments"),
     "Event": ("api/v1", "events"),
     "Job": ("apis/batch/v1", "jobs"),
+    "JobSet": ("apis/jobset.x-k8s.io/v1alpha2", "jobsets"),
+    "LocalQueue": ("apis/kueue.x-k8s.io/v1beta2", "localqueues"),
     "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
     "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims"),
     "Pod": ("api/v1", "pods"),
+    "PodGroup.scheduling.volcano.sh": ("apis/scheduling.volcano.sh/v1beta1", "podgroups"),
+    "PodGroup.scheduling.x-k8s.io": ("apis/scheduling.x-k8s.io/v1alpha1", "podgroups"),
     "ResourceQuota": ("api/v1", "resourcequotas"),
     "Service": ("api/v1", "services"),
+    "Workload": ("apis/kueue.x-k8s.io/v1beta2", "workloads"),
 }
-_GROUPS: Final = {
-    "Deployment": "deployments.apps",
-    "Job": "jobs.batch",
-    "NetworkPolicy": "networkpolicies.networking.k8s.io",
-}
+OPTIONAL: Final = frozenset(
+    {"Deployment", "JobSet", "PodGroup.scheduling.volcano.sh", "PodGroup.scheduling.x-k8s.io", "Workload"}
+)
+"""Kinds that not every run has. Whose cluster does not know one, or who has no right to it, has made none."""
+
+
+def kind_of(item: Mapping[str, Any]) -> str:
+    """The object's kind, with its group behind it where several have one of that name."""
+    kind = str(item["kind"])
+    return kind if kind in _RESOURCES else f"{kind}.{str(item.get('apiVersion', '')).partition('/')[0]}"
 
 
 def resource(kind: str) -> str:
     """As rights and refusals name it: `jobs.batch`."""
-    return _GROUPS.get(kind) or _RESOURCES[kind][1]
+    api, plural = _RESOURCES[kind]
+    group = api.split("/")[1] if api.startswith("apis/") else ""
+    return f"{plural}.{group}" if group else plural
+
+
+def api_of(kind: str) -> str:
+    """Where the server says what it has of the kind's group and version: `apis/batch/v1`."""
+    return _RESOURCES[kind][0]
+
+
+def plural_of(kind: str) -> str:
+    """As its path names the kind."""
+    return _RESOURCES[kind][1]
 
 
 def path_of(kind: str, namespace: str | None, name: str = "") -> str:

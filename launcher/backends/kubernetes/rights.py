@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 _OBJECTS: Final = ["get", "list", "create", "patch", "delete"]
@@ -21,11 +21,30 @@ RULES: Final[list[dict[str, Any]]] = [
     {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": _OBJECTS},
     {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["get", "create"]},
 ]
-"""The rules of the least Role. `create` and `patch` are what server-side apply needs, `deletecollection` is
-for a run that is stopped at once and for cleanPolicy All; without the events it is not known why a pod is not
-made. A Deployment is a TensorBoard's; a tunnel to it is asked for by a GET, for which newer Kubernetes wants
-`create` too.
+"""What every run needs. `create` and `patch` are server-side apply's, `deletecollection` is for a run that is
+stopped at once and for cleanPolicy All; without the events it is not known why a pod is not made. Deployments
+are TensorBoard's; a tunnel to one is asked for by a GET, for which newer Kubernetes wants `create` too.
 """
+
+EXTENSION_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
+    "Workload": [
+        {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": [*_OBJECTS, "watch"]},
+        {
+            "apiGroups": ["kueue.x-k8s.io"],
+            "resources": ["workloads"],
+            "verbs": ["get", "list", "patch", "delete", "watch"],
+        },
+        {"apiGroups": ["kueue.x-k8s.io"], "resources": ["localqueues"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
+    ],
+    "PodGroup.scheduling.volcano.sh": [
+        {"apiGroups": ["scheduling.volcano.sh"], "resources": ["podgroups"], "verbs": _OBJECTS}
+    ],
+    "PodGroup.scheduling.x-k8s.io": [
+        {"apiGroups": ["scheduling.x-k8s.io"], "resources": ["podgroups"], "verbs": _OBJECTS}
+    ],
+}
+"""What a run with `spec.scheduling.gang` needs besides, by the kind that it is made with."""
 
 OPTIONAL: Final[Mapping[tuple[str, str], str]] = {
     ("events", "list"): "why a pod is not made is not told",
@@ -37,11 +56,16 @@ OPTIONAL: Final[Mapping[tuple[str, str], str]] = {
 """By resource and verb, what is lost without a right that a run does without."""
 
 
-def role(namespace: str) -> dict[str, Any]:
-    """The least Role, as an object to apply."""
+def rules(extensions: Iterable[str]) -> list[dict[str, Any]]:
+    """The rules of the least Role for runs with these extensions."""
+    return [*RULES, *(rule for kind in extensions for rule in EXTENSION_RULES[kind])]
+
+
+def role(namespace: str, extensions: Iterable[str] = tuple(EXTENSION_RULES)) -> dict[str, Any]:
+    """The least Role, as an object to apply; without `extensions`, for any run."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
         "metadata": {"name": "tf-launcher", "namespace": namespace},
-        "rules": RULES,
+        "rules": rules(extensions),
     }

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from launcher.backends.base import PROGRAM, LogLine
+from launcher.backends.kubernetes.anchor import Anchor
 from launcher.backends.kubernetes.client import Client, Object
-from launcher.backends.kubernetes.picture import Picture, has_ended, slim_event, slim_job, slim_pod
+from launcher.backends.kubernetes.picture import Picture, has_ended
 from launcher.backends.kubernetes.tailing import PodLog, Source, Tail
 from launcher.backends.kubernetes.watching import Changed, Denied, Listed, Lost, Mailbox, Regained, Watch
 from launcher.errors import BackendError
-from launcher.naming import RUN_LABEL
 from worker.contract import Event, Record
 
 TICK_SECONDS: Final = 0.25
@@ -24,32 +23,21 @@ GIVE_UP_SECONDS: Final = 900.0
 """So long the server may be away; an upgrade of a control plane takes minutes."""
 
 _JOIN_SECONDS: Final = 1.0
-_WARNINGS: Final = "type=Warning"
-_SLIM: Final[Mapping[str, Callable[[Object], Object]]] = {
-    "Job": slim_job,
-    "Pod": slim_pod,
-    "Event": slim_event,
-}
-_NEEDED: Final = frozenset({"Job", "Pod"})
-"""Who may not read events still has a run to follow."""
 
 
-def look(client: Client, run: str, namespace: str, primary: str) -> Picture:
-    """The picture as it is now. `primary` is the uid of the primary Job."""
-    picture = Picture(primary)
-    for kind, slim in _SLIM.items():
+def look(client: Client, namespace: str, anchor: Anchor) -> Picture:
+    """The picture as it is now."""
+    picture = anchor.picture()
+    for kind, seen in anchor.seen.items():
         try:
-            found, _ = client.list(kind, namespace, *_selectors(kind, run))
+            found, _ = client.list(kind, namespace, seen.labels, seen.fields)
         except BackendError:
-            if kind in _NEEDED:
+            # Who may not read events still has a run to see.
+            if seen.needed:
                 raise
             continue
-        picture.replace(kind, [slim(item) for item in found])
+        picture.replace(kind, [seen.slim(item) for item in found])
     return picture
-
-
-def _selectors(kind: str, run: str) -> tuple[str, str]:
-    return ("", _WARNINGS) if kind == "Event" else (f"{RUN_LABEL}={run}", "")
 
 
 @dataclass(frozen=True)
@@ -66,10 +54,11 @@ class Session:
     they have read with `pump`.
     """
 
-    def __init__(self, client: Client, run: str, namespace: str, primary: str) -> None:
-        self.picture = Picture(primary)
+    def __init__(self, client: Client, namespace: str, anchor: Anchor) -> None:
+        self.picture = anchor.picture()
         self._client = client
-        self._run = run
+        self._run = anchor.run
+        self._needed = {kind for kind, seen in anchor.seen.items() if seen.needed}
         self._namespace = namespace
         self._mailbox = Mailbox()
         self._watches: list[Watch] = []
@@ -78,10 +67,17 @@ class Session:
         self._listed: set[str] = set()
         self._lost: set[str] = set()
         self._lost_since = 0.0
-        for kind, slim in _SLIM.items():
-            labels, fields = _selectors(kind, run)
+        for kind, seen in anchor.seen.items():
             self._watches.append(
-                Watch(client, self._mailbox, kind, namespace, labels=labels, fields=fields, slim=slim)
+                Watch(
+                    client,
+                    self._mailbox,
+                    kind,
+                    namespace,
+                    labels=seen.labels,
+                    fields=seen.fields,
+                    slim=seen.slim,
+                )
             )
 
     def __enter__(self) -> Session:
@@ -101,8 +97,8 @@ class Session:
 
     @property
     def ready(self) -> bool:
-        """Whether all Jobs and pods have been seen once."""
-        return self._listed >= _NEEDED
+        """Whether all that is needed has been seen once."""
+        return self._listed >= self._needed
 
     @property
     def reading(self) -> bool:
@@ -159,7 +155,7 @@ class Session:
             tail.pod_ended()
 
     def _connection(self, message: Lost | Regained | Denied) -> list[str]:
-        if message.kind not in _NEEDED:
+        if message.kind not in self._needed:
             return []
         if isinstance(message, Denied):
             message.error.hint = f"The run goes on. {message.error.hint}"

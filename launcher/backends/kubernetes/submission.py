@@ -11,14 +11,16 @@ from functools import partial
 from typing import Any, Final
 
 from launcher.backends.base import PROGRAM, Plan
-from launcher.backends.kubernetes import removal
+from launcher.backends.kubernetes import jobsets, removal
 from launcher.backends.kubernetes.client import Applied, Client, Object
 from launcher.backends.kubernetes.differences import altered, differences, listed, wanted
 from launcher.backends.kubernetes.parallel import together
 from launcher.backends.kubernetes.refusals import ApiError
+from launcher.backends.kubernetes.requirements import check_requirements, queues
+from launcher.backends.kubernetes.resources import kind_of
 from launcher.backends.kubernetes.versions import check_version
 from launcher.errors import BackendError, ConflictError, LauncherError
-from launcher.naming import RECLAIM_ANNOTATION, RUN_LABEL, SPEC_ANNOTATION
+from launcher.naming import QUEUE_LABEL, RECLAIM_ANNOTATION, RUN_LABEL, SPEC_ANNOTATION
 from worker.contract import RunConfig
 
 _QUOTA_SECONDS: Final = 10.0
@@ -47,14 +49,16 @@ class Submission:
             partial(check_version, self._client),
             self._live,
             partial(self._client.list, "Pod", self._namespace, selector, metadata_only=True),
+            partial(check_requirements, self._client, self._objects),
             *self._attempts(),
         ]
-        _, live, (pods, _), *answers = together(first)
+        _, live, (pods, _), _, *answers = together(first)
         if live is not None and not replace and not _over(live):
             self._goes_on(live)
         elif live is None and not pods and all(map(_is_new, answers)):
             self._make(self._absent(answers))
         else:
+            live = self._in_another_form(live, replace=replace)
             if live is not None:
                 self._check_elsewhere()
             self._clear(live)
@@ -66,11 +70,12 @@ class Submission:
         else there is to say.
         """
         check_version(self._client)
+        check_requirements(self._client, self._objects)
         live = self._live()
         if live is not None and not replace and not _over(live):
             self._align(live)
             lines = [_would_change(item, changes) for item, changes in self._compare(live)]
-        elif live is not None:
+        elif self._in_another_form(live, replace=replace) is not None:
             self._check_elsewhere()
             lines = [f"{_name(item)} would be replaced" for item in self._objects]
         else:
@@ -82,12 +87,24 @@ class Submission:
         return [*lines, *self._notes, *self._warnings]
 
     def _live(self) -> Object | None:
-        """The primary Job of that name. Raises ConflictError when it is somebody else's."""
-        name = self._objects[0]["metadata"]["name"]
-        live = self._client.get("Job", self._namespace, name)
+        """The primary Job, or JobSet, of that name. Raises ConflictError when it is somebody else's."""
+        first = self._objects[0]
+        live = self._client.get(kind_of(first), self._namespace, first["metadata"]["name"])
         if live is not None:
-            self._check_ours(live, "Job")
+            self._check_ours(live, first["kind"])
         return live
+
+    def _in_another_form(self, live: Object | None, *, replace: bool) -> Object | None:
+        """The run that is there, be it in another form than this one. Raises ConflictError where such a one
+        goes on and is not to be replaced.
+        """
+        if live is not None:
+            return live
+        other = jobsets.other_form(self._client, self._objects[0], self._run)
+        if other is not None and not replace and not _over(other):
+            forms = ("a JobSet", "Jobs") if self._objects[0]["kind"] == "JobSet" else ("Jobs", "a JobSet")
+            raise self._conflict([f"it is to be {forms[0]} and is there as {forms[1]}"])
+        return other
 
     def _check_ours(self, live: Object, kind: str) -> None:
         metadata = live["metadata"]
@@ -167,7 +184,7 @@ class Submission:
         if isinstance(answer, ApiError):
             if answer.status not in (403, 409, 422) or answer.no_right:
                 raise answer
-            live = self._client.get(item["kind"], self._namespace, item["metadata"]["name"])
+            live = self._client.get(kind_of(item), self._namespace, item["metadata"]["name"])
             if live is None:
                 raise answer
             self._check_ours(live, item["kind"])
@@ -175,11 +192,17 @@ class Submission:
         for warning in answer.warnings:
             self._warnings[f"warning: {_name(item)}: {warning}"] = None
         if answer.created:
+            if queues([answer.body]) != queues([item]):
+                raise BackendError(
+                    f"Kueue would admit {_name(item)} by itself, and not the run as a whole",
+                    "It does so in a namespace with a LocalQueue called default, and where it manages Jobs "
+                    "without a queue: ask the administrator for JobSet, or use another namespace.",
+                )
             changed = [line for line in altered(item, answer.body) if not line.startswith("metadata.")]
             if changed:
                 self._notes.append(f"note: the cluster changes {_name(item)}:\n{listed(changed)}")
             return None
-        live = self._client.get(item["kind"], self._namespace, item["metadata"]["name"])
+        live = self._client.get(kind_of(item), self._namespace, item["metadata"]["name"])
         self._check_ours(live or answer.body, item["kind"])
         return answer.body
 
@@ -225,10 +248,10 @@ class Submission:
         """The answer to the last one may be what was lost: so each is looked for."""
         try:
             for item in reversed(made):
-                live = self._client.get(item["kind"], self._namespace, item["metadata"]["name"])
+                live = self._client.get(kind_of(item), self._namespace, item["metadata"]["name"])
                 if live is not None:
                     uid = live["metadata"]["uid"]
-                    self._client.delete(item["kind"], self._namespace, item["metadata"]["name"], uid)
+                    self._client.delete(kind_of(item), self._namespace, item["metadata"]["name"], uid)
         except BackendError as error:
             if isinstance(cause, LauncherError):
                 cause.message += (
@@ -251,7 +274,9 @@ class Submission:
             self._notes.append(f"run {self._run} is going on already; changed:\n{listed(changed)}")
         else:
             self._notes.append(f"run {self._run} is going on already, and is what was submitted")
-        if live["spec"].get("suspend"):
+        if (queue := (self._objects[0]["metadata"].get("labels") or {}).get(QUEUE_LABEL)) is not None:
+            self._notes.append(f"queue {queue} says when it is started and stopped")
+        elif live["spec"].get("suspend"):
             found = self._run + self._options
             self._notes.append(f"it is suspended; resume it with: {PROGRAM} resume {found}")
 
@@ -262,7 +287,7 @@ class Submission:
         for item in self._objects[1:]:
             _own(item, live)
         for item in self._objects:
-            if item["kind"] == "Job":
+            if item["kind"] in ("Job", "JobSet"):
                 name = item["metadata"]["name"]
                 there = live if item is self._objects[0] else self._client.get("Job", self._namespace, name)
                 if there is not None:
@@ -285,7 +310,7 @@ class Submission:
             if after is None:
                 yield item, ["is made again"]
                 continue
-            before = self._client.get(item["kind"], self._namespace, item["metadata"]["name"])
+            before = self._client.get(kind_of(item), self._namespace, item["metadata"]["name"])
             lines = [
                 line
                 for line in differences(_comparable(before or {}), _comparable(after))
@@ -312,8 +337,8 @@ def _would_change(item: Object, changes: Sequence[str]) -> str:
 
 
 def _over(job: Mapping[str, Any]) -> str:
-    """How the run of this primary Job has ended, "" while it goes on."""
-    words = {"Complete": "succeeded", "Failed": "failed"}
+    """How the run of this primary Job, or JobSet, has ended, "" while it goes on."""
+    words = {"Complete": "succeeded", "Completed": "succeeded", "Failed": "failed"}
     for condition in (job.get("status") or {}).get("conditions") or ():
         if condition["type"] in words and condition["status"] == "True":
             return words[condition["type"]]

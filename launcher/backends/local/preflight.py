@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from launcher.backends.local.environment import MissingError
 from launcher.backends.local.pods import VOLUME_KINDS, PodTemplate
 from launcher.backends.local.store import RunDirectory, Submission
 from launcher.errors import BackendError
+from launcher.naming import SPEC_ANNOTATION
 
 _POD_FIELDS: Final = (
     "nodeSelector", "nodeName", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName",
@@ -87,8 +89,15 @@ def left_out(submission: Submission) -> str:
     for job in submission.of_kind("Job"):
         if (policy := clean_policy(job)) != "Running":
             names[f"cleanPolicy {policy} (tasks that still run are stopped, logs stay)"] = None
+        names.update((f"scheduling.{name}", None) for name in ("queue", "gang") if name in _scheduling(job))
     names.update((kind, None) for kind in _kinds(submission.objects) if kind not in _OBJECTS)
     return f"no meaning on this machine, left out: {', '.join(names)}" if names else ""
+
+
+def _scheduling(job: Mapping[str, Any]) -> set[str]:
+    """What the primary Job's spec has of the file's `scheduling`."""
+    written = (job["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION)
+    return set(json.loads(written).get("spec", {}).get("scheduling", {})) if written else set()
 
 
 def _kinds(objects: Any) -> Iterator[str]:
