@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.eager import context
 
 Agree = Callable[[int, bool], tuple[int, bool]]
+ERRORS = (tf.errors.OpError, RuntimeError)
+"""What `put` and `get` raise where a task is lost."""
 
 
 def by_first_task(strategy: Any, is_first: bool) -> Agree:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
+import threading
 import time
 from collections.abc import Callable
 
@@ -13,6 +16,7 @@ from worker.stage import Stage
 from worker.task import Task
 
 _OUTLIVE_SECONDS = 30.0
+_FINISHED = "finished"
 
 
 def gather(task: Task, stage: Stage, reporter: Reporter, alive: Callable[[], None]) -> None:
@@ -44,6 +48,49 @@ def wait_for_all(
 def unanswered(error: peers.Unanswered) -> Failure:
     """What a task says that waited in vain."""
     return Failure(f"{error} (startingDeadlineSeconds)", ExitCode.RETRYABLE)
+
+
+def leave_together(task: Task, stage: Stage, alive: Callable[[], None]) -> None:
+    """At the end of a collective training: nobody leaves before the first task has finished, which still
+    writes and exports when the others have nothing left to do. One that left as done would not come back
+    if that failed and had to be tried again.
+
+    Raises Failure (RETRYABLE) where the first task is lost.
+    """
+    if task.config.strategy != "MultiWorkerMirrored" or not task.peers:
+        return
+    from worker import agreement
+
+    if task.is_primary:
+        with contextlib.suppress(*agreement.ERRORS):  # one of the others is gone: it looks by itself
+            agreement.put(_FINISHED, "yes")
+        leave_last(task, stage)
+        return
+    stage.enter("waiting for the first task to finish")
+    heard: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def listen() -> None:
+        try:
+            agreement.get(_FINISHED)
+        except agreement.ERRORS:
+            heard.put(False)
+        else:
+            heard.put(True)
+
+    threading.Thread(target=listen, name="finished", daemon=True).start()
+    first = task.config.chief_address
+    finished = None
+    while finished is None:
+        # It watches itself, so its port tells.
+        gone = first is not None and not peers.connects(first)
+        if not gone:
+            alive()
+        with contextlib.suppress(queue.Empty):
+            finished = heard.get(timeout=1.0)
+        if gone and finished is None:
+            finished = False
+    if not finished:
+        raise Failure("the first task was lost before it had finished", ExitCode.RETRYABLE)
 
 
 def leave_last(task: Task, stage: Stage) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.agreement import get, put
+from worker.agreement import ERRORS, get, put
 from worker.checkpoints import ModelDirectory, Position
 from worker.contract import Event, ExitCode
 from worker.failures import Left
@@ -103,7 +103,7 @@ class Preemption:
             self._reporter.notice(f"{why}: saved after {position}")
         if self._peers is not None:
             self._watch.expect(Silence(_LAST_SECONDS, Event.NOTICE, _UNSAVED, ExitCode.PREEMPTED))
-            with contextlib.suppress(tf.errors.OpError, RuntimeError):
+            with contextlib.suppress(*ERRORS):
                 self._peers.saved()
         # Also those that were not told: their going is no failure of theirs, and is not counted.
         raise Left(ExitCode.PREEMPTED)
@@ -151,7 +151,7 @@ class _Peers:
         try:
             self._stop_at = int(get("stop"))
             put(f"known/{self._index}", "yes")
-        except (tf.errors.OpError, RuntimeError):
+        except ERRORS:
             return  # a task was lost, which the training hears of too
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from worker import lease, peers
 from worker.contract import Event, ExitCode
 from worker.failures import Failure, Left, classify, writing
-from worker.gathering import leave_last, unanswered, wait_for_all
+from worker.gathering import leave_together, unanswered, wait_for_all
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
 from worker.program import LoadedProgram, load, user_roots
@@ -202,7 +202,8 @@ class _Training:
 
     def _finish(self) -> None:
         self._release("done", ExitCode.DONE)
-        leave_last(self._task, self._stage)
+        if self._connected:
+            leave_together(self._task, self._stage, self._watch.alive)
         self._reporter.emit(Event.DONE)
 
     def _fail(self, failure: Failure) -> int:

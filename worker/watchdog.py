@@ -13,6 +13,7 @@ from now on, and what is to be said and done then. An empty line is a sign of li
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import os
 import select
@@ -34,6 +35,7 @@ TERM_SECONDS = GRACE_SECONDS - 3.0
 """From SIGTERM to SIGKILL for the training process, which saves what it has: the pod's own, less a margin."""
 _LOOKS = 10
 """So often within a silence the supervisor makes sure that it runs itself."""
+_STACKS_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -131,6 +133,7 @@ def supervise(
         os.close(reading)
         os.set_blocking(writing, False)
         _die_with(parent)
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
         code = 1
         try:
             code = train(Watch(writing))
@@ -227,9 +230,16 @@ class _Supervisor:
             found = peers.faults(self._addresses)
             found_text = f"; no answer from {peers.described(found)}" if found else ""
             fields["message"] = f"{fields['message']}{found_text}"
+            self._show_stacks()
         self._kill()
         emit(silence.event, self._task, **fields)
         return silence.exit_code
+
+    def _show_stacks(self) -> None:
+        """On standard error: where a hang is, only the stacks can tell."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._child, signal.SIGUSR1)
+        time.sleep(_STACKS_SECONDS)
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
         self._kill_at = self._kill_at or time.monotonic() + TERM_SECONDS
