@@ -17,6 +17,7 @@ from launcher.run import Run
 from launcher.spec import TrainingCluster
 
 BackendName = Literal["kubernetes", "local"]
+Form = Literal["jobs", "jobset"]
 What = Union[TrainingCluster, Loaded, Mapping[str, Any], str, "os.PathLike[str]", Callable[..., Any]]
 """The path of a cluster.yaml or TFJob; what would stand there, as a mapping or as models; or a class or a
 function.
@@ -24,17 +25,24 @@ function.
 
 
 def render(
-    what: What, *, namespace: str | None = None, overrides: Sequence[str] = (), **fields: Any
+    what: What,
+    *,
+    form: Form = "jobs",
+    namespace: str | None = None,
+    overrides: Sequence[str] = (),
+    **fields: Any,
 ) -> list[dict[str, Any]]:
-    """The Kubernetes objects of one run, the primary Job first. Does nothing else: no cluster is asked.
+    """The Kubernetes objects of one run, the primary Job first, or the JobSet with all roles where `form`
+    says so. Does nothing else: no cluster is asked.
 
     `what`, `overrides` and `fields` are those of `submit`. `namespace` is where the run is to live, if `what`
     does not say (default: `default`). Raises SpecError.
 
         kinds = [item["kind"] for item in launcher.render("cluster.yaml")]
     """
+    _check_choice("form", form, Form)
     loaded = planning.placed(_loaded(what, overrides, fields), namespace, "default")
-    return [dict(item) for item in planning.plan(loaded).objects]
+    return [dict(item) for item in planning.plan(loaded, as_jobset=form == "jobset").objects]
 
 
 def convert(what: str | os.PathLike[str] | Mapping[str, Any], *, overrides: Sequence[str] = ()) -> str:
@@ -86,7 +94,7 @@ def submit(
     Raises SpecError with all that is wrong, ConflictError when the name is in use, and BackendError.
     """
     loaded = _loaded(what, overrides, fields)
-    _check_backend(backend)
+    _check_choice("backend", backend, BackendName)
     chosen = choice.named(backend, context)
     notes = rules.notices(loaded.cluster, local=backend == "local")
     plan = planning.plan(planning.placed(loaded, namespace, chosen.namespace), uuid.uuid4().hex)
@@ -104,7 +112,7 @@ def find(
     """A run that was submitted before, from anywhere. Left out, `backend` is this machine and then the
     cluster, and `namespace` its own. Raises NotFoundError.
     """
-    _check_backend(backend)
+    _check_choice("backend", backend, BackendName)
     chosen, space = choice.sought(name, namespace, backend, context)
     chosen.status(name, space)
     return Run(name, space, chosen)
@@ -114,15 +122,25 @@ def runs(
     *, namespace: str | None = None, backend: BackendName = "kubernetes", context: str | None = None
 ) -> list[Run]:
     """All runs, or one namespace's, by namespace and name. Raises BackendError."""
-    _check_backend(backend)
+    _check_choice("backend", backend, BackendName)
     chosen = choice.named(backend, context)
     return [Run(status.run, status.namespace, chosen) for status in chosen.runs(namespace)]
 
 
-def doctor(*, namespace: str | None = None, context: str | None = None) -> list[Finding]:
-    """What a cluster has, and lacks, of what a run needs. Raises BackendError where there is none to ask."""
+def doctor(
+    what: What | None = None,
+    *,
+    namespace: str | None = None,
+    context: str | None = None,
+    overrides: Sequence[str] = (),
+    **fields: Any,
+) -> list[Finding]:
+    """What a cluster has, and lacks, of what a run needs: any run, or the one that `submit` would make of the
+    same arguments. Raises BackendError where there is no cluster to ask, and SpecError.
+    """
+    objects = None if what is None else render(what, namespace=namespace, overrides=overrides, **fields)
     cluster = choice.kubernetes(context)
-    return cluster.examine(namespace or cluster.namespace)
+    return cluster.examine(namespace or cluster.namespace, objects)
 
 
 def _loaded(what: Any, overrides: Sequence[str], fields: Mapping[str, Any]) -> Loaded:
@@ -149,9 +167,9 @@ def _loaded(what: Any, overrides: Sequence[str], fields: Mapping[str, Any]) -> L
     return loaded[0]
 
 
-def _check_backend(name: str | None) -> None:
-    if name not in (None, *get_args(BackendName)):
-        raise _refused("backend", f"expected {' or '.join(get_args(BackendName))}, not {name}")
+def _check_choice(argument: str, given: str | None, choices: Any) -> None:
+    if given not in (None, *get_args(choices)):
+        raise _refused(argument, f"expected {' or '.join(get_args(choices))}, not {given}")
 
 
 def _refused(argument: str, message: str) -> SpecError:

@@ -316,11 +316,7 @@ def doctor(options: Namespace) -> int:
     if options.overrides and options.file is None:
         raise _wrong_usage("--set", "overrides a field of a file: name the file too")
     objects = _objects(options) if options.file is not None else None
-    extensions = (
-        tuple(rights.EXTENSION_RULES)
-        if objects is None
-        else tuple(extension.kind for extension in requirements.needed(objects))
-    )
+    extensions = tuple(rights.EXTENSION_RULES) if objects is None else requirements.extra_rights(objects)
     if options.role:
         namespace = options.namespace or choice.own_namespace("kubernetes", options.context)
         print(printing.as_yaml([rights.role(namespace, extensions)]), end="")

@@ -57,7 +57,8 @@ def test_a_run_from_submit_to_delete(here: Path, api: Api, kubelet: Kubelet) -> 
 
 
 def test_what_the_cluster_lacks(here: Path, api: Api) -> None:
-    found = {finding.subject: finding.verdict for finding in launcher.doctor(namespace="no-such")}
-    assert found["namespace"] == "missing"
+    for what in (None, here / "cluster.yaml"):
+        found = {finding.subject: finding.verdict for finding in launcher.doctor(what, namespace="no-such")}
+        assert found["namespace"] == "missing"
     with pytest.raises(launcher.BackendError, match="no-such"):
         launcher.submit(here / "cluster.yaml", namespace="no-such")

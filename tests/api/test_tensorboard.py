@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -13,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from launcher.backends.kubernetes import board
+from launcher.backends.kubernetes import board, rights
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.rights import RULES
 from launcher.errors import BackendError, ConflictError
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import STARTED, Kubelet, bind, node
@@ -111,6 +112,11 @@ def test_a_tunnel_to_its_pod(api: Api, backend: KubernetesBackend, kubelet: Kube
             assert wait_for(lambda: _answers(tunnel.url))
         with pytest.raises(OSError, match="refused"):
             fetch(tunnel.url)
+        # And the way that unusual kubeconfigs take, here one of two files.
+        (tmp_path / "more").write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "clusters": []}))
+        unusual = KubernetesBackend(f"{api.kubeconfig}{os.pathsep}{tmp_path / 'more'}")
+        with unusual.tensorboard(RUN, namespace) as tunnel:
+            assert fetch(tunnel.url) == LONG
         events = {event.about for event in backend.events(RUN, namespace, follow=False)}
         assert {f"Deployment {RUN}-tensorboard"} <= events
 
@@ -175,8 +181,9 @@ def test_a_run_without_one(backend: KubernetesBackend, namespace: str, tmp_path:
     assert "tensorboard" not in backend.places(RUN, namespace)
 
 
-def without(resource: str) -> list[dict[str, Any]]:
-    return [rule for rule in RULES if resource not in rule["resources"]]
+def person(api: Api, namespace: str, rules: list[dict[str, Any]], directory: Path) -> KubernetesBackend:
+    """The backend of somebody with these rights."""
+    return KubernetesBackend(str(user(api, namespace, rules, directory)))
 
 
 def test_who_may_not_open_a_tunnel_is_told(
@@ -186,13 +193,14 @@ def test_who_may_not_open_a_tunnel_is_told(
     backend.submit(plan(tmp_path, namespace, *ASKED), detach=True)
     with node(api, tmp_path, name):
         start(api, namespace, name)
-        other = KubernetesBackend(str(user(api, namespace, without("pods/portforward"), tmp_path)))
+        rules = [rule for rule in rights.rules([rights.TENSORBOARD]) if rule is not rights.TUNNEL]
+        other = person(api, namespace, rules, tmp_path)
         with pytest.raises(BackendError, match=r"may not create pods/portforward in namespace"):
             other.tensorboard(RUN, namespace)
 
 
 def test_who_may_make_no_deployment_has_runs_without(api: Api, namespace: str, tmp_path: Path) -> None:
-    other = KubernetesBackend(str(user(api, namespace, without("deployments"), tmp_path)))
+    other = person(api, namespace, rights.RULES, tmp_path)
     with pytest.raises(BackendError, match=r"may not patch deployments.apps in namespace"):
         other.submit(plan(tmp_path, namespace, *ASKED), detach=True)
     assert not api.list("Job", namespace)
@@ -200,4 +208,10 @@ def test_who_may_make_no_deployment_has_runs_without(api: Api, namespace: str, t
     found = {finding.subject: finding for finding in other.examine(namespace)}
     assert found["right to deployments"].verdict == "warning"
     assert "a run with spec.tensorboard is refused" in found["right to deployments"].advice
+    assert found["right to pods/portforward"].advice == "Without it, `tensorboard` opens no tunnel."
+    plain = plan(tmp_path, namespace).objects
+    assert not any("deployments" in finding.subject for finding in other.examine(namespace, plain))
+    asking = plan(tmp_path, namespace, *ASKED).objects
+    found = {finding.subject: finding for finding in other.examine(namespace, asking)}
+    assert found["right to deployments"].verdict == "missing"
     other.delete(RUN, namespace)

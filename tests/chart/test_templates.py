@@ -224,6 +224,19 @@ def test_role_for_a_gang(helm: Helm, scheduling: str) -> None:
     assert one(objects, "Role")["rules"] == rights.rules([kind])
 
 
+def test_role_for_a_tensorboard(helm: Helm) -> None:
+    """The launcher makes it; the tunnel to it is opened by people."""
+    values = (
+        "--set-json",
+        "spec.tensorboard={}",
+        "--set",
+        "spec.modelDir=/model,spec.scheduling.gang=Volcano",
+    )
+    rules = one(helm.template("-f", ONE_DEVICE, *values), "Role")["rules"]
+    kinds = ["PodGroup.scheduling.volcano.sh", rights.TENSORBOARD]
+    assert rules == [rule for rule in rights.rules(kinds) if rule is not rights.TUNNEL]
+
+
 def test_an_account_of_ones_own(helm: Helm) -> None:
     arguments = ["--set", "rbac.create=false,serviceAccount.create=false,serviceAccount.name=mine"]
     objects = helm.template("-f", ONE_DEVICE, *arguments)

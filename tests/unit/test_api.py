@@ -101,6 +101,11 @@ def test_the_same_run_however_it_is_given(monkeypatch: pytest.MonkeyPatch) -> No
     assert render(mapping) == render(TrainingCluster.model_validate(mapping)) == expected
 
 
+def test_a_jobset() -> None:
+    kinds = [item["kind"] for item in render(SMALL, form="jobset")]
+    assert (kinds[0], kinds.count("Job")) == ("JobSet", 0)
+
+
 def test_a_cluster_takes_lists_and_mappings() -> None:
     cluster = TrainingCluster(**SMALL)
     assert cluster.spec.command == ("python", "train.py")
@@ -257,6 +262,8 @@ def test_a_wrong_call(tmp_path: Path) -> None:
     two.write_text("\n---\n".join(yaml.safe_dump({**SMALL, "metadata": {"name": name}}) for name in "ab"))
     assert f"{two}: it holds 2 runs: take them one by one, from load()" in message(two)
     assert "backend: expected kubernetes or local, not slurm" in message(SMALL, backend="slurm")
+    with pytest.raises(SpecError, match="form: expected jobs or jobset, not pods"):
+        render(SMALL, form="pods")  # type: ignore[arg-type]
     assert "worker: only a class or a function takes fields: use overrides" in message(SMALL, worker={})
     said = message(SMALL, overrides="spec.worker.replicas=4")
     assert 'overrides: expected a list, as in ["spec.worker.replicas=4"]' in said

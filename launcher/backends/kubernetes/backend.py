@@ -142,7 +142,7 @@ class KubernetesBackend:
         """See `base.Backend.tensorboard`. By a tunnel to the run's own."""
         from launcher.backends.kubernetes import board
 
-        return board.open_tunnel(self._client, run, self._jobs(run, namespace)[1], port)
+        return board.open_tunnel(self._client, run, namespace, self._jobs(run, namespace)[1], port)
 
     def history(self, run: str, namespace: str) -> History:
         """See `base.Backend.history`. Of the pods that are still there."""

@@ -26,9 +26,8 @@ def asked_for(primary: Object) -> bool:
         return False
 
 
-def open_tunnel(client: Client, run: str, primary: Object, port: int) -> Tunnel:
+def open_tunnel(client: Client, run: str, namespace: str, primary: Object, port: int) -> Tunnel:
     """Raises ConflictError where the run has none, BackendError where it is not up in time."""
-    namespace = primary["metadata"]["namespace"]
     if not asked_for(primary):
         raise ConflictError(
             f"run {run} has no TensorBoard",
@@ -40,11 +39,10 @@ def open_tunnel(client: Client, run: str, primary: Object, port: int) -> Tunnel:
 
 def _wait(client: Client, run: str, namespace: str) -> None:
     until = time.monotonic() + _READY_SECONDS
-    while not (pods := [pod for pod in _pods(client, run, namespace) if _ready(pod)]):
+    while not any(map(_ready, _pods(client, run, namespace))):
         if time.monotonic() > until:
             raise _not_up(client, run, namespace)
         time.sleep(1.0)
-    del pods
 
 
 def _find(client: Client, run: str, namespace: str) -> str:

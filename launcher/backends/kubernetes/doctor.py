@@ -16,12 +16,13 @@ from launcher.backends.kubernetes.requirements import (
     KUEUE,
     NO_QUEUE_ADVICE,
     Extension,
+    extra_rights,
     needed,
     no_queue,
     queue_missing,
     queues,
 )
-from launcher.backends.kubernetes.rights import EXTENSION_RULES, OPTIONAL, RULES
+from launcher.backends.kubernetes.rights import EXTENSION_RULES, OPTIONAL, RULES, TENSORBOARD
 from launcher.backends.kubernetes.versions import OLDEST, lacks, number
 
 _LEVEL: Final = "pod-security.kubernetes.io/enforce"
@@ -60,7 +61,10 @@ def examine(
         for extension in there if wanted is None else wanted:
             if there[extension]:
                 rules = EXTENSION_RULES[extension.kind]
-                found += _rights(client, namespace, rules, None if wanted else extension)
+                found += _rights(client, namespace, rules, None if wanted else extension.field)
+        if objects is None or TENSORBOARD in extra_rights(objects):
+            only_for = "spec.tensorboard" if objects is None else None
+            found += _rights(client, namespace, EXTENSION_RULES[TENSORBOARD], only_for)
         found += _quotas(client, namespace)
     return [*found, *_UNKNOWABLE]
 
@@ -149,9 +153,9 @@ def _namespace(client: Client, name: str) -> Iterator[Finding]:
 
 
 def _rights(
-    client: Client, namespace: str, rules: Iterable[Mapping[str, Any]], only_for: Extension | None = None
+    client: Client, namespace: str, rules: Iterable[Mapping[str, Any]], only_for: str | None = None
 ) -> Iterator[Finding]:
-    """Whether we have them all. `only_for`: what asks for them, where any other run does without."""
+    """Whether we have them all. `only_for`: the field that asks for them, where other runs do without."""
     asked = [
         (group, resource, verb)
         for rule in rules
@@ -174,8 +178,8 @@ def _rights(
             continue
         verdict: Literal["missing", "warning"] = "missing" if must and only_for is None else "warning"
         lost = dict.fromkeys(OPTIONAL[resource, verb] for verb in verbs if (resource, verb) in OPTIONAL)
-        if only_for is not None:
-            lost = {f"a run with {only_for.field} is refused": None}
+        if only_for is not None and must:
+            lost = {f"a run with {only_for} is refused": None}
         advice = "" if verdict == "missing" else f"Without it, {', '.join(lost)}."
         yield Finding(f"right to {resource}", verdict, f"you may not {', '.join(verbs)}", advice)
 

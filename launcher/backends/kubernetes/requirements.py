@@ -11,6 +11,7 @@ from launcher.backends.kubernetes.client import Client
 from launcher.backends.kubernetes.parallel import together
 from launcher.backends.kubernetes.refusals import ApiError
 from launcher.backends.kubernetes.resources import kind_of, resource
+from launcher.backends.kubernetes.rights import TENSORBOARD
 from launcher.errors import BackendError
 from launcher.naming import QUEUE_LABEL
 
@@ -69,6 +70,12 @@ def needed(objects: Sequence[Mapping[str, Any]]) -> list[Extension]:
     if queues(objects):
         kinds.add(KUEUE.kind)
     return [extension for extension in EXTENSIONS if extension.kind in kinds]
+
+
+def extra_rights(objects: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The kinds among `rights.EXTENSION_RULES` that these objects need."""
+    board = (TENSORBOARD,) if any(item["kind"] == TENSORBOARD for item in objects) else ()
+    return (*(extension.kind for extension in needed(objects)), *board)
 
 
 def queue_missing(client: Client, namespace: str, queue: str) -> bool | None:

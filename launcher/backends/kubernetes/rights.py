@@ -18,15 +18,23 @@ RULES: Final[list[dict[str, Any]]] = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "deletecollection"]},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "watch"]},
-    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": _OBJECTS},
-    {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["get", "create"]},
 ]
 """What every run needs. `create` and `patch` are server-side apply's, `deletecollection` is for a run that is
-stopped at once and for cleanPolicy All; without the events it is not known why a pod is not made. Deployments
-are TensorBoard's; a tunnel to one is asked for by a GET, for which newer Kubernetes wants `create` too.
+stopped at once and for cleanPolicy All; without the events it is not known why a pod is not made.
+"""
+
+TENSORBOARD: Final = "Deployment"
+TUNNEL: Final[dict[str, Any]] = {
+    "apiGroups": [""],
+    "resources": ["pods/portforward"],
+    "verbs": ["get", "create"],
+}
+"""Not for who submits a run, but for who looks at its TensorBoard. It is asked for by a GET, for which newer
+Kubernetes wants `create` too.
 """
 
 EXTENSION_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
+    TENSORBOARD: [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": _OBJECTS}, TUNNEL],
     "Workload": [
         {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": [*_OBJECTS, "watch"]},
         {
@@ -44,14 +52,15 @@ EXTENSION_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
         {"apiGroups": ["scheduling.x-k8s.io"], "resources": ["podgroups"], "verbs": _OBJECTS}
     ],
 }
-"""What a run with `spec.scheduling.gang` needs besides, by the kind that it is made with."""
+"""What a run with `spec.tensorboard` or `spec.scheduling.gang` needs besides, by the kind that it is made
+with.
+"""
 
 OPTIONAL: Final[Mapping[tuple[str, str], str]] = {
     ("events", "list"): "why a pod is not made is not told",
     ("events", "watch"): "why a pod is not made is not told",
     ("pods", "deletecollection"): "neither a second Ctrl-C nor cleanPolicy All deletes pods",
-    **{("deployments", verb): "a run with spec.tensorboard is refused" for verb in _OBJECTS},
-    **{("pods/portforward", verb): "`tensorboard` opens no tunnel" for verb in ("get", "create")},
+    **{("pods/portforward", verb): "`tensorboard` opens no tunnel" for verb in TUNNEL["verbs"]},
 }
 """By resource and verb, what is lost without a right that a run does without."""
 
