@@ -11,6 +11,7 @@ from typing import Any
 
 import launcher
 from launcher import cli, schema
+from launcher.tfjob import fields
 from worker.contract import Env, ExitCode
 
 REFERENCE = Path(__file__).parent / "reference.md"
@@ -40,6 +41,10 @@ def reference() -> str:
         "Made from the code by `make docs`. Field names are Kubernetes' own wherever it has one.",
         "## The file",
         *_models(),
+        "## A TFJob",
+        "`apiVersion: kubeflow.org/v1`, as the training-operator 1.9 has it. How it differs from there is in "
+        "[How to](howto.md#bring-a-tfjob).",
+        _table(["field", "meaning"], _tfjob("TFJob", "")),
         "## Commands",
         *_commands(cli.parser()),
         "## Python",
@@ -84,6 +89,50 @@ def _models() -> list[str]:
         if rows:
             parts.append(_table(["field", "type", "default", "meaning"], rows))
     return parts
+
+
+TFJOB = {
+    "apiVersion": "`kubeflow.org/v1`; others are refused.",
+    "kind": "`TFJob`.",
+    "metadata": "`name`, `namespace`, `labels` and `annotations`. What a server adds is left out; the label "
+    "`kueue.x-k8s.io/queue-name` becomes `spec.scheduling`.",
+    "status": "Left out.",
+    "spec.runPolicy.cleanPodPolicy": "`None` (default), `Running` or `All`: `runPolicy.cleanPolicy`.",
+    "spec.runPolicy.ttlSecondsAfterFinished": "When a finished run is deleted. Default: never.",
+    "spec.runPolicy.activeDeadlineSeconds": "When the run fails, with all its tasks. Default: never.",
+    "spec.runPolicy.backoffLimit": "Tries that the tasks of a role have together. Default: no limit.",
+    "spec.runPolicy.schedulingPolicy.minAvailable": "Refused: a gang is as large as the run needs.",
+    "spec.runPolicy.schedulingPolicy.queue": "`scheduling.queue`.",
+    "spec.runPolicy.schedulingPolicy.minResources": "Refused.",
+    "spec.runPolicy.schedulingPolicy.priorityClass": "`scheduling.priorityClassName`.",
+    "spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds": "Refused.",
+    "spec.runPolicy.suspend": "The run is made, and started by `resume`. Default: false.",
+    "spec.runPolicy.managedBy": "`kubeflow.org/training-operator`, or left out; others are refused.",
+    "spec.successPolicy": '`""` (default): worker 0 decides; `AllWorkers`: all of them. With a chief the chief '
+    "decides.",
+    "spec.tfReplicaSpecs.*.replicas": "Default: 1. One `Chief` or `Master` and one `Evaluator` at most, any "
+    "number of `Worker` and `PS`, in any case of letters.",
+    "spec.tfReplicaSpecs.*.restartPolicy": "`Never` (default), `OnFailure`, `Always`, which is as `OnFailure`, or "
+    "`ExitCode`: 128 to 255 is tried again, 1 to 127 fails the run.",
+    "spec.tfReplicaSpecs.*.template": "A pod template with a container `tensorflow`; its port named "
+    "`tfjob-port` is the one in TF_CONFIG (default: 2222).",
+    "spec.enableDynamicWorker": "TF_CONFIG is sparse, and with `Never` a worker that fails is not missed. "
+    "Default: false.",
+}
+"""What becomes of each field."""
+
+
+def _tfjob(kind: str, here: str) -> list[list[str]]:
+    rows = []
+    for name, inner in fields.TFJOB[kind].items():
+        path = f"{here}.{name}" if here else name
+        if inner in fields.TFJOB:
+            rows += _tfjob(inner, path)
+        elif inner == "Dict[str, ReplicaSpec]":
+            rows += _tfjob("ReplicaSpec", f"{path}.*")
+        else:
+            rows.append([f"`{path}`", TFJOB[path]])
+    return rows
 
 
 def _type(value: dict[str, Any]) -> str:

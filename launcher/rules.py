@@ -298,12 +298,9 @@ def _limits(cluster: TrainingCluster) -> Iterator[Finding]:
             f"most {naming.LABEL_LENGTH}: shorten the run's name by {over}"
         )
         yield ("metadata", "name"), said
-    for name in sorted(planned.file_roles):
-        role = getattr(cluster.spec, name)
-        size = len((planned.tf_config(name) or "").encode())
-        if not roles.uses_runtime(
-            cluster.spec, roles.effective(cluster.spec, role or Role.model_construct())
-        ):
+    for name, _ in planned.roles:
+        size = planned.tf_config_bytes(name)
+        if name not in planned.file_roles and size > topology.MAX_ENV_BYTES:
             said = (
                 f"the {name}'s TF_CONFIG would have {size:,} bytes and an environment string holds 131,072: "
                 "use fewer tasks or shorter names"
@@ -312,7 +309,7 @@ def _limits(cluster: TrainingCluster) -> Iterator[Finding]:
                 said += ", or sparseClusterSpec: true (in a TFJob enableDynamicWorker: true), if the script "
                 said += "does not count the workers in it"
             yield ("spec", name), said
-        elif size > CONFIG_MAP_BYTES:
+        elif name in planned.file_roles and size > CONFIG_MAP_BYTES:
             said = (
                 f"the list of all addresses has {size:,} bytes and a ConfigMap holds {CONFIG_MAP_BYTES:,}: "
                 "use fewer tasks, or shorter names of run and namespace"

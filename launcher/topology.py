@@ -18,8 +18,11 @@ from worker.contract import PORT, Env
 INDEX: Final = f"$({Env.TASK_INDEX})"
 """Replaced by Kubernetes in every pod with the pod's own index."""
 
-MAX_ENV_BYTES: Final = 100_000
+MAX_ENV_BYTES: Final = 131_000
 """Linux allows 131,072 bytes for one environment string, its name included (MAX_ARG_STRLEN)."""
+
+FILE_BYTES: Final = 100_000
+"""From where on the runtime reads the list from a file, well before it must."""
 
 ROLES: Final[tuple[RoleName, ...]] = ("chief", "worker", "ps", "evaluator")
 SINGLE_TASK: Final = ("OneDevice", "Mirrored", "CentralStorage", "TPU")
@@ -146,10 +149,20 @@ class Topology:
 
     @cached_property
     def file_roles(self) -> frozenset[RoleName]:
-        """Roles whose TF_CONFIG is too long for the environment; they read the cluster from a file."""
+        """Roles of the runtime whose TF_CONFIG is too long for the environment; they read the cluster from a
+        file.
+        """
+        spec = self.cluster.spec
         return frozenset(
-            name for name, _ in self.roles if len((self.tf_config(name) or "").encode()) > MAX_ENV_BYTES
+            name
+            for name, role in self.roles
+            if roles.uses_runtime(spec, roles.effective(spec, role))
+            and self.tf_config_bytes(name) > FILE_BYTES
         )
+
+    def tf_config_bytes(self, role: RoleName) -> int:
+        """How long the role's TF_CONFIG is."""
+        return len((self.tf_config(role) or "").encode())
 
 
 def _tf_config(cluster: Any, task_type: str, *, cloud: bool = False) -> str:

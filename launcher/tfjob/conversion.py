@@ -204,9 +204,9 @@ class _Converter:
         for index, container in enumerate(containers):
             if not container.get("image"):
                 self._problem((*at, index, "image"), "missing: it must be given")
-            if names[index] in names[:index]:
-                self._problem((*at, index, "name"), f"{names[index]} is given twice: keep one")
-                return templates.RoleFields()
+        if twice := list(templates.given_twice(template, here)):
+            self._found.problems += twice
+            return templates.RoleFields()
         if template["spec"].get("restartPolicy"):
             self._remark(("spec", role, "restartPolicy"), remarks.POD_RESTART_POLICY)
         labels = {

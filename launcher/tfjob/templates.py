@@ -5,10 +5,11 @@ podTemplate, as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from launcher.merging import MERGE_KEYS
 from launcher.naming import CONTAINER
 from launcher.yamlfile import Path
 from worker.contract import PORT
@@ -72,6 +73,22 @@ def lift(template: Mapping[str, Any], labels: Mapping[str, str]) -> RoleFields:
         here: Path = ("podTemplate", "spec", "containers", position)
         found.origins[here] = ("spec", "containers", original)
     return found
+
+
+def given_twice(template: Mapping[str, Any], here: Path) -> Iterator[tuple[Path, str]]:
+    """Entries of a list that Kubernetes' strategic merge, which makes a Job's template of it, takes for one."""
+    for name, value in template.items():
+        if isinstance(value, Mapping):
+            yield from given_twice(value, (*here, name))
+        elif isinstance(value, list):
+            key = MERGE_KEYS.get(name)
+            seen: set[Any] = set()
+            for index, entry in enumerate(value):
+                if isinstance(entry, Mapping):
+                    yield from given_twice(entry, (*here, name, index))
+                    if key is not None and entry.get(key) in seen:
+                        yield (*here, name, index, key), f"{entry[key]} is given twice: keep one"
+                    seen.add(entry.get(key or ""))
 
 
 def _is_plain(name: str, value: Any) -> bool:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from launcher import loading, planning
+from launcher.backends.base import Plan
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.status import Phase, RunStatus
 from tests.api.conftest import Api, wait_for
@@ -21,16 +22,13 @@ from tests.api.runs import SETTINGS, Follower, role_messages, task
 RUN = "click-rate"
 
 
-def submitted(
-    backend: KubernetesBackend, kubelet: Kubelet, directory: Path, replicas: dict[str, Any], **spec: Any
-) -> Follower:
-    """A TFJob with these replicas, each a count or its restartPolicy, is on its way."""
+def planned(kubelet: Kubelet, directory: Path, replicas: dict[str, Any], **spec: Any) -> Plan:
+    """A TFJob with these replicas, each a count or its own fields."""
+    container = {"name": "tensorflow", "image": "example.com/a:1"}
     specs: dict[str, Any] = {}
     for name, given in replicas.items():
-        specs[name] = {
-            "template": {"spec": {"containers": [{"name": "tensorflow", "image": "example.com/a:1"}]}}
-        }
-        specs[name] |= {"replicas": given} if isinstance(given, int) else given
+        own = {"replicas": given} if isinstance(given, int) else given
+        specs[name] = {"template": {"spec": {"containers": [container]}}, **own}
     document = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
@@ -40,7 +38,14 @@ def submitted(
     path = directory / "tfjob.yaml"
     path.write_text(yaml.safe_dump(document))
     (loaded,) = loading.load(str(path))
-    backend.submit(planning.plan(loaded, uuid.uuid4().hex), detach=True)
+    return planning.plan(loaded, uuid.uuid4().hex)
+
+
+def submitted(
+    backend: KubernetesBackend, kubelet: Kubelet, directory: Path, replicas: dict[str, Any], **spec: Any
+) -> Follower:
+    """It is on its way."""
+    backend.submit(planned(kubelet, directory, replicas, **spec), detach=True)
     return Follower(backend.follow(RUN, kubelet.namespace))
 
 
@@ -234,3 +239,13 @@ def test_a_suspended_job_waits(backend: KubernetesBackend, kubelet: Kubelet, tmp
     end = follower.rest()
     assert end.phase is Phase.SUCCEEDED
     assert role_messages(end)["chief"].startswith("CompletionsReached")
+
+
+def test_who_leaves_it_alone_is_told(backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path) -> None:
+    """Nothing in the cluster knows that the servers are of no use any more."""
+    told = backend.submit(
+        planned(kubelet, tmp_path, {"Chief": 1, "PS": 1}, runPolicy={"cleanPodPolicy": "All"}), detach=True
+    )
+    assert f"note: {RUN}-ps may not end by themselves: `python -m launcher wait {RUN} -n" in told
+    backend.delete(RUN, kubelet.namespace)
+    assert "may not end" not in backend.submit(planned(kubelet, tmp_path, {"Chief": 1, "PS": 1}), detach=True)

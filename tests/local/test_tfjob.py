@@ -6,6 +6,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from launcher import loading, planning
@@ -20,7 +21,7 @@ pytestmark = linux_only
 SETTINGS = Settings(strangers_grace=1.0)
 
 
-def tfjob(model: Path) -> dict[str, Any]:
+def tfjob(model: Path, *, dynamic: bool) -> dict[str, Any]:
     container = {
         "name": "tensorflow",
         "image": "example.com/ads/click-rate:12",
@@ -37,15 +38,20 @@ def tfjob(model: Path) -> dict[str, Any]:
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
         "metadata": {"name": "demo"},
-        "spec": {"runPolicy": {"cleanPodPolicy": "Running"}, "tfReplicaSpecs": specs},
+        "spec": {
+            "runPolicy": {"cleanPodPolicy": "Running"},
+            "tfReplicaSpecs": specs,
+            "enableDynamicWorker": dynamic,
+        },
     }
 
 
-def test_parameter_servers_train_and_are_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_parameter_servers_train_and_are_gone(tmp_path: Path, dynamic: bool) -> None:
     model = tmp_path / "model"
     model.mkdir()
     path = tmp_path / "tfjob.yaml"
-    path.write_text(yaml.safe_dump(tfjob(model)))
+    path.write_text(yaml.safe_dump(tfjob(model, dynamic=dynamic)))
     (loaded,) = loading.load(str(path))
     machine = Machine(tmp_path / "state", SETTINGS)
     backend: LocalBackend = machine.backend
@@ -61,8 +67,10 @@ def test_parameter_servers_train_and_are_gone(tmp_path: Path) -> None:
             "ps": "RunEnded",
             "evaluator": "RunEnded",
         }
-        assert "environment cloud, cluster of ['chief', 'ps', 'worker']" in machine.texts("ps")
-        assert "environment cloud, cluster of ['evaluator']" in machine.texts("evaluator")
+        full = ["chief", "ps", "worker"]
+        assert f"a {full} of a cloud" in machine.texts("chief")
+        assert f"a {['ps']} of a None" if dynamic else f"a {full} of a cloud" in machine.texts("ps")
+        assert f"a {['evaluator']} of a cloud" in machine.texts("evaluator")
         assert "scored, off by 0.0" in machine.texts("evaluator")
         assert machine.processes() == []
     finally:

@@ -112,3 +112,9 @@ def test_a_long_list_goes_into_a_file() -> None:
     assert plan("ParameterServer", worker={"replicas": 10_000}, ps={}).file_roles == {"chief"}
     everyone = plan("MultiWorkerMirrored", chief={}, worker={"replicas": 5_000}, evaluator={})
     assert everyone.file_roles == {"chief", "worker"}
+
+
+def test_a_script_of_the_users_reads_no_file() -> None:
+    planned = plan("MultiWorkerMirrored", program=False, worker={"replicas": 2_500})
+    assert topology.FILE_BYTES < planned.tf_config_bytes("worker") < topology.MAX_ENV_BYTES
+    assert planned.file_roles == frozenset()

@@ -75,7 +75,20 @@ class KubernetesBackend:
         it runs is changed; all else raises ConflictError, unless it is to be replaced. One that has ended is
         replaced.
         """
-        return Submission(self._client, self._fitting(plan)).submit(replace=replace)
+        fitting = self._fitting(plan)
+        told = Submission(self._client, fitting).submit(replace=replace)
+        return "\n".join(filter(None, [told, self._left_alone(fitting) if detach else ""]))
+
+    def _left_alone(self, plan: Plan) -> str:
+        """What nobody ends, when nobody follows the run to its end. A JobSet ends all of its own."""
+        from launcher.status import leaves
+
+        jobs = [item for item in plan.objects if item["kind"] == "Job"]
+        names = [job["metadata"]["name"] for job in jobs[1:] if not leaves(job)]
+        if not names or clean_policy(jobs[0]) == "None":
+            return ""
+        command = f"`{PROGRAM} wait {plan.run}{self.options(plan.namespace)}`"
+        return f"note: {', '.join(names)} may not end by themselves: {command} stops them at the run's end"
 
     def submit_for(self, plan: Plan, owners: Sequence[str]) -> str:
         """Starts the run as a part of other objects, `kind/name`; see `ownership.submit`."""

@@ -17,7 +17,7 @@ model = parser.parse_args().model
 
 config = json.loads(os.environ["TF_CONFIG"])
 task = config["task"]
-print(f"environment {config['environment']}, cluster of {sorted(config['cluster'])}")
+print(f"a {sorted(config['cluster'])} of a {config.get('environment')}", flush=True)
 resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 
 if task["type"] in ("worker", "ps"):
