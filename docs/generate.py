@@ -42,8 +42,7 @@ def reference() -> str:
         "## The file",
         *_models(),
         "## A TFJob",
-        "`apiVersion: kubeflow.org/v1`, as the training-operator 1.9 has it. How it differs from there is in "
-        "[How to](howto.md#bring-a-tfjob).",
+        "As the training-operator 1.9 has it; [How to](howto.md#bring-a-tfjob) says where it differs.",
         _table(["field", "meaning"], _tfjob("TFJob", "")),
         "## Commands",
         *_commands(cli.parser()),
@@ -101,18 +100,18 @@ TFJOB = {
     "spec.runPolicy.ttlSecondsAfterFinished": "When a finished run is deleted. Default: never.",
     "spec.runPolicy.activeDeadlineSeconds": "When the run fails, with all its tasks. Default: never.",
     "spec.runPolicy.backoffLimit": "Tries that the tasks of a role have together. Default: no limit.",
-    "spec.runPolicy.schedulingPolicy.minAvailable": "Refused: a gang is as large as the run needs.",
+    "spec.runPolicy.schedulingPolicy.minAvailable": "`scheduling.minMember`.",
     "spec.runPolicy.schedulingPolicy.queue": "`scheduling.queue`.",
-    "spec.runPolicy.schedulingPolicy.minResources": "Refused.",
+    "spec.runPolicy.schedulingPolicy.minResources": "`scheduling.minResources`.",
     "spec.runPolicy.schedulingPolicy.priorityClass": "`scheduling.priorityClassName`.",
-    "spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds": "Refused.",
+    "spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds": "`scheduling.scheduleTimeoutSeconds`, of "
+    "scheduler-plugins only.",
     "spec.runPolicy.suspend": "The run is made, and started by `resume`. Default: false.",
     "spec.runPolicy.managedBy": "`kubeflow.org/training-operator`, or left out; others are refused.",
-    "spec.successPolicy": '`""` (default): worker 0 decides; `AllWorkers`: all of them. With a chief the chief '
-    "decides.",
+    "spec.successPolicy": '`""` (default): worker 0 decides; `AllWorkers`: all do. A chief decides alone.',
     "spec.tfReplicaSpecs.*.replicas": "Default: 1. One `Chief` or `Master` and one `Evaluator` at most, any "
     "number of `Worker` and `PS`, in any case of letters.",
-    "spec.tfReplicaSpecs.*.restartPolicy": "`Never` (default), `OnFailure`, `Always`, which is as `OnFailure`, or "
+    "spec.tfReplicaSpecs.*.restartPolicy": "`Never` (default), `OnFailure`, `Always`, the same here, or "
     "`ExitCode`: 128 to 255 is tried again, 1 to 127 fails the run.",
     "spec.tfReplicaSpecs.*.template": "A pod template with a container `tensorflow`; its port named "
     "`tfjob-port` is the one in TF_CONFIG (default: 2222).",

@@ -11,7 +11,7 @@ from typing import Final
 
 from launcher.naming import GROUP_LABEL, QUEUE_LABEL
 from launcher.spec import Gang, RoleName, Spec, TrainingCluster
-from launcher.topology import Topology
+from launcher.topology import Topology, present
 from launcher.yamlfile import Path
 
 SCHEDULERS: Final[dict[Gang, str]] = {
@@ -51,6 +51,19 @@ def broken(cluster: TrainingCluster) -> Iterator[tuple[Path, str]]:
         yield here, "missing: Kueue admits a run by its queue; name a LocalQueue of the run's namespace"
     if scheduling.gang == "Coscheduling" and scheduling.queue is not None:
         yield here, "Coscheduling has no queues: remove it, or use gang: Kueue or Volcano"
+    owners: dict[str, tuple[Gang, ...]] = {
+        "min_member": ("Volcano", "Coscheduling"),
+        "min_resources": ("Volcano", "Coscheduling"),
+        "schedule_timeout_seconds": ("Coscheduling",),
+    }
+    for field, known in owners.items():
+        if getattr(scheduling, field) and gang(spec) not in known:
+            alias = type(scheduling).model_fields[field].alias or field
+            yield ("spec", "scheduling", alias), f"it is for gang: {' or '.join(known)}: remove it"
+    most = sum(role.replicas for name, role in present(spec) if name != "evaluator")
+    if gang(spec) in API_VERSIONS and (scheduling.min_member or 0) > most:
+        said = f"expected at most {most}: more tasks there are not, the evaluator apart"
+        yield ("spec", "scheduling", "minMember"), said
 
 
 def queue_labels(spec: Spec) -> dict[str, str]:
@@ -119,11 +132,17 @@ def pod_group(topology: Topology) -> dict[str, object] | None:
     found = gang(spec)
     needed = members(topology)
     fields: dict[str, object] = {"minMember": sum(needed.values())}
+    scheduling = spec.scheduling
+    given: dict[str, object] = {"minMember": scheduling.min_member}
+    given["minResources"] = scheduling.min_resources or None
     if found == "Volcano":
-        # Without it, four workers would do for a chief, a ps and two workers.
-        fields["minTaskMember"] = needed
-        given = {"queue": spec.scheduling.queue, "priorityClassName": spec.scheduling.priority_class_name}
-        fields |= {name: value for name, value in given.items() if value is not None}
+        if scheduling.min_member is None:
+            # Without it, four workers would do for a chief, a ps and two workers.
+            fields["minTaskMember"] = needed
+        given |= {"queue": scheduling.queue, "priorityClassName": scheduling.priority_class_name}
+    else:
+        given["scheduleTimeoutSeconds"] = scheduling.schedule_timeout_seconds
+    fields |= {name: value for name, value in given.items() if value is not None}
     if found is None or found not in API_VERSIONS:
         return None
     return {"apiVersion": API_VERSIONS[found], "spec": fields}

@@ -227,6 +227,12 @@ class Scheduling(_Model):
     """What admits the run: a LocalQueue (Kueue's) of its namespace, or with gang: Volcano a Queue."""
     gang: Gang | None = None
     """Who starts all that the strategy needs together. Left out: Kueue, if there is a queue."""
+    min_member: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Volcano, Coscheduling: how many tasks are started together. Left out: those that the strategy needs."""
+    min_resources: dict[str, Quantity] = {}
+    """Volcano, Coscheduling: what must be free before any is started. Left out, the scheduler's own guess."""
+    schedule_timeout_seconds: Seconds | None = None
+    """Coscheduling: how long the tasks wait for each other."""
 
 
 class StrategyOptions(_Model):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from launcher.naming import CONTAINER
+from launcher.naming import CONTAINER, QUEUE_LABEL
 from launcher.spec import API_VERSION, RoleName
 from launcher.tfjob import fields, remarks, templates
 from launcher.yamlfile import Path
@@ -28,9 +28,9 @@ _SERVERS_OWN: Final = (
 )  # fmt: skip
 """Of metadata: what `kubectl get -o yaml` adds."""
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _REPLICAS: Final = ("spec", "tfReplicaSpecs")
 _POLICY: Final = ("spec", "runPolicy")
+_GANG: Final = (*_POLICY, "schedulingPolicy")
 _OPERATORS: Final = "training.kubeflow.org/"
 _MANAGER: Final = "kubeflow.org/training-operator"
 
@@ -142,7 +142,7 @@ class _Converter:
                 hint = ": give metadata.name" if name == "generateName" else ": remove it"
                 self._problem(("metadata", name), f"not supported{hint}")
         # The label would have Kueue admit each of the run's Jobs by itself.
-        for name, key in (("annotations", _APPLIED), ("labels", _QUEUE_LABEL)):
+        for name, key in (("annotations", _APPLIED), ("labels", QUEUE_LABEL)):
             kept = {other: value for other, value in (found.pop(name, None) or {}).items() if other != key}
             found |= {name: kept} if kept else {}
         return {name: value for name, value in found.items() if value is not None}
@@ -265,28 +265,43 @@ class _Converter:
     # ---- who starts it
 
     def _scheduling(self) -> Object:
-        given: Object = self._policy.get("schedulingPolicy") or {}
-        here: Path = (*_POLICY, "schedulingPolicy")
+        given: Object = {name: value for name, value in self._gang_policy().items() if value}
         at: Path = ("spec", "scheduling")
-        self._origin(at, here)
-        self._origin((*at, "priorityClassName"), (*here, "priorityClass"))
-        for name in ("minAvailable", "minResources", "scheduleTimeoutSeconds"):
-            if given.get(name) is not None:
-                self._problem((*here, name), "not supported: a gang is as large as the run needs; remove it")
+        self._origin(at, _GANG)
+        self._origin((*at, "minMember"), (*_GANG, "minAvailable"))
+        self._origin((*at, "priorityClassName"), (*_GANG, "priorityClass"))
+        self._origin((*at, "gang"), _GANG)
         found: Object = {}
-        queue = (self._metadata.get("labels") or {}).get(_QUEUE_LABEL)
+        queue = (self._metadata.get("labels") or {}).get(QUEUE_LABEL)
         if queue is not None:
-            self._origin((*at, "queue"), ("metadata", "labels", _QUEUE_LABEL))
+            self._origin((*at, "queue"), ("metadata", "labels", QUEUE_LABEL))
             found = {"queue": queue, "gang": "Kueue"}
         elif given:
-            pods = [(spec.get("template") or {}).get("spec") or {} for spec in self._specs.values()]
-            schedulers = {pod.get("schedulerName") for pod in pods}
-            found["gang"] = "Coscheduling" if "scheduler-plugins-scheduler" in schedulers else "Volcano"
+            found["gang"] = self._gang()
             self._remark((*at, "gang"), remarks.GANG)
-            found |= {"queue": given["queue"]} if given.get("queue") else {}
-        if given.get("priorityClass"):
+            found |= {name: given[name] for name in ("queue", "minResources") if name in given}
+            if "minAvailable" in given:
+                found["minMember"] = self._min_member(given["minAvailable"])
+            if found["gang"] == "Coscheduling" and "scheduleTimeoutSeconds" in given:
+                found["scheduleTimeoutSeconds"] = given["scheduleTimeoutSeconds"]
+        if "priorityClass" in given:
             found["priorityClassName"] = given["priorityClass"]
         return found
+
+    def _gang_policy(self) -> Object:
+        return self._policy.get("schedulingPolicy") or {}
+
+    def _gang(self) -> str:
+        pods = [(spec.get("template") or {}).get("spec") or {} for spec in self._specs.values()]
+        schedulers = {pod.get("schedulerName") for pod in pods}
+        return "Coscheduling" if "scheduler-plugins-scheduler" in schedulers else "Volcano"
+
+    def _min_member(self, wanted: int) -> int:
+        """The operator counted the evaluator too, which here is no member of the gang."""
+        counts = {role: spec.get("replicas") for role, spec in self._specs.items()}
+        everyone = sum(1 if count is None else count for count in counts.values())
+        apart = "evaluator" in counts and counts["evaluator"] != 0
+        return everyone - apart if wanted == everyone else wanted
 
 
 def _either(choices: Sequence[str]) -> str:

@@ -76,7 +76,7 @@ def lift(template: Mapping[str, Any], labels: Mapping[str, str]) -> RoleFields:
 
 
 def given_twice(template: Mapping[str, Any], here: Path) -> Iterator[tuple[Path, str]]:
-    """Entries of a list that Kubernetes' strategic merge, which makes a Job's template of it, takes for one."""
+    """Entries of a list that Kubernetes' strategic merge, by which it comes into a Job, takes for one."""
     for name, value in template.items():
         if isinstance(value, Mapping):
             yield from given_twice(value, (*here, name))

@@ -59,6 +59,18 @@ def test_the_group_is_accepted_strictly_and_goes_with_the_run(
     assert groups(api, crd, namespace) == []
 
 
+def test_the_group_is_as_the_file_says(
+    backend: KubernetesBackend, api: Api, gang: str, crd: str, namespace: str, tmp_path: Path
+) -> None:
+    fields: dict[str, Any] = {"minMember": 2, "minResources": {"cpu": "3"}}
+    if gang == "Coscheduling":
+        fields["scheduleTimeoutSeconds"] = 9
+    backend.submit(plan(tmp_path, namespace, f"spec.scheduling={ {'gang': gang, **fields} }"), detach=True)
+    (group,) = groups(api, crd, namespace)
+    assert {name: group["spec"][name] for name in fields} == fields
+    assert "minTaskMember" not in group["spec"]
+
+
 def test_without_its_definition_nothing_is_made(
     api: Api,
     backend: KubernetesBackend,

@@ -227,24 +227,43 @@ def test_who_decides(tmp_path: Path) -> None:
     assert policies({"Chief": {}, **workers}, "AllWorkers") == {"chief": None, "worker": None}
 
 
-def test_a_gang_and_a_queue(tmp_path: Path) -> None:
-    policy = {"schedulingPolicy": {"queue": "research", "priorityClass": "high"}}
-    scheduling = load(tfjob({"Worker": {}}, runPolicy=policy), tmp_path).cluster.spec.scheduling
-    assert (scheduling.gang, scheduling.queue, scheduling.priority_class_name) == (
-        "Volcano",
-        "research",
-        "high",
-    )
-    document = tfjob({"Worker": {}}, runPolicy={"schedulingPolicy": {"priorityClass": "high"}})
-    document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["schedulerName"] = (
-        "scheduler-plugins-scheduler"
-    )
-    assert load(document, tmp_path).cluster.spec.scheduling.gang == "Coscheduling"
+def pod_group(loaded: Loaded) -> Any:
+    objects = rendering.render(topology.build(loaded.cluster))
+    return next((item for item in objects if item["kind"] == "PodGroup"), {"spec": None})["spec"]
+
+
+def test_a_gang_is_volcanos_or_that_of_the_pods_scheduler(tmp_path: Path) -> None:
+    policy = {"queue": "research", "priorityClass": "high", "scheduleTimeoutSeconds": 9}
+    replicas: dict[str, Object] = {"Worker": {"replicas": 2}, "Evaluator": {}}
+    document = tfjob(replicas, runPolicy={"schedulingPolicy": policy})
+    fields = {
+        "minMember": 2,
+        "minTaskMember": {"worker": 2},
+        "queue": "research",
+        "priorityClassName": "high",
+    }
+    assert pod_group(load(document, tmp_path)) == fields
+    for spec in document["spec"]["tfReplicaSpecs"].values():
+        spec["template"]["spec"]["schedulerName"] = "scheduler-plugins-scheduler"
+    del policy["queue"]
+    assert pod_group(load(document, tmp_path)) == {"minMember": 2, "scheduleTimeoutSeconds": 9}
+
+
+@pytest.mark.parametrize(("wanted", "members"), [(2, 2), (4, 4), (5, 4)])
+def test_a_gang_is_as_large_as_wanted(tmp_path: Path, wanted: int, members: int) -> None:
+    """All five, as the operator counts, are four: the evaluator is no member."""
+    policy = {"minAvailable": wanted, "minResources": {"cpu": 3}}
+    replicas: dict[str, Object] = {"Chief": {}, "Worker": {"replicas": 2}, "PS": {}, "Evaluator": {}}
+    loaded = load(tfjob(replicas, runPolicy={"schedulingPolicy": policy}), tmp_path)
+    assert pod_group(loaded) == {"minMember": members, "minResources": {"cpu": "3"}}
+
+
+def test_a_queue_of_kueues(tmp_path: Path) -> None:
     document = tfjob({"Worker": {}})
-    document["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team-a"}
-    loaded = load(document, tmp_path)
-    assert (loaded.cluster.spec.scheduling.gang, loaded.cluster.spec.scheduling.queue) == ("Kueue", "team-a")
-    assert loaded.cluster.metadata.labels == {}
+    document["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team-a", "team": "a"}
+    cluster = load(document, tmp_path).cluster
+    assert (cluster.spec.scheduling.gang, cluster.spec.scheduling.queue) == ("Kueue", "team-a")
+    assert cluster.metadata.labels == {"team": "a"}
 
 
 # ---- pod templates
