@@ -94,10 +94,10 @@ def origin(history: History) -> float:
 def horizon(history: History) -> float:
     """When the last task had left, or now."""
     status = history.status
-    if not status.ended:
-        return max(history.seen, origin(history))
     times = [status.finished, *(a.finished for a in history.attempts)]
-    if status.finished is None:  # lost: the last that was heard
+    if not status.ended:
+        times.append(history.seen)
+    elif status.finished is None:  # lost: the last that was heard
         times += [line.record.time for line in history.lines if line.record is not None]
     return max((time for time in times if time is not None), default=origin(history))
 

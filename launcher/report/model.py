@@ -117,7 +117,7 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
     return Report(
         run=status.run,
         badge=_BADGES[status.phase],
-        ended=status.ended,
+        ended=status.ended or status.finished is not None,
         facts=_facts(status, begin, zone),
         total=duration(where.total),
         remarks=where.remarks,
@@ -181,7 +181,7 @@ def _figures(
     history: History, where: Spent, drawn: Sequence[Curve], again: Sequence[Restart]
 ) -> tuple[Figure, ...]:
     status = history.status
-    found = [Figure("Duration" if status.ended else "So far", duration(where.total))]
+    found = [Figure("Duration" if status.finished is not None else "So far", duration(where.total))]
     trained = sum(part.seconds for part in where.shares if part.state in (State.TRAINING, State.RUNNING))
     if trained:
         found.append(Figure("Training", f"{share(trained, where.total):.0f} %", f"{duration(trained)} of it"))

@@ -63,7 +63,7 @@ class Spent:
 def spent(history: History, lanes: Sequence[Lane], restarts: Sequence[Restart]) -> Spent:
     """From the submission until the primary's end, or now."""
     begin = origin(history)
-    end = (history.status.finished if history.status.ended else None) or horizon(history)
+    end = history.status.finished or horizon(history)
     total = max(0.0, end - begin)
     primary = lanes[0] if lanes else None
     seconds: dict[State, float] = defaultdict(float)

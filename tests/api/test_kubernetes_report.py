@@ -74,9 +74,10 @@ def test_a_run_with_a_killed_worker(
 ) -> None:
     space = kubelet.namespace
     with node(api, tmp_path, space) as served:
-        (chief,) = kubelet.pending("chief")
-        first, second = kubelet.pending("worker", 2)
-        bind(api, chief, space)
+        (chief,), (first, second) = kubelet.pending("chief"), kubelet.pending("worker", 2)
+        (ps,), (evaluator,) = kubelet.pending("ps"), kubelet.pending("evaluator")
+        for pod in (chief, first, second, ps, evaluator):
+            bind(api, pod, space)
         begin = created(chief)
         live(kubelet, chief, begin + 2, begin + 8)
         pulled = {
@@ -98,23 +99,29 @@ def test_a_run_with_a_killed_worker(
             record(begin + 13, "training", epochs=2, steps_per_epoch=20, initial_epoch=0),
             record(begin + 30, "progress", loss=0.5, metrics={"accuracy": 0.75}, **PROGRESS),
         )
-        live(kubelet, first, begin + 1, begin + 2)
+        for pod in (first, ps, evaluator):
+            live(kubelet, pod, begin + 1, begin + 2)
+            served.write(pod["metadata"]["name"], record(begin + 9, "ready"))
         live(kubelet, second, begin + 1, begin + 2, begin + 20, 137)
         (again,) = (pod for pod in kubelet.pending("worker") if pod["spec"]["hostname"] == "mnist-worker-1")
-        live(kubelet, again, created(again) + 1, created(again) + 2)
+        bind(api, again, space)
+        born = created(again)  # as soon as the Job controller liked
+        live(kubelet, again, born + 1, born + 2)
+        served.write(again["metadata"]["name"], record(born + 4, "ready"))
         follower.until(lambda status: any(role.restarts for role in status.roles))
 
         goes_on = backend.history(RUN, space)
         assert not goes_on.status.ended
+        assert goes_on.missing == []
         assert goes_on.submitted is not None
         assert abs(goes_on.submitted - begin) <= 5
 
-        live(kubelet, chief, begin + 2, begin + 8, begin + 40)
-        served.end(chief["metadata"]["name"])
-        for pod in kubelet.pods():
-            if pod["status"]["phase"] == "Running":
-                kubelet.end(pod, 0)
-        follower.until(lambda status: status.phase is Phase.SUCCEEDED)
+        end = max(begin + 40, born + 10)
+        live(kubelet, chief, begin + 2, begin + 8, end)
+        live(kubelet, again, born + 1, born + 2, end)
+        for pod in (first, ps, evaluator):
+            live(kubelet, pod, begin + 1, begin + 2, end)
+        follower.until(lambda status: status.ended)
 
         history = backend.history(RUN, space)
         found = {lane.name: lane for lane in lanes(history)}
@@ -125,16 +132,20 @@ def test_a_run_with_a_killed_worker(
             ("starting", 8, 10),
             ("waiting", 10, 13),
             ("training", 13, 30),
-            ("finishing", 30, 40),
+            ("finishing", 30, end - begin),
         ]
         (restart,) = restarts(list(found.values()))
-        assert (restart.lane.name, restart.why, restart.failed) == ("worker 1", "killed", begin + 20)
-        assert {line.attempt for line in history.lines} == {0}
+        assert (restart.lane.name, restart.why) == ("worker 1", "killed")
+        assert (restart.failed, restart.back) == (begin + 20, born + 4)
         assert len(history.attempts) == 6
-        assert "Pulled" in {event.reason for event in history.events}
-        # Only the chief's node serves logs.
-        (missing,) = history.missing
-        assert missing.startswith("3 of 4 logs could not be read: the API server ")
+        assert {(line.role, line.index, line.attempt) for line in history.lines} == {
+            ("chief", 0, 0),
+            ("worker", 0, 0),
+            ("worker", 1, 1),
+            ("ps", 0, 0),
+            ("evaluator", 0, 0),
+        }
+        assert {"Pulled", "SuccessfulCreate", "Completed"} <= {event.reason for event in history.events}
 
         monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig))
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -147,7 +158,7 @@ def test_a_run_with_a_killed_worker(
         assert "pulling the image: 5.0 s, from " in shown
         assert "3.0 s</b> waiting for ps" in shown
         assert "ended with exit code 137 (SIGKILL)" in shown
-        assert "SuccessfulCreate" in shown
+        assert "Besides, worker 1 ended after " in shown
 
 
 def test_who_may_not_read_events_sees_the_rest(
