@@ -11,7 +11,7 @@ from launcher.report.lanes import Lane, State
 from launcher.status import Phase, TaskStatus
 from worker.contract import ExitCode
 
-_SUSPECT_SECONDS: Final = 10.0
+SUSPECT_SECONDS: Final = 10.0
 """Who failed so shortly before the primary did, which lost a task, is whom it lost."""
 
 WORKING: Final = frozenset({State.TRAINING, State.READY, State.SCORING, State.RUNNING})
@@ -71,6 +71,6 @@ def _culprit(lanes: Sequence[Lane], failed: float) -> tuple[str, str] | None:
         if attempt.phase is Phase.FAILED
         and attempt.exit_code != ExitCode.RETRYABLE
         and attempt.finished is not None
-        and failed - _SUSPECT_SECONDS <= attempt.finished <= failed + 1
+        and failed - SUSPECT_SECONDS <= attempt.finished <= failed + 1
     ]
     return min(suspects)[1:] if suspects else None

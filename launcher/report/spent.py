@@ -10,7 +10,7 @@ from typing import Final
 
 from launcher.backends.base import History
 from launcher.report.lanes import Lane, Records, Span, State, by_attempt, horizon, origin
-from launcher.report.restarts import WORKING, Restart
+from launcher.report.restarts import SUSPECT_SECONDS, WORKING, Restart
 from launcher.report.words import counted, duration, listed
 from launcher.status import Phase
 from worker.contract import Event, Record
@@ -179,18 +179,20 @@ def _remarks(lanes: Sequence[Lane], restarts: Sequence[Restart], begin: float) -
         return
     for restart in aside:
         at = duration(restart.failed - begin)
-        back = "is not back yet" if restart.back is None else ""
-        if restart.lane.latest.phase in (Phase.FAILED, Phase.SUCCEEDED) and restart.back is None:
-            back = "never came back"
-        if restart.back is not None:
-            back = f"was back {duration(restart.back - restart.failed)} later"
         yield (
-            f"Besides, {restart.lane.name} ended after {at} ({restart.why}) and {back}, while the "
-            f"{primary.name} went on."
+            f"Besides, {restart.lane.name} ended after {at} ({restart.why}) and {_return(restart)}, "
+            f"while the {primary.name} went on."
         )
+
+
+def _return(restart: Restart) -> str:
+    if restart.back is not None:
+        return f"was back {duration(restart.back - restart.failed)} later"
+    over = restart.lane.latest.phase in (Phase.FAILED, Phase.SUCCEEDED)
+    return "never came back" if over else "is not back yet"
 
 
 def _together(restart: Restart, other: Restart) -> bool:
     """Whether the restart belongs to that of the primary: the cause of it, or another that it took along."""
     until = other.back if other.back is not None else float("inf")
-    return other.failed - 10 <= restart.failed <= until
+    return other.failed - SUSPECT_SECONDS <= restart.failed <= until
