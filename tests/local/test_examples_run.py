@@ -42,7 +42,8 @@ ROWS: list[tuple[str, tuple[str, ...]]] = [
     ("multi-worker-fit/cluster-with-chief.yaml", (*SHORT, "spec.strategyOptions={autoShard: OFF}")),
     ("mirrored-loop/cluster.yaml", SHORT),
     ("mirrored-loop/cluster.yaml", (*SHORT, f"{PARAMETERS}.iteration=epoch", "spec.program.keras=3")),
-    ("multi-worker-loop/cluster.yaml", SHORT),
+    # An epoch is all of the data, of which the tasks must know how much it is.
+    ("multi-worker-loop/cluster.yaml", (f"{PARAMETERS}.epochs=1",)),
     ("multi-worker-loop/cluster.yaml", (*SHORT, "spec.worker.replicas=3")),
     ("multi-worker-loop/cluster.yaml", (*SHORT, "spec.chief={}", "spec.program.keras=3")),
 ]

@@ -7,6 +7,7 @@ examples/fashion-mnist/make_subset.py.
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,4 +35,15 @@ def fashion_mnist(part: str, directory: str | Path = FASHION_MNIST) -> Any:
         return tf.cast(pixels, tf.float32) / 255.0, tf.reshape(tf.io.decode_raw(label, tf.uint8), ())
 
     images = records("images-idx3", 28 * 28, _IMAGES_HEADER)
-    return tf.data.Dataset.zip((images, records("labels-idx1", 1, _LABELS_HEADER))).map(decoded)
+    pairs = tf.data.Dataset.zip((images, records("labels-idx1", 1, _LABELS_HEADER))).map(decoded)
+    # TensorFlow cannot tell how much a compressed file holds; an epoch's steps are counted from it.
+    size = _size(f"{directory}/{part}-labels-idx1-ubyte.gz")
+    return pairs.apply(tf.data.experimental.assert_cardinality(size))
+
+
+def _size(path: str) -> int:
+    """How many labels a file has, by its header."""
+    import tensorflow as tf
+
+    with tf.io.gfile.GFile(path, "rb") as file, gzip.open(file) as unpacked:
+        return int.from_bytes(unpacked.read(_LABELS_HEADER)[4:], "big")
