@@ -69,9 +69,10 @@ def convert(value: Mapping[str, Any]) -> Conversion:
 def _version(value: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
     version, kind = value.get("apiVersion"), value.get("kind")
     if kind != "TFJob":
-        yield ("kind",), f"expected TFJob, not {kind}: of Kubeflow's jobs this one is TensorFlow's"
+        said = f"expected TFJob, not {kind}" if kind else "missing: expected TFJob"
+        yield ("kind",), f"{said}: of Kubeflow's jobs this one is TensorFlow's"
     elif version != VERSION:
-        said = f"expected {VERSION}, not {version}"
+        said = f"expected {VERSION}, not {version}" if version else f"missing: expected {VERSION}"
         if str(version).startswith(GROUP):
             said += ": its fields are others; write it as a TFJob of v1"
         yield ("apiVersion",), said
