@@ -159,7 +159,7 @@ class _View:
             self.say(news.who, news.text, at=news.time)
         if self._live is not None and time.monotonic() - self._painted >= _REPAINT_SECONDS:
             self._painted = time.monotonic()
-            self._live.update(_live_table(status), refresh=True)
+            self._live.update(_live_table(status, _reasons(status)), refresh=True)
 
     def say(self, name: str, text: str, at: float | None = None) -> None:
         elapsed = max(0.0, (at or time.time()) - self._began)
@@ -168,8 +168,8 @@ class _View:
             self._out.file.flush()
 
 
-def _live_table(status: RunStatus) -> RenderableType:
-    parts: list[RenderableType] = [_role_table(status), *_reasons(status)]
+def _live_table(status: RunStatus, reasons: Iterable[RenderableType] = ()) -> RenderableType:
+    parts: list[RenderableType] = [_role_table(status), *reasons]
     progress = latest(status.records, Event.PROGRESS)
     if progress is not None and status.phase is Phase.RUNNING:
         fields = progress.fields
@@ -232,6 +232,9 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
         return
     _headline(status, out)
     out.print(_live_table(status))
+    # Whole: what a queue or a scheduler says is longer than a line, which a table would cut off.
+    for reason in _reasons(status):
+        out.print(reason)
     troubled = [task for task in status.tasks if not task.deleted and _troubled(task)]
     for task in troubled[:_MOST_TROUBLED]:
         _show_trouble(backend, status, task, out)

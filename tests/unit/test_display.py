@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from launcher import display
-from launcher.status import Phase, RoleStatus, RunStatus
+from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus
 
 
 def test_a_list_cuts_no_name_short() -> None:
@@ -46,3 +46,12 @@ class _Nowhere:
 
     def options(self, namespace: str) -> str:
         return ""
+
+
+def test_what_a_queue_says_is_whole() -> None:
+    words = f"waits for admission by queue team-a: {'insufficient quota, ' * 20}5 more needed"
+    roles = (RoleStatus("chief", "x-chief", Phase.SUSPENDED, 1, 0, 0, 0, 0, 0),)
+    status = RunStatus("x", "y", Phase.SUSPENDED, False, ADMISSION, words, roles, ())
+    file = io.StringIO()
+    display.show_status(_Nowhere(), status, display.console(file))  # type: ignore[arg-type]
+    assert words in file.getvalue().splitlines()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launcher import cli, loading, planning, printing, topology
+from launcher import cli, loading, planning, printing, render, topology
 from launcher.errors import SpecError
 from launcher.spec import Scheduling
 
@@ -44,6 +44,7 @@ def tf_config(job: Object, index: int) -> Object:
 @pytest.mark.parametrize("name", ["parameter-server", "multi-worker-without-chief"])
 def test_golden(name: str, renew: bool) -> None:
     text = printing.as_yaml(objects(name))
+    assert text == printing.as_yaml(render(TESTS / "specs" / "valid" / f"{name}.yaml", form="jobset"))
     golden = TESTS / "golden" / f"{name}.jobset.yaml"
     if renew:
         golden.write_text(text)

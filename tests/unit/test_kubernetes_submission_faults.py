@@ -167,3 +167,28 @@ def test_nothing_is_made_on_a_cluster_that_is_too_old(fake: Fake, planned: Plan)
         Submission(fake.client, planned).submit(replace=False)
     assert "podFailurePolicy (1.31), a Job's backoffLimitPerIndex (1.33)" in refused.value.hint
     assert store.names == []
+
+
+def test_a_queue_that_kueue_gives_each_job_is_noticed(fake: Fake, tmp_path: Path) -> None:
+    """As in a namespace with a LocalQueue called default: its webhook answers to dry runs too."""
+    path = tmp_path / "cluster.yaml"
+    path.write_text(CLUSTER)
+    (loaded,) = loading.load(str(path), ["spec.scheduling={queue: team-a}"])
+
+    def webhook(handler: Handler, path: str, dry: bool) -> bool:
+        if path == "/apis/kueue.x-k8s.io/v1beta2":
+            says({"resources": [{"name": "workloads"}]})(handler, {})
+            return True
+        if handler.command != "PATCH" or "/jobs/" not in path:
+            return False
+        item = json.loads(handler.body)
+        item["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "default"
+        says(item, 201)(handler, {})
+        return True
+
+    store = Store(webhook)
+    fake.will(store)
+    with pytest.raises(BackendError, match="Kueue would admit Job mnist-chief by itself") as error:
+        Submission(fake.client, planning.plan(loaded, "a")).submit(replace=False)
+    assert "a LocalQueue called default" in error.value.hint
+    assert store.names == []
