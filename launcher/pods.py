@@ -209,8 +209,9 @@ def _job_fields(topology: Topology, name: RoleName) -> dict[str, Any]:
     spec = topology.cluster.spec
     policy = spec.run_policy
     primary = name == topology.primary
-    # Whether a JobSet is suspended, and how long it stays, is its own to say.
-    fields: Object = {} if topology.jobset else {"suspend": policy.suspend}
+    # Whether a JobSet is suspended, and how long it stays, is its own to say; what Kueue admits, it starts.
+    suspend = policy.suspend and gangs.gang(spec) != "Kueue"
+    fields: Object = {} if topology.jobset else {"suspend": suspend}
     # Strangers do not notice that the others have been stopped.
     if primary or roles.is_custom(spec):
         fields |= present({"activeDeadlineSeconds": policy.active_deadline_seconds})

@@ -86,3 +86,12 @@ def test_the_laptop_says_once_what_it_leaves_out(tmp_path: Path) -> None:
     said = preflight.left_out(Submission("mnist", "default", "1", 0.0, planning.plan(loaded).objects, {}))
     assert said.count("scheduling.queue") == said.count("scheduling.gang") == 1
     assert said.count("priorityClassName") == 1
+
+
+def test_what_kueue_admits_it_starts() -> None:
+    """A TFJob for Kueue is often written as suspended, which would hold its Jobs for ever."""
+    planned = built("parameter-server", "spec.runPolicy.suspend=true")
+    jobs = [item for item in rendering.render(planned) if item["kind"] == "Job"]
+    assert [job["spec"]["suspend"] for job in jobs] == [False] * 4
+    planned = built("gpus", "spec.runPolicy.suspend=true")
+    assert all(job["spec"]["suspend"] for job in rendering.render(planned) if job["kind"] == "Job")

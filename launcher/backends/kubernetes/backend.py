@@ -269,6 +269,8 @@ class KubernetesBackend:
             names = {job["metadata"]["name"]: job for job in jobs}
             jobs = [names.get(job["metadata"]["name"], job) for job in jobsets.jobs_of(jobset)]
             return jobs, jobs[0], jobset
+        if primary is not None:
+            return jobs, primary, None  # of a JobSet that we may not see
         raise self._not_found(run, namespace)
 
     def _anchor(self, run: str, namespace: str) -> Anchor:
