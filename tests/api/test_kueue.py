@@ -15,6 +15,7 @@ from launcher import cli
 from launcher.backends.kubernetes import jobsets
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.jobsets import jobs_of
+from launcher.backends.kubernetes.rights import RULES
 from launcher.errors import BackendError, ConflictError
 from launcher.status import ADMISSION, Phase
 from tests.api.conftest import Api, installed, wait_for
@@ -267,19 +268,41 @@ def test_the_life_of_a_jobset(
 
 @pytest.mark.usefixtures("with_jobset")
 def test_a_jobset_that_fails(
-    backend: KubernetesBackend, controllers: Controllers, kubelet: Kubelet, tmp_path: Path
+    api: Api, backend: KubernetesBackend, controllers: Controllers, kubelet: Kubelet, tmp_path: Path
 ) -> None:
     space = kubelet.namespace
     backend.submit(plan(tmp_path, space, QUEUE), detach=True)
     controllers.make_jobs()
     controllers.suspended(False)
     start_all(kubelet)
+    # Who may not see JobSets sees the run by its Jobs.
+    other = KubernetesBackend(str(user(api, space, RULES, tmp_path)))
+    assert wait_for(lambda: other.status(RUN, space).phase is Phase.RUNNING)
     words = "jobset failed due to one or more job failures (first failed job: mnist-ps-0)"
     controllers.ends("Failed", words)
     status = backend.status(RUN, space)
     assert (status.phase, status.ended, status.message) == (Phase.FAILED, True, words)
     with pytest.raises(ConflictError, match="has ended"):
         backend.resume(RUN, space)
+
+
+@pytest.mark.usefixtures("with_jobset")
+def test_a_jobset_that_belongs_to_another_object(
+    api: Api, backend: KubernetesBackend, controllers: Controllers, tmp_path: Path
+) -> None:
+    """As to the launcher Job of a Helm release."""
+    space = controllers.namespace
+    owner = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}, space)
+    for _ in range(2):
+        told = backend.submit_for(plan(tmp_path, space, QUEUE), ["ConfigMap/owner"])
+    assert told == "run mnist is there already, and is what was submitted"
+    (reference,) = controllers.jobset()["metadata"]["ownerReferences"]
+    assert reference["uid"] == owner.body["metadata"]["uid"]
+    api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}, space)
+    for changed in (QUEUE, "spec.worker.replicas=3"):
+        with pytest.raises(ConflictError, match="does not belong to ConfigMap/other"):
+            backend.submit_for(plan(tmp_path, space, changed), ["ConfigMap/other"])
+    backend.delete(RUN, space)
 
 
 @pytest.mark.usefixtures("with_jobset")
@@ -367,7 +390,11 @@ def test_no_such_queue(
     assert cli.main(["doctor", file, "--set", "spec.scheduling={queue: team-b}"]) == 5
     assert f"there is no LocalQueue team-b in namespace {space}" in capsys.readouterr().out
     assert cli.main(["doctor", file, "--set", QUEUE]) == 0
-    assert re.search(r"^ok +queue +team-a is there$", capsys.readouterr().out, re.MULTILINE)
+    out = capsys.readouterr().out
+    assert re.search(r"^ok +queue +team-a is there$", out, re.MULTILINE)
+    assert re.search(
+        r"^warning +JobSet +is not installed: a run that waits .* a group of pods$", out, re.MULTILINE
+    )
 
 
 @pytest.mark.usefixtures("with_jobset")

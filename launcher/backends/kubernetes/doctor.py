@@ -56,6 +56,7 @@ def examine(
     found += _extensions(there, wanted)
     if there[KUEUE] and found[1].verdict != "missing":
         found += [_queue(client, namespace, queue) for queue in queues(objects or ())]
+        found += [_form(client)] if queues(objects or ()) else []
     if found[1].verdict != "missing":
         found += _rights(client, namespace, RULES)
         for extension in there if wanted is None else wanted:
@@ -91,6 +92,18 @@ def _queue(client: Client, namespace: str, queue: str) -> Finding:
     if missing:
         return Finding("queue", "missing", no_queue(namespace, queue), NO_QUEUE_ADVICE)
     return Finding("queue", "ok", f"{queue} is there")
+
+
+def _form(client: Client) -> Finding:
+    """What a run that Kueue admits is made of."""
+    if client.knows("JobSet"):
+        return Finding("JobSet", "ok", "is installed: a run that waits in a queue is one JobSet")
+    return Finding(
+        "JobSet",
+        "warning",
+        "is not installed: a run that waits in a queue is a group of pods",
+        "Of one that fails with nobody following it, the quota is taken until it is deleted.",
+    )
 
 
 def _version(client: Client) -> Finding:
