@@ -119,13 +119,13 @@ bench-submit: $(STAMP)  ## Prints what a submission costs, on the kubeconfig's c
 BENCH ?=
 
 .PHONY: bench-train
-bench-train: $(STAMP)  ## Trains by the runtime and by the tutorials' loops in turns; BENCH="1 ps-loop" does less
+bench-train: $(STAMP)  ## Trains by the runtime and by the tutorials' loops in turns; BENCH="--rounds 1 ps-loop" does less
 	@$(BIN)/python -m benchmarks.train $(BENCH)
 
 CHAOS ?=
 
 .PHONY: chaos
-chaos: $(STAMP)  ## Kills tasks of real runs at random; CHAOS="--runs 3 --strategy ParameterServer" does less
+chaos: $(STAMP)  ## Kills tasks of real runs at random; CHAOS="--rounds 3 --strategy ParameterServer" does less
 	@$(BIN)/python -m benchmarks.chaos $(CHAOS)
 
 .PHONY: lock

@@ -8,7 +8,6 @@ checkpoint must have counted every step.
 
 from __future__ import annotations
 
-import argparse
 import concurrent.futures
 import contextlib
 import os
@@ -23,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import recording
 from benchmarks.chaos_cases import DUE, EPOCHS, IN_FLIGHT, ROWS, STEPS, Case, cases, cluster_file
 from benchmarks.measuring import ROOT, table
 from worker.contract import Event, Record
@@ -267,10 +267,9 @@ def run(todo: Sequence[Case], root: Path, at_a_time: int) -> list[Outcome]:
     return outcomes
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Exit code 1 where a run did not recover."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
-    parser.add_argument("--runs", type=int, default=20, help="of each strategy (%(default)s)")
+    parser = recording.parser("benchmarks.chaos", str(__doc__), 20)
     parser.add_argument("--seed", type=int, default=0, help="the same seed hits the same tasks (%(default)s)")
     parser.add_argument(
         "--strategy",
@@ -281,14 +280,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--at-a-time", type=int, default=2, help="runs (%(default)s)")
     parser.add_argument("--keep", action="store_true", help="keep the runs' directories")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     wanted = options.strategy or [row.name for row in ROWS]
     rows = [row for row in ROWS if row.name in wanted or row.strategy in wanted]
     root = Path(tempfile.mkdtemp(prefix="chaos-"))
     outcomes = run(
-        [case for row in rows for case in cases(row, options.runs, options.seed)], root, options.at_a_time
+        [case for row in rows for case in cases(row, options.rounds, options.seed)], root, options.at_a_time
     )
-    print(summary(outcomes))
+    text = f"{options.rounds} runs of each strategy.\n\n{summary(outcomes)}"
+    recording.publish("chaos", text, record=options.record)
     failed = [outcome for outcome in outcomes if not outcome.recovered]
     for outcome in failed:
         case = outcome.case

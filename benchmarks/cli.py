@@ -1,7 +1,4 @@
-"""How long the command line takes: start-up against bare Python, and `render` as the cluster grows.
-
-python -m benchmarks.cli [ROUNDS]
-"""
+"""How long the command line takes: start-up against bare Python, and `render` as the cluster grows."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from benchmarks import recording
 from benchmarks.measuring import ROOT, interleaved, table
 
 DEMO = "examples/fashion-mnist/cluster.yaml"
@@ -21,8 +19,9 @@ def render(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "launcher", "render", DEMO, *arguments]
 
 
-def main(rounds: int = 15) -> None:
+def main() -> None:
     """Measures and prints."""
+    options = recording.parser("benchmarks.cli", str(__doc__), 15).parse_args()
     sizes = {
         workers: [f"--set=spec.worker.replicas={workers}", "--set=spec.ps.replicas=4"]
         for workers in (FEW, MANY)
@@ -34,7 +33,7 @@ def main(rounds: int = 15) -> None:
             "render, the demo": render(),
             **{f"render, {workers:,} workers": render(*flags) for workers, flags in sizes.items()},
         },
-        rounds,
+        options.rounds,
     )
     bare, few = medians["python -c pass"], medians[f"render, {FEW:,} workers"]
 
@@ -46,17 +45,14 @@ def main(rounds: int = 15) -> None:
         row("render, the demo", bare, "python -c pass", "25"),
         row(f"render, {MANY:,} workers", few, f"{FEW} workers", "1.5"),
     ]
-    print(
-        f"Medians of {rounds} rounds; python -c pass: {bare:.1f} ms, render of {FEW} workers: {few:.0f} ms.\n"
+    text = (
+        f"Medians of {options.rounds} rounds; python -c pass: {bare:.1f} ms,"
+        f" render of {FEW} workers: {few:.0f} ms.\n\n"
+        f"{table(('command', 'ms', 'ratio', 'to', 'should be under'), rows)}\n\n"
     )
-    print(table(("command", "ms", "ratio", "to", "should be under"), rows))
-    print()
-    print(
-        table(
-            ("workers", "bytes", "without the chief's list of them", "objects"),
-            [_size(n, f) for n, f in sizes.items()],
-        )
-    )
+    heads = ("workers", "bytes", "without the chief's list of them", "objects")
+    text += table(heads, [_size(workers, flags) for workers, flags in sizes.items()])
+    recording.publish("cli", text, record=options.record)
 
 
 def _size(workers: int, flags: Sequence[str]) -> Sequence[str]:
@@ -74,4 +70,4 @@ def _size(workers: int, flags: Sequence[str]) -> Sequence[str]:
 
 
 if __name__ == "__main__":
-    main(*(int(argument) for argument in sys.argv[1:]))
+    main()

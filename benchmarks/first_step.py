@@ -1,13 +1,10 @@
 """What the launcher adds to a start: from `submit --backend local` to the first training step, against the
 same five processes started by hand with the same TF_CONFIG.
-
-    python -m benchmarks.first_step [ROUNDS]
 """
 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import statistics
 import subprocess
@@ -18,6 +15,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
+from benchmarks import recording
 from benchmarks.measuring import ENVIRONMENT, ROOT, table
 from launcher import loading, planning
 from launcher.loading import Loaded
@@ -149,10 +147,11 @@ def first_step(printed: Iterable[str]) -> float:
     raise RuntimeError("the chief reported no step:\n" + "\n".join(printed))
 
 
-def main(rounds: int = 5) -> None:
+def main() -> None:
     """Measures in turns and prints. One round before the first is not counted."""
+    options = recording.parser("benchmarks.first_step", str(__doc__), 5).parse_args()
     times: dict[str, list[float]] = {"submit --backend local": [], "by hand": []}
-    for round_ in range(rounds + 1):
+    for round_ in range(options.rounds + 1):
         for (name, taken), measure in zip(times.items(), (launched, by_hand), strict=True):
             with tempfile.TemporaryDirectory() as directory:
                 seconds = measure(Path(directory))
@@ -170,10 +169,10 @@ def main(rounds: int = 5) -> None:
         )
         for name, taken in times.items()
     ]
-    print(f"From the start to the first training step of the demo, {os.cpu_count()} cores, {rounds} rounds.")
-    print("The ratio of the medians should stay under 1.10.\n")
-    print(table(("started", "median s", "min", "max", "ratio"), rows))
+    text = f"{options.rounds} rounds. The ratio of the medians should stay under 1.10.\n\n"
+    text += table(("started", "median s", "min", "max", "ratio"), rows)
+    recording.publish("first-step", text, record=options.record)
 
 
 if __name__ == "__main__":
-    main(*(int(argument) for argument in sys.argv[1:]))
+    main()

@@ -1,9 +1,6 @@
 """What the worker runtime costs a training: its steps a second and its memory, against the loops of
 TensorFlow's tutorials written out by hand, with the same model and data on the same cores.
 
-    python -m benchmarks.train [ROUNDS [TRAINING ...]]
-
-A TRAINING is ps-loop, ps-fit, multi-loop, multi-fit, mirrored-loop or mirrored-fit; without one, all of them.
 In each round every contestant trains one epoch while the others are stopped, so that a machine that is slower
 for a minute is slower for all of them. MultiWorkerMirrored's workers miss each other when they are stopped
 for some seconds, so there a contestant trains all of its epochs before the next one starts.
@@ -28,6 +25,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks import recording
 from benchmarks.first_step import free_ports
 from benchmarks.measuring import ENVIRONMENT, ROOT, table
 from worker.contract import Env, Event, Record, RunConfig, pod_name
@@ -326,26 +324,31 @@ def _memory_of(pid: int, file: str, field: str) -> list[float]:
     return [int(number) / 1024 for number in re.findall(rf"^{field}\w*:\s+(\d+) kB", text, re.MULTILINE)]
 
 
-def main(rounds: int = ROUNDS, names: Sequence[str] = ()) -> None:
+def main() -> None:
     """Measures and prints."""
+    parser = recording.parser("benchmarks.train", str(__doc__), ROUNDS)
+    parser.add_argument("trainings", nargs="*", metavar="TRAINING", help=f"of {', '.join(TRAININGS)} (all)")
+    options = parser.parse_args()
+    if unknown := sorted({*options.trainings} - {*TRAININGS}):
+        parser.error(f"no such training: {', '.join(unknown)}")
     speeds: list[Sequence[str]] = []
     memories: list[Sequence[str]] = []
-    for name in names or TRAININGS:
-        taken = contest(name, rounds)
+    for name in options.trainings or TRAININGS:
+        taken = contest(name, options.rounds)
         speeds.append(_speed(name, taken, HAND, RUNTIME, "0.98"))
         speeds.append(_speed(name, taken, ONE_STEP, AUTO, "3" if name == "ps-loop" else ""))
         for role in TRAININGS[name].replicas:
             hand, runtime = taken[HAND].memory[role], taken[RUNTIME].memory[role]
             memories.append((name, role, f"{hand:.0f}", f"{runtime:.0f}", f"{runtime / hand:.3f}", "1.05"))
-    print(
-        f"{os.cpu_count()} cores, {rounds} epochs of each in turns, after a first one that is not counted;"
-        " medians, of the rounds' ratios too. Two workers where there are workers.\n"
-    )
     heads = ("training", "by hand", "runtime", "by hand /s", "runtime /s", "ratio", "at least")
-    print("Steps a second, with so many steps a call:\n")
-    print(table(heads, speeds))
-    print("\nPeak of resident memory, MB:\n")
-    print(table(("training", "role", "by hand", "runtime", "ratio", "at most"), memories))
+    text = (
+        f"{options.rounds} epochs of each in turns, after a first one that is not counted; medians, of the"
+        " rounds' ratios too. Two workers where there are workers.\n\n"
+        f"Steps a second, with so many steps a call:\n\n{table(heads, speeds)}\n\n"
+        "Peak of resident memory, MB:\n\n"
+        + table(("training", "role", "by hand", "runtime", "ratio", "at most"), memories)
+    )
+    recording.publish("train", text, record=options.record)
 
 
 def _speed(name: str, taken: Mapping[Way, Measured], hand: Way, runtime: Way, least: str) -> Sequence[str]:
@@ -356,4 +359,4 @@ def _speed(name: str, taken: Mapping[Way, Measured], hand: Way, runtime: Way, le
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if sys.argv[1:] else ROUNDS, sys.argv[2:])
+    main()
