@@ -119,8 +119,9 @@ bench-submit: $(STAMP)  ## Prints what a submission costs, on the kubeconfig's c
 BENCH ?=
 
 .PHONY: bench-train
-bench-train: $(STAMP)  ## Trains by the runtime and by the tutorials' loops in turns; BENCH="--rounds 1 ps-loop" does less
-	@$(BIN)/python -m benchmarks.train $(BENCH)
+bench-train: $(STAMP)  ## Trains by the runtime and by the tutorials' loops in turns, then with more workers
+	$(BIN)/python -m benchmarks.train $(BENCH)
+	$(BIN)/python -m benchmarks.scaling
 
 CHAOS ?=
 
