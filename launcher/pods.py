@@ -11,7 +11,7 @@ from launcher.roles import CONFIG_PATH, SHM_PATH, SOURCE_PATH, TASK_PATH, TMP_PA
 from launcher.source import Source
 from launcher.spec import EnvVar, Role, RoleName
 from launcher.topology import Topology
-from worker.contract import Env, ExitCode, RunConfig
+from worker.contract import GRACE_SECONDS, Env, ExitCode, RunConfig
 
 RUN_FILE: Final = "run.json"
 CLUSTER_FILE: Final = "cluster.json"
@@ -95,6 +95,7 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
     """What every task of the run reads."""
     spec = topology.cluster.spec
     policy = spec.run_policy
+    graces = {name: podtemplate.grace_seconds(spec, role) for name, role in topology.roles}
     return RunConfig(
         run=topology.run,
         run_id=run_id,
@@ -111,6 +112,7 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
         starting_deadline_seconds=policy.starting_deadline_seconds,
         stall_seconds=policy.stall_seconds,
         chief_lost_seconds=policy.chief_lost_seconds,
+        grace_seconds={name: grace for name, grace in graces.items() if grace != GRACE_SECONDS},
     )
 
 

@@ -11,7 +11,7 @@ from launcher.naming import CONTAINER
 from launcher.roles import CONFIG_PATH, TASK_PATH
 from launcher.spec import Role, Spec
 from launcher.yamlfile import Path
-from worker.contract import Env
+from worker.contract import GRACE_SECONDS, Env
 
 Object = dict[str, Any]
 
@@ -57,6 +57,12 @@ def volumes_and_mounts(spec: Spec, role: Role) -> tuple[dict[str, Object], list[
     return {volume["name"]: volume for volume in pod.get("volumes") or ()}, container.get(
         "volumeMounts"
     ) or []
+
+
+def grace_seconds(spec: Spec, role: Role) -> int:
+    """The pods' terminationGracePeriodSeconds."""
+    base = {"spec": {"terminationGracePeriodSeconds": GRACE_SECONDS}}
+    return int(merged(base, spec, role)["spec"].get("terminationGracePeriodSeconds") or GRACE_SECONDS)
 
 
 def metadata(spec: Spec, role: Role) -> Object:

@@ -22,7 +22,7 @@ PORT: Final = 2222
 
 
 GRACE_SECONDS: Final = 30
-"""From SIGTERM to SIGKILL: the pods' terminationGracePeriodSeconds, which is Kubernetes' own default."""
+"""From SIGTERM to SIGKILL: Kubernetes' own default of a pod's terminationGracePeriodSeconds."""
 
 
 class ExitCode(IntEnum):
@@ -74,7 +74,8 @@ class RunConfig:
     `model_dir` is a path or a URL that `tf.io.gfile` opens. Durations are in seconds.
     `strategy_options` and `evaluation` are the spec's, without what was left out, `keras` is 2 or 3.
     `run_id` tells one submission of a name from the next; of what `launcher render` prints it is a digest,
-    so that the same file is the same run.
+    so that the same file is the same run. `grace_seconds` are those from SIGTERM to SIGKILL, of each role
+    whose pods do not have GRACE_SECONDS.
     """
 
     run: str
@@ -91,6 +92,7 @@ class RunConfig:
     starting_deadline_seconds: int
     stall_seconds: int
     chief_lost_seconds: int
+    grace_seconds: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """One line, keys sorted: the same run gives the same ConfigMap."""

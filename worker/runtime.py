@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from worker import scripts, server, watchdog
@@ -40,19 +40,19 @@ def main(arguments: Sequence[str]) -> int:
     # The branch that TFConfigClusterResolver().task_type stands for, taken before TensorFlow is imported.
     seconds = max(task.config.stall_seconds, task.config.starting_deadline_seconds)
     first = watchdog.stalled("starting", seconds)
+    part, peers = _part(task, script)
+    return watchdog.supervise(part, first, task.name, peers, task.grace_seconds)
+
+
+def _part(task: Task, script: Sequence[str]) -> tuple[Callable[[watchdog.Watch], int], Mapping[str, str]]:
+    """What the task runs, and the peers that it may hang on."""
     if task.serves:
-        return watchdog.supervise(
-            lambda watch: _run(task, partial(_serve, watch=watch)), first, task.name, {}
-        )
+        return lambda watch: _run(task, partial(_serve, watch=watch)), {}
     if script:
-        return watchdog.supervise(
-            lambda watch: scripts.run(task, watch, script), first, task.name, task.peers
-        )
+        return lambda watch: scripts.run(task, watch, script), task.peers
     if task.role == "evaluator":
-        return watchdog.supervise(
-            lambda watch: _run(task, partial(_evaluate, watch=watch)), first, task.name, {}
-        )
-    return watchdog.supervise(lambda watch: _train(task, watch), first, task.name, task.peers)
+        return lambda watch: _run(task, partial(_evaluate, watch=watch)), {}
+    return lambda watch: _train(task, watch), task.peers
 
 
 def _prepare_environment(keras: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from worker.contract import Env, ExitCode, RunConfig, pod_name
+from worker.contract import GRACE_SECONDS, Env, ExitCode, RunConfig, pod_name
 from worker.failures import Failure
 
 
@@ -39,6 +39,11 @@ class Task:
     def address(self) -> str | None:
         """Its own, None where there is no TF_CONFIG."""
         return self.cluster.get(self.role, {}).get(self.index)
+
+    @property
+    def grace_seconds(self) -> int:
+        """From SIGTERM to SIGKILL."""
+        return self.config.grace_seconds.get(self.role, GRACE_SECONDS)
 
     @property
     def peers(self) -> dict[str, str]:

@@ -31,8 +31,8 @@ from worker.attendance import Attendance
 from worker.contract import GRACE_SECONDS, Event, ExitCode, emit
 from worker.lease import Holder, Lease, message
 
-TERM_SECONDS = GRACE_SECONDS - 3.0
-"""From SIGTERM to SIGKILL for the training process, which saves what it has: the pod's own, less a margin."""
+_GRACE_MARGIN = 3.0
+"""Seconds that are left of the pod's grace when the training process, which saves what it has, is killed."""
 _LOOKS = 10
 """So often within a silence the supervisor makes sure that it runs itself."""
 _STACKS_SECONDS = 0.5
@@ -119,12 +119,17 @@ class Watch:
 
 
 def supervise(
-    train: Callable[[Watch], int], first: Silence, task: str, addresses: Mapping[str, str]
+    train: Callable[[Watch], int],
+    first: Silence,
+    task: str,
+    addresses: Mapping[str, str],
+    grace: float = GRACE_SECONDS,
 ) -> NoReturn:
     """Runs `train` in a child process under watch and leaves with its exit code, or the agreed one.
 
     `first` holds until the child says otherwise. `addresses` (pod name to `host:port`) are the peers
-    that a stall may be blamed on. Forks: call it while the process has one thread.
+    that a stall may be blamed on. `grace` is the pod's, in seconds. Forks: call it while the process has one
+    thread.
     """
     reading, writing = os.pipe()
     parent = os.getpid()
@@ -144,18 +149,25 @@ def supervise(
             sys.stderr.flush()
             os._exit(code)
     os.close(writing)
-    os._exit(_Supervisor(child, reading, first, task, addresses).run())
+    os._exit(_Supervisor(child, reading, first, task, addresses, grace).run())
 
 
 class _Supervisor:
     def __init__(
-        self, child: int, pipe: int, first: Silence, task: str, addresses: Mapping[str, str]
+        self,
+        child: int,
+        pipe: int,
+        first: Silence,
+        task: str,
+        addresses: Mapping[str, str],
+        grace: float,
     ) -> None:
         self._child = child
         self._pipe = pipe
         self._silence = first
         self._task = task
         self._addresses = addresses
+        self._term_seconds = max(0.0, grace - _GRACE_MARGIN)
         self._kill_at: float | None = None
         self._buffer = b""
         self._lease: Lease | None = None
@@ -242,7 +254,7 @@ class _Supervisor:
         time.sleep(_STACKS_SECONDS)
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        self._kill_at = self._kill_at or time.monotonic() + TERM_SECONDS
+        self._kill_at = self._kill_at or time.monotonic() + self._term_seconds
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._child, signal.SIGTERM)
 

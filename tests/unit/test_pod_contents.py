@@ -391,6 +391,14 @@ def run_id(source: Source | None = None, given: str = "", **spec: Any) -> str:
     return RunConfig.from_json(config["data"]["run.json"]).run_id
 
 
+def test_the_tasks_know_how_long_their_pods_may_take_to_leave() -> None:
+    longer = {"podTemplate": {"spec": {"terminationGracePeriodSeconds": 120}}}
+    made = topology.build(cluster(**PARAMETER_SERVER, chief=longer))
+    objects = rendering.render(made)
+    (config,) = (item for item in objects if "run.json" in item.get("data", {}))
+    assert RunConfig.from_json(config["data"]["run.json"]).grace_seconds == {"chief": 120}
+
+
 def test_the_same_file_is_the_same_run_and_a_change_another() -> None:
     source = Source({"a.py": b"x", "b.py": b"y"})
     first = run_id(source)

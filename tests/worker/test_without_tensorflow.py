@@ -226,12 +226,14 @@ import os, signal, sys, time
 from worker.watchdog import Silence, stalled, supervise
 def train(watch):
     {body}
-supervise(train, stalled("starting", {seconds}), "tiny-chief-0", {{}})
+supervise(train, stalled("starting", {seconds}), "tiny-chief-0", {{}}, {grace})
 """
 
 
-def supervised(body: str, seconds: float = 20.0, stacks: bool = False) -> tuple[int, list[Record]]:
-    done = run_python(SUPERVISE.format(body=body, seconds=seconds))
+def supervised(
+    body: str, seconds: float = 20.0, stacks: bool = False, grace: int = 30
+) -> tuple[int, list[Record]]:
+    done = run_python(SUPERVISE.format(body=body, seconds=seconds, grace=grace))
     assert ("in train" in done.stderr) if stacks else done.stderr == ""
     return done.returncode, [record for line in done.stdout.splitlines() if (record := Record.parse(line))]
 
@@ -254,7 +256,7 @@ def test_signs_of_life_keep_it_going() -> None:
 def test_a_frozen_pod_has_not_been_silent() -> None:
     body = "print(os.getpid(), flush=True); [(time.sleep(0.1), watch.alive()) for _ in range(10)]; return 0"
     with subprocess.Popen(
-        [sys.executable, "-c", SUPERVISE.format(body=body, seconds=2.0)],
+        [sys.executable, "-c", SUPERVISE.format(body=body, seconds=2.0, grace=30)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,
@@ -268,6 +270,12 @@ def test_a_frozen_pod_has_not_been_silent() -> None:
             os.kill(each, signal.SIGCONT)
         assert process.stdout.read() == ""
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(("grace", "code"), [(4, ExitCode.PREEMPTED), (30, 0)])
+def test_it_may_save_for_as_long_as_the_pod_has(grace: int, code: int) -> None:
+    slow = "signal.signal(15, lambda *_: None); os.kill(os.getppid(), 15); time.sleep(3); return 0"
+    assert supervised(slow, grace=grace) == (code, [])
 
 
 def test_what_was_agreed_last_is_said_and_done_on_silence() -> None:
@@ -285,7 +293,7 @@ def test_a_crash_is_told_as_a_shell_would() -> None:
 
 
 def test_nobody_trains_on_after_the_supervisor() -> None:
-    code = SUPERVISE.format(body="print(os.getpid(), flush=True); time.sleep(60)", seconds=60)
+    code = SUPERVISE.format(body="print(os.getpid(), flush=True); time.sleep(60)", seconds=60, grace=30)
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
