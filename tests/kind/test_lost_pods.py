@@ -54,3 +54,16 @@ def test_a_suspended_run_goes_on_from_its_backup(runs: Runs) -> None:
     runs.succeeds()
     began = runs.records("chief", event=Event.TRAINING)
     assert began[0].fields["initial_epoch"] >= 2
+
+
+def test_a_run_whose_pods_are_all_taken_away_goes_on_from_its_backup(runs: Runs) -> None:
+    """As a queue does that gives its place to another run; with the pods' own grace."""
+    runs.submit(f"spec.program.parameters.epochs={EPOCHS}", "spec.runPolicy.backoffLimit=0")
+    runs.trains(epoch=2)
+    taken = {pod["metadata"]["name"] for pod in runs.pods()}
+    for name in taken:
+        assert runs.api.request("DELETE", runs.path("Pod", name)).status == 200
+    runs.succeeds()
+    assert runs.pod("chief") not in taken
+    began = runs.records("chief", event=Event.TRAINING)
+    assert began[0].fields["initial_epoch"] >= 2
