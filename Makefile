@@ -123,6 +123,16 @@ bench-train: $(STAMP)  ## Trains by the runtime and by the tutorials' loops in t
 	$(BIN)/python -m benchmarks.train $(BENCH)
 	$(BIN)/python -m benchmarks.scaling
 
+.PHONY: bench-recovery
+bench-recovery: $(STAMP)  ## Kills a task of each role and times the next step; BENCH="--backend kubernetes --image ..."
+	@$(BIN)/python -m benchmarks.recovery $(BENCH)
+
+SOAK ?=
+
+.PHONY: soak
+soak: $(STAMP)  ## An hour of small runs with random kills, and what is left of them; SOAK="--minutes 5" does less
+	@$(BIN)/python -m benchmarks.soak $(SOAK)
+
 CHAOS ?=
 
 .PHONY: chaos

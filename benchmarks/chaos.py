@@ -9,7 +9,6 @@ checkpoint must have counted every step.
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import recording
+from benchmarks import processes, recording
 from benchmarks.chaos_cases import DUE, EPOCHS, IN_FLIGHT, ROWS, STEPS, Case, cases, cluster_file
 from benchmarks.measuring import ROOT, table
 from worker.contract import Event, Record
@@ -84,8 +83,7 @@ class Trial:
         self._deadline = time.monotonic() + 60
         self._launcher("delete", "chaos", "--backend", "local")
         left = self._processes()
-        for process in left:
-            os.kill(process, signal.SIGKILL)
+        processes.send(left, signal.SIGKILL)
         if left and not outcome.problem:
             outcome.problem = f"{len(left)} processes were left"
         return outcome
@@ -115,12 +113,11 @@ class Trial:
         if not found:
             return False
         if self._case.signal == "kill":
-            for process in found:
-                _send(process, signal.SIGKILL)
+            processes.send(found, signal.SIGKILL)
         elif self._case.signal == "term":
-            _send(found[0], signal.SIGTERM)
+            processes.send(found[:1], signal.SIGTERM)
         else:
-            _send(found[-1], signal.SIGSTOP)
+            processes.send(found[-1:], signal.SIGSTOP)
         return True
 
     def _examine(self, outcome: Outcome) -> None:
@@ -167,24 +164,8 @@ class Trial:
 
     def _processes(self, role: str = "", index: int = 0) -> list[int]:
         """Of the run's tasks, or of one, the container's first process first."""
-        wanted = {f"TF_LAUNCHER_ROLE={role}", f"TASK_INDEX={index}"} if role else set()
-        own = f"TF_LAUNCHER_CONFIG={self._directory}/"
-        found = []
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                variables = (entry / "environ").read_text(errors="replace").split("\0")
-            except OSError:
-                continue
-            if any(variable.startswith(own) for variable in variables) and wanted <= set(variables):
-                found.append(int(entry.name))
-        return sorted(found)
-
-
-def _send(process: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process, number)
+        task = [f"TF_LAUNCHER_ROLE={role}", f"TASK_INDEX={index}"] if role else []
+        return processes.with_environment(f"TF_LAUNCHER_CONFIG={self._directory}/", *task)
 
 
 def repeated(records: Sequence[Record]) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
-import shutil
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks import clusters
 
 EPOCHS, STEPS = 4, 40
 DUE = EPOCHS * STEPS
@@ -80,44 +80,23 @@ def cases(row: Row, runs: int, seed: int) -> list[Case]:
 
 def cluster_file(row: Row, directory: Path) -> Path:
     """Writes the run's cluster.yaml. Its modelDir is `directory`/model."""
-    roles = {
-        role: {
-            "replicas": count,
-            "volumes": [{"name": "model", "hostPath": {"path": str(directory / "model")}}],
-            "volumeMounts": [{"name": "model", "mountPath": "/model"}],
-        }
-        for role, count in row.replicas.items()
-    }
-    document = {
-        "apiVersion": "launcher/v1alpha1",
-        "kind": "TrainingCluster",
-        "metadata": {"name": "chaos"},
-        "spec": {
-            "strategy": row.strategy,
-            "strategyOptions": {"logicalCpus": 2} if row.strategy in ("Mirrored", "CentralStorage") else {},
-            "program": {
-                "source": "./chaos_program.py",
-                "entrypoint": f"chaos_program:{row.style.capitalize()}",
-                "parameters": {
-                    "epochs": EPOCHS,
-                    "stepsPerEpoch": STEPS,
-                    "globalBatchSize": 8,
-                    "stepsPerExecution": PACKED,
-                    "stepMicroseconds": STEP_MICROSECONDS,
-                },
+    spec = {
+        "program": {
+            "entrypoint": f"chaos_program:{row.style.capitalize()}",
+            "parameters": {
+                "epochs": EPOCHS,
+                "stepsPerEpoch": STEPS,
+                "globalBatchSize": 8,
+                "stepsPerExecution": PACKED,
+                "stepMicroseconds": STEP_MICROSECONDS,
             },
-            "modelDir": "/model",
-            "runPolicy": {
-                "backoffLimit": 5,
-                "startingDeadlineSeconds": 90,
-                "stallSeconds": 15,
-                "chiefLostSeconds": 90,
-            },
-            **roles,
+        },
+        "runPolicy": {
+            "backoffLimit": 5,
+            "startingDeadlineSeconds": 90,
+            "stallSeconds": 15,
+            "chiefLostSeconds": 90,
         },
     }
-    shutil.copy(Path(__file__).with_name("chaos_program.py"), directory)
-    path = directory / "cluster.yaml"
-    path.write_text(json.dumps(document, indent=1))  # JSON is YAML
-    (directory / "model").mkdir()
-    return path
+    program = clusters.PROGRAMS / "chaos_program.py"
+    return clusters.write(directory, "chaos", row.strategy, row.replicas, [program], spec)

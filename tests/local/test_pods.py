@@ -121,6 +121,14 @@ def test_paths_become_directories_of_this_machine(machine: Machine, tmp_path: Pa
     assert not Path(variables["TMPDIR"]).exists(), "removed with the run's end"
 
 
+def test_temporary_files_go_with_the_run_where_no_volume_is_mounted(machine: Machine) -> None:
+    """As those in a container's own /tmp do."""
+    found = report(machine, job("chief", f"import tempfile; tempfile.mkstemp()\n{REPORT}", primary=True))
+    temporary = Path(found["env"]["TMPDIR"])
+    assert temporary.parent.name.startswith("tf-launcher-")
+    assert not temporary.exists()
+
+
 def test_a_tasks_directory_is_found_from_a_peers(machine: Machine) -> None:
     """What the chief's release writes is on its own disk here, so it must be the peer's path."""
     own, peer = pod_name("demo", "chief", 0), pod_name("demo", "worker", 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from launcher.backends.base import PROGRAM, Board, History, LogLine, Plan, RunEvent, Selection, Update
-from launcher.backends.local import following, ports, preflight
+from launcher.backends.local import following, lifelines, ports, preflight
 from launcher.backends.local.leftovers import kill_leftovers
 from launcher.backends.local.pods import PodTemplate
 from launcher.backends.local.starting import WaitingGuard
@@ -44,8 +44,6 @@ class LocalBackend:
         self._root = root or default_root()
         self._settings = settings or Settings()
         self._guard: WaitingGuard | None = None
-        self._lifelines: list[int] = []
-        """The write ends; the supervisor stops the run when the kernel closes them with this process."""
 
     @property
     def namespace(self) -> str:
@@ -228,7 +226,7 @@ class LocalBackend:
         self.prepare()
         guard, self._guard = self._guard, None
         control = directory.open_control()
-        lifeline = None if detach else self._lifeline()
+        lifeline = None if detach else lifelines.new()
         try:
             if guard is not None:
                 guard.give(directory, lock, control, lifeline)
@@ -236,11 +234,6 @@ class LocalBackend:
             os.close(control)
             if lifeline is not None:
                 os.close(lifeline)
-
-    def _lifeline(self) -> int:
-        read, write = os.pipe()
-        self._lifelines.append(write)
-        return read
 
     def _set_suspended(self, run: str, namespace: str, *, suspended: bool) -> None:
         directory = self._directory(run, namespace)

@@ -107,8 +107,8 @@ class PodTemplate:
             argv[0] = sys.executable
         env = image_environment()
         env["HOSTNAME"] = self.hostname(index)
-        if (temporary := translation.path("/tmp")) is not None:  # noqa: S108 - the container's
-            env["TMPDIR"] = temporary
+        # Without a volume there, /tmp is the container's own and goes with it.
+        env["TMPDIR"] = translation.path("/tmp") or str(self._temporary(index))  # noqa: S108
         env.update((name, translation.text(value)) for name, value in own.items())
         env[MARK] = f"{self._submission.uid}/{pod['metadata']['uid']}"
         return Launch(
@@ -135,6 +135,7 @@ class PodTemplate:
             if fresh.exists():
                 shutil.rmtree(fresh)
         (directory / "work").mkdir()
+        self._temporary(index).mkdir(parents=True, mode=0o700)
         # Whoever follows the run may look for the log as soon as the pod is there.
         self._directory.log(self.hostname(index), attempt).touch()
         translation = self.translation(index)

@@ -1,0 +1,35 @@
+"""What `benchmarks.recovery` trains: each step says when it was, in the log of the task that takes it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import tensorflow as tf
+from small import ByLoss, samples
+from tensorflow.python.data.experimental.ops.testing import sleep
+
+STEP_MICROSECONDS = 25_000
+"""Of waiting and not of work, so that the processor is left to whoever starts."""
+
+
+class Marked(ByLoss):
+    """Trained by the runtime's loop, or by the one in `bare`."""
+
+    def train_dataset(self, batch_size: int) -> Any:
+        """All samples once, slowly."""
+        return samples().batch(batch_size, drop_remainder=True).apply(sleep(STEP_MICROSECONDS))
+
+    def loss(self, labels: Any, predictions: Any) -> Any:
+        """Of each example."""
+        now = tf.strings.as_string(tf.timestamp(), precision=3)
+        tf.print("step at", now, output_stream=sys.stdout)
+        return super().loss(labels, predictions)
+
+
+class Evaluated(Marked):
+    """With something to evaluate."""
+
+    def evaluation_dataset(self, batch_size: int) -> Any:
+        """All samples, at once."""
+        return samples().batch(batch_size)

@@ -1,0 +1,21 @@
+"""What a task of `benchmarks.soak` does without TensorFlow: soaked.py SECONDS. It leaves all that a program
+may: an open port, temporary files, and a process in a session of its own that would live for an hour.
+"""
+
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+config = json.loads(os.environ["TF_CONFIG"])
+own = config["cluster"][config["task"]["type"]][config["task"]["index"]]
+server = socket.create_server(("", int(own.rpartition(":")[2])))
+with tempfile.NamedTemporaryFile(delete=False) as file:
+    file.write(bytes(1 << 16))
+left = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+print(f"listens on {own}, and has started {left.pid}", flush=True)
+time.sleep(random.uniform(0.5, 1.0) * float(sys.argv[1]))

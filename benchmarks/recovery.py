@@ -1,0 +1,178 @@
+"""Seconds from the kill (SIGKILL) of a task to the first step after it, against the bare minimum.
+
+The minimum is what TensorFlow itself takes: the same cluster of processes that are started by hand and run
+nothing but `benchmarks/programs/bare.py`, where whoever has to start again does at the moment of the kill. On
+Kubernetes it is the same script as a plain command of the same Jobs, so the minimum has a new pod in it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from benchmarks import recording
+from benchmarks.measuring import table
+from benchmarks.recovery_runs import ByHand, Shape, Submitted, Task, Training
+from launcher.backends.local.jobs import Backoff
+
+SHAPES = [
+    Shape(
+        "ParameterServer",
+        {"chief": 1, "worker": 2, "ps": 1},
+        [("worker", 1), ("chief", 0), ("ps", 0)],
+    ),
+    Shape("MultiWorkerMirrored", {"worker": 2}, [("worker", 1), ("worker", 0)]),
+    Shape("OneDevice", {"chief": 1, "evaluator": 1}, [("evaluator", 0), ("chief", 0)]),
+    Shape("Mirrored", {"chief": 1}, [("chief", 0)]),
+]
+BACKOFFS = {"local": Backoff(), "kubernetes": Backoff(10.0, 600.0)}
+SETTLE_SECONDS = 3.0
+"""Of training before each kill: longer than an epoch, so that there is a checkpoint to go on from."""
+LIMIT_SECONDS = 300.0
+"""For a run to train, or to train again."""
+TARGET = 1.5
+_POLL_SECONDS = 0.02
+
+
+@dataclass
+class Measured:
+    """Of one victim; a number for each round. `backoff` is what the manifests ask for."""
+
+    backoff: float = 0.0
+    recovery: list[float] = field(default_factory=list)
+    minimum: list[float] = field(default_factory=list)
+    pause: list[float] = field(default_factory=list)
+
+
+def kills(training: Training, shape: Shape) -> list[tuple[float, float]]:
+    """Of each victim: seconds to the recovery, and the longest without a step until then."""
+    marks, measured = training.marks, []
+    with training:
+        began = _until(training, partial(marks.first, "step", 0.0))
+        for victim in shape.victims:
+            if victim[0] == "evaluator":
+                began = max(began, _until(training, partial(marks.first, "evaluated", 0.0, victim)))
+            _until(training, partial(marks.first, "step", began + SETTLE_SECONDS))
+            killed = training.kill(victim)
+            began = _until(training, partial(marks.recovered, shape, victim, killed))
+            measured.append((began - killed, marks.pause(killed, began)))
+    return measured
+
+
+def _until(training: Training, known: Callable[[], float | None]) -> float:
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while time.monotonic() < deadline:
+        training.look()
+        if (found := known()) is not None:
+            return found
+        time.sleep(_POLL_SECONDS)
+    raise RuntimeError(f"nothing came within {LIMIT_SECONDS:.0f} s; last: {training.marks.found[-3:]}")
+
+
+def measure(
+    shape: Shape, backend: str, image: str, rounds: int, taken: dict[tuple[str, Task], Measured]
+) -> None:
+    """Adds to `taken`, by strategy and victim. By the launcher and at the least, in turns."""
+    for round_ in range(1, rounds + 1):
+        for least in (False, True):
+            with tempfile.TemporaryDirectory(prefix="recovery-") as name:
+                directory = Path(name)
+                training: Training
+                if least and backend == "local":
+                    training = ByHand(shape, directory)
+                else:
+                    training = Submitted(shape, directory, backend, image, bare=least)
+                found = kills(training, shape)
+            for victim, (seconds, pause) in zip(shape.victims, found, strict=True):
+                kept = taken.setdefault((shape.strategy, victim), Measured())
+                (kept.minimum if least else kept.recovery).append(seconds)
+                if not least:
+                    kept.pause.append(pause)
+                how = "at the least" if least else "recovered"
+                print(
+                    f"round {round_}, {shape.strategy} {victim[0]} {victim[1]}: {how} {seconds:.2f} s,"
+                    f" longest pause {pause:.2f} s",
+                    file=sys.stderr,
+                )
+
+
+def backoffs(shape: Shape, backoff: Backoff) -> list[float]:
+    """Of each victim in turn, the longest delay of those who have to start again."""
+    failures: dict[Task, int] = dict.fromkeys(shape.tasks, 0)
+    delays = []
+    for victim in shape.victims:
+        for lost in shape.loses(victim):
+            failures[lost] += 1
+        delays.append(max(backoff.delay(failures[lost]) for lost in shape.loses(victim)))
+    return delays
+
+
+def report(
+    shapes: Sequence[Shape], taken: dict[tuple[str, Task], Measured], backend: str, rounds: int
+) -> str:
+    """Both tables' text."""
+    rows = []
+    pauses = []
+    for shape in shapes:
+        for victim, backoff in zip(shape.victims, backoffs(shape, BACKOFFS[backend]), strict=True):
+            found = taken[shape.strategy, victim]
+            recovery, minimum = statistics.median(found.recovery), statistics.median(found.minimum)
+            # On a cluster, the Jobs of the minimum wait as long.
+            least = minimum if backend == "local" else minimum - backoff
+            role, index = victim
+            name = f"{role} {index}" if shape.replicas[role] > 1 else role
+            rows.append(
+                (
+                    f"{shape.strategy}: {name}",
+                    f"{recovery:.2f}",
+                    f"{min(found.recovery):.2f}",
+                    f"{max(found.recovery):.2f}",
+                    f"{backoff:.0f}",
+                    f"{recovery - backoff:.2f}",
+                    f"{least:.2f}",
+                    f"{(recovery - backoff) / least:.2f}",
+                )
+            )
+            if shape.strategy == "ParameterServer" and role == "worker":
+                pauses.append(f"{statistics.median(found.pause):.2f} s (at most {max(found.pause):.2f} s)")
+    heads = ("killed", "first step after, s", "min", "max", "back-off", "without it", "minimum", "ratio")
+    text = (
+        f"Backend {backend}, medians of {rounds} rounds. The ratio, of what is left without the back-off to"
+        f" the minimum, should be under {TARGET}.\n\n{table(heads, rows)}\n"
+    )
+    for pause in pauses:
+        text += (
+            "\nA killed worker of ParameterServer is followed until its own first step. The other trained on:"
+            f" the longest time without a step of anybody's was {pause}.\n"
+        )
+    return text
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = recording.parser("benchmarks.recovery", str(__doc__), 3)
+    parser.add_argument("--backend", choices=[*BACKOFFS], default="local", help="(%(default)s)")
+    parser.add_argument("--image", default="", help="of the worker, on the kubeconfig's cluster")
+    parser.add_argument(
+        "--strategy", action="append", choices=[shape.strategy for shape in SHAPES], help="only this one"
+    )
+    options = parser.parse_args()
+    shapes = [shape for shape in SHAPES if shape.strategy in (options.strategy or shape.strategy)]
+    taken: dict[tuple[str, Task], Measured] = {}
+    for shape in shapes:
+        measure(shape, options.backend, options.image, options.rounds, taken)
+    text = report(shapes, taken, options.backend, options.rounds)
+    if options.backend == "local":
+        recording.publish("recovery-local", text, record=options.record)
+    else:
+        recording.publish("recovery-kubernetes", text, record=options.record)
+
+
+if __name__ == "__main__":
+    main()

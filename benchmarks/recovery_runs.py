@@ -1,0 +1,273 @@
+"""The runs that `benchmarks.recovery` kills tasks of: submitted ones, and processes started by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from benchmarks import clusters, processes
+from benchmarks.first_step import free_ports
+from benchmarks.measuring import ENVIRONMENT
+from launcher.backends.base import LogLine
+from worker.contract import Event, Record
+
+Task = tuple[str, int]
+SOURCES = [clusters.PROGRAMS / name for name in ("small.py", "marked.py", "bare.py")]
+_MARK = re.compile(r'(step|training|evaluated) at "?([\d.]+)')
+_EVENTS = {Event.TRAINING: "training", Event.EVALUATION: "evaluated"}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A strategy with its tasks, the primary's role first. `victims` are killed one after the other."""
+
+    strategy: str
+    replicas: Mapping[str, int]
+    victims: Sequence[Task]
+
+    @property
+    def tasks(self) -> list[Task]:
+        """All of them."""
+        return [(role, index) for role, count in self.replicas.items() for index in range(count)]
+
+    @property
+    def primary(self) -> Task:
+        """Who begins the training."""
+        return next(iter(self.replicas)), 0
+
+    def loses(self, victim: Task) -> list[Task]:
+        """Who has to start again when `victim` was killed, itself included."""
+        if self.strategy == "MultiWorkerMirrored":
+            return self.tasks
+        return [victim, self.primary] if victim[0] == "ps" else [victim]
+
+
+@dataclass
+class Marks:
+    """What the tasks have said, in seconds since the epoch."""
+
+    found: list[tuple[float, str, Task]] = field(default_factory=list)
+
+    def add(self, task: Task, line: str) -> None:
+        """A line that `task` has printed."""
+        record = Record.parse(line)
+        if record is not None and record.event in _EVENTS:
+            self.found.append((record.time, _EVENTS[record.event], task))
+        elif match := _MARK.search(line):
+            self.found.append((float(match[2]), match[1], task))
+
+    def first(self, kind: str, after: float, task: Task | None = None) -> float | None:
+        """When the first such thing was said after that time, by `task` or any but an evaluator."""
+        times = [
+            time
+            for time, what, who in self.found
+            if what == kind and time > after and (who == task or (task is None and who[0] != "evaluator"))
+        ]
+        return min(times, default=None)
+
+    def recovered(self, shape: Shape, victim: Task, killed: float) -> float | None:
+        """When `victim`, killed at that time, was made up for: an evaluator has evaluated, a worker of a
+        coordinator has taken a step; or else a training that began after the kill has.
+        """
+        if victim[0] == "evaluator":
+            return self.first("evaluated", killed, victim)
+        if shape.strategy == "ParameterServer" and victim[0] == "worker":
+            return self.first("step", killed, victim)
+        began = self.first("training", killed, shape.primary)
+        return None if began is None else self.first("step", began)
+
+    def pause(self, begin: float, end: float) -> float:
+        """The longest time without a step of anybody's in between."""
+        steps = sorted(
+            time
+            for time, what, who in self.found
+            if what == "step" and begin < time < end and who[0] != "evaluator"
+        )
+        return max(after - before for before, after in zip([begin, *steps], [*steps, end], strict=True))
+
+
+class Training(Protocol):
+    """A run that trains until the context ends."""
+
+    marks: Marks
+
+    def __enter__(self) -> Training: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def kill(self, victim: Task) -> float:
+        """With SIGKILL. Returns when, in seconds since the epoch."""
+
+    def look(self) -> None:
+        """Brings `marks` up to date. Raises RuntimeError where the run is over."""
+
+
+class ByHand:
+    """Processes of the script `bare`. Whoever has to start again is started at once, by the same signal."""
+
+    def __init__(self, shape: Shape, directory: Path) -> None:
+        self.marks = Marks()
+        self._shape = shape
+        self._directory = directory
+        self._processes: dict[Task, subprocess.Popen[bytes]] = {}
+        self._offsets: dict[Task, int] = dict.fromkeys(shape.tasks, 0)
+        ports = free_ports(len(shape.tasks))
+        self._addresses = {task: f"127.0.0.1:{port}" for task, port in zip(shape.tasks, ports, strict=True)}
+
+    def __enter__(self) -> ByHand:
+        for task in self._shape.tasks:
+            self._start(task)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+    def kill(self, victim: Task) -> float:
+        """See `Training`."""
+        lost = self._shape.loses(victim)
+        now = time.time()
+        for task in lost:
+            self._processes[task].kill()
+            self._processes[task].wait()
+        for task in lost:
+            self._start(task)
+        return now
+
+    def look(self) -> None:
+        """See `Training`."""
+        for task, process in self._processes.items():
+            log = self._log(task).read_bytes()
+            whole = log[self._offsets[task] :].rpartition(b"\n")[0]
+            self._offsets[task] += len(whole)
+            for line in whole.decode(errors="replace").splitlines():
+                self.marks.add(task, line)
+            if process.poll() is not None:
+                raise RuntimeError(f"{task} ended with {process.returncode}:\n{log.decode()[-2000:]}")
+
+    def _log(self, task: Task) -> Path:
+        return self._directory / f"{task[0]}-{task[1]}.log"
+
+    def _start(self, task: Task) -> None:
+        role, index = task
+        training = {
+            each: [self._addresses[each, number] for number in range(count)]
+            for each, count in self._shape.replicas.items()
+            if each != "evaluator"
+        }
+        cluster = {role: [self._addresses[task]]} if role == "evaluator" else training
+        environment = {**ENVIRONMENT, "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        if sum(map(len, cluster.values())) > 1 or role == "evaluator":
+            environment["TF_CONFIG"] = json.dumps(
+                {"cluster": cluster, "task": {"type": role, "index": index}}
+            )
+        command = [sys.executable, str(clusters.PROGRAMS / "bare.py"), self._shape.strategy]
+        with self._log(task).open("ab") as log:
+            self._processes[task] = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+
+class Submitted:
+    """A run of the launcher's: by the runtime, or with `bare` every task as a plain command."""
+
+    def __init__(
+        self, shape: Shape, directory: Path, backend: str, image: str = "", *, bare: bool = False
+    ) -> None:
+        self.marks = Marks()
+        self._shape = shape
+        self._backend = backend
+        self._directory = directory
+        self._lines: queue.SimpleQueue[LogLine] = queue.SimpleQueue()
+        self._over = False
+        spec: dict[str, Any] = {"image": image} if image else {}
+        if bare:
+            # The shell is process 1 of the container, which nothing inside can kill.
+            spec["command"] = ["sh", "-c", f"python bare.py {shape.strategy}; exit $?"]
+        else:
+            entrypoint = "Evaluated" if "evaluator" in shape.replicas else "Marked"
+            parameters = {
+                "epochs": 100_000,
+                "stepsPerEpoch": 40,
+                "globalBatchSize": 32,
+                "stepsPerExecution": 1,
+            }
+            spec["program"] = {"entrypoint": f"marked:{entrypoint}", "parameters": parameters}
+        spec["runPolicy"] = {"backoffLimit": len(shape.victims) + 1}
+        self._file = clusters.write(
+            directory, "recovery", shape.strategy, shape.replicas, SOURCES, spec, on_host=backend == "local"
+        )
+
+    def __enter__(self) -> Submitted:
+        import launcher
+
+        os.environ["XDG_STATE_HOME"] = str(self._directory)
+        kind: Literal["local", "kubernetes"] = "local" if self._backend == "local" else "kubernetes"
+        # Not detached: a run on this machine ends with the harness.
+        self._run = launcher.submit(self._file, backend=kind, detach=False)
+        threading.Thread(target=self._follow, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run.delete()
+
+    def _follow(self) -> None:
+        try:
+            for line in self._run.logs(follow=True):
+                self._lines.put(line)
+        finally:
+            self._over = True
+
+    def look(self) -> None:
+        """See `Training`."""
+        while not self._lines.empty():
+            line = self._lines.get()
+            self.marks.add((line.role, line.index), line.text)
+        if self._over:
+            raise RuntimeError(f"the run is over: {self._run.status()}")
+
+    def kill(self, victim: Task) -> float:
+        """See `Training`."""
+        role, index = victim
+        if self._backend == "local":
+            own = f"TF_LAUNCHER_CONFIG={self._directory}/"
+            found = processes.with_environment(own, f"TF_LAUNCHER_ROLE={role}", f"TASK_INDEX={index}")
+            now = time.time()
+            processes.send(found, signal.SIGKILL)
+            return now
+        return _kill_in_pod(self._run.name, self._run.namespace, victim)
+
+
+def _kill_in_pod(run: str, namespace: str, victim: Task) -> float:
+    """All processes of the task's container but the first, which then ends too."""
+    from kubernetes import client, config
+    from kubernetes.stream import stream
+
+    config.load_kube_config()
+    core = client.CoreV1Api()
+    role, index = victim
+    key = "batch.kubernetes.io/job-completion-index"
+    labels = f"tf-launcher.dev/run={run},tf-launcher.dev/role={role},{key}={index}"
+    found = core.list_namespaced_pod(namespace, label_selector=labels, field_selector="status.phase=Running")
+    (pod,) = [pod.metadata.name for pod in found.items if pod.metadata is not None]
+    code = "import os, time; print(time.time(), flush=True); os.kill(-1, 9)"
+    said = stream(
+        core.connect_get_namespaced_pod_exec,
+        pod,
+        namespace,
+        command=["python", "-c", code],
+        stdout=True,
+    )
+    return float(said)

@@ -1,0 +1,34 @@
+"""What a process holds of the runs that end with it."""
+
+import os
+import select
+from pathlib import Path
+
+from launcher.backends.local import lifelines
+
+
+def is_cut(read: int) -> bool:
+    poll = select.poll()
+    poll.register(read, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def descriptors() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def test_a_run_that_has_ended_holds_no_descriptor() -> None:
+    lifelines.new()  # of whichever tests came before, those that have ended are given back
+    os.close(lifelines.new())
+    before = descriptors()
+    for _ in range(100):
+        os.close(lifelines.new())
+    assert descriptors() <= before + 1
+
+
+def test_one_that_goes_on_keeps_its_own() -> None:
+    read = lifelines.new()
+    os.close(lifelines.new())
+    os.close(lifelines.new())
+    assert not is_cut(read)
+    os.close(read)

@@ -1,0 +1,65 @@
+"""The arithmetic of `make bench-recovery`: when a run has recovered, and what its back-off is."""
+
+import pytest
+
+from benchmarks.recovery import SHAPES, backoffs
+from benchmarks.recovery_runs import Marks, Shape, Task
+from launcher.backends.local.jobs import Backoff
+from worker.contract import Event, Record
+
+PARAMETER_SERVER, COLLECTIVE, ONE_DEVICE, _ = SHAPES
+
+
+def marks(*said: tuple[float, str, Task]) -> Marks:
+    """As from lines of the bare script."""
+    found = Marks()
+    for time, what, task in said:
+        found.add(task, f"{what} at {time}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("shape", "victim", "seconds"),
+    [
+        (PARAMETER_SERVER, ("worker", 1), 12.0),
+        (PARAMETER_SERVER, ("chief", 0), 14.5),
+        (PARAMETER_SERVER, ("ps", 0), 14.5),
+    ],
+)
+def test_what_counts_as_recovered(shape: Shape, victim: Task, seconds: float) -> None:
+    """The other worker's steps do not, nor those that were on their way when the chief was killed."""
+    found = marks(
+        (9.0, "training", ("chief", 0)),
+        (9.5, "step", ("worker", 1)),
+        (10.1, "step", ("worker", 0)),
+        (12.0, "step", ("worker", 1)),
+        (14.0, "training", ("chief", 0)),
+        (14.5, "step", ("worker", 0)),
+    )
+    assert found.recovered(shape, victim, 10.0) == seconds
+
+
+def test_an_evaluator_has_recovered_when_it_has_evaluated() -> None:
+    found = marks((10.5, "step", ("chief", 0)), (11.0, "step", ("evaluator", 0)))
+    assert found.recovered(ONE_DEVICE, ("evaluator", 0), 10.0) is None
+    found.add(("evaluator", 0), Record(Event.EVALUATION, "t", 12.0, {}).line())
+    assert found.recovered(ONE_DEVICE, ("evaluator", 0), 10.0) == 12.0
+
+
+def test_a_pause_is_the_longest_time_without_a_step_of_training() -> None:
+    found = marks(
+        (10.5, "step", ("worker", 0)), (13.0, "step", ("worker", 0)), (12.0, "step", ("evaluator", 0))
+    )
+    assert found.pause(10.0, 14.0) == 2.5
+
+
+def test_what_a_line_says_is_found_as_tensorflow_prints_it() -> None:
+    found = Marks()
+    found.add(("chief", 0), 'step at "1795268666.127"')
+    assert found.first("step", 0.0) == 1795268666.127
+
+
+def test_the_delay_of_whoever_was_lost_before_is_longer() -> None:
+    assert backoffs(PARAMETER_SERVER, Backoff()) == [1.0, 1.0, 2.0], "the ps takes the chief along"
+    assert backoffs(COLLECTIVE, Backoff(10.0, 600.0)) == [10.0, 20.0]
+    assert backoffs(ONE_DEVICE, Backoff()) == [1.0, 1.0]
