@@ -108,15 +108,19 @@ package: chart  ## Packs the Helm chart into dist/, with the file's JSON Schema 
 	$(BIN)/python -m launcher schema > dist/cluster.schema.json
 
 .PHONY: bench
-bench: $(STAMP)  ## Prints the benchmarks' tables
-	$(BIN)/python -m benchmarks.cli
+bench: $(STAMP) bench-cli  ## Prints the benchmarks' tables
 	$(BIN)/python -m benchmarks.first_step
+
+# More for a harness, as in BENCH="--rounds 3 --record"; --help prints what it takes.
+BENCH ?=
+
+.PHONY: bench-cli
+bench-cli: $(STAMP)  ## Prints what start-up and render take; BENCH="--ecosystem PATH" adds tensorflow/ecosystem's template
+	@$(BIN)/python -m benchmarks.cli $(BENCH)
 
 .PHONY: bench-submit
 bench-submit: $(STAMP)  ## Prints what a submission costs, on the kubeconfig's cluster or one of its own
-	$(BIN)/python -m benchmarks.submit
-
-BENCH ?=
+	@$(BIN)/python -m benchmarks.submit $(BENCH)
 
 .PHONY: bench-train
 bench-train: $(STAMP)  ## Trains by the runtime and by the tutorials' loops in turns, then with more workers

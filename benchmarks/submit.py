@@ -8,7 +8,6 @@ the pods run there, since nobody else would.
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -33,7 +32,6 @@ from launcher.backends.kubernetes.connection import connect
 DEMO = str(ROOT / "examples" / "fashion-mnist" / "cluster.yaml")
 LAUNCHER = [sys.executable, "-m", "launcher"]
 FEW, MANY = 2, 1_000
-SIZES = (10, 100, 1_000, 10_000)
 WATCHED_SECONDS = 30
 START_SECONDS = 300
 LABEL = "tf-launcher.dev/run"
@@ -175,34 +173,6 @@ def _peak_megabytes(process: int) -> float:
     return int(peak.split()[1]) / 1000
 
 
-def sizes() -> None:
-    """Bytes of TF_CONFIG that Kubernetes keeps: in the Jobs, in each of their pods, in the ConfigMap."""
-    rows = []
-    for workers in SIZES:
-        plan = planned("bench", workers, suspended=True, namespace="default")
-        total, tasks = _stored(plan.objects)
-        full = tasks * len(json.dumps(list(plan.addresses)))
-        rows.append(
-            (f"{workers:,}", f"{total:,}", f"{total / tasks:.0f}", f"{full:,}", f"{len(plan.objects)}")
-        )
-    heads = ("workers", "bytes of TF_CONFIG", "a task", "the full list in every pod", "objects")
-    print(table(heads, rows))
-
-
-def _stored(objects: Sequence[Any]) -> tuple[int, int]:
-    total = tasks = 0
-    for item in objects:
-        if item["kind"] == "Job":
-            pods = item["spec"]["completions"]
-            (container,) = item["spec"]["template"]["spec"]["containers"]
-            values = [each["value"] for each in container["env"] if each["name"] == "TF_CONFIG"]
-            total += sum(len(value) for value in values) * (1 + pods)
-            tasks += pods
-        elif item["kind"] == "ConfigMap":
-            total += len(item.get("data", {}).get("cluster.json", ""))
-    return total, tasks
-
-
 @contextmanager
 def cluster(directory: Path) -> Iterator[bool]:
     """Whose kubeconfig it is: True for a control plane of our own."""
@@ -228,8 +198,6 @@ def main(rounds: int = 9) -> None:
         submissions(backend, rounds, Path(directory))
         print()
         watching(backend, client, play=own)
-        print()
-        sizes()
 
 
 if __name__ == "__main__":
