@@ -62,10 +62,12 @@ def measured(rounds: int, checkout: Path | None, directory: Path) -> str:
         "render, the demo": render(),
     }
     ours = {f"render, {workers:,} workers": render(*sized(workers)) for workers in SIZES}
-    theirs = {
-        f"the template, {workers:,} workers": ecosystem.command(checkout, directory, workers, PS)
-        for workers in (SIZES if checkout else ())
-    }
+    theirs = {}
+    if checkout is not None:
+        theirs = {
+            f"the template, {workers:,} workers": ecosystem.command(checkout, directory, workers, PS)
+            for workers in SIZES
+        }
     printed = {name: rendered(command) for name, command in ours.items()}
     exceeded = {}
     for name, command in theirs.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,11 +40,11 @@ def command(checkout: Path, directory: Path, workers: int, ps: int) -> list[str]
 
 def _set(text: str, variables: Mapping[str, str]) -> str:
     for name, value in variables.items():
-        text, found = re.subn(
-            rf"(\{{%- set {name} = ).*?( -%\}})", lambda match, value=value: match[1] + value + match[2], text
-        )
-        if found != 1:
-            raise SystemExit(f"--ecosystem: {TEMPLATE} sets {name} {found} times, expected once")
+        before, found, after = text.partition(f"{{%- set {name} = ")
+        _, end, after = after.partition(" -%}")
+        if not (found and end):
+            raise SystemExit(f"--ecosystem: {TEMPLATE} sets no {name} at its top")
+        text = before + found + value + end + after
     return text
 
 
