@@ -123,8 +123,17 @@ def released_path(task_dir: str, own: str, peer: str) -> str:
     every task has the same path on a disk of its own. Where tasks share a disk, the pod's name is a
     component of the path and is replaced by the peer's.
     """
+    return _peers_file(task_dir, own, peer, "released")
+
+
+def leaving_path(task_dir: str, own: str, peer: str) -> str:
+    """The file that says that the server `peer` was told to leave; otherwise as `released_path`."""
+    return _peers_file(task_dir, own, peer, "leaving")
+
+
+def _peers_file(task_dir: str, own: str, peer: str, name: str) -> str:
     parts = [peer if part == own else part for part in task_dir.split("/")]
-    return "/".join([*parts, "released"])
+    return "/".join([*parts, name])
 
 
 class Event:

@@ -3,6 +3,9 @@
 A training task notes the signal and goes on to the next boundary between two executions of steps. There it
 saves what it has, as `backup/ckpt-<epochs>-<steps>`, and leaves; the next attempt goes on at that very step.
 
+So it does when a parameter server was told to leave, which stays until the chief has gone: without it there
+would be nothing to save.
+
 The tasks of a collective strategy must all stop after the same execution, or those that go on would wait
 for ever for those that stopped. They agree through TensorFlow's coordination service, by the protocol of
 tf.distribute.experimental.PreemptionCheckpointHandler. That class itself does nothing where it finds a CPU
@@ -13,16 +16,19 @@ tensorflow/python/distribute/failure_handling/failure_handling.py.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import tensorflow as tf
 
+from worker import contract
 from worker.agreement import ERRORS, get, put
 from worker.checkpoints import ModelDirectory, Position
 from worker.contract import Event, ExitCode
@@ -32,6 +38,7 @@ from worker.server import leave_on_signal
 from worker.task import Task
 from worker.watchdog import Silence, Watch
 
+_SERVERS_SECONDS = 2.0
 _LAST_SECONDS = 10.0
 """For the others to have saved, when the first task is ready to leave."""
 
@@ -53,6 +60,7 @@ class Preemption:
         self._told = False
         self._training = False
         self._peers = _Peers(task) if _is_collective(task) else None
+        self._servers = _Servers(task)
 
     def begin(self) -> None:
         """Before training, with the strategy there: from the first boundary on, SIGTERM is only noted."""
@@ -75,7 +83,10 @@ class Preemption:
         and the task must end. Cheap otherwise.
         """
         self._training = True
-        leaving = self._told if self._peers is None else self._peers.boundary(self._told)
+        if self._peers is not None:
+            leaving = self._peers.boundary(self._told)
+        else:
+            leaving = self._told or self._servers.leaving()
         if leaving and self._directory is not None:
             self._leave(self._directory, model, Position(epoch, step), settle)
 
@@ -110,6 +121,32 @@ class Preemption:
 
 
 _UNSAVED = {"message": "left without having heard that every other task had saved its part"}
+
+
+class _Servers:
+    """The parameter servers, which say on their disks that they were told to leave."""
+
+    def __init__(self, task: Task) -> None:
+        self._paths = {
+            f"/job:ps/replica:0/task:{index}/device:CPU:0": contract.leaving_path(
+                task.directory, task.name, task.pod("ps", index)
+            )
+            for index in task.cluster.get("ps", {})
+            if task.directory is not None and task.config.strategy == "ParameterServer"
+        }
+        self._look_at = 0.0
+
+    def leaving(self) -> bool:
+        """Whether one of them is. Asks them every two seconds, which takes a millisecond each."""
+        now = time.monotonic()
+        if not self._paths or now < self._look_at:
+            return False
+        self._look_at = now + _SERVERS_SECONDS
+        return any(self._exists(path, device) for device, path in self._paths.items())
+
+    def _exists(self, path: str, device: str) -> bool:
+        with tf.device(device):
+            return bool(tf.size(tf.io.matching_files(glob.escape(path))) > 0)
 
 
 class _Peers:

@@ -1,16 +1,21 @@
 """A worker or a ps: a TensorFlow server that works for the chief until it is told to leave.
 
 `Server.join()` would block SIGTERM for ever; here the main thread looks at what might end the task.
+
+On SIGTERM a server works on while its chief is there, for as long as its pod's grace lasts. A chief that was
+told to leave too can save only with its servers; one that finds a ps leaving saves and starts again.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
+import random
+import signal
 import time
 from pathlib import Path
+from types import FrameType
 
-from worker import contract
+from worker import contract, peers
 from worker.contract import Event, ExitCode
 from worker.failures import program_error
 from worker.imports import import_tensorflow
@@ -21,6 +26,8 @@ from worker.watchdog import Watch, stalled
 
 _POLL_SECONDS = 0.1
 _EMPTY_SECONDS = 1.0
+_CHIEF_SECONDS = 2.0
+"""Between two looks at the chief of servers that are to leave; 1,000 of them may."""
 _HUNG_SECONDS = 60.0
 """A server that looks for its release ten times a second, and has not for so long, is hung. Its end lets the
 chief go on, which would wait for it for ever; so it comes before the chief's own patience ends."""
@@ -28,10 +35,9 @@ chief go on, which would wait for it for ever; so it comes before the chief's ow
 
 def forget_release(task: Task) -> None:
     """Removes what an earlier container of this pod was told. To be called before the server is up."""
-    path = _released(task)
-    if path is not None:
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
+    for path in (_released(task), _leaving(task)):
+        if path is not None:
+            path.unlink(missing_ok=True)
 
 
 def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
@@ -54,14 +60,40 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
         ) from error
     reporter.emit(Event.READY)
     watch.expect(stalled("serving", min(_HUNG_SECONDS, task.config.stall_seconds / 2)))
-    outcome = _until_released(task, watch)
+    outcome = _until_released(task, watch, _Told(task))
     reporter.emit(Event.RELEASED, outcome=outcome)
     reporter.emit(Event.DONE)
     del server
     return ExitCode.DONE
 
 
-def _until_released(task: Task, watch: Watch) -> str:
+class _Told:
+    """Notes SIGTERM from now on; ends the process when it has come and the chief does not answer."""
+
+    def __init__(self, task: Task) -> None:
+        self._chief = task.config.chief_address
+        self._path = _leaving(task)
+        self._told = False
+        self._look_at = 0.0
+        if self._chief and self._path:
+            signal.signal(signal.SIGTERM, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._told = True
+
+    def look(self) -> None:
+        """To be called often."""
+        now = time.monotonic()
+        if not self._told or now < self._look_at:
+            return
+        if self._path is not None and not self._path.exists():
+            self._path.touch()
+        if not peers.connects(self._chief or ""):
+            os._exit(ExitCode.PREEMPTED)
+        self._look_at = now + _CHIEF_SECONDS * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+
+
+def _until_released(task: Task, watch: Watch, told: _Told) -> str:
     path = _released(task)
     config = task.config
     chief = (
@@ -74,6 +106,7 @@ def _until_released(task: Task, watch: Watch) -> str:
             return _outcome(path)
         if chief is not None and chief.lost:
             return f"the chief has not been there for {config.chief_lost_seconds} s (chiefLostSeconds)"
+        told.look()
         watch.alive()
         time.sleep(_POLL_SECONDS)
 
@@ -94,9 +127,13 @@ def _released(task: Task) -> Path | None:
     return Path(contract.released_path(task.directory, task.name, task.name))
 
 
+def _leaving(task: Task) -> Path | None:
+    if task.directory is None:
+        return None
+    return Path(contract.leaving_path(task.directory, task.name, task.name))
+
+
 def leave_on_signal() -> None:
     """SIGTERM and SIGINT end the process at once, with the code that tells a drained task from a done one."""
-    import signal
-
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: os._exit(ExitCode.PREEMPTED))

@@ -96,6 +96,39 @@ def test_a_coordinator_saves_when_the_scheduled_steps_are_done(make_cluster: Mak
     goes_on_there(cluster, first, tasks["chief", 0])
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param([("ps", 0)], id="a drained ps", marks=pytest.mark.thorough),
+        pytest.param([("ps", 0), ("worker", 0), ("worker", 1), ("chief", 0)], id="the whole run"),
+    ],
+)
+def test_a_coordinator_saves_while_its_servers_can_still_give_their_variables(
+    make_cluster: MakeCluster, told: list[tuple[str, int]]
+) -> None:
+    cluster = make_cluster(entrypoint="tiny:Loop", parameters={**SLOW, "waitMilliseconds": 150})
+    tasks = cluster.start_all()
+    first = tasks["chief", 0]
+    first.until(Event.PROGRESS, epoch=2, epoch_end=False)
+    for task in told:
+        tasks[task].signal(signal.SIGTERM)
+    assert first.ended() == ExitCode.PREEMPTED
+    for role, index in {*told, ("chief", 0)}:
+        assert tasks[role, index].ended() == ExitCode.PREEMPTED
+        tasks[role, index] = cluster.start(role, index)
+    assert [task.ended() for task in tasks.values()] == [0, 0, 0, 0]
+    goes_on_there(cluster, first, tasks["chief", 0])
+
+
+def test_a_drained_worker_works_on_while_it_may(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(parameters=SLOW)
+    tasks = cluster.start_all()
+    in_the_middle(cluster, tasks["chief", 0], epoch=2)
+    tasks["worker", 0].signal(signal.SIGTERM)
+    assert [task.ended() for task in tasks.values()] == [0, 0, 0, 0]
+    assert model_files.iterations(cluster.model_dir, EPOCHS) == EPOCHS * STEPS
+
+
 @pytest.mark.thorough
 def test_a_coordinators_fit_saves_when_the_epoch_is_done(make_cluster: MakeCluster) -> None:
     """Keras schedules all of it ahead."""
