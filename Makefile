@@ -119,8 +119,10 @@ bench-cli: $(STAMP)  ## Prints what start-up and render take; BENCH="--ecosystem
 	@$(BIN)/python -m benchmarks.cli $(BENCH)
 
 .PHONY: bench-submit
-bench-submit: $(STAMP)  ## Prints what a submission costs, on the kubeconfig's cluster or one of its own
-	@$(BIN)/python -m benchmarks.submit $(BENCH)
+bench-submit: $(STAMP)  ## Prints what a submission and a start cost, on the kubeconfig's cluster or one of its own
+	@$(BIN)/python -m benchmarks.submit
+	@$(BIN)/python -m benchmarks.start $(BENCH)
+	@$(BIN)/python -m benchmarks.start --many --rounds 1 $(BENCH)
 
 .PHONY: bench-train
 bench-train: $(STAMP)  ## Trains by the runtime and by the tutorials' loops in turns, then with more workers

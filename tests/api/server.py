@@ -16,7 +16,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,10 +71,13 @@ def assets() -> Path:
 
 
 @contextmanager
-def control_plane(directory: Path, version: str | None = None) -> Iterator[ControlPlane]:
+def control_plane(
+    directory: Path, version: str | None = None, more: Sequence[str] = ()
+) -> Iterator[ControlPlane]:
     """Starts the three servers, with all state and logs in `directory`, and stops them at the end.
 
-    `version`, such as 1.33, makes later servers behave as that version did; None: as they are.
+    `version`, such as 1.33, makes later servers behave as that version did; None: as they are. `more` are
+    controllers beside CONTROLLERS.
     Raises UnavailableError when there are no binaries, RuntimeError when they do not start.
     """
     binaries = assets()
@@ -129,7 +132,7 @@ def control_plane(directory: Path, version: str | None = None) -> Iterator[Contr
             f"--kubeconfig={kubeconfig}",
             "--leader-elect=false",
             "--secure-port=0",
-            f"--controllers={','.join(CONTROLLERS)}",
+            f"--controllers={','.join((*CONTROLLERS, *more))}",
             "--kube-api-qps=200",
             "--kube-api-burst=400",
             *emulated,
