@@ -259,6 +259,16 @@ def test_suspend_and_resume(machine: Machine) -> None:
     assert [role.restarts for role in status.roles] == [0, 0], "a suspension is no failure"
 
 
+def test_suspending_leaves_alone_who_is_done(machine: Machine) -> None:
+    machine.submit(job("chief", WAIT, primary=True), job("worker", "pass"))
+    eventually(lambda: machine.status().roles[1].succeeded, "the worker's end")
+    machine.backend.suspend("demo", "default")
+    eventually(lambda: not machine.processes(), "no process while suspended")
+    machine.backend.resume("demo", "default")
+    eventually(machine.processes, "the chief again")
+    assert machine.status().roles[1].succeeded == 1
+
+
 def test_a_run_may_begin_suspended(machine: Machine) -> None:
     machine.submit(job("chief", "print('up')", primary=True, suspend=True))
     eventually(lambda: machine.directory().state(), "the supervisor")

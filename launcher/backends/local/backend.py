@@ -23,6 +23,7 @@ from launcher.backends.local.store import (
     run_directories,
     sweep,
 )
+from launcher.backends.local.view import is_decided
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.status import RunStatus
 from worker.contract import RunConfig
@@ -243,8 +244,9 @@ class LocalBackend:
         while told and time.monotonic() < until:
             state = directory.state()
             if state is not None:
-                specs = [job["spec"] for job in state["jobs"]]
-                if all(bool(spec.get("suspend")) == suspended for spec in specs):
+                # A Job whose end is decided is not suspended any more.
+                left = [job["spec"] for job in state["jobs"] if not is_decided(job)]
+                if left and all(bool(spec.get("suspend")) == suspended for spec in left):
                     return
                 if state["ended"]:
                     break

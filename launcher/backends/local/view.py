@@ -48,6 +48,12 @@ def job_view(
     }
 
 
+def is_decided(job: Mapping[str, Any]) -> bool:
+    """Whether a `job_view` has come to its end, or will when its pods are gone."""
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] != "Suspended" for condition in conditions)
+
+
 def _conditions(controller: JobController, clock: Clock) -> list[dict[str, Any]]:
     verdict = controller.verdict
     if verdict is None:
