@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -20,6 +21,7 @@ from benchmarks import clusters, processes
 from benchmarks.first_step import free_ports
 from benchmarks.measuring import ENVIRONMENT
 from launcher.backends.base import LogLine
+from launcher.errors import NotFoundError
 from worker.contract import Event, Record
 
 Task = tuple[str, int]
@@ -225,8 +227,9 @@ class Submitted:
 
     def _follow(self) -> None:
         try:
-            for line in self._run.logs(follow=True):
-                self._lines.put(line)
+            with contextlib.suppress(NotFoundError):  # deleted, at the end
+                for line in self._run.logs(follow=True):
+                    self._lines.put(line)
         finally:
             self._over = True
 
