@@ -24,6 +24,7 @@ from pathlib import Path
 import launcher
 from benchmarks import recording, soak_runs
 from benchmarks.measuring import table
+from benchmarks.soak_cluster import cluster
 from benchmarks.soak_local import Local, local, megabytes
 from benchmarks.soak_runs import Outcome, Place
 from launcher.errors import LauncherError
@@ -177,9 +178,15 @@ def main() -> int:
         "--training", type=int, default=8, help="one run in so many uses TensorFlow; 0: none (%(default)s)"
     )
     parser.add_argument("--backend", choices=("local", "kubernetes"), default="local", help="(%(default)s)")
+    parser.add_argument("--image", default="", help="of the worker, on the kubeconfig's cluster")
     options = parser.parse_args()
-    with local() as place, listing(place):
-        soaked = Soak(place, options.training)
+    on_cluster = options.backend == "kubernetes"
+    with contextlib.ExitStack() as stack:
+        place: Place
+        place = stack.enter_context(cluster(options.image)) if on_cluster else stack.enter_context(local())
+        stack.enter_context(listing(place))
+        # Without an image, a cluster's pods are only played.
+        soaked = Soak(place, 0 if on_cluster and not options.image else options.training)
         soaked.run(options.minutes)
         left = place.left()
     table_of_memory, grown = memory(soaked)
@@ -189,7 +196,10 @@ def main() -> int:
         f" another, the second four at a time.\n\n{ends(soaked.outcomes)}\n\nLeft over: {found}.\n\n"
         f"{table_of_memory}\n"
     )
-    recording.publish("soak-local", text, record=options.record)
+    if on_cluster:
+        recording.publish("soak-kubernetes", text, record=options.record)
+    else:
+        recording.publish("soak-local", text, record=options.record)
     for kind, things in left.items():
         for thing in things[:20]:
             print(f"left over, {kind}: {thing}")
