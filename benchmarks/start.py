@@ -83,10 +83,10 @@ def measured(
     deadline: float,
     directory: Path,
 ) -> str:
-    """The table. A start of the first size before the first round is not counted."""
+    """The table. A small start of each before the first round is not counted."""
     numbers = itertools.count()
     for player in players:
-        started(api, player, f"bench-{os.getpid()}-{next(numbers)}", sizes[0], deadline, directory)
+        started(api, player, f"bench-{os.getpid()}-{next(numbers)}", WORKERS[0], deadline, directory)
     rows: list[Sequence[str]] = []
     for workers in sizes:
         starts: dict[str, list[Start]] = {}

@@ -42,6 +42,6 @@ def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
         run=planned.run,
         namespace=planned.namespace,
         objects=rendering.render(planned, source.read(loaded), run_id),
-        addresses=[task.address for task in planned.tasks],
+        addresses=[address for role in planned.addresses.values() for address in role],
         as_jobset=plan(loaded, run_id, as_jobset=True) if queued and not as_jobset else None,
     )

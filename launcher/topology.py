@@ -72,9 +72,10 @@ class Topology:
         return tuple(self._tasks())
 
     def _tasks(self) -> Iterator[Task]:
-        for name, role in self.roles:
-            for index in range(role.replicas):
-                yield Task(name, index, f"{self.job_name(name)}-{index}", self.address(name, index))
+        for name, addresses in self.addresses.items():
+            pod = self.job_name(name)
+            for index, address in enumerate(addresses):
+                yield Task(name, index, f"{pod}-{index}", address)
 
     def job_name(self, role: RoleName) -> str:
         """The role's Job; with the index behind it, a pod's hostname."""
@@ -85,6 +86,15 @@ class Topology:
         """`host:port`; with INDEX for the index, an address that Kubernetes completes in each pod."""
         host = f"{self.job_name(role)}-{index}.{self.run}.{self.namespace}.svc"
         return f"{host}:{self.ports.get(role, PORT)}"
+
+    @cached_property
+    def addresses(self) -> dict[RoleName, list[str]]:
+        """Of each role's tasks, in the order of `roles`."""
+        found = {}
+        for name, role in self.roles:
+            before, _, after = self.address(name, INDEX).partition(INDEX)
+            found[name] = [f"{before}{index}{after}" for index in range(role.replicas)]
+        return found
 
     @cached_property
     def ports(self) -> dict[RoleName, int]:
@@ -99,8 +109,8 @@ class Topology:
         Never the evaluator: listed, it hangs TensorFlow's coordinator.
         """
         return {
-            self._task_type(name): [self.address(name, index) for index in range(role.replicas)]
-            for name, role in self.roles
+            self._task_type(name): addresses
+            for name, addresses in self.addresses.items()
             if name != "evaluator"
         }
 
