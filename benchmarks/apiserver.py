@@ -82,20 +82,7 @@ class Api:
 
     def cost(self) -> Cost:
         """Until now."""
-        text = self._request("GET", "metrics", None, {"Accept": "text/plain"}).read().decode()
-        writes = reads = received = sent = 0.0
-        for name, labels, value in METRIC.findall(text):
-            if name == "apiserver_request_total":
-                verb = VERB.search(labels)
-                if verb and verb[1] in WRITES and 'dry_run=""' in labels:
-                    writes += float(value)
-                else:
-                    reads += float(value)
-            elif name == "apiserver_request_body_size_bytes_sum":
-                received += float(value)
-            elif 'verb="WATCH"' not in labels:  # those are counted by their events
-                sent += float(value)
-        return Cost(int(writes), int(reads), int(received), int(sent))
+        return counted(self._request("GET", "metrics", None, {"Accept": "text/plain"}).read().decode())
 
     def settle(self, seconds: float) -> Cost:
         """Waits until hardly anything is written any more, at most so long."""
@@ -127,6 +114,23 @@ class Api:
         if answer.status >= 300:
             raise RuntimeError(f"{method} {path}: {answer.status} {answer.read().decode(errors='replace')}")
         return answer
+
+
+def counted(metrics: str) -> Cost:
+    """What the text of `/metrics` says."""
+    writes = reads = received = sent = 0.0
+    for name, labels, value in METRIC.findall(metrics):
+        if name == "apiserver_request_total":
+            verb = VERB.search(labels)
+            if verb and verb[1] in WRITES and 'dry_run=""' in labels:
+                writes += float(value)
+            else:
+                reads += float(value)
+        elif name == "apiserver_request_body_size_bytes_sum":
+            received += float(value)
+        elif 'verb="WATCH"' not in labels:  # those are counted by their events
+            sent += float(value)
+    return Cost(int(writes), int(reads), int(received), int(sent))
 
 
 class Watch:
