@@ -25,7 +25,7 @@ from worker.contract import Env, Event, Record, RunConfig, pod_name
 PROGRAMS = ROOT / "benchmarks" / "programs"
 SECONDS = 3600
 """For the whole of a contest."""
-_POLL_SECONDS = 0.01
+_POLL_SECONDS = 0.05
 _MEMORY_SECONDS = 0.5
 _EPOCH = re.compile(r"epoch (\d+) at ([\d.]+)")
 

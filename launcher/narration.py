@@ -206,15 +206,18 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
 
 
 def beginnings(before: RunStatus | None, after: RunStatus) -> list[News]:
-    """What has begun between two statuses. Before the first, nothing had."""
+    """What has begun between two statuses. Before the first, nothing had.
+
+    Of a role's tasks, the first, unless all have begun at once; and the last.
+    """
     said: list[News] = []
     if before is not None and before.phase is Phase.SUSPENDED and after.phase is Phase.RUNNING:
         said.append(News("run", "resumed"))
-    known = {role.role: role for role in before.roles} if before else {}
     for role in after.roles:
-        tasks = sum(1 for task in after.tasks if task.role == role.role)
-        if _begun(role) and not _begun(known.get(role.role)) and tasks:
-            said.append(News(role.role, "1 task started" if tasks == 1 else f"{tasks} tasks started"))
+        had, has = _started(before, role.role), _started(after, role.role)
+        if has > had and (had == 0 or has == role.desired):
+            count = f"{has}" if has == role.desired else f"{has} of {role.desired}"
+            said.append(News(role.role, f"{count} task{'' if count == '1' else 's'} started"))
     return said
 
 
@@ -235,8 +238,10 @@ def endings(before: RunStatus | None, after: RunStatus) -> list[News]:
     return said
 
 
-def _begun(role: RoleStatus | None) -> bool:
-    return role is not None and role.phase not in (Phase.PENDING, Phase.SUSPENDED)
+def _started(status: RunStatus | None, role: str) -> int:
+    """Of the role's tasks; one that has to start again has."""
+    tasks = status.tasks if status is not None else ()
+    return sum(task.role == role and (task.phase is not Phase.PENDING or task.restarts > 0) for task in tasks)
 
 
 def _task_news(before: TaskStatus | None, after: TaskStatus) -> list[str]:

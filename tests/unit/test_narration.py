@@ -73,11 +73,26 @@ def test_a_task_that_is_started_again_leaves_its_last_lines() -> None:
     ]
 
 
+def test_the_first_and_the_last_task_to_start_are_told() -> None:
+    narrator = narration.Narrator()
+    other = task(name="mnist-worker-0", index=0)
+    waits = dataclasses.replace(other, phase=Phase.PENDING)
+    assert texts(narrator, run(task(), waits)) == ["1 of 2 tasks started"]
+    assert texts(narrator, run(task(), waits)) == []
+    assert texts(narrator, run(task(), other)) == ["2 tasks started"]
+    # One that has to start again had started.
+    assert texts(narrator, run(task(phase=Phase.PENDING, attempt=1, restarts=1), other)) == [
+        "started again (restart 1)"
+    ]
+    assert texts(narrator, run(task(attempt=1, restarts=1), other)) == []
+
+
 def test_a_task_that_has_said_why_it_failed_does_not() -> None:
     narrator = narration.Narrator()
     record = Record(Event.FAILED, "mnist-worker-1", 1.0, {"message": "no data"})
     assert texts(narrator, run(task()), line("one"), line("", record=record), line("two")) == [
-        "failed: no data"
+        "1 of 2 tasks started",
+        "failed: no data",
     ]
     assert texts(narrator, run(task(1, restarts=1, before=FAILED))) == ["started again (restart 1)"]
 

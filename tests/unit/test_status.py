@@ -172,7 +172,7 @@ def test_what_is_new() -> None:
     first = at("Running")
     assert news(first, line) == [
         "chief: 1 task started",
-        "worker: 1 task started",
+        "worker: 1 of 2 tasks started",
         "chief: exported the model to /x",
     ]
     assert news(first) == []
