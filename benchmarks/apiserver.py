@@ -6,7 +6,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -73,12 +73,16 @@ class Api:
         return [item["metadata"] for item in found["items"] or []], found["metadata"]["resourceVersion"]
 
     def watch(self, path: str, version: str, **selectors: str) -> Watch:
-        """The changes of objects, with their metadata only."""
-        query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
-        answer = self._request(
-            "GET", f"{path}?{urlencode(query | selectors)}", None, {"Accept": METADATA}, silence=None
-        )
-        return Watch(answer)
+        """The changes of objects since then, with their metadata only."""
+
+        def opened(version: str) -> Answer:
+            query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
+            query |= selectors
+            return self._request(
+                "GET", f"{path}?{urlencode(query)}", None, {"Accept": METADATA}, silence=None
+            )
+
+        return Watch(opened, version)
 
     def cost(self) -> Cost:
         """Until now."""
@@ -134,27 +138,37 @@ def counted(metrics: str) -> Cost:
 
 
 class Watch:
-    """The events of a watch; `close` ends them, from any thread."""
+    """The events of a watch; `close` ends them, from any thread. A server ends one that it finds too slow, as
+    on a busy machine it may; it is taken up again where it ended.
+    """
 
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
+    def __init__(self, opened: Callable[[str], Answer], version: str) -> None:
+        self._opened = opened
+        self._version = version
+        self._answer = opened(version)
         self._closed = False
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        rest = b""
-        try:
-            for piece in self._answer.stream():
-                *lines, rest = (rest + piece).split(b"\n")
-                for line in lines:
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        raise RuntimeError(f"a watch ended: {event['object']}")
-                    yield event
-        except OSError:
+        while not self._closed:
+            try:
+                yield from self._events()
+            except OSError:
+                pass
+            finally:
+                self._answer.close()
             if not self._closed:
-                raise
-        finally:
-            self._answer.close()
+                self._answer = self._opened(self._version)
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        rest = b""
+        for piece in self._answer.stream():
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise RuntimeError(f"a watch ended: {event['object']}")
+                self._version = event["object"]["metadata"]["resourceVersion"]
+                yield event
 
     def close(self) -> None:
         """Ends the events."""
