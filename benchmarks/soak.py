@@ -75,8 +75,8 @@ class Soak:
             kinds = list(self.place.ends)
             kind = kinds[number % len(kinds)]
             # Every kind meets a training in turn.
-            round_ = number // len(kinds)
-            is_training = self.training > 0 and (round_ + number) % self.training == self.training - 1
+            turn = number // len(kinds) + number % len(kinds)
+            is_training = self.training > 0 and turn % self.training == self.training - 1
             outcome = soak_runs.soak(self.place, number, kind, is_training=is_training)
             with self._lock:
                 self.outcomes.append(outcome)
