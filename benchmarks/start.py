@@ -105,12 +105,13 @@ def measured(
         rows += _rows(workers, starts, deadline)
         rows += [(f"{workers:,}", name, reason, *[""] * 6) for name, reason in refused.items()]
     heads = ("workers", "by", "created s", "Running s", "ratio", "writes", "reads", "MB in", "MB out")
-    return f"Medians of {rounds} rounds.\n\n{table(heads, rows)}"
+    return f"The shortest times, and the median counts, of {rounds} rounds.\n\n{table(heads, rows)}"
 
 
 def _rows(workers: int, starts: Mapping[str, Sequence[Start]], deadline: float) -> list[Sequence[str]]:
     def seconds(values: Sequence[float | None]) -> float | None:
-        return None if None in values else median(value for value in values if value is not None)
+        # What else a machine does only adds.
+        return min((value for value in values if value is not None), default=None)
 
     def shown(value: float | None) -> str:
         return f"more than {deadline:.0f}" if value is None else f"{value:.1f}"
