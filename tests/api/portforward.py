@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import select
 import socket
+import ssl
 import struct
-import threading
 from http.server import BaseHTTPRequestHandler
 from io import BufferedIOBase
 from typing import Final
@@ -32,24 +33,33 @@ def carry(request: BaseHTTPRequestHandler, port: int) -> None:
     request.end_headers()
     for channel in (0, 1):
         _send(request.wfile, bytes([channel]) + struct.pack("<H", int(asked)))
-    with socket.create_connection(("127.0.0.1", port)) as remote:
-        back = threading.Thread(target=_back, args=(remote, request.wfile), daemon=True)
-        back.start()
-        with contextlib.suppress(OSError, struct.error):
-            while (message := _receive(request.rfile)) is not None:
+    with socket.create_connection(("127.0.0.1", port)) as remote, contextlib.suppress(OSError):
+        _both_ways(request, remote)
+
+
+def _both_ways(request: BaseHTTPRequestHandler, remote: socket.socket) -> None:
+    """In one thread: reading and writing at a time can corrupt a TLS connection."""
+    source, received = request.connection, b""
+    assert isinstance(source, ssl.SSLSocket)
+    while True:
+        ready, _, _ = select.select([remote, source], [], [], 0 if source.pending() else None)
+        if source in ready or source.pending():
+            data = source.recv(65536)
+            if not data:
+                return
+            received += data
+            while (frame := _frame(received)) is not None:
+                message, received = frame
+                if message is None:
+                    return
                 assert message[0] == 0
                 remote.sendall(message[1:])
-        with contextlib.suppress(OSError):
-            remote.shutdown(socket.SHUT_RDWR)
-        back.join(10)
-
-
-def _back(remote: socket.socket, to: BufferedIOBase) -> None:
-    with contextlib.suppress(OSError):
-        while piece := remote.recv(65536):
-            _send(to, b"\0" + piece)
-        to.write(bytes([0x80 | _CLOSE, 0]))
-        to.flush()
+        if remote in ready:
+            piece = remote.recv(65536)
+            if not piece:
+                request.wfile.write(bytes([0x80 | _CLOSE, 0]))
+                return
+            _send(request.wfile, b"\0" + piece)
 
 
 def _send(to: BufferedIOBase, message: bytes) -> None:
@@ -59,15 +69,23 @@ def _send(to: BufferedIOBase, message: bytes) -> None:
     to.flush()
 
 
-def _receive(source: BufferedIOBase) -> bytes | None:
-    """A message of a client, whose frames are masked; None at the end."""
-    first, second = struct.unpack("BB", source.read(2))
-    size = second & 0x7F
-    if size == 126:
-        (size,) = struct.unpack(">H", source.read(2))
-    elif size == 127:
-        (size,) = struct.unpack(">Q", source.read(8))
-    mask, content = source.read(4), source.read(size)
-    if first & 0xF == _CLOSE:
+def _frame(received: bytes) -> tuple[bytes | None, bytes] | None:
+    """The first message of a client, whose frames are masked, and what follows it; the message is None where
+    the client ends it. None before the frame is whole.
+    """
+    if len(received) < 2:
         return None
-    return bytes(byte ^ mask[index % 4] for index, byte in enumerate(content))
+    size, start = received[1] & 0x7F, 2
+    if size >= 126:
+        form = ">H" if size == 126 else ">Q"
+        start += struct.calcsize(form)
+        if len(received) < start:
+            return None
+        (size,) = struct.unpack(form, received[2:start])
+    mask, end = received[start : start + 4], start + 4 + size
+    if len(received) < end:
+        return None
+    if received[0] & 0xF == _CLOSE:
+        return None, b""
+    content = bytes(byte ^ mask[index % 4] for index, byte in enumerate(received[start + 4 : end]))
+    return content, received[end:]

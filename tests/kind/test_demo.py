@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.kind.runs import DEMO, RUN, Runs, accuracy
 TASKS = {"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}
 
 
-def test_it_trains_and_all_tasks_leave_by_themselves(runs: Runs) -> None:
+def test_it_trains_and_all_tasks_leave_by_themselves(runs: Runs, tmp_path: Path) -> None:
     done = runs.launcher("submit", str(DEMO), *runs.settings())
     assert done.returncode == 0, done.stdout + done.stderr
     assert accuracy(done.stdout) >= 0.80
@@ -28,6 +29,14 @@ def test_it_trains_and_all_tasks_leave_by_themselves(runs: Runs) -> None:
     ended = [pod["status"]["containerStatuses"][0] for pod in runs.pods()]
     assert [container["state"]["terminated"]["exitCode"] for container in ended] == [0] * 5
     assert [container["restartCount"] for container in ended] == [0] * 5
+
+    page = tmp_path / "run.html"
+    assert runs.of("report", "-o", str(page)).returncode == 0
+    # From the pods, from their logs, and from the cluster's events.
+    shown = page.read_text()
+    assert "preparing the container" in shown
+    assert "a checkpoint was scored" in shown
+    assert "SuccessfulCreate" in shown
 
     # What a user does who has no launcher at hand. It is the Job's deletion that takes all else along.
     gone = runs.api.request("DELETE", runs.path("Job", f"{RUN}-chief"), {"propagationPolicy": "Background"})

@@ -18,7 +18,7 @@ from launcher.backends.local.backend import LocalBackend
 from launcher.backends.local.store import RunDirectory, Settings
 from launcher.status import RunStatus
 
-TIMEOUT = 60.0
+TIMEOUT = 120.0
 """Seconds that anything here may take before the test gives up on it."""
 
 

@@ -131,9 +131,9 @@ def test_it_goes_on_after_a_kill(demo: Demo, role: str, index: int) -> None:
     assert demo.launcher("report", "fashion-mnist", "-o", "run.html").returncode == 0
     page = (demo.state / "run.html").read_text()
     name = f"{role} {index}" if role == "worker" else role
-    assert re.search(r"<b>[\d.]+ s</b> training", page)
+    assert re.search(r"<b>[^<]+</b> training", page)
     if role in ("chief", "ps"):
-        assert re.search(rf"<b>[\d.]+ s</b> lost to 1 restart of {name} \(killed\)", page), page
+        assert re.search(rf"<b>[^<]+</b> lost to 1 restart of {name} \(killed\)", page), page
     else:
         assert re.search(rf"Besides, {name} ended after [\d.]+ s \(killed\)", page), page
 

@@ -19,7 +19,7 @@ from worker.contract import Env, Event, Record, RunConfig, pod_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 180.0
 PARAMETER_SERVER = {"chief": 1, "worker": 2, "ps": 1}
 
 

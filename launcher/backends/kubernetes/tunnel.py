@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import selectors
 import socket
+import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
@@ -29,6 +31,8 @@ _PROTOCOL: Final = "v4.channel.k8s.io"
 _BYTES, _ERRORS = 0, 1
 _PIECE: Final = 1 << 16
 """Bytes in one message."""
+_REST_SECONDS: Final = 0.5
+"""For the rest of a message that has begun, or of a TLS record without any."""
 
 
 class Tunnel:
@@ -92,14 +96,10 @@ class Tunnel:
                 remote = self._connected()
             except BackendError:
                 return  # the browser sees the connection end, and tries again
-            back = threading.Thread(target=_forward_back, args=(remote, local), name="tunnel", daemon=True)
-            back.start()
             # Whatever breaks a connection ends it, and nothing else.
             with contextlib.suppress(Exception):
-                while piece := local.recv(_PIECE):
-                    remote.send_binary(bytes([_BYTES]) + piece)
+                _carry(local, remote)
             remote.shutdown()
-            back.join()
 
     def _connected(self) -> WebSocket:
         """A WebSocket whose other end is the port."""
@@ -130,27 +130,47 @@ class Tunnel:
             raise self._client.unreachable(error) from error
 
 
-def _forward_back(remote: WebSocket, local: socket.socket) -> None:
-    """What comes from the pod, until either side ends it."""
-    with contextlib.suppress(Exception):
-        remote.settimeout(None)
-        for piece in _pieces(remote):
-            local.sendall(piece)
-    with contextlib.suppress(OSError):
-        local.shutdown(socket.SHUT_RDWR)
+def _carry(local: socket.socket, remote: WebSocket) -> None:
+    """Both directions, until either side ends it.
 
-
-def _pieces(remote: WebSocket) -> Iterator[bytes]:
+    In one thread: reading and writing at a time can corrupt a TLS connection, which OpenSSL guards in none of
+    the Python versions before 3.13.
+    """
     began: set[int] = set()
-    while message := remote.recv():
-        data = message if isinstance(message, bytes) else message.encode("latin-1")
-        channel = data[0]
-        if channel not in began:
-            began.add(channel)  # the port, which is known
-        elif channel == _ERRORS:
-            return
-        else:
-            yield data[1:]
+    with selectors.DefaultSelector() as selector:
+        selector.register(local, selectors.EVENT_READ)
+        selector.register(remote, selectors.EVENT_READ)
+        while True:
+            decrypted = isinstance(remote.sock, ssl.SSLSocket) and remote.sock.pending()
+            ready = {key.fileobj for key, _ in selector.select(0 if decrypted else None)}
+            if decrypted or remote in ready:
+                message = _message(remote)
+                if message == b"":
+                    return
+                if message is not None and message[0] not in began:
+                    began.add(message[0])  # the port, which is known
+                elif message is not None and message[0] == _ERRORS:
+                    return
+                elif message is not None:
+                    local.sendall(message[1:])
+            if local in ready:
+                piece = local.recv(_PIECE)
+                if not piece:
+                    return
+                remote.settimeout(None)
+                remote.send_binary(bytes([_BYTES]) + piece)
+
+
+def _message(remote: WebSocket) -> bytes | None:
+    """The next one; None where it is not whole yet, and b"" at the end."""
+    import websocket
+
+    remote.settimeout(_REST_SECONDS)
+    try:
+        message = remote.recv()
+    except websocket.WebSocketTimeoutException:
+        return None  # what has come of it is kept
+    return message if isinstance(message, bytes) else message.encode("latin-1")
 
 
 def _document(body: bytes | None) -> dict[str, object]:

@@ -249,6 +249,8 @@ class LocalBackend:
                 if left and all(bool(spec.get("suspend")) == suspended for spec in left):
                     return
                 if state["ended"]:
+                    if not suspended:
+                        return  # resumed, and at once over
                     break
             time.sleep(0.02)
         else:
