@@ -9,6 +9,8 @@ from tests.kind.runs import Runs, accuracy
 from worker.contract import Event
 
 EPOCHS = 8
+SOON = "spec.worker.podTemplate={spec: {terminationGracePeriodSeconds: 5}}"
+"""A worker works on for as long as its grace lasts, and on a fast machine the run does not last longer."""
 KILL = {"gracePeriodSeconds": 0}
 """As a node that is gone: the processes get SIGKILL, or were never asked."""
 
@@ -19,7 +21,7 @@ KILL = {"gracePeriodSeconds": 0}
     ids=["a worker deleted", "the ps killed", "the chief killed"],
 )
 def test_a_pod_deleted(runs: Runs, role: str, index: int, how: dict[str, int]) -> None:
-    runs.submit(f"spec.program.parameters.epochs={EPOCHS}")
+    runs.submit(f"spec.program.parameters.epochs={EPOCHS}", SOON)
     runs.trains()
     lost = runs.pod(role, index)
     deleted = runs.api.request("DELETE", runs.path("Pod", lost), how)
@@ -33,7 +35,7 @@ def test_a_pod_deleted(runs: Runs, role: str, index: int, how: dict[str, int]) -
 
 def test_an_evicted_worker_is_not_counted(runs: Runs) -> None:
     """What a drained node does to a run that may not fail once."""
-    runs.submit(f"spec.program.parameters.epochs={EPOCHS}", "spec.runPolicy.backoffLimit=0")
+    runs.submit(f"spec.program.parameters.epochs={EPOCHS}", "spec.runPolicy.backoffLimit=0", SOON)
     runs.trains()
     evicted = runs.pod("worker", 1)
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": evicted}}
