@@ -120,6 +120,7 @@ def test_a_coordinator_saves_while_its_servers_can_still_give_their_variables(
     goes_on_there(cluster, first, tasks["chief", 0])
 
 
+@pytest.mark.thorough
 def test_a_drained_worker_works_on_while_it_may(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(parameters=SLOW)
     tasks = cluster.start_all()
