@@ -20,6 +20,7 @@ from pathlib import Path
 
 from benchmarks.first_step import free_ports
 from benchmarks.measuring import ENVIRONMENT, ROOT
+from benchmarks.processes import cpu_seconds
 from worker.contract import Env, Event, Record, RunConfig, pod_name
 
 PROGRAMS = ROOT / "benchmarks" / "programs"
@@ -116,7 +117,7 @@ class Contestant:
         """So far, user's and system's, by role: the sum of its tasks."""
         roles: dict[str, float] = {}
         for (role, _), process in self._processes.items():
-            roles[role] = roles.get(role, 0.0) + sum(_processor_seconds(pid) for pid in _family(process.pid))
+            roles[role] = roles.get(role, 0.0) + sum(cpu_seconds(pid) for pid in _family(process.pid))
         return roles
 
     def finish(self) -> dict[str, float]:
@@ -255,11 +256,6 @@ def _family(pid: int) -> list[int]:
         except OSError:
             continue
     return found
-
-
-def _processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _memory_of(pid: int, file: str, field: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""Finds processes by what they were started with. Linux only."""
+"""Processes: found by what they were started with, and the time that they have used. Linux only."""
 
 from __future__ import annotations
 
@@ -31,3 +31,9 @@ def send(processes: Iterable[int], number: signal.Signals) -> None:
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, number)
+
+
+def cpu_seconds(process: int) -> float:
+    """User and system time so far. Raises OSError where it has ended."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

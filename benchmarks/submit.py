@@ -20,6 +20,7 @@ from benchmarks import nodes, recording
 from benchmarks.apiserver import Api, Arrivals
 from benchmarks.cluster import cluster
 from benchmarks.measuring import ENVIRONMENT, ROOT, milliseconds, table
+from benchmarks.processes import cpu_seconds
 from benchmarks.starters import LABEL, LAUNCHER, planned, submit
 from launcher import printing
 from launcher.backends.kubernetes.backend import KubernetesBackend
@@ -90,9 +91,9 @@ def watching(backend: KubernetesBackend, api: Api) -> str:
                 raise SystemExit(f"the pods of {name} did not all run within {START_SECONDS} s")
             # The last changes are still on their way to the watcher.
             time.sleep(2)
-            started, start_cpu = time.monotonic() - begin, _cpu_seconds(process.pid)
+            started, start_cpu = time.monotonic() - begin, cpu_seconds(process.pid)
             time.sleep(WATCHED_SECONDS)
-            quiet_cpu = _cpu_seconds(process.pid) - start_cpu
+            quiet_cpu = cpu_seconds(process.pid) - start_cpu
             peak = _peak_megabytes(process.pid)
         finally:
             process.terminate()
@@ -106,12 +107,6 @@ def watching(backend: KubernetesBackend, api: Api) -> str:
     return f"`wait` on a run of {tasks:,} pods.\n\n" + table(
         ("while", "% of a core", "peak MB", "should be under"), rows
     )
-
-
-def _cpu_seconds(process: int) -> float:
-    """User and system time so far."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _peak_megabytes(process: int) -> float:

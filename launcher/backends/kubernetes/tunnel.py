@@ -133,8 +133,7 @@ class Tunnel:
 def _carry(local: socket.socket, remote: WebSocket) -> None:
     """Both directions, until either side ends it.
 
-    In one thread: reading and writing at a time can corrupt a TLS connection, which OpenSSL guards in none of
-    the Python versions before 3.13.
+    In one thread, since OpenSSL does not allow two of them to use one connection at a time.
     """
     began: set[int] = set()
     with selectors.DefaultSelector() as selector:
