@@ -496,3 +496,16 @@ def test_the_supervisor_sleeps(machine: Machine) -> None:
     before = switches()
     time.sleep(1.0)
     assert switches() - before <= 2
+
+
+def test_a_supervisor_that_comes_too_late_runs_nothing(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.backends.local.starting._TAKEN_SECONDS", 1e-6)
+    with pytest.raises(BackendError, match="the run's supervisor cannot be started: timed out"):
+        machine.submit(job("chief", WAIT, primary=True))
+    assert not machine.directory().path.exists()
+    monkeypatch.undo()
+    machine.submit(job("chief", "print('up')", primary=True))
+    assert machine.end().phase is Phase.SUCCEEDED
+    assert machine.texts() == ["up"]

@@ -89,7 +89,11 @@ class LocalBackend:
                 submission = self._submission(plan)
                 preflight.check(directory, submission)
                 directory.create(submission)
-            self._start(directory, lock, detach=detach)
+            try:
+                self._start(directory, lock, detach=detach)
+            except BackendError:
+                directory.remove()
+                raise
         except OSError as error:
             raise self._unwritable(error) from error
         finally:

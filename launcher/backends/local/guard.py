@@ -45,6 +45,10 @@ def main() -> NoReturn:
     directory = RunDirectory(Path(order["store"]), order["namespace"], order["run"])
     _move_to(directory)
     adopt_orphans()
+    try:
+        orders.send(b"taken")
+    except OSError:
+        os._exit(0)  # the launcher waited no longer, and has taken the run back
     guard = os.getpid()
     supervisor = os.fork()
     if supervisor == 0:
@@ -55,7 +59,6 @@ def main() -> NoReturn:
         _supervise(directory, control, lifeline[0] if lifeline else None)
     for descriptor in (control, *lifeline):
         os.close(descriptor)
-    orders.send(b"taken")
     orders.close()
     _guard(supervisor)
     kill_leftovers(directory)
