@@ -30,6 +30,10 @@ QUIET_WRITES = 10
 """A second; a cluster renews its leases."""
 
 
+class GoneError(RuntimeError):
+    """There is no such object any more."""
+
+
 class Cost(NamedTuple):
     """What an API server has done by its own metrics: since it started, or between two times."""
 
@@ -116,7 +120,8 @@ class Api:
             silence,
         )
         if answer.status >= 300:
-            raise RuntimeError(f"{method} {path}: {answer.status} {answer.read().decode(errors='replace')}")
+            error = GoneError if answer.status == 404 else RuntimeError
+            raise error(f"{method} {path}: {answer.status} {answer.read().decode(errors='replace')}")
         return answer
 
 

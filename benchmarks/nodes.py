@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
 
-from benchmarks.apiserver import JSON, Api
+from benchmarks.apiserver import JSON, Api, GoneError
 from benchmarks.measuring import ENVIRONMENT, ROOT
 from launcher.backends.kubernetes.connection import connect
 
@@ -127,9 +127,11 @@ def end(api: Api, metadata: dict[str, Any]) -> None:
 
 
 def told(tell: Callable[..., None], *arguments: Any) -> None:
-    """Says why the server refuses: mostly because the pod is gone."""
+    """Says why the server refuses, unless the pod has gone meanwhile."""
     try:
         tell(*arguments)
+    except GoneError:
+        pass
     except (RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
 

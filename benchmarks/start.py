@@ -51,6 +51,11 @@ def main() -> None:
         help="whose operator is installed there; of one that watches a namespace only, with that",
     )
     parser.add_argument(
+        "--no-service",
+        action="store_true",
+        help="apply the same manifests without their Service too: whose tasks would not find each other",
+    )
+    parser.add_argument(
         "--deadline",
         type=float,
         default=DEADLINE_SECONDS,
@@ -63,7 +68,7 @@ def main() -> None:
         with nodes.played(api):
             text = measured(
                 api,
-                starters(options.peer, api.namespace),
+                starters(options.peer, api.namespace, bare=options.no_service),
                 [MANY] if options.many else WORKERS,
                 options.rounds,
                 options.deadline,

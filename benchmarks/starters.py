@@ -53,13 +53,17 @@ class Starter(NamedTuple):
         return f"its pods cannot start: a TF_CONFIG of {bytes_:,} bytes, and Linux takes {LONGEST:,}"
 
 
-def starters(peers: Sequence[str], namespace: str) -> list[Starter]:
-    """The launcher, kubectl, and `peers` as they were given: `tfjob`, `jobset:other-namespace`."""
+def starters(peers: Sequence[str], namespace: str, *, bare: bool = False) -> list[Starter]:
+    """The launcher, kubectl, and `peers` as they were given: `tfjob`, `jobset:other-namespace`; `bare` adds
+    kubectl without the Service.
+    """
     found = [Starter("submit", namespace, None)]
     if shutil.which("kubectl"):
         found.append(Starter("kubectl apply", namespace, lambda plan: plan.objects))
-    elif peers:
-        raise SystemExit("--peer needs kubectl, which applies the JobSet or TFJob")
+        if bare:
+            found.append(Starter("the same, no Service", namespace, no_service))
+    elif peers or bare:
+        raise SystemExit("--peer and --no-service need kubectl, which applies the objects")
     for peer in peers:
         kind, _, other = peer.partition(":")
         if kind not in PEERS:
@@ -125,6 +129,11 @@ def tfjob(plan: Plan) -> Objects:
         "spec": {"tfReplicaSpecs": replicas},
     }
     return [whole, *(item for item in plan.objects if item["kind"] not in ("Job", "Service"))]
+
+
+def no_service(plan: Plan) -> Objects:
+    """Whose tasks would not find each other: what it costs less is what any Services cost."""
+    return [item for item in plan.objects if item["kind"] != "Service"]
 
 
 PEERS = {"tfjob": ("TFJob", tfjob), "jobset": ("JobSet", jobset)}
