@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from launcher.errors import INTERRUPTED, BackendError, Problem, SpecError
+from launcher.errors import INTERRUPTED, BackendError, LauncherError, Problem, SpecError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -77,8 +77,12 @@ def submit(options: Namespace) -> int:
     from launcher.backends import choice
 
     backend = choice.named(options.backend, options.context)
-    # The machinery starts while the file is read.
-    backend.prepare()
+    try:
+        # The machinery starts while the file is read.
+        backend.prepare()
+    except LauncherError:
+        _load(options)  # what is wrong with the file is said first
+        raise
     worst = 0
     for plan in _plans(options, backend.namespace):
         if options.owned_by:

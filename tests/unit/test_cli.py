@@ -204,6 +204,22 @@ def test_list_says_where_else_to_look(
     assert run(capsys, "list", "--backend", "local") == (0, "no runs\n", "")
 
 
+def test_a_mistake_in_the_file_comes_before_a_missing_cluster(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    wrong = tmp_path / "cluster.yaml"
+    wrong.write_text(Path(GOOD).read_text().replace("spec:", "spec:\n  colour: red"))
+    code, _, err = run(capsys, "submit", str(wrong))
+    assert code == 2
+    assert err.startswith(f"{wrong}:")
+    assert "kubeconfig" not in err
+    code, _, err = run(capsys, "submit", GOOD)
+    assert code == 5
+    assert "kubeconfig" in err
+
+
 def test_a_report_needs_a_run_and_a_file(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
