@@ -7,6 +7,7 @@ cluster has no nodes, it plays them, alike for all.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import subprocess
@@ -186,7 +187,8 @@ def remove(api: Api, player: Starter, run: str, manifests: Path) -> None:
     pods, selector = f"api/v1/namespaces/{player.namespace}/pods", f"labelSelector={LABEL}%3D{run}"
     until = time.monotonic() + 10 * DEADLINE_SECONDS
     while api.list(pods, labelSelector=f"{LABEL}={run}")[0]:
-        api.ask("DELETE", f"{pods}?{selector}&gracePeriodSeconds=0", accept=METADATA_LIST)
+        with contextlib.suppress(OSError, RuntimeError):  # thousands take longer than a request may
+            api.ask("DELETE", f"{pods}?{selector}&gracePeriodSeconds=0", accept=METADATA_LIST)
         if time.monotonic() > until:
             raise RuntimeError(f"pods of {run} do not go")
         time.sleep(1)
