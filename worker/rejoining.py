@@ -7,14 +7,18 @@ still stands for the old pod, and gRPC looks a name up again after 30 s at the e
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worker import peers
-from worker.task import Task
+
+if TYPE_CHECKING:
+    from worker.task import Task
 
 _ROUND_SECONDS = 0.3
+_connecting = threading.Event()
 
 
 def connect_when_back(task: Task) -> None:
@@ -23,25 +27,31 @@ def connect_when_back(task: Task) -> None:
     """
     from tensorflow.python.eager import context
 
-    workers, servers = (
-        {task.pod(role, index): address for index, address in task.cluster.get(role, {}).items()}
-        for role in ("worker", "ps")
-    )
+    workers = {task.pod("worker", index): address for index, address in task.cluster["worker"].items()}
     own = context.context()
     update = own.update_server_def
 
     def updated(*arguments: Any, **named: Any) -> None:
-        await_workers(workers, servers)
-        update(*arguments, **named)
+        await_workers(workers)
+        _connecting.set()
+        try:
+            update(*arguments, **named)
+        finally:
+            _connecting.clear()
 
     own.update_server_def = updated
 
 
-def await_workers(workers: Mapping[str, str], servers: Mapping[str, str]) -> None:
-    """Until each of the workers has answered, or one of the parameter servers does not, whose loss ends the
-    training. Both map pod names to addresses.
+def connecting() -> bool:
+    """Whether new connections are being opened. TensorFlow's operations may fail then with any error: seen
+    were "Resource input tensor contains an invalid device" and "End of sequence" of an endless dataset.
     """
-    while not peers.faults(servers):
+    return _connecting.is_set()
+
+
+def await_workers(workers: Mapping[str, str]) -> None:
+    """Until each of the workers, pod name to address, has answered."""
+    while True:
         workers = {name: workers[name] for name in peers.faults(workers)}
         if not workers:
             return
