@@ -32,8 +32,10 @@ SHAPES = [
     Shape("Mirrored", {"chief": 1}, [("chief", 0)]),
 ]
 BACKOFFS = {"local": Backoff(), "kubernetes": Backoff(10.0, 600.0)}
-SETTLE_SECONDS = 3.0
-"""Of training before each kill: longer than an epoch, so that there is a checkpoint to go on from."""
+SETTLE_SECONDS = {"local": 3.0, "kubernetes": 35.0}
+"""Of training before each kill: longer than an epoch, so that there is a checkpoint to go on from; on a
+cluster longer than the 30 s for which gRPC keeps to the address that it has found for a name.
+"""
 LIMIT_SECONDS = 300.0
 """For a run to train, or to train again."""
 TARGET = 1.5
@@ -50,7 +52,7 @@ class Measured:
     pause: list[float] = field(default_factory=list)
 
 
-def kills(training: Training, shape: Shape) -> list[tuple[float, float]]:
+def kills(training: Training, shape: Shape, settle: float) -> list[tuple[float, float]]:
     """Of each victim: seconds to the recovery, and the longest without a step until then."""
     marks, measured = training.marks, []
     with training:
@@ -58,7 +60,7 @@ def kills(training: Training, shape: Shape) -> list[tuple[float, float]]:
         for victim in shape.victims:
             if victim[0] == "evaluator":
                 began = max(began, _until(training, partial(marks.first, "evaluated", 0.0, victim)))
-            _until(training, partial(marks.first, "step", began + SETTLE_SECONDS))
+            _until(training, partial(marks.first, "step", began + settle))
             killed = training.kill(victim)
             began = _until(training, partial(marks.recovered, shape, victim, killed))
             measured.append((began - killed, marks.pause(killed, began)))
@@ -88,7 +90,7 @@ def measure(
                     training = ByHand(shape, directory)
                 else:
                     training = Submitted(shape, directory, backend, image, bare=least)
-                found = kills(training, shape)
+                found = kills(training, shape, SETTLE_SECONDS[backend])
             for victim, (seconds, pause) in zip(shape.victims, found, strict=True):
                 kept = taken.setdefault((shape.strategy, victim), Measured())
                 (kept.minimum if least else kept.recovery).append(seconds)
