@@ -20,6 +20,10 @@ SECONDS = 280
 """For a whole run."""
 PARAMETERS = "spec.program.parameters"
 SHORT = (f"{PARAMETERS}.epochs=1", f"{PARAMETERS}.stepsPerEpoch=8")
+LONGER = (f"{PARAMETERS}.epochs=1", f"{PARAMETERS}.stepsPerEpoch=40")
+"""For an embedding, its model with batch normalization: after 8 steps its accuracy was anything from 0.13 to
+0.47, after 40 it was 0.60 to 0.71.
+"""
 
 pytestmark = linux_only
 
@@ -34,7 +38,7 @@ ROWS: list[tuple[str, tuple[str, ...]]] = [
     ("all-reduce/cluster-multi-worker.yaml", SHORT),
     ("multi-worker-fit/cluster.yaml", SHORT),
     ("multi-worker-fit/cluster.yaml", (*SHORT, "spec.worker.replicas=3")),
-    ("parameter-server-fit/cluster.yaml", SHORT),
+    ("parameter-server-fit/cluster.yaml", LONGER),
     (
         "parameter-server-coordinator/cluster.yaml",
         (f"{PARAMETERS}.epochs=2", f"{PARAMETERS}.stepsPerEpoch=40"),
