@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from worker import rejoining
 from worker.contract import ExitCode
 
 _MESSAGE_LIMIT = 600
@@ -92,6 +93,8 @@ def classify(
         return program_error(message, frames(error, roots))
     if is_lost_peer(error):
         return Failure(f"a task was lost while {doing}: {sentence}", ExitCode.RETRYABLE)
+    if rejoining.connecting() and _is_op_error(error):
+        return Failure(f"a worker came back while {doing}: {sentence}", ExitCode.RETRYABLE)
     shown = frames(error, roots)
     if not shown and _is_op_error(error) and datasets:
         from worker.traces import dataset_frames

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.failures import Failure, program_error
+from worker.rejoining import connect_when_back
 from worker.task import Task
 
 _MIN_SHARD_BYTES = 256 << 10
@@ -152,9 +153,11 @@ def _parameter_server(task: Task) -> tf.distribute.Strategy:
         min_shard_bytes=int(options.get("minShardBytes", _MIN_SHARD_BYTES)),
         max_shards=max(1, len(task.cluster.get("ps", {}))),
     )
-    return tf.distribute.ParameterServerStrategy(
+    strategy = tf.distribute.ParameterServerStrategy(
         tf.distribute.cluster_resolver.TFConfigClusterResolver(), variable_partitioner=partitioner
     )
+    connect_when_back(task)
+    return strategy
 
 
 def _tpu(task: Task) -> tf.distribute.Strategy:
