@@ -32,9 +32,11 @@ SHAPES = [
     Shape("Mirrored", {"chief": 1}, [("chief", 0)]),
 ]
 BACKOFFS = {"local": Backoff(), "kubernetes": Backoff(10.0, 600.0)}
-SETTLE_SECONDS = {"local": 3.0, "kubernetes": 35.0}
-"""Of training before each kill: longer than an epoch, so that there is a checkpoint to go on from; on a
-cluster longer than the 30 s for which gRPC keeps to the address that it has found for a name.
+SETTLE_SECONDS = 3.0
+"""Of training before each kill: longer than an epoch, so that there is a checkpoint to go on from."""
+GRPC_SECONDS = 35.0
+"""The same where other tasks live on and addresses change: longer than the 30 s for which gRPC keeps to the
+address that it has found for a name.
 """
 LIMIT_SECONDS = 300.0
 """For a run to train, or to train again."""
@@ -81,6 +83,8 @@ def measure(
     shape: Shape, backend: str, image: str, rounds: int, taken: dict[tuple[str, Task], Measured]
 ) -> None:
     """Adds to `taken`, by strategy and victim. By the launcher and at the least, in turns."""
+    keeps_addresses = backend == "kubernetes" and shape.strategy == "ParameterServer"
+    settle = GRPC_SECONDS if keeps_addresses else SETTLE_SECONDS
     for round_ in range(1, rounds + 1):
         for least in (False, True):
             with tempfile.TemporaryDirectory(prefix="recovery-") as name:
@@ -90,7 +94,7 @@ def measure(
                     training = ByHand(shape, directory)
                 else:
                     training = Submitted(shape, directory, backend, image, bare=least)
-                found = kills(training, shape, SETTLE_SECONDS[backend])
+                found = kills(training, shape, settle)
             for victim, (seconds, pause) in zip(shape.victims, found, strict=True):
                 kept = taken.setdefault((shape.strategy, victim), Measured())
                 (kept.minimum if least else kept.recovery).append(seconds)
