@@ -20,6 +20,7 @@ from benchmarks import recording
 from benchmarks.measuring import table
 from benchmarks.recovery_runs import ByHand, Shape, Submitted, Task, Training
 from launcher.backends.local.jobs import Backoff
+from launcher.errors import LauncherError
 
 SHAPES = [
     Shape(
@@ -169,10 +170,15 @@ def main() -> None:
         "--strategy", action="append", choices=[shape.strategy for shape in SHAPES], help="only this one"
     )
     options = parser.parse_args()
+    if options.backend == "kubernetes" and not options.image:
+        parser.error("--backend kubernetes needs --image, a worker image that the cluster's nodes can have")
     shapes = [shape for shape in SHAPES if shape.strategy in (options.strategy or shape.strategy)]
     taken: dict[tuple[str, Task], Measured] = {}
-    for shape in shapes:
-        measure(shape, options.backend, options.image, options.rounds, taken)
+    try:
+        for shape in shapes:
+            measure(shape, options.backend, options.image, options.rounds, taken)
+    except (LauncherError, RuntimeError) as error:
+        parser.exit(1, f"error: {error}\n")
     text = report(shapes, taken, options.backend, options.rounds)
     if options.backend == "local":
         recording.publish("recovery-local", text, record=options.record)

@@ -17,6 +17,7 @@ from benchmarks import processes
 from launcher.backends.kubernetes.client import Client
 from launcher.backends.kubernetes.connection import connect
 from launcher.backends.kubernetes.refusals import ApiError
+from launcher.errors import LauncherError
 from launcher.naming import CONTAINER, RUN_LABEL
 from launcher.run import Run
 
@@ -165,7 +166,10 @@ def cluster(image: str) -> Iterator[Cluster]:
         # Not before: the servers are not the launcher's, and are not looked for afterwards.
         environment = {"XDG_STATE_HOME": name, "KUBECONFIG": kubeconfig}
         os.environ.update(environment)
-        connection = connect()
+        try:
+            connection = connect()
+        except LauncherError as error:
+            raise SystemExit(f"error: {error}") from None
         player = None if image else Player(Client(connection), connection.namespace)
         if player is not None:
             stack.callback(player.stop)
