@@ -43,8 +43,8 @@ def connect_when_back(task: Task) -> None:
 
 
 def connecting() -> bool:
-    """Whether new connections are being opened. TensorFlow's operations may fail then with any error: seen
-    were "Resource input tensor contains an invalid device" and "End of sequence" of an endless dataset.
+    """Whether new connections are being opened. TensorFlow's operations may fail then with any error: where a
+    network lost packets, with "Resource input tensor contains an invalid device" and "End of sequence".
     """
     return _connecting.is_set()
 
