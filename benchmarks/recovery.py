@@ -178,7 +178,7 @@ def main() -> None:
         for shape in shapes:
             measure(shape, options.backend, options.image, options.rounds, taken)
     except (LauncherError, RuntimeError) as error:
-        parser.exit(1, f"error: {error}\n")
+        raise SystemExit(f"error: {error}") from None
     text = report(shapes, taken, options.backend, options.rounds)
     if options.backend == "local":
         recording.publish("recovery-local", text, record=options.record)
