@@ -15,7 +15,6 @@ from worker import callbacks, datasets, fitting, inline
 from worker.checkpoints import Position
 from worker.contract import Event
 from worker.exchange import Together
-from worker.failures import program_error
 from worker.loops import Loop
 from worker.packing import Packing
 from worker.program import LoadedProgram
@@ -51,16 +50,18 @@ class _Coordination:
         loop.kept.append(self)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
         with loop.strategy.scope():
+            datasets.check_batch_size(loop)
             loop.enter("running model()")
             # First: what looks words up in a dataset is made in it, on every worker.
             self._model = loop.program.model()
             dataset, steps = datasets.training_dataset(loop)
-            if not isinstance(dataset, tf.data.Dataset) or steps is None:
-                raise program_error(
-                    f"{loop.program.entrypoint}: train_dataset() returned a {type(dataset).__name__}, which "
-                    "is for Model.fit; with loss() or train_step() return the tf.data.Dataset itself"
+            datasets.check_is_dataset(loop, dataset)
+            # Never None: training_dataset() asks for the number where it is not known.
+            self._epoch_steps = steps = steps or 0
+            if self._model.run_eagerly:
+                loop.reporter.notice(
+                    "model.compile(run_eagerly=True) has no meaning under ParameterServer: workers run graphs"
                 )
-            self._epoch_steps = steps
             fitting.build(self._model, dataset, loop)
             self._steps = Steps(loop.program, self._model, parameters.global_batch_size, dataset.element_spec)
             loop.enter("reading the checkpoint")
@@ -202,18 +203,13 @@ class _Coordination:
 
 
 def _dataset_function(loop: Loop) -> Any:
-    """What makes a worker's dataset there: a dataset made here cannot take its lookup tables along."""
-    strategy, program, size = loop.strategy, loop.program, loop.parameters.global_batch_size
-
-    def dataset(batch_size: int) -> Any:
-        return program.train_dataset(batch_size).repeat().prefetch(tf.data.AUTOTUNE)
+    """What makes a worker's dataset there."""
+    strategy, dataset = loop.strategy, datasets.on_each_worker(loop)
 
     def distributed() -> Any:
         if strategy.num_replicas_in_sync == 1:
-            return dataset(size)
-        return strategy.distribute_datasets_from_function(
-            lambda context: dataset(context.get_per_replica_batch_size(size))
-        )
+            return dataset(None)
+        return strategy.distribute_datasets_from_function(dataset)
 
     return distributed
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.failures import Failure, program_error
+from worker.distribution import Distributed, distribute, may_differ, shared_out
+from worker.failures import Failure, is_lost_peer, program_error, sentence
 from worker.loops import Loop
+from worker.model_build import has_sparse_gradients
 from worker.program import LoadedProgram
 from worker.traces import file_count, operation_types
 
@@ -17,12 +19,11 @@ _AUTO_SHARD = "spec.strategyOptions.autoShard"
 
 
 def training_dataset(loop: Loop) -> tuple[Any, int | None]:
-    """What `train_dataset` gives, repeated, prefetched, and to be shared out as the strategy's options say;
-    and how many steps an epoch has, None where only the end of the data will tell.
+    """What `train_dataset` gives, and how many steps an epoch has, None where only the end of the data will
+    tell.
 
     Raises Failure where the program or its parameters are at fault.
     """
-    check_batch_size(loop)
     loop.enter("running train_dataset()")
     dataset = loop.program.train_dataset(loop.parameters.global_batch_size)
     if not isinstance(dataset, tf.data.Dataset):
@@ -30,17 +31,77 @@ def training_dataset(loop: Loop) -> tuple[Any, int | None]:
     steps = steps_per_epoch(loop, dataset)
     if loop.strategy._should_use_with_coordinator:
         check_for_python(loop.program, dataset)
-    if steps is not None and dataset.cardinality() != tf.data.INFINITE_CARDINALITY:
-        dataset = dataset.repeat()
-    return _shared(dataset, _policy(loop, dataset)).prefetch(tf.data.AUTOTUNE), steps
+    return dataset, steps
 
 
-def evaluation_dataset(loop: Loop) -> Any:
-    """What `evaluation_dataset` gives, to be visited once: its cardinality is known.
+def check_is_dataset(loop: Loop, dataset: Any) -> None:
+    """Raises Failure for a DatasetCreator, which only `Model.fit` knows."""
+    if not isinstance(dataset, tf.data.Dataset):
+        raise program_error(
+            f"{loop.program.entrypoint}: train_dataset() returned a {type(dataset).__name__}, which is for "
+            "Model.fit; with loss() or train_step() return the tf.data.Dataset itself"
+        )
+
+
+def wants_equal_shapes(loop: Loop, model: Any, element: Any) -> bool:
+    """Whether the replicas' batches must be of one size throughout an execution of several steps.
+
+    The rows of sparse gradients are gathered, and TensorFlow (2.21) gathers, in one call of a function, only
+    what has the shape that it had the first time: "Shape mismatch in the collective instance".
+    """
+    gathers = isinstance(
+        loop.strategy, (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
+    )
+    return gathers and may_differ(loop.strategy, element) and has_sparse_gradients(model, element)
+
+
+def distributed_training(loop: Loop, dataset: Any, steps: int | None, **shares: Any) -> Distributed:
+    """`dataset` for the replicas, as the strategy's options say; without an end where `steps` are known.
+
+    `shares` are `with_shares` and `fill` of `distribution.distribute`.
+    """
+    policy = _policy(loop, dataset)
+    return distribute(loop.strategy, dataset, endless=steps is not None, policy=policy, **shares)
+
+
+def distributed_evaluation(loop: Loop, dataset: Any, **shares: Any) -> Distributed:
+    """What `evaluation_dataset` gave, for the replicas: without an end, for one evaluation after the other.
 
     Of a collective's workers each reads all of it and keeps its share, whatever `autoShard` says of the
     training data: by FILE, one with fewer samples would end before the others.
     """
+    policy = "DATA" if loop.workers > 1 else None
+    return distribute(loop.strategy, dataset, endless=True, policy=policy, **shares)
+
+
+def repeated(loop: Loop, dataset: Any, steps: int | None) -> Any:
+    """`dataset` for a strategy to distribute, without an end where `steps` are known."""
+    dataset = dataset if steps is None else dataset.repeat()
+    return shared_out(dataset, _policy(loop, dataset)).prefetch(tf.data.AUTOTUNE)
+
+
+def shared_by_data(loop: Loop, dataset: Any) -> Any:
+    """What `evaluation_dataset` gave, for a strategy to distribute."""
+    return shared_out(dataset, "DATA" if loop.workers > 1 else None).prefetch(tf.data.AUTOTUNE)
+
+
+def on_each_worker(loop: Loop) -> Any:
+    """A function of an InputContext that makes a ParameterServer worker's own dataset there, without an end.
+
+    A dataset that is made here could not take its lookup tables along.
+    """
+    program, size = loop.program, loop.parameters.global_batch_size
+    replicas = loop.strategy.num_replicas_in_sync
+
+    def dataset(context: Any) -> Any:
+        own = size if replicas == 1 else context.get_per_replica_batch_size(size)
+        return program.train_dataset(own).repeat().prefetch(tf.data.AUTOTUNE)
+
+    return dataset
+
+
+def evaluation_dataset(loop: Loop) -> tuple[Any, int]:
+    """What `evaluation_dataset` gives, and how many batches that are."""
     loop.enter("running evaluation_dataset()")
     dataset = loop.program.evaluation_dataset(loop.parameters.global_batch_size)
     size = int(dataset.cardinality())
@@ -53,7 +114,7 @@ def evaluation_dataset(loop: Loop) -> Any:
     if size == 0:
         batch_size = loop.parameters.global_batch_size
         raise program_error(f"{loop.program.entrypoint}: evaluation_dataset({batch_size}) is empty")
-    return _shared(dataset, "DATA").prefetch(tf.data.AUTOTUNE)
+    return dataset, size
 
 
 def check_batch_size(loop: Loop) -> None:
@@ -119,13 +180,22 @@ def ended_early(loop: Loop, epoch: int, done: int, steps: int) -> Failure:
 
 @contextlib.contextmanager
 def reading(loop: Loop) -> Iterator[None]:
-    """Around `Model.fit`: makes one message of what it says when not a step could be done."""
+    """Around training: makes one message of an error that comes from how much data there is."""
     try:
         yield
     except ValueError as error:
         if "Unexpected result of `train_function`" not in str(error):
             raise
         raise _empty(loop) from error
+    except tf.errors.InternalError as error:
+        if is_lost_peer(error) or not may_differ(loop.strategy, loop.program.element):
+            raise
+        replicas = loop.strategy.num_replicas_in_sync
+        raise program_error(
+            f"{sentence(error)}; it may come from a batch of fewer examples than the {replicas} replicas, "
+            "which leaves one of them an empty batch: end train_dataset() with .batch(batch_size, "
+            "drop_remainder=True), or give the program a loss() in place of a step of its own"
+        ) from error
 
 
 def _policy(loop: Loop, dataset: Any) -> str | None:
@@ -139,7 +209,7 @@ def _policy(loop: Loop, dataset: Any) -> str | None:
     if loop.workers == 1 or loop.strategy._should_use_with_coordinator:
         return None
     files = file_count(dataset)
-    if chosen == policies.AUTO and files is not None and files < loop.workers:
+    if chosen == policies.AUTO and (files is None or files < loop.workers):
         return "DATA"
     if chosen == policies.FILE and (files is None or files < loop.workers):
         read = "none" if files is None else files
@@ -148,15 +218,6 @@ def _policy(loop: Loop, dataset: Any) -> str | None:
             f"train_dataset() reads {read}; write the data into more files, or use DATA or OFF"
         )
     return str(chosen.name)
-
-
-def _shared(dataset: Any, policy: str | None) -> Any:
-    """Only the strategies with several tasks that each read the data heed it."""
-    if policy is None:
-        return dataset
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
-    return dataset.with_options(options)
 
 
 def _steps_of_creator(loop: Loop) -> int:

@@ -19,6 +19,7 @@ import tensorflow as tf
 from worker.checkpoints import ModelDirectory
 from worker.contract import Event, ExitCode
 from worker.failures import is_lost_peer, program_error, writing
+from worker.model_build import build
 from worker.parameters import TrainingParameters
 from worker.peers import ChiefWatch
 from worker.program import LoadedProgram
@@ -71,16 +72,15 @@ class Evaluator:
                 "spec.evaluation.method: Keras 3, as spec.program.keras says, has no SidecarEvaluator: "
                 "use Loop"
             )
+        self._enter("running model()")
+        # First: what looks words up in a dataset is made in it.
+        model = self._program.model()
         self._enter("running evaluation_dataset()")
         dataset = self._program.evaluation_dataset(self._parameters.global_batch_size)
         if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
             raise program_error(f"{self._program.entrypoint}: evaluation_dataset() must be finite")
         dataset = dataset.prefetch(tf.data.AUTOTUNE)
-        self._enter("running model()")
-        model = self._program.model()
-        if not model.built:
-            features = next(iter(dataset))
-            model(features[0] if isinstance(features, tuple) else features)
+        build(model, dataset.element_spec, self._program.entrypoint)
         self._enter("waiting for a checkpoint")
         self._reporter.emit(Event.READY)
         if self._is_claimed():

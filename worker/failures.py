@@ -23,6 +23,12 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _ROOT_ERROR = re.compile(r"\(\d+\)\s+[A-Z_]+:\s*(.+)")
 _DATA_ERROR = re.compile(r"Error in user-defined function passed to \S+ transformation with iterator: \S+: ")
 _FUNCTION_NODE = re.compile(r"^\{\{function_node [^}]*\}\} ?")
+_LOST_PEER = re.compile(
+    r"collective|coordination|\brpc|grpc|socket|connection|heartbeat|incarnation|stream removed|nccl", re.I
+)
+"""In the text of an InternalError."""
+_DEVICE_FAULT = re.compile(r"cuda|cudnn|cublas|device-side|xid|\becc\b", re.I)
+"""Likewise: of a GPU, which another try may do without."""
 _NOT_A_SENTENCE = (
     "Graph execution error",
     "Detected at node",
@@ -72,29 +78,38 @@ def is_lost_peer(error: BaseException) -> bool:
         errors.AbortedError,  # the task was restarted and does not know this run's context
         errors.CancelledError,
         errors.DeadlineExceededError,
-        errors.InternalError,  # collectives report a lost peer with it
     )
+    if isinstance(error, errors.InternalError):
+        # Collectives report a lost peer with it, and operations whatever they did not foresee.
+        return bool(_LOST_PEER.search(str(error)))
     return isinstance(error, lost)
 
 
 def classify(
-    error: BaseException, doing: str, roots: Iterable[Path] = (), datasets: Sequence[Any] = ()
+    error: BaseException,
+    doing: str,
+    roots: Iterable[Path] = (),
+    datasets: Sequence[Any] = (),
+    alone: bool = False,
 ) -> Failure:
     """`error` as a Failure.
 
     `doing` continues "while "; `roots` are where the user's files are; `datasets` are those that may have
-    raised it.
+    raised it; `alone` says that there is no other task to be lost.
     """
     if isinstance(error, Failure):
         return error
-    sentence = _sentence(error)
+    said = sentence(error)
     if isinstance(error, SystemExit):
         message = f"the program called sys.exit({error.code!r}) while {doing}"
         return program_error(message, frames(error, roots))
     if is_lost_peer(error):
-        return Failure(f"a task was lost while {doing}: {sentence}", ExitCode.RETRYABLE)
+        what = "something could not be reached" if alone else "a task was lost"
+        return Failure(f"{what} while {doing}: {said}", ExitCode.RETRYABLE)
+    if _is_device_fault(error):
+        return Failure(f"a device failed while {doing}: {said}", ExitCode.RETRYABLE)
     if rejoining.connecting() and _is_op_error(error):
-        return Failure(f"a worker came back while {doing}: {sentence}", ExitCode.RETRYABLE)
+        return Failure(f"a worker came back while {doing}: {said}", ExitCode.RETRYABLE)
     shown = frames(error, roots)
     if not shown and _is_op_error(error) and datasets:
         from worker.traces import dataset_frames
@@ -103,7 +118,7 @@ def classify(
     if not shown and not _is_op_error(error) and not isinstance(error, (ValueError, MemoryError)):
         # No line of the user's: it may be a defect of this runtime, which the report must then show.
         shown = "".join(traceback.format_exception(error))
-    return program_error(f"{sentence} (while {doing})", shown)
+    return program_error(f"{said} (while {doing})", shown)
 
 
 def frames(error: BaseException, roots: Iterable[Path], known: Sequence[traceback.FrameSummary] = ()) -> str:
@@ -122,7 +137,7 @@ def frames(error: BaseException, roots: Iterable[Path], known: Sequence[tracebac
     if not found:
         return ""
     head = "Traceback (most recent call last):\n"
-    return head + "".join(traceback.format_list(found)) + _sentence(error)
+    return head + "".join(traceback.format_list(found)) + sentence(error)
 
 
 @contextmanager
@@ -136,7 +151,7 @@ def writing(path: str) -> Iterator[None]:
     except Exception as error:
         if not _is_op_error(error) or is_lost_peer(error):
             raise
-        reason = _sentence(error, kind=False)
+        reason = sentence(error, kind=False)
         raise _cannot_write(path, reason, "space" in reason or "quota" in reason) from error
 
 
@@ -164,8 +179,8 @@ def _add(
             return
 
 
-def _sentence(error: BaseException, kind: bool = True) -> str:
-    """One line of at most 600 characters."""
+def sentence(error: BaseException, kind: bool = True) -> str:
+    """What `error` says, one line of at most 600 characters; with `kind`, its class first."""
     text = str(getattr(error, "message", None) or error)
     name = type(error).__name__
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -193,6 +208,12 @@ def _op_sentence(text: str) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _MESSAGE_LIMIT else text[: _MESSAGE_LIMIT - 3] + "..."
+
+
+def _is_device_fault(error: BaseException) -> bool:
+    errors = _tensorflow_errors()
+    is_internal = errors is not None and isinstance(error, errors.InternalError)
+    return is_internal and bool(_DEVICE_FAULT.search(str(error)))
 
 
 def _is_op_error(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker import callbacks, datasets
+from worker import callbacks, datasets, fit_data, model_build, shares
 from worker.agreement import by_first_task
 from worker.checkpoints import ModelDirectory, Position
 from worker.contract import Event
@@ -24,9 +24,11 @@ def fit(loop: Loop) -> Any:
     parameters, strategy = loop.parameters, loop.strategy
     _check_keras(loop)
     with strategy.scope():
-        dataset, steps = datasets.training_dataset(loop)
+        datasets.check_batch_size(loop)
         loop.enter("running model()")
+        # First: what looks words up in a dataset is made in it.
         model = loop.program.model()
+        dataset, steps = datasets.training_dataset(loop)
         build(model, dataset, loop)
         _keep_metrics_apart(model, strategy)
         loop.enter("reading the checkpoint")
@@ -45,13 +47,7 @@ def fit(loop: Loop) -> Any:
         called.append(callbacks.KeptData(loop.kept))
     if loop.directory is not None:
         called += saving(loop, loop.directory)
-    validation_data = None
-    if loop.validates and loop.program.has("evaluation_dataset"):
-        validation_data = datasets.evaluation_dataset(loop)
-        if strategy._should_use_with_coordinator and not model._pss_evaluation_shards:
-            # Otherwise each worker reads from its own copy as far as it gets: some samples count more than
-            # once, others never, and one that gets more executions than there is data for ends the run.
-            model._pss_evaluation_shards = model._infer_exact_eval_shards("auto")
+    data = fit_data.prepare(loop, model, dataset, steps)
     position = position.within(parameters.epochs, steps)
     done = position.epochs
     if loop.writes:
@@ -63,12 +59,13 @@ def fit(loop: Loop) -> Any:
     def train(epochs: int, steps_per_epoch: int | None) -> None:
         with datasets.reading(loop):
             model.fit(
-                dataset,
+                data.training(),
                 epochs=epochs,
                 initial_epoch=done,
                 steps_per_epoch=steps_per_epoch,
-                callbacks=called,
-                validation_data=validation_data,
+                callbacks=[*called[:1], *data.callbacks, *called[1:]],
+                validation_data=data.validation,
+                validation_steps=data.validation_steps,
                 verbose=0,
             )
 
@@ -102,30 +99,14 @@ def _check_keras(loop: Loop) -> None:
 
 def build(model: Any, dataset: Any, loop: Loop) -> None:
     """Makes all variables, the optimizer's too: later ones would be restored by whichever task makes them."""
-    entrypoint = loop.program.entrypoint
-    features = dataset.element_spec
-    features = features[0] if isinstance(features, tuple) else features
-    if not model.built:
-        try:
-            if _is_keras_3():
-                model(tf.nest.map_structure(_zeros, features))
-            else:
-                model.build(tf.nest.map_structure(lambda spec: spec.shape, features))
-        except ValueError as error:
-            raise program_error(
-                f"{entrypoint}: the variables of model() depend on data: give its first layer an input "
-                "shape, or call it once on a batch before returning it"
-            ) from error
-    _check_batch_dimension(model, features, loop)
+    element = dataset.element_spec
+    model_build.build(model, element, loop.program.entrypoint)
+    _check_batch_dimension(model, element[0] if isinstance(element, tuple) else element, loop)
     optimizer = model.optimizer
     if hasattr(optimizer, "build"):
         optimizer.build(model.trainable_variables)
     elif hasattr(optimizer, "_create_all_weights"):  # tf.keras.optimizers.legacy
         optimizer._create_all_weights(model.trainable_variables)
-
-
-def _zeros(spec: Any) -> Any:
-    return tf.zeros([1 if size is None else size for size in spec.shape], spec.dtype)
 
 
 def _check_batch_dimension(model: Any, features: Any, loop: Loop) -> None:
@@ -177,6 +158,8 @@ def _packing(model: Any, loop: Loop, steps: int | None, own: list[Any]) -> list[
     if _is_keras_3():
         _pack_keras_3(model, loop, steps)
         return []
+    if not shares.has_keras_steps(model) and datasets.wants_equal_shapes(loop, model, loop.program.element):
+        given = 1  # the batches of a step that is the program's own are not filled
     compiled = int(model._steps_per_execution.numpy())
     found = given is None and compiled == 1 and steps is not None
     most = steps

@@ -44,7 +44,7 @@ class Evaluation:
     def __init__(self, loop: Loop, coordinator: Any, executions: Executions, steps: Steps) -> None:
         program, size = loop.program, loop.parameters.global_batch_size
         with loop.strategy.scope():
-            dataset = datasets.evaluation_dataset(loop)  # checked here, made again by each worker
+            dataset, _ = datasets.evaluation_dataset(loop)  # checked here, made again by each worker
             self._begun = tf.Variable(0, dtype=tf.int64, trainable=False, name="evaluations_begun")
         self._loop = loop
         self._executions = executions

@@ -11,25 +11,37 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.distribution import Distributed
+
 ALL = 2**31 - 1
 """More steps than any execution has."""
 
 
 class Iteration:
-    """Runs `step`, a function of a replica's batch that returns a loss, on all replicas of `strategy`.
+    """Runs `step(batch, share)`, which returns a loss, on all replicas of `strategy`.
 
-    `dataset` is a distributed one; `endless` says that it has as many batches as are asked for. With
-    `by_batch` each batch comes out of the dataset into Python and goes into a call; otherwise a call takes
-    its batches itself. How many is a tensor, so that no number is traced anew.
+    With `endless`, `dataset` has as many batches as are asked for. With `by_batch` each batch comes out of it
+    into Python and goes into a call; otherwise a call takes its batches itself. How many is a tensor, so that
+    no number is traced anew. With `eagerly` the calls are Python's own, without a tf.function.
     """
 
     def __init__(
-        self, strategy: Any, step: Callable[[Any], Any], dataset: Any, endless: bool, by_batch: bool
+        self,
+        strategy: Any,
+        step: Callable[[Any, Any], Any],
+        dataset: Distributed,
+        *,
+        endless: bool,
+        by_batch: bool = False,
+        eagerly: bool = False,
     ) -> None:
-        self._iterator = iter(dataset)
-        self._dataset = dataset
+        self._dataset = dataset.elements
+        self._iterator = iter(self._dataset)
         self._endless = endless
-        self._by_batch = by_batch
+        self._by_batch = by_batch or eagerly
+
+        def of_replica(element: Any) -> Any:
+            return step(*dataset.parts(element))
 
         def total(losses: Any) -> Any:
             return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
@@ -38,14 +50,14 @@ class Iteration:
             return strategy.run(lambda: tf.constant(0.0))
 
         def one(batch: Any) -> Any:
-            return total(strategy.run(step, args=(batch,)))
+            return total(strategy.run(of_replica, args=(batch,)))
 
         def packed(count: Any) -> Any:
             # The iterator is captured: as an argument it would be taken apart and hashed for each call, which
             # took an eighth of a small model's time.
             iterator, losses = self._iterator, nothing()
             for _ in tf.range(count):
-                losses = strategy.run(step, args=(next(iterator),))
+                losses = strategy.run(of_replica, args=(next(iterator),))
             return total(losses)
 
         def until_end(iterator: Any, count: Any) -> Any:
@@ -54,11 +66,11 @@ class Iteration:
                 batch = iterator.get_next_as_optional()
                 if not batch.has_value():
                     break
-                losses = strategy.run(step, args=(batch.get_value(),))
+                losses = strategy.run(of_replica, args=(batch.get_value(),))
                 done += 1
             return total(losses), done
 
-        self._one = tf.function(one)
+        self._one = one if eagerly else tf.function(one)
         self._packed = tf.function(packed)
         self._until_end = tf.function(until_end)
 

@@ -96,7 +96,8 @@ class LoadedProgram:
     """A Program whose methods are there and give what they should.
 
     `roots` are the file or folders whose frames are the user's own, `notices` are sentences for the user,
-    `datasets` what its methods have returned.
+    `datasets` what its methods have returned, `element` the `element_spec` of its training data, None before
+    `train_dataset` was called.
     """
 
     def __init__(self, instance: Any, entrypoint: str, roots: Sequence[Path]) -> None:
@@ -104,6 +105,7 @@ class LoadedProgram:
         self.roots = list(roots)
         self.notices = _check_methods(instance, entrypoint)
         self.datasets: list[Any] = []
+        self.element: Any = None
         self._instance = instance
 
     def has(self, method: str) -> bool:
@@ -179,6 +181,8 @@ class LoadedProgram:
             kind = f"{type(dataset).__module__}.{type(dataset).__qualname__}"
             raise self._wrong(call, f"a {kind}, not a tf.data.Dataset")
         self.datasets.append(dataset)
+        if method == "train_dataset":
+            self.element = dataset.element_spec
         for spec in tf.nest.flatten(dataset.element_spec):
             shape = getattr(spec, "shape", None)
             if shape is None or shape.rank is None:

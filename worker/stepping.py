@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.distribution import Share, batch_count, counted
 from worker.exchange import Exchange
 from worker.failures import Failure, program_error
 from worker.program import LoadedProgram
@@ -42,21 +43,26 @@ class Steps:
         if self._has_loss:
             self._prepare(element)
 
-    def train(self, batch: Any) -> Any:
-        """One step, in a replica's context. Returns its share of the loss, `float32[]`, to be added up."""
-        return self._train(batch)
+    def train(self, batch: Any, share: Share | None = None) -> Any:
+        """One step, in a replica's context. Returns its share of the loss, `float32[]`, to be added up.
 
-    def evaluate(self, batch: Any) -> None:
-        """Updates the metrics with a batch of held-out examples, in a replica's context."""
+        `share` is what the replica has of the global batch, None where all have the same.
+        """
+        return self._train(batch, share)
+
+    def evaluate(self, batch: Any, share: Share | None = None) -> None:
+        """Updates the metrics with a batch of held-out examples, in a replica's context. `share` as above."""
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
         predictions = self._model(features, training=False)
-        size = _size(features)
+        size = _size(features) if share is None else tf.cast(share.examples, tf.float32)
+        known = counted((labels, predictions, weights), share, least=1)
+        labels, predictions, weights = counted((labels, predictions, weights), share)
         if self._has_loss:
             losses = self._program.loss(labels, predictions)
             total = tf.nn.compute_average_loss(losses, sample_weight=weights, global_batch_size=1)
             self._count(total, size, self._penalty())
         elif self._model.loss:
-            loss = self._model.compute_loss(features, labels, predictions, weights)
+            loss = self._model.compute_loss(features, *known)
             # Keras 2 divides it by the number of replicas.
             self._loss.update_state(loss * (1 if _is_keras_3(self._model) else self._replicas), size)
         self._update_compiled_metrics(labels, predictions, weights)
@@ -74,35 +80,38 @@ class Steps:
         # The number of metrics is passed to be traced anew when more of them have variables.
         return as_floats(self._read(training, len(self.metrics())))
 
-    def _train_by_loss(self, batch: Any) -> Any:
+    def _train_by_loss(self, batch: Any, share: Share | None) -> Any:
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
+        size = _size(features) if share is None else tf.cast(share.examples, tf.float32)
         optimizer, variables = self._model.optimizer, self._model.trainable_variables
         with tf.GradientTape() as tape, self.exchange.reading(tape, variables) as sources:
             predictions = self._model(features, training=True)
+            labels, predictions, weights = counted((labels, predictions, weights), share)
             losses = self._program.loss(labels, predictions)
             average = tf.nn.compute_average_loss(
                 losses, sample_weight=weights, global_batch_size=self._global_batch_size
             )
-            share = average = tf.cast(average, tf.float32)
+            part = average = tf.cast(average, tf.float32)
             penalty = self._penalty()
             if penalty is not None:
-                # Every replica adds the same, so it is divided by their number.
-                share += tf.nn.scale_regularization_loss(penalty)
-            scaled = _scaled(optimizer, share)
+                # Every replica adds one, so each counts by its part of the batch.
+                part += penalty * (1.0 / self._replicas if share is None else share.part)
+            scaled = _scaled(optimizer, part)
         gradients = _unscaled(optimizer, tape.gradient(scaled, sources))
         self.exchange.apply(optimizer, gradients, variables)
-        self._count(average * self._global_batch_size, _size(features), penalty)
+        self._count(average * self._global_batch_size, size, penalty)
         self._update_compiled_metrics(labels, predictions, weights)
-        return share
+        return part
 
-    def _train_by_step(self, batch: Any) -> Any:
+    def _train_by_step(self, batch: Any, share: Share | None) -> Any:
+        del share  # the batch of a replica without an example is empty here
         returned = self._program.train_step(self._model, batch, self._global_batch_size)
         try:
-            share = tf.cast(returned, tf.float32)
+            part = tf.cast(returned, tf.float32)
         except (TypeError, ValueError):
-            share = None
-        if share is None or share.shape.rank not in (0, None):
-            what = f"a {type(returned).__name__}" if share is None else f"shape {list(share.shape)}"
+            part = None
+        if part is None or part.shape.rank not in (0, None):
+            what = f"a {type(returned).__name__}" if part is None else f"shape {list(part.shape)}"
             raise ValueError(
                 f"{self._program.entrypoint}: {_TRAIN_STEP} returned {what}, not a scalar, the replica's "
                 "share of the loss"
@@ -111,8 +120,8 @@ class Steps:
             # Keras makes a metric's variables when it is first updated.
             self._in_step = [metric.name for metric in self.metrics()]
         # A step counts once, and its loss is the sum of the shares.
-        self._count(share, 1.0 / self._replicas)
-        return share
+        self._count(part, 1.0 / self._replicas)
+        return part
 
     def _penalty(self) -> Any:
         """The regularisation losses, `float32[]`; None where the model has none."""
@@ -148,6 +157,15 @@ class Steps:
             results.update(result if isinstance(result, dict) else {metric.name: result})
         return results
 
+    def build_compiled(self, element: Any) -> None:
+        """Makes the variables of the metrics and losses that the model was compiled with."""
+        features, labels, _ = tf.keras.utils.unpack_x_y_sample_weight(element)
+        traced = tf.function(lambda inputs: self._model(inputs, training=False))
+        predictions = traced.get_concrete_function(features).structured_outputs
+        _build_compiled_metrics(self._model, labels, predictions)
+        if not self._model.compiled_loss.built:
+            self._model.compiled_loss.build(predictions)
+
     def _prepare(self, element: Any) -> None:
         """Traces a forward pass, which runs nothing: it tells the shapes and makes the metrics' variables."""
         if not isinstance(element, tuple) or len(element) not in (2, 3):
@@ -174,6 +192,13 @@ class Steps:
             raise self._wrong_loss(f"a {type(given).__name__}")
         if shape.rank == 0:
             raise self._wrong_loss("a scalar")
+        if shape.rank is not None and shape.rank > 1 and shape[0] in (None, size):
+            others = list(range(1, shape.rank))
+            raise program_error(
+                f"{self._program.entrypoint}: {_LOSS} returned shape {list(shape)} for {size} examples, "
+                f"not each example's loss, [batch_size]: take the mean over the others of its dimensions, "
+                f"tf.reduce_mean(losses, axis={others})"
+            )
         if shape.rank is not None and (shape.rank > 1 or shape[0] not in (None, size)):
             raise self._wrong_loss(f"shape {list(shape)} for {size} examples")
         _build_compiled_metrics(self._model, element[1], predictions)
@@ -220,7 +245,7 @@ def _unscaled(optimizer: Any, gradients: Any) -> Any:
 
 def _size(features: Any) -> Any:
     """Of the batch, `float32[]`."""
-    return tf.cast(tf.shape(tf.nest.flatten(features)[0])[0], tf.float32)
+    return tf.cast(batch_count(features), tf.float32)
 
 
 def _of_size(element: Any, size: int) -> Any:

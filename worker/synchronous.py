@@ -38,9 +38,12 @@ class _Synchronous:
         self._loop = loop
         loop.kept.append(self)
         with strategy.scope():
-            dataset, self._epoch_steps = datasets.training_dataset(loop)
+            datasets.check_batch_size(loop)
             loop.enter("running model()")
+            # First: what looks words up in a dataset is made in it.
             self._model = loop.program.model()
+            dataset, self._epoch_steps = datasets.training_dataset(loop)
+            datasets.check_is_dataset(loop, dataset)
             fitting.build(self._model, dataset, loop)
             self._steps = Steps(loop.program, self._model, parameters.global_batch_size, dataset.element_spec)
             loop.enter("reading the checkpoint")
@@ -52,14 +55,23 @@ class _Synchronous:
         fixed = {"batches": 1, "epoch": ALL, "steps": parameters.steps_per_execution}
         self._packing = Packing(fixed[parameters.iteration])
         self._agree = by_first_task(strategy, loop.writes)
+        self._eagerly = bool(self._model.run_eagerly)
+        by_batch, shares = parameters.iteration == "batches", {"with_shares": True, "fill": 1}
+        equal = datasets.wants_equal_shapes(loop, self._model, dataset.element_spec)
+        if loop.program.has("train_step"):
+            # The arithmetic is the program's: a replica without an example has an empty batch.
+            by_batch, shares = by_batch or equal, {}
+        elif equal:
+            shares["fill"] = parameters.global_batch_size // strategy.num_replicas_in_sync
         self._training = Iteration(
             strategy,
             self._steps.train,
-            strategy.experimental_distribute_dataset(dataset),
+            datasets.distributed_training(loop, dataset, self._epoch_steps, **shares),
             endless=self._epoch_steps is not None,
-            by_batch=parameters.iteration == "batches",
+            by_batch=by_batch,
+            eagerly=self._eagerly,
         )
-        self._evaluation = self._evaluating()
+        self._evaluation, self._evaluation_steps = self._evaluating()
         loop.enter("running callbacks()")
         called = loop.program.callbacks()
         if loop.directory is not None:
@@ -168,27 +180,29 @@ class _Synchronous:
         variable = counted if isinstance(counted, tf.Variable) else counted.value  # Keras 3's own
         return int(self._loop.strategy.experimental_local_results(variable)[0])
 
-    def _evaluating(self) -> Iteration | None:
+    def _evaluating(self) -> tuple[Iteration | None, int]:
+        """What evaluates, and the number of its steps."""
         loop, strategy = self._loop, self._loop.strategy
         if not (loop.validates and loop.program.has("evaluation_dataset")):
-            return None
+            return None, 0
         with strategy.scope():
-            dataset = strategy.experimental_distribute_dataset(datasets.evaluation_dataset(loop))
+            dataset, steps = datasets.evaluation_dataset(loop)
+            distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=1)
 
-        def step(batch: Any) -> Any:
-            self._steps.evaluate(batch)
+        def step(batch: Any, share: Any) -> Any:
+            self._steps.evaluate(batch, share)
             return tf.constant(0.0)
 
-        return Iteration(strategy, step, dataset, endless=False, by_batch=False)
+        return Iteration(strategy, step, distributed, endless=True, eagerly=self._eagerly), steps
 
     def _evaluate(self, evaluation: Iteration) -> dict[str, float]:
         self._reset()
-        evaluation.restart()
         is_packed = self._loop.parameters.iteration == "steps"
         wanted = self._packing.number if is_packed else _EVALUATION_STEPS
-        ran = wanted
-        while ran == wanted:
-            _, ran = evaluation.run(wanted)
+        left = self._evaluation_steps
+        while left:
+            _, ran = evaluation.run(min(wanted, left))
+            left -= ran
             self._loop.alive()
         return self._steps.results()
 

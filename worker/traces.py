@@ -65,6 +65,11 @@ def operation_types(dataset: Any) -> set[str]:
     return {operation.type for graph in _graphs(dataset) for operation in graph.get_operations()}
 
 
+def graph_operation_types(graph: Any) -> set[str]:
+    """Of all operations of `graph` and in the functions that it calls."""
+    return {operation.type for each in _nested(graph, set()) for operation in each.get_operations()}
+
+
 def _graphs(dataset: Any) -> Iterator[Any]:
     yield from _own_graphs(dataset)
     for source in dataset._inputs():

@@ -57,7 +57,8 @@ class _Training:
 
     def _classify(self, error: BaseException) -> Failure:
         datasets = self._program.datasets if self._program else []
-        return classify(error, self._stage.doing, self._roots, datasets)
+        alone = not self._task.peers
+        return classify(error, self._stage.doing, self._roots, datasets, alone)
 
     @property
     def _roots(self) -> list[Any]:
@@ -192,8 +193,11 @@ class _Training:
 
         The trained one may be spread over parameter servers, which would write to their own disks.
         """
+        from worker.model_build import build
+
         self._stage.enter("exporting the model")
         model = program.model()
+        build(model, program.element, program.entrypoint)
         self._directory.load(model, self._directory.epochs()[-1])
         guard = contextlib.nullcontext() if program.has("export") else writing(self._directory.root)
         with guard:

@@ -1,0 +1,190 @@
+"""Shares each batch of a dataset out over the replicas, evenly.
+
+TensorFlow's own way (`Strategy.experimental_distribute_dataset`) cuts a repeated dataset into pieces of one
+size: a last batch that is smaller is filled up with examples of the next epoch, or leaves a replica without
+any, on whose empty batch some gradients fail (Conv2D's). Here the batches stay those that the program made,
+so that several replicas take the same steps as one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+
+class Share(NamedTuple):
+    """A replica's: `part` of the global batch, `float32[]`, which are so many `examples`, `int64[]`."""
+
+    part: Any
+    examples: Any
+
+
+class Distributed:
+    """A dataset as batches for the replicas of a strategy.
+
+    `elements` is what `iter` and a `tf.distribute` loop take. With `has_shares` each element is a batch and
+    its `Share`; the batch may have further examples at its end, which must not count.
+    """
+
+    def __init__(self, elements: Any, has_shares: bool) -> None:
+        self.elements = elements
+        self.has_shares = has_shares
+
+    def parts(self, element: Any) -> tuple[Any, Share | None]:
+        """The batch of an element, and its share; None where all replicas have the same."""
+        if not self.has_shares:
+            return element, None
+        batch, share = element
+        return batch, Share(*share)
+
+
+class Once(tf.distribute.DistributedDataset):  # type: ignore[misc]
+    """A distributed dataset without an end, for `Model.fit`: whoever iterates goes on where the last one was.
+
+    Dropping the iterator of a distributed dataset takes up to 17 s (TensorFlow 2.21), and Keras would make
+    one for each evaluation.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self._iterator: Any = None
+
+    def __iter__(self) -> Any:
+        if self._iterator is None:
+            self._iterator = iter(self._dataset)
+        return self._iterator
+
+    @property
+    def element_spec(self) -> Any:
+        """Of the dataset."""
+        return self._dataset.element_spec
+
+    def reduce(self, initial_state: Any, reduce_func: Any) -> Any:
+        """As the dataset does it."""
+        return self._dataset.reduce(initial_state, reduce_func)
+
+
+def distribute(
+    strategy: Any,
+    dataset: Any,
+    *,
+    endless: bool,
+    policy: str | None = None,
+    with_shares: bool = False,
+    fill: int = 0,
+) -> Distributed:
+    """Shares `dataset` out; with `endless` it is repeated.
+
+    `policy` is the AutoShardPolicy of a run of several tasks, None for one task. By DATA every task reads all
+    batches, and takes its replicas' parts; by FILE or OFF TensorFlow does what they stand for. `with_shares`
+    asks for the shares where they may differ, and `fill` for batches of at least so many examples then.
+    """
+    replicas = strategy.num_replicas_in_sync
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)  # needs shapes that are known beforehand
+    if replicas == 1 or is_tpu or policy not in (None, "DATA"):
+        dataset = shared_out(dataset.repeat() if endless else dataset, policy).prefetch(tf.data.AUTOTUNE)
+        return Distributed(strategy.experimental_distribute_dataset(dataset), has_shares=False)
+    size = batch_size(dataset.element_spec)
+    has_shares = with_shares and may_differ(strategy, dataset.element_spec)
+
+    def of_task(context: Any) -> Any:
+        first = context.input_pipeline_id * replicas // context.num_input_pipelines
+        own = range(first, first + replicas // context.num_input_pipelines)
+        shared = dataset
+        if len(own) == 1:
+            shared = shared.map(lambda *batch: _part(batch, own[0], replicas, size, has_shares, fill))
+        else:
+            shared = shared.flat_map(
+                lambda *batch: tf.data.Dataset.range(own.start, own.stop).map(
+                    lambda replica: _part(batch, replica, replicas, size, has_shares, fill)
+                )
+            )
+        # Last, so that TensorFlow knows that the data has no end, and need not ask at every step.
+        return (shared.repeat() if endless else shared).prefetch(tf.data.AUTOTUNE)
+
+    return Distributed(strategy.distribute_datasets_from_function(of_task), has_shares)
+
+
+def _part(
+    batch: tuple[Any, ...], replica: Any, replicas: int, size: int | None, has_shares: bool, fill: int
+) -> Any:
+    """What `replica` gets of a batch of `size` examples (None: not known beforehand)."""
+    element = batch[0] if len(batch) == 1 else batch
+    if size is not None and size % replicas == 0:
+        each = size // replicas
+        return _cut(element, replica * each, each)
+    count = tf.cast(batch_count(element), tf.int64)
+    replica = tf.cast(replica, tf.int64)
+    begin = replica * count // replicas
+    number = (replica + 1) * count // replicas - begin
+    if not has_shares:
+        return _cut(element, begin, number)
+    share = (tf.cast(number, tf.float32) / tf.cast(count, tf.float32), number)
+    if fill:
+        begin, number = tf.minimum(begin, count - 1), tf.maximum(number, 1)
+    part = _cut(element, begin, number)
+    return (_filled(part, number, fill) if fill > 1 else part), share
+
+
+def _filled(part: Any, number: Any, fill: int) -> Any:
+    """The `number` examples over again, until there are `fill`."""
+    indices = tf.range(tf.maximum(number, fill)) % number
+    return tf.nest.map_structure(lambda value: tf.gather(value, indices), part)
+
+
+def _cut(element: Any, begin: Any, number: Any) -> Any:
+    """`number` examples of a batch from `begin` on."""
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, tf.SparseTensor):
+            rank = value.shape.rank - 1
+            start = tf.concat([[tf.cast(begin, tf.int64)], tf.zeros([rank], tf.int64)], 0)
+            size = tf.concat([[tf.cast(number, tf.int64)], value.dense_shape[1:]], 0)
+            return tf.sparse.slice(value, start, size)
+        part = value[begin : begin + number]
+        if isinstance(number, int) and isinstance(part, tf.Tensor):
+            part.set_shape([number, *part.shape[1:]])
+        return part
+
+    return tf.nest.map_structure(cut, element)
+
+
+def batch_size(element: Any) -> int | None:
+    """The one that all parts of an `element_spec` have, None where it is not known beforehand."""
+    shapes = [getattr(spec, "shape", None) for spec in tf.nest.flatten(element)]
+    sizes = {shape[0] if shape is not None and shape.rank else None for shape in shapes}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def may_differ(strategy: Any, element: Any) -> bool:
+    """Whether replicas may get different numbers of examples of a batch with this `element_spec`."""
+    size = batch_size(element)
+    return strategy.num_replicas_in_sync > 1 and (size is None or size % strategy.num_replicas_in_sync != 0)
+
+
+def counted(batch: Any, share: Share | None, least: int = 0) -> Any:
+    """The examples of a batch that count; at least `least` of those that are there."""
+    if share is None:
+        return batch
+    number = tf.maximum(share.examples, least)
+    return tf.nest.map_structure(lambda part: None if part is None else part[:number], batch)
+
+
+def batch_count(element: Any) -> Any:
+    """How many examples a batch has, an integer tensor."""
+    first = tf.nest.flatten(element)[0]
+    if isinstance(first, tf.RaggedTensor):
+        return first.nrows()
+    if isinstance(first, tf.SparseTensor):
+        return first.dense_shape[0]
+    return tf.shape(first)[0]
+
+
+def shared_out(dataset: Any, policy: str | None) -> Any:
+    """Only the strategies with several tasks that each read the data heed it."""
+    if policy is None:
+        return dataset
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
+    return dataset.with_options(options)
