@@ -38,6 +38,7 @@ _STYLES: Final = {
     Phase.SUCCEEDED: "green",
     Phase.FAILED: "red",
     Phase.LOST: "red",
+    Phase.BROKEN: "red",
 }
 _ROLE_STYLES: Final = ("cyan", "magenta", "blue", "yellow", "green")
 
@@ -286,6 +287,7 @@ def _headline(status: RunStatus, out: Console) -> None:
         Phase.PENDING: "is starting",
         Phase.SUSPENDED: "is suspended",
         Phase.LOST: "is lost",
+        Phase.BROKEN: "is broken",
     }
     style = _STYLES[status.phase]
     out.print(Text.assemble((f"run {status.run} {words[status.phase]}", f"bold {style}"), took))

@@ -1,6 +1,4 @@
-"""What is going on: objects seen -> RunStatus. Pure; the objects are Kubernetes' Jobs and Pods, whoever keeps
-them.
-"""
+"""Objects seen -> RunStatus. Pure; the objects are Kubernetes' Jobs and Pods, whoever keeps them."""
 
 from __future__ import annotations
 
@@ -41,6 +39,8 @@ class Phase(str, Enum):
     FAILED = "Failed"
     LOST = "Lost"
     """What supervised the run is gone, and so are its tasks."""
+    BROKEN = "Broken"
+    """What is kept of the run on this machine cannot be read; it has no roles then."""
 
     def __str__(self) -> str:
         return self.value
@@ -102,8 +102,8 @@ class RoleStatus:
 class RunStatus:
     """The run. Its phase is the primary role's; `ended` once every role has, or nobody is left to see to it.
 
-    `roles` begin with the primary. `started` and `finished` are seconds since the epoch, `finished` the
-    primary's.
+    `roles` begin with the primary; a run that is broken has none. `started` and `finished` are seconds since
+    the epoch, `finished` the primary's.
     """
 
     run: str

@@ -29,6 +29,7 @@ _BADGES: Final = {
     Phase.SUCCEEDED: ("good", "Succeeded"),
     Phase.FAILED: ("bad", "Failed"),
     Phase.LOST: ("bad", "Lost"),
+    Phase.BROKEN: ("bad", "Broken"),
 }
 _MOST_TABLE_ROWS: Final = 500
 

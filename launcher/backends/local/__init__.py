@@ -7,6 +7,7 @@
     ports       free ports, no two runs the same
     starting    a guard that waits for its order
     store       the run's directory: files, lock, control pipe
+    fileformat  what its files hold, and what is wrong with one that does not
     -----       below here in a process of its own, one a run; standard library only
     guard       outlives the supervisor by as long as it takes to kill what it left
     supervisor  the event loop: starts, stops and counts pods

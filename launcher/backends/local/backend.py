@@ -10,13 +10,15 @@ from typing import Final
 
 from launcher.backends.base import PROGRAM, Board, History, LogLine, Plan, RunEvent, Selection, Update
 from launcher.backends.local import following, lifelines, ports, preflight
-from launcher.backends.local.leftovers import kill_leftovers
+from launcher.backends.local.leftovers import end_keepers, kill_leftovers
 from launcher.backends.local.pods import PodTemplate
 from launcher.backends.local.starting import WaitingGuard
 from launcher.backends.local.store import (
+    BrokenRunError,
     RunDirectory,
     Settings,
     Submission,
+    check_names,
     default_root,
     exclusive,
     new_uid,
@@ -26,7 +28,7 @@ from launcher.backends.local.store import (
 from launcher.backends.local.view import is_decided
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.status import RunStatus
-from worker.contract import RunConfig
+from worker.contract import GRACE_SECONDS, RunConfig
 
 _ANSWER_SECONDS: Final = 10.0
 """How long the supervisor may take to do as it is told; it takes milliseconds."""
@@ -65,16 +67,15 @@ class LocalBackend:
 
     def submit(self, plan: Plan, *, detach: bool, replace: bool = False) -> str:
         """See `base.Backend.submit`."""
+        check_names(plan.namespace, plan.run)
         self._sweep()
         directory = RunDirectory(self._root, plan.namespace, plan.run)
         try:
-            # A run that has ended gives its lock back in a moment.
-            ended = (directory.state() or {"ended": False})["ended"]
-            before = directory.submission() if replace else None
-            if before is not None and directory.send("stop"):
-                lock = directory.acquire(timeout=self._longest_grace(before) + _KILL_SECONDS)
+            if replace and directory.path.is_dir() and directory.send("stop"):
+                lock = directory.acquire(timeout=self._longest_grace(directory) + _KILL_SECONDS)
             else:
-                lock = directory.acquire(timeout=_ANSWER_SECONDS if ended else 0.5)
+                # A run that has ended gives its lock back in a moment.
+                lock = directory.acquire(timeout=_ANSWER_SECONDS if _has_ended(directory) else 0.5)
         except OSError as error:
             raise self._unwritable(error) from error
         if lock is None:
@@ -102,11 +103,13 @@ class LocalBackend:
 
     def status(self, run: str, namespace: str) -> RunStatus:
         """See `base.Backend.status`."""
-        self._sweep()
+        check_names(namespace, run)
         return following.read_status(self._directory(run, namespace))
 
     def runs(self, namespace: str | None = None) -> list[RunStatus]:
         """See `base.Backend.runs`."""
+        if namespace is not None:
+            check_names(namespace)
         self._sweep()
         found = []
         for directory in run_directories(self._root, namespace):
@@ -169,9 +172,9 @@ class LocalBackend:
     def delete(self, run: str, namespace: str) -> str:
         """See `base.Backend.delete`. Waits until every process is gone. Nothing stays."""
         directory = self._directory(run, namespace)
-        submission = directory.submission()
-        directory.send("stop")
-        grace = self._longest_grace(submission) if submission is not None else 0.0
+        grace = self._longest_grace(directory)
+        if not directory.send("stop"):
+            end_keepers(directory)
         lock = directory.acquire(timeout=grace + _KILL_SECONDS)
         if lock is None:
             raise BackendError(
@@ -190,7 +193,10 @@ class LocalBackend:
     def places(self, run: str, namespace: str) -> Mapping[str, str]:
         """See `base.Backend.places`."""
         directory = self._directory(run, namespace)
-        submission = directory.submission()
+        try:
+            submission = directory.submission()
+        except BrokenRunError:
+            return {"files": str(directory.path)}
         places = {}
         if submission is not None and (model := _model_directory(directory, submission)):
             places["model directory"] = model
@@ -200,8 +206,9 @@ class LocalBackend:
         return places
 
     def _directory(self, run: str, namespace: str) -> RunDirectory:
+        check_names(namespace, run)
         directory = RunDirectory(self._root, namespace, run)
-        if "/" in run + namespace or directory.submission() is None:
+        if not directory.path.is_dir():
             raise NotFoundError(
                 f"there is no run {run} in namespace {namespace} on this machine",
                 f"`{PROGRAM} list` shows those there are.",
@@ -211,7 +218,10 @@ class LocalBackend:
     def _submission(self, plan: Plan) -> Submission:
         taken: set[int] = set()
         for other in run_directories(self._root):
-            submission = other.submission()
+            try:
+                submission = other.submission()
+            except BrokenRunError:
+                continue  # whoever listens at its ports is seen there
             if submission is not None and other.alive():
                 taken.update(int(local.rpartition(":")[2]) for local in submission.addresses.values())
         chosen = ports.choose(len(plan.addresses), taken)
@@ -265,9 +275,15 @@ class LocalBackend:
         word = "suspended" if suspended else "resumed"
         raise ConflictError(f"run {run} has ended, so it cannot be {word}", "Submit it again.")
 
-    def _longest_grace(self, submission: Submission) -> float:
-        specs = [job["spec"]["template"]["spec"] for job in submission.of_kind("Job")]
-        return float(max(spec.get("terminationGracePeriodSeconds", 30) for spec in specs))
+    def _longest_grace(self, directory: RunDirectory) -> float:
+        try:
+            submission = directory.submission()
+        except BrokenRunError:
+            return GRACE_SECONDS
+        jobs = submission.of_kind("Job") if submission is not None else []
+        specs = [job["spec"]["template"]["spec"] for job in jobs]
+        graces = [spec.get("terminationGracePeriodSeconds") for spec in specs]
+        return float(max((GRACE_SECONDS if grace is None else grace for grace in graces), default=0))
 
     def _sweep(self) -> None:
         try:
@@ -281,6 +297,13 @@ class LocalBackend:
             f"cannot keep the run's files under {self._root}: {error.strerror or error}{where}",
             "Free some space, or set XDG_STATE_HOME to a directory that can be written.",
         )
+
+
+def _has_ended(directory: RunDirectory) -> bool:
+    try:
+        return bool((directory.state() or {"ended": False})["ended"])
+    except BrokenRunError:
+        return True  # as far as anybody knows
 
 
 def _model_directory(directory: RunDirectory, submission: Submission) -> str | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from launcher.backends.base import EVERYONE, PROGRAM, History, LogLine, Selection, Update
-from launcher.backends.local.store import RunDirectory
+from launcher.backends.local.store import BrokenRunError, RunDirectory
 from launcher.errors import NotFoundError
 from launcher.naming import ROLE_LABEL
-from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, RunStatus, attempts, fold
+from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, Phase, RunStatus, attempts, fold
 from worker.contract import Record
 
 _TICK_SECONDS: Final = 0.1
@@ -69,15 +70,16 @@ class _LogFile:
 
     def _size(self) -> int:
         try:
-            return self._path.stat().st_size
-        except (FileNotFoundError, NotADirectoryError):
+            return self._path.stat().st_size if self._path.is_file() else 0
+        except OSError:
             return 0
 
     def read(self, *, last: bool) -> list[LogLine]:
         """The lines since the last call, so many bytes at most. `last`: what has no line end is a line."""
         content = b""
         if self._size() > self._offset:
-            with self._path.open("rb") as file:
+            # One that may not be read has nothing to show.
+            with contextlib.suppress(OSError), self._path.open("rb") as file:
                 file.seek(self._offset)
                 content = file.read(_CHUNK_BYTES)
             self._offset += len(content)
@@ -179,15 +181,34 @@ class StateReader:
 
 
 def read_status(directory: RunDirectory) -> RunStatus:
-    """The run's status now, with the records at the end of each task's latest log."""
+    """The run's status now, with the records at the end of each task's latest log; where a file cannot be
+    read, which it is. Raises NotFoundError.
+    """
+    try:
+        return _read_status(directory)
+    except BrokenRunError as error:
+        return RunStatus(
+            run=directory.run,
+            namespace=directory.namespace,
+            phase=Phase.BROKEN,
+            ended=True,
+            reason="Broken",
+            message=str(error),
+            roles=(),
+            tasks=(),
+        )
+
+
+def _read_status(directory: RunDirectory) -> RunStatus:
     reader = StateReader(directory)
+    directory.expired()
     state, _ = reader.read()
     newest = {(pod["spec"]["hostname"]): pod for pod in state["pods"]}
     logs = Logs(directory, Selection(), tail=_TAIL_BYTES)
     logs.update({"pods": newest.values()})
     book = RecordBook()
     book.add(logs.drain(last=True))
-    return fold_state(state, book, lost=reader.lost)
+    return fold_state(directory, state, book, lost=reader.lost)
 
 
 def read_history(directory: RunDirectory) -> History:
@@ -200,7 +221,7 @@ def read_history(directory: RunDirectory) -> History:
     book = RecordBook()
     book.add(lines)
     return History(
-        status=fold_state(state, book, lost=reader.lost),
+        status=fold_state(directory, state, book, lost=reader.lost),
         seen=time.time(),
         submitted=reader.submission.submitted,
         attempts=attempts(state["jobs"], state["pods"]),
@@ -208,11 +229,14 @@ def read_history(directory: RunDirectory) -> History:
     )
 
 
-def fold_state(state: Mapping[str, Any], book: RecordBook, *, lost: bool) -> RunStatus:
+def fold_state(
+    directory: RunDirectory, state: Mapping[str, Any], book: RecordBook, *, lost: bool
+) -> RunStatus:
     """The status of a state that was read."""
     status = fold(state["jobs"], state["pods"], book.records, lost=lost)
     # The primary's condition may come before the supervisor's last word.
-    return status if state["ended"] or lost else dataclasses.replace(status, ended=False)
+    ended = bool(state["ended"]) or lost
+    return dataclasses.replace(status, run=directory.run, namespace=directory.namespace, ended=ended)
 
 
 def follow(directory: RunDirectory) -> Iterator[Update]:
@@ -231,7 +255,7 @@ def follow(directory: RunDirectory) -> Iterator[Update]:
             _wait_for_guard(directory)
         lines = list(logs.drain(last=True)) if over else logs.read()
         if book.add(lines) or changed or status is None:
-            status = fold_state(state, book, lost=reader.lost)
+            status = fold_state(directory, state, book, lost=reader.lost)
         yield Update(status, lines)
         if over:
             return

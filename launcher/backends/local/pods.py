@@ -18,6 +18,7 @@ from launcher.backends.local.store import RunDirectory, Submission, new_uid, tem
 from launcher.backends.local.translation import Translation
 from launcher.naming import DOMAIN, ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
+from worker.contract import GRACE_SECONDS
 
 PROCESS_ANNOTATION: Final = f"{DOMAIN}/process"
 """See `processes.identity`."""
@@ -46,7 +47,8 @@ class PodTemplate:
         self.template: Mapping[str, Any] = job["spec"]["template"]
         self.spec: Mapping[str, Any] = self.template["spec"]
         self.container: Mapping[str, Any] = self.spec["containers"][0]
-        self.grace: float = self.spec.get("terminationGracePeriodSeconds", 30)
+        grace: float | None = self.spec.get("terminationGracePeriodSeconds")
+        self.grace: float = GRACE_SECONDS if grace is None else grace
         self._directory = directory
         self._submission = submission
         self._config_maps = submission.config_maps()

@@ -26,19 +26,28 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
+import stat
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.naming import RECLAIM_ANNOTATION
+from launcher.backends.base import PROGRAM
+from launcher.backends.local import fileformat
+from launcher.backends.local.fileformat import UnreadableError
+from launcher.errors import BackendError, Problem, SpecError
+from launcher.naming import RECLAIM_ANNOTATION, is_dns_1035, is_dns_1123
 
 _RESERVE_BYTES: Final = 256 << 10
 """A state of some 200 pods."""
+
+_BEGINNING_BYTES: Final = 4096
+"""Of a file, where the submission's uid is."""
 
 
 @dataclass(frozen=True)
@@ -104,19 +113,54 @@ def new_uid() -> str:
     return str(uuid.uuid4())
 
 
+class BrokenRunError(BackendError):
+    """A file of the run cannot be read."""
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Replaces the file as a whole: a reader sees the old content or the new. Raises OSError."""
+    """Replaces the file as a whole: a reader sees the old content or the new, after a power failure too.
+    Raises OSError, and then leaves nothing of the new content on what may be a full disk.
+    """
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
-
-
-def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        with temporary.open("wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(path: Path) -> None:
+    """Has the disk keep the names in a folder as they are now. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_names(namespace: str, run: str | None = None) -> None:
+    """Names become folders here. Raises SpecError for what Kubernetes does not take as a name."""
+    problems = []
+    if not is_dns_1123(namespace):
+        rule = "expected at most 63 small letters, digits and inner hyphens, as in my-team"
+        problems.append(_wrong_name("-n", "a namespace", namespace, rule))
+    if run is not None and not is_dns_1035(run):
+        rule = "expected a letter, then small letters, digits and inner hyphens, at most 63, as in my-run"
+        problems.append(_wrong_name("NAME", "a run's name", run, rule))
+    if problems:
+        raise SpecError(problems)
+
+
+def _wrong_name(field: str, what: str, name: str, rule: str) -> Problem:
+    shown = ascii(name if len(name) <= 80 else f"{name[:77]}...")
+    return Problem("command line", 0, 0, field, f"{shown} is not {what}: {rule}")
 
 
 class RunDirectory:
@@ -132,16 +176,54 @@ class RunDirectory:
         self.log_path = self.path / "supervisor.log"
 
     def submission(self) -> Submission | None:
-        """None when there is no such run."""
-        document = _read_json(self.path / "run.json")
+        """None when there is no such run. Raises BrokenRunError."""
+        document = self._read("run.json", fileformat.SUBMISSION)
         if document is None:
-            return None
-        return Submission(**{**document, "settings": Settings(**document["settings"])})
+            if not self.path.is_dir():
+                return None
+            # It may have been made in between.
+            document = self._read("run.json", fileformat.SUBMISSION)
+        if document is None:
+            raise self._broken("run.json", "is missing")
+        if wrong := fileformat.mismatch_of_submission(document):
+            raise self._broken("run.json", f"does not hold what this version expects: {wrong}")
+        if (document["namespace"], document["run"]) != (self.namespace, self.run):
+            raise self._broken("run.json", f"is that of run {document['run']} in {document['namespace']}")
+        known = {name: document[name] for name in (field.name for field in fields(Submission))}
+        settings = {field.name for field in fields(Settings)}
+        known["settings"] = Settings(**{k: v for k, v in document["settings"].items() if k in settings})
+        return Submission(**known)
 
     def state(self) -> dict[str, Any] | None:
-        """`{"jobs": [...], "pods": [...], "ended": bool, "supervisor": pid}`; None before the first word."""
-        state: dict[str, Any] | None = _read_json(self.state_path)
+        """`{"jobs": [...], "pods": [...], "ended": bool, "supervisor": pid}`; None before the first word.
+        Raises BrokenRunError.
+        """
+        state: dict[str, Any] | None = self._read(self.state_path.name, fileformat.STATE)
         return state
+
+    def uid(self) -> str | None:
+        """The submission's, also where only the beginning of its file is left; None where nobody knows."""
+        for name, key in (("run.json", "uid"), (self.state_path.name, "submission")):
+            try:
+                with (self.path / name).open("rb") as file:
+                    beginning = file.read(_BEGINNING_BYTES)
+            except OSError:
+                continue
+            if found := re.search(rf'"{key}":"([0-9a-f-]{{36}})"'.encode(), beginning):
+                return found.group(1).decode()
+        return None
+
+    def _read(self, name: str, shape: fileformat.Shape) -> Any:
+        try:
+            return fileformat.read(self.path / name, shape)
+        except UnreadableError as error:
+            raise self._broken(name, str(error)) from error
+
+    def _broken(self, name: str, why: str) -> BrokenRunError:
+        return BrokenRunError(
+            f"run {self.run} in namespace {self.namespace} is broken: {self.path / name} {why}",
+            f"`{PROGRAM} delete {self.run} -n {self.namespace}` removes the run; its volumes stay.",
+        )
 
     def create(self, submission: Submission) -> None:
         """Makes the directory in one step, in place of an older one. The caller holds the lock."""
@@ -152,12 +234,12 @@ class RunDirectory:
         (new / "reserve").write_bytes(bytes(_RESERVE_BYTES))
         os.mkfifo(new / self.control_path.name, 0o600)
         new.rename(self.path)
+        sync_folder(self.path.parent)
 
     def remove(self) -> None:
         """Removes the directory and the pods' temporary files. The caller holds the lock."""
-        submission = self.submission()
-        if submission is not None:
-            shutil.rmtree(temporary_root(submission.uid), ignore_errors=True)
+        if (uid := self.uid()) is not None:
+            shutil.rmtree(temporary_root(uid), ignore_errors=True)
         gone = self.path.with_name(f".{self.run}.removed")
         shutil.rmtree(gone, ignore_errors=True)
         try:
@@ -192,9 +274,9 @@ class RunDirectory:
         write_json(self.path / "expires", when)
 
     def expired(self) -> bool:
-        """Whether a finished run's time to live is over."""
-        when = _read_json(self.path / "expires")
-        return isinstance(when, int | float) and time.time() >= when
+        """Whether a finished run's time to live is over. Raises BrokenRunError."""
+        when = self._read("expires", fileformat.EXPIRES)
+        return when is not None and bool(time.time() >= when)
 
     def open_control(self) -> int:
         """The supervisor's end of the control pipe. What is sent from now on waits in it to be read."""
@@ -207,6 +289,8 @@ class RunDirectory:
         except OSError:  # ENXIO: nobody reads; ENOENT: no such run
             return False
         try:
+            if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
+                return False
             os.write(pipe, f"{word}\n".encode())
         finally:
             os.close(pipe)
@@ -273,10 +357,19 @@ def temporary_root(uid: str) -> Path:
 
 def run_directories(store: Path, namespace: str | None = None) -> Iterator[RunDirectory]:
     """All runs, or a namespace's, by name."""
-    for space in sorted((store / "runs").glob(namespace or "*")):
-        for path in sorted(space.glob("*/run.json")):
-            if not path.parent.name.startswith("."):
-                yield RunDirectory(store, space.name, path.parent.name)
+    runs = store / "runs"
+    for space in _folders(runs) if namespace is None else [runs / namespace]:
+        if is_dns_1123(space.name):
+            for path in _folders(space):
+                if is_dns_1035(path.name):
+                    yield RunDirectory(store, space.name, path.name)
+
+
+def _folders(path: Path) -> list[Path]:
+    try:
+        return sorted(inner for inner in path.iterdir() if inner.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 @contextlib.contextmanager
@@ -293,9 +386,14 @@ def sweep(store: Path) -> None:
     the time: the next command does.
     """
     for directory in run_directories(store):
-        if directory.expired() and (lock := directory.acquire(timeout=0)) is not None:
-            try:
-                if directory.expired():
-                    directory.remove()
-            finally:
-                directory.release(lock)
+        with contextlib.suppress(BrokenRunError):  # it is shown as broken, and nobody's time is over
+            _remove_expired(directory)
+
+
+def _remove_expired(directory: RunDirectory) -> None:
+    if directory.expired() and (lock := directory.acquire(timeout=0)) is not None:
+        try:
+            if directory.expired():
+                directory.remove()
+        finally:
+            directory.release(lock)

@@ -278,7 +278,9 @@ class Supervisor:
             )
         ]
         pods = [pod.object for pod in self._pods]
-        state = {"jobs": jobs, "pods": pods, "ended": ended, "supervisor": os.getpid()}
+        # The uid first, to be found in what is left of a file that was cut off.
+        about = {"submission": self._submission.uid, "ended": ended, "supervisor": os.getpid()}
+        state = {**about, "jobs": jobs, "pods": pods}
         try:
             if ended:
                 self._set_expiry()
