@@ -11,8 +11,9 @@ Standard library only: the launcher imports this module, and the launcher never 
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum
 from typing import Any, Final
@@ -183,20 +184,142 @@ class Record:
 
     @classmethod
     def parse(cls, line: str) -> Record | None:
-        """None for a line that is not a record."""
+        """None for a line that is not a record, whatever is in it: anyone's program may print one that is
+        alike. A record has the fields that `Event` names, of the types named there. Events and fields of a
+        later version pass.
+        """
         if not line.startswith('{"tf-launcher":'):
             return None
         try:
-            document = json.loads(line)
-            document.pop("tf-launcher")
-            return cls(
-                event=document.pop("event"),
-                task=document.pop("task"),
-                time=float(document.pop("time")),
-                fields=document,
+            document = json.loads(line, parse_int=_parse_integer, parse_constant=_refuse)
+            head = {name: document.pop(name) for name in ("tf-launcher", "event", "task", "time")}
+            right = (
+                _is_sound(document)
+                and all(_is_sound(value) for value in head.values())
+                and all(_is_text(head[name]) for name in ("event", "task"))
+                and _is_count(head["tf-launcher"])
+                and _is_finite(head["time"])
+                and 0 <= head["time"] < _END_OF_TIME
+                and any(_has(document, fields) for fields in _FIELDS.get(head["event"], ({},)))
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
+        if not right:
+            return None
+        return cls(event=head["event"], task=head["task"], time=float(head["time"]), fields=document)
+
+
+_END_OF_TIME: Final = 1e11
+"""Seconds since the epoch, in the year 5138: beyond it are numbers that no calendar takes."""
+
+_DEEPEST: Final = 16
+"""Levels of lists and mappings in a record's field."""
+
+_LONGEST_INTEGER: Final = 20
+"""Digits of 2**64, with a sign."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _parse_integer(digits: str) -> int:
+    if len(digits) > _LONGEST_INTEGER:
+        raise ValueError("a number of more than 64 bits")
+    return int(digits)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _is_sound(value: Any, levels: int = 0) -> bool:
+    """Whether it can be printed and computed with: no half of a surrogate pair, no infinity (1e999)."""
+    if isinstance(value, str):
+        return _SURROGATE.search(value) is None
+    if isinstance(value, float):
+        return _is_finite(value)
+    if isinstance(value, dict):
+        inner: list[Any] = [*value, *value.values()]
+    else:
+        inner = value if isinstance(value, list) else []
+    return levels <= _DEEPEST and all(_is_sound(each, levels + 1) for each in inner)
+
+
+_ABSENT: Final = object()
+
+
+def _is_absent(value: Any) -> bool:
+    return value is _ABSENT
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    """A whole number from 0; `int` has no bound, and neither has what would be printed of it."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _is_count_or_null(value: Any) -> bool:
+    return value is None or _is_count(value)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+def _is_number(value: Any) -> bool:
+    """As `_finite` writes it."""
+    return _is_finite(value) or value in ("nan", "inf", "-inf")
+
+
+def _is_number_or_null(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_number(each) for each in value.values())
+
+
+def _has(document: Mapping[str, Any], fields: Mapping[str, Callable[[Any], bool]]) -> bool:
+    return all(is_right(document.get(name, _ABSENT)) for name, is_right in fields.items())
+
+
+_FIELDS: Final[Mapping[str, Sequence[Mapping[str, Callable[[Any], bool]]]]] = {
+    Event.WAITING: [{"tasks": _is_texts, "seconds": _is_finite, "deadline": _is_finite}],
+    Event.TRAINING: [
+        {"epochs": _is_count, "steps_per_epoch": _is_count_or_null, "initial_epoch": _is_count},
+    ],
+    Event.PROGRESS: [
+        {
+            "epoch": _is_count,
+            "epochs": _is_count,
+            "step": _is_count,
+            "steps": _is_count_or_null,
+            "steps_per_second": _is_number,
+            "loss": _is_number_or_null,
+            "metrics": _is_numbers,
+            "epoch_end": _is_flag,
+        }
+    ],
+    Event.EVALUATION: [{"checkpoint": _is_text, "epoch": _is_count_or_null, "metrics": _is_numbers}],
+    Event.EXPORTED: [{"path": _is_text}],
+    Event.NOTICE: [{"message": _is_text}],
+    Event.FAILED: [{"message": _is_text, "traceback": _is_text, "exit_code": _is_count}],
+    Event.RELEASED: [
+        {"tasks": _is_texts, "unreachable": _is_texts},
+        {"tasks": _is_absent, "outcome": _is_text},
+    ],
+}
+"""Of each event, the fields that a record has, as one of these says."""
 
 
 def _finite(value: Any) -> Any:

@@ -85,7 +85,7 @@ def chart(curve: Curve, dots: int = 40) -> Chart:
     points = [point for series in curve.series for point in series.points]
     left, right = _epochs(points)
     values = [point.value for point in points]
-    ticks = _ticks(0.0 if curve.name == SPEED else min(values), max(values))
+    ticks = _ticks(min(0.0 if curve.name == SPEED else values[0], *values), max(values))
     low, high = ticks[0], ticks[-1]
 
     def place(point: Point) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from launcher.backends.base import EVERYONE, Selection
 from launcher.errors import ConflictError
 from launcher.status import Phase
 from tests.local.machine import TIMEOUT, Machine, eventually, job, kill
+from tests.unit.test_records import NO_RECORDS
 
 CHIEF = "demo-chief-0"
 
@@ -209,3 +210,14 @@ def test_status_knows_the_latest_records(machine: Machine) -> None:
     out = plain()
     display.show_list(machine.backend.runs(), out)
     assert "Running" in text_of(out)
+
+
+def test_what_a_program_prints_like_a_record_is_text(machine: Machine, tmp_path: Path) -> None:
+    printed = tmp_path / "printed"
+    printed.write_text("".join(f"{line}\n" for line in NO_RECORDS))
+    status = machine.run(job("chief", f"print(open({str(printed)!r}).read(), end='')", primary=True))
+    assert status.phase is Phase.SUCCEEDED
+    assert machine.texts() == NO_RECORDS
+    assert machine.status().records == {}
+    assert not machine.backend.history("demo", "default").lines
+    assert [status.run for status in machine.backend.runs()] == ["demo"]

@@ -8,6 +8,7 @@ from launcher.backends.local.jobs import Backoff
 from worker.contract import Event, Record
 
 PARAMETER_SERVER, COLLECTIVE, ONE_DEVICE, _ = SHAPES
+EVALUATED = {"checkpoint": "ckpt-1", "epoch": 1, "metrics": {"loss": 0.5}}
 
 
 def marks(*said: tuple[float, str, Task]) -> Marks:
@@ -42,7 +43,7 @@ def test_what_counts_as_recovered(shape: Shape, victim: Task, seconds: float) ->
 def test_an_evaluator_has_recovered_when_it_has_evaluated() -> None:
     found = marks((10.5, "step", ("chief", 0)), (11.0, "step", ("evaluator", 0)))
     assert found.recovered(ONE_DEVICE, ("evaluator", 0), 10.0) is None
-    found.add(("evaluator", 0), Record(Event.EVALUATION, "t", 12.0, {}).line())
+    found.add(("evaluator", 0), Record(Event.EVALUATION, "t", 12.0, EVALUATED).line())
     assert found.recovered(ONE_DEVICE, ("evaluator", 0), 10.0) == 12.0
 
 

@@ -84,14 +84,18 @@ def test_what_is_trained_again_counts_once_and_the_restart_is_marked() -> None:
 
 
 def test_what_is_no_number_is_no_point() -> None:
-    odd = {"accuracy": "nan", "names": ["x"], "flag": True, "huge": 10**400, "recall": 0.5}
+    odd = {"accuracy": "nan", "recall": 0.5}
     lines = [
         step(10, 1, 10, loss=float("nan"), metrics=odd),
+        step(15, 1, 10, metrics={"names": ["x"], "flag": True, "huge": 10**400}),
         says("chief", 0, 0, 20, "progress", epoch="second", epoch_end=True, loss=0.5),
         says("chief", 0, 0, 25, "progress", epoch=10**400, epoch_end=True, loss=0.5),
-        step(30, 2, 10, metrics=3),
+        step(28, 2, 10, metrics=3),
+        step(30, 2, 10),
     ]
-    assert list(drawn(history([pod("chief")], lines, seen=31))) == ["loss", "recall", "steps per second"]
+    found = drawn(history([pod("chief")], lines, seen=31))
+    assert list(found) == ["loss", "accuracy", "recall", "steps per second"]
+    assert points(found["accuracy"]) == [(2, 0.75)]
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_end() -> None:

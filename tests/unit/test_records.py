@@ -1,0 +1,241 @@
+"""What a task prints is a record, or a line of text: no reader fails by it, whatever it is."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher import display, narration
+from launcher.backends.base import History, LogLine
+from launcher.report import page
+from launcher.status import Phase
+from tests.unit.histories import BEGIN, history, pod
+from worker.contract import Event, Record
+
+RIGHT: dict[str, dict[str, Any]] = {
+    Event.WAITING: {"tasks": ["mnist-ps-0"], "seconds": 1.5, "deadline": 900},
+    Event.READY: {},
+    Event.TRAINING: {"epochs": 2, "steps_per_epoch": None, "initial_epoch": 0},
+    Event.PROGRESS: {
+        "epoch": 1,
+        "epochs": 2,
+        "step": 5,
+        "steps": 10,
+        "steps_per_second": 2.5,
+        "loss": 0.5,
+        "metrics": {"accuracy": 0.9},
+        "epoch_end": False,
+    },
+    Event.EVALUATION: {"checkpoint": "ckpt-1", "epoch": None, "metrics": {"loss": 0.1}},
+    Event.EXPORTED: {"path": "/model/export"},
+    Event.NOTICE: {"message": "a notice"},
+    Event.FAILED: {"message": "no data", "traceback": "", "exit_code": 70},
+    Event.RELEASED: {"tasks": ["mnist-ps-0"], "unreachable": []},
+    Event.DONE: {},
+}
+
+
+def line(event: Any, fields: Mapping[str, Any], **head: Any) -> str:
+    start = {"tf-launcher": 1, "event": event, "task": "mnist-chief-0", "time": BEGIN + 1.0}
+    return json.dumps({**start, **head, **fields}, separators=(",", ":"))
+
+
+HEAD = '{"tf-launcher":1,"event":"ready","task":"t","time":1'
+
+NO_RECORDS = [
+    '{"tf-launcher":1,"event":"ready","task":[],"time":1}',
+    '{"tf-launcher":1,"event":[],"task":"t","time":1}',
+    '{"tf-launcher":1,"event":{},"task":"t","time":1}',
+    '{"tf-launcher":1,"event":null,"task":"t","time":1}',
+    '{"tf-launcher":1,"event":"ready","task":null,"time":1}',
+    '{"tf-launcher":1,"event":"ready","task":{"a":1},"time":1}',
+    '{"tf-launcher":1,"event":"ready","task":"t","time":"1"}',
+    '{"tf-launcher":1,"event":"ready","task":"t","time":true}',
+    '{"tf-launcher":1,"event":"ready","task":"t","time":null}',
+    '{"tf-launcher":1,"event":"ready","task":"t","time":NaN}',
+    '{"tf-launcher":1,"event":"ready","task":"t","time":-Infinity}',
+    '{"tf-launcher":1,"event":"ready","task":"t","time":1e999}',
+    '{"tf-launcher":1,"event":"ready","task":"t","time":1e300}',
+    '{"tf-launcher":1,"event":"ready","task":"t","time":-1}',
+    '{"tf-launcher":1,"event":"ready","task":"t","time":' + "9" * 4000 + "}",
+    '{"tf-launcher":1,"event":"ready","task":"t","time":' + "9" * 5000 + "}",
+    '{"tf-launcher":1,"event":"ready","task":"t"}',
+    '{"tf-launcher":1,"event":"ready","time":1}',
+    '{"tf-launcher":1,"task":"t","time":1}',
+    '{"tf-launcher":[],"event":"ready","task":"t","time":1}',
+    '{"tf-launcher":"1","event":"ready","task":"t","time":1}',
+    '{"tf-launcher":1,"event":"ready","task":"\\ud800","time":1}',
+    '{"tf-launcher":1,"event":"\\udfff","task":"t","time":1}',
+    HEAD + ',"x":"\\ud800"}',
+    HEAD + ',"\\udc00":1}',
+    HEAD + ',"x":["\\ud800"]}',
+    HEAD + ',"x":' + "9" * 4000 + "}",
+    HEAD + ',"x":-' + "9" * 4000 + "}",
+    HEAD + ',"x":1e999}',
+    HEAD + ',"x":NaN}',
+    HEAD + ',"x":' + "[" * 100_000 + "]" * 100_000 + "}",
+    HEAD + ',"x":' + "[" * 100_000,
+    HEAD + ',"x":' + '{"a":' * 100_000,
+    HEAD + ',"x":' + "[" * 500 + "]" * 500 + "}",
+    HEAD,
+    HEAD + "}x",
+    '{"tf-launcher":',
+    '{"tf-launcher":1}',
+    '{"tf-launcher":1,',
+    '{"tf-launcher":1}]',
+]
+"""Lines that begin as a record does and are none. Only ever add to them."""
+
+
+@pytest.mark.parametrize("text", NO_RECORDS, ids=range(len(NO_RECORDS)))
+def test_these_are_lines_of_text(text: str) -> None:
+    assert Record.parse(text) is None
+
+
+WRONG: list[Any] = [
+    None,
+    True,
+    -1,
+    1.5,
+    2**64,
+    "x",
+    "",
+    [],
+    [1],
+    [None],
+    {},
+    {"a": []},
+    {"a": None},
+    {"a": "x"},
+]
+
+
+@pytest.mark.parametrize("event", RIGHT)
+def test_every_field_has_its_type(event: str) -> None:
+    right = RIGHT[event]
+    parsed = Record.parse(line(event, right))
+    assert parsed == Record(event, "mnist-chief-0", BEGIN + 1.0, right)
+    for name, value in right.items():
+        assert Record.parse(line(event, {other: right[other] for other in right if other != name})) is None
+        refused = sum(Record.parse(line(event, {**right, name: wrong})) is None for wrong in WRONG)
+        assert refused >= len(WRONG) - 6, (name, value)
+
+
+@pytest.mark.parametrize(
+    ("event", "fields"),
+    [
+        (
+            Event.PROGRESS,
+            {**RIGHT[Event.PROGRESS], "loss": "nan", "metrics": {"a": "inf", "b": "-inf", "c": 1}},
+        ),
+        (Event.PROGRESS, {**RIGHT[Event.PROGRESS], "loss": None, "steps": None}),
+        (Event.EVALUATION, {**RIGHT[Event.EVALUATION], "epoch": 3}),
+        (Event.RELEASED, {"outcome": "succeeded"}),
+        (Event.READY, {"later": {"field": [1, None, "x"]}}),
+        (Event.NOTICE, {"message": "a\x00b \u2028 \U0001f600", "later": True}),
+        ("of a later version", {"any": [{"thing": 2**63}]}),
+    ],
+)
+def test_what_a_worker_of_this_or_a_later_version_says_is_a_record(event: str, fields: Any) -> None:
+    assert Record.parse(line(event, fields)) == Record(event, "mnist-chief-0", BEGIN + 1.0, fields)
+
+
+def test_what_is_written_is_read() -> None:
+    for event, fields in RIGHT.items():
+        record = Record(event, "mnist-chief-0", 1.5, fields)
+        assert Record.parse(record.line()) == record
+    odd = {**RIGHT[Event.PROGRESS], "loss": math.nan, "metrics": {"a": math.inf}, "steps_per_second": 1}
+    parsed = Record.parse(Record(Event.PROGRESS, "t", 1.5, odd).line())
+    assert parsed is not None
+    assert (parsed.fields["loss"], parsed.fields["metrics"]) == ("nan", {"a": "inf"})
+
+
+class _Told:
+    """A backend that knows a run's history."""
+
+    def __init__(self, known: History) -> None:
+        self._known = known
+
+    def places(self, *_: str) -> dict[str, str]:
+        return {"logs": "/logs"}
+
+    def options(self, _: str) -> str:
+        return ""
+
+    def logs(self, *_: Any, **__: Any) -> Sequence[LogLine]:
+        return self._known.lines
+
+
+def read_by_all(texts: Sequence[str], phase: Phase = Phase.FAILED) -> None:
+    """Every reader of records: none raises, and what each writes can be encoded."""
+    lines = [LogLine("chief", 0, 0, text, Record.parse(text)) for text in texts]
+    for over in (None, 9.0):
+        pods = [pod("chief", finished=over, exit_code=None if over is None else 1), pod("worker"), pod("ps")]
+        told = history(pods, lines, phase=phase, finished=over)
+        out = io.StringIO()
+        console = display.console(out)
+        for news in narration.Narrator().news(told.status, lines):
+            out.write(news.text)
+        display.show_status(_Told(told), told.status, console)  # type: ignore[arg-type]
+        display.show_summary(_Told(told), told.status, console)  # type: ignore[arg-type]
+        display.show_list([told.status], console)
+        display.show_logs(lines, out=console)
+        out.write(page.page_of(told))
+        out.getvalue().encode()
+
+
+EXTREME = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**64), 2**64),
+    st.floats(),
+    st.text(max_size=5),
+    st.sampled_from([0, 2**63 - 1, 1e308, -1e308, 5e-324, "nan", "inf", 10**400, "\ud800", [], {}]),
+    st.lists(st.text(max_size=3), max_size=3),
+    st.dictionaries(st.text(max_size=3), st.one_of(st.floats(), st.integers(), st.just("nan")), max_size=3),
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_no_reader_fails_by_what_is_printed(data: st.DataObject) -> None:
+    texts = []
+    for _ in range(data.draw(st.integers(1, 5))):
+        event = data.draw(st.sampled_from([*RIGHT, "later", "", "__class__"]))
+        fields = dict(RIGHT.get(event, {}))
+        for name in data.draw(st.lists(st.sampled_from([*fields, "x", "event", "task", "time"]), max_size=3)):
+            fields[name] = data.draw(EXTREME)
+        texts.append(line(event, fields))
+    read_by_all(texts)
+
+
+RIGHT_NUMBERS = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 2**63 - 1))
+COUNTS = st.integers(0, 2**63 - 1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(COUNTS, COUNTS, COUNTS, st.none() | COUNTS, RIGHT_NUMBERS, RIGHT_NUMBERS), max_size=6)
+)
+def test_no_reader_fails_by_a_right_record_with_an_odd_value(found: list[tuple[Any, ...]]) -> None:
+    texts = []
+    for epoch, epochs, step, steps, rate, when in found:
+        fields = {"epoch": epoch, "epochs": epochs, "step": step, "steps": steps, "steps_per_second": rate}
+        fields |= {"loss": rate, "metrics": {"m": when}, "epoch_end": epoch % 2 == 0}
+        texts.append(line(Event.PROGRESS, fields, time=abs(when)))
+        texts.append(line(Event.EVALUATION, {"checkpoint": "c", "epoch": epoch, "metrics": {"m": rate}}))
+        texts.append(line(Event.WAITING, {"tasks": [], "seconds": rate, "deadline": when}, time=abs(rate)))
+        fields = {"epochs": epochs, "steps_per_epoch": steps, "initial_epoch": epoch}
+        texts.append(line(Event.TRAINING, fields))
+    read_by_all(texts)
+
+
+def test_no_reader_fails_by_what_is_no_record() -> None:
+    read_by_all(NO_RECORDS)
