@@ -129,6 +129,12 @@ _POD: Final[Mapping[str, Any]] = {
 EXPIRES: Final[Shape] = moment
 STATE: Final[Shape] = {"ended": flag, "supervisor?": count, "jobs": (_JOB,), "pods": [_POD]}
 
+_ITEMS: Final[Mapping[str, Any]] = {
+    "name?": text,
+    "items?": [{"key?": text, "path?": text}],
+    "optional?": flag,
+}
+_FILES: Final[Mapping[str, Any]] = {f"{kind}?": _ITEMS for kind in ("configMap", "secret", "downwardAPI")}
 _MOUNT: Final[Mapping[str, Any]] = {"name": text, "mountPath": text, "subPath?": text, "subPathExpr?": text}
 _TEMPLATE: Final[Mapping[str, Any]] = {
     "metadata?": {"labels?": _TEXTS, "annotations?": _TEXTS},
@@ -137,6 +143,8 @@ _TEMPLATE: Final[Mapping[str, Any]] = {
         "volumes?": [
             {
                 "name": file_name,
+                **_FILES,
+                "projected?": {"sources?": [{**_FILES, "serviceAccountToken?": {"path": text}}]},
                 "hostPath?": {"path": text, "type?": text},
                 "persistentVolumeClaim?": {"claimName": text},
             }

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from launcher.backends.local import paths
 from launcher.backends.local.environment import NODE, environment, expand
 from launcher.backends.local.processes import MARK, Launch
 from launcher.backends.local.store import RunDirectory, Submission, new_uid, temporary_root
@@ -54,6 +55,11 @@ class PodTemplate:
         self._config_maps = submission.config_maps()
         self._binary_data = submission.binary_data()
         self._claims_with_run = submission.claims_deleted_with_run()
+        names = [*self._config_maps, *self._binary_data]
+        self.config_keys = {
+            name: {*self._config_maps.get(name, ()), *self._binary_data.get(name, ())} for name in names
+        }
+        """Of each of the run's ConfigMaps."""
         self._volumes: dict[str, Mapping[str, Any]] = {
             volume["name"]: volume for volume in self.spec.get("volumes") or ()
         }
@@ -96,12 +102,13 @@ class PodTemplate:
         }
 
     def launch(self, pod: Mapping[str, Any]) -> Launch:
-        """Raises `environment.MissingError`."""
+        """Raises `environment.MissingError` and `paths.OutsideError`."""
         index = int(pod["metadata"]["labels"][INDEX_KEY])
         attempt = int(pod["metadata"]["annotations"][ATTEMPT_ANNOTATION])
         variables = environment(self.container, pod, self._config_maps)
         # The controller appends it, so no other variable can refer to it.
         own = {"JOB_COMPLETION_INDEX": str(index), **variables}
+        self.check_paths(index, variables)
         translation = self.translation(index, variables)
         words = [*(self.container.get("command") or ()), *(self.container.get("args") or ())]
         argv = [translation.text(expand(word, own)) for word in words]
@@ -122,9 +129,16 @@ class PodTemplate:
         mounts = {}
         for mount in self.container.get("volumeMounts") or ():
             if (volume := self._volumes.get(mount["name"])) is not None:
-                below = mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables or {})
-                mounts[mount["mountPath"]] = str(self._volume(index, volume) / below)
+                mounts[mount["mountPath"]] = str(self._volume(index, volume) / _sub_path(mount, variables))
         return Translation(self._submission.addresses, mounts)
+
+    def check_paths(self, index: int, variables: Mapping[str, str]) -> None:
+        """Raises paths.OutsideError for a subPath that leads out of its volume."""
+        for number, mount in enumerate(self.container.get("volumeMounts") or ()):
+            volume, path = self._volumes.get(mount["name"]), _sub_path(mount, variables)
+            if volume is not None and path:
+                field = f"spec.containers[0].volumeMounts[{number}].subPath"
+                paths.below(self._volume(index, volume), path, field)
 
     def materialise(self, index: int, attempt: int) -> None:
         """Makes the pod's directories, empty as a new pod's are, and writes its ConfigMaps.
@@ -148,6 +162,7 @@ class PodTemplate:
                 path.mkdir(parents=True, exist_ok=True, mode=0o700)
             if (source := volume.get("configMap")) is not None:
                 self._write_config_map(path, source, translation)
+        self.check_paths(index, {})
         for mount in self.container.get("volumeMounts") or ():
             volume = self._volumes.get(mount["name"], {})
             if mount.get("subPath") and ("emptyDir" in volume or "persistentVolumeClaim" in volume):
@@ -162,7 +177,7 @@ class PodTemplate:
             file.parent.mkdir(parents=True, exist_ok=True)
             if item["key"] in binaries:
                 file.write_bytes(binaries[item["key"]])
-            else:
+            elif item["key"] in texts:  # else it is optional, and preflight has seen that
                 # Kubernetes keeps line ends as they are.
                 file.write_bytes(translation.file(texts[item["key"]]).encode())
 
@@ -194,6 +209,10 @@ class PodTemplate:
         if wanted is None:
             return self._directory.pod(self.hostname(index)) / "work"
         return Path(translation.path(wanted) or wanted)
+
+
+def _sub_path(mount: Mapping[str, Any], variables: Mapping[str, str] | None) -> str:
+    return mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables or {})
 
 
 def image_environment() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from launcher.backends.base import clean_policy
+from launcher.backends.local import fileformat, paths
 from launcher.backends.local.environment import MissingError
 from launcher.backends.local.pods import VOLUME_KINDS, PodTemplate
 from launcher.backends.local.store import RunDirectory, Submission
@@ -32,7 +34,9 @@ which the command `tensorboard` starts."""
 def check(directory: RunDirectory, submission: Submission) -> None:
     """Raises BackendError with everything that keeps the run from starting here."""
     problems: list[str] = []
-    for job in submission.of_kind("Job"):
+    if wrong := fileformat.mismatch_of_submission(dataclasses.asdict(submission)):
+        problems.append(wrong)
+    for job in submission.of_kind("Job") if not problems else ():
         template = PodTemplate(directory, submission, job)
         problems += (f"{template.role}: {problem}" for problem in _problems(template))
     if problems:
@@ -44,6 +48,9 @@ def check(directory: RunDirectory, submission: Submission) -> None:
 
 def _problems(template: PodTemplate) -> Iterator[str]:
     container = template.container
+    if wrong := [*paths.problems(template.spec, template.config_keys)]:
+        yield from wrong
+        return
     for volume in template.spec.get("volumes") or ():
         kinds = [kind for kind in volume if kind != "name"]
         path = template.mount_path(volume["name"])
@@ -60,6 +67,9 @@ def _problems(template: PodTemplate) -> Iterator[str]:
         launch = template.launch(template.pod(0, 0, ""))
     except MissingError as missing:
         yield f"{missing} is not on this machine: give the value itself, or mark it optional"
+        return
+    except paths.OutsideError as outside:
+        yield str(outside)
         return
     if not container.get("command"):
         yield (
