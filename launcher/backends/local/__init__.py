@@ -3,6 +3,7 @@
     backend     what the command line calls; runs in the launcher
     following   reads a run's state and logs while it goes on
     paths       what leads out of a volume is refused, as Kubernetes does
+    sweeping    what has had its time is removed
     preflight   what this machine cannot do: refused, or named
     board       TensorBoard, while somebody looks at it
     ports       free ports, no two runs the same

@@ -23,8 +23,8 @@ from launcher.backends.local.store import (
     exclusive,
     new_uid,
     run_directories,
-    sweep,
 )
+from launcher.backends.local.sweeping import sweep
 from launcher.backends.local.view import is_decided
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.status import RunStatus
@@ -172,6 +172,7 @@ class LocalBackend:
     def delete(self, run: str, namespace: str) -> str:
         """See `base.Backend.delete`. Waits until every process is gone. Nothing stays."""
         directory = self._directory(run, namespace)
+        self._sweep()
         grace = self._longest_grace(directory)
         if not directory.send("stop"):
             end_keepers(directory)

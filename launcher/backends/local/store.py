@@ -50,6 +50,10 @@ _BEGINNING_BYTES: Final = 4096
 """Of a file, where the submission's uid is."""
 
 
+_UNFINISHED = re.compile(r"\.([a-z0-9-]+)\.(removed|[0-9a-f-]{36})")
+"""See `RunDirectory.create` and `remove`."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """What differs from Kubernetes by intent; durations are in seconds.
@@ -227,14 +231,18 @@ class RunDirectory:
 
     def create(self, submission: Submission) -> None:
         """Makes the directory in one step, in place of an older one. The caller holds the lock."""
-        self.remove()
         new = self.path.with_name(f".{self.run}.{submission.uid}")
-        new.mkdir(parents=True, mode=0o700)
-        write_json(new / "run.json", asdict(submission))
-        (new / "reserve").write_bytes(bytes(_RESERVE_BYTES))
-        os.mkfifo(new / self.control_path.name, 0o600)
-        new.rename(self.path)
-        sync_folder(self.path.parent)
+        try:
+            new.mkdir(parents=True, mode=0o700)
+            write_json(new / "run.json", asdict(submission))
+            (new / "reserve").write_bytes(bytes(_RESERVE_BYTES))
+            os.mkfifo(new / self.control_path.name, 0o600)
+            self.remove()
+            new.rename(self.path)
+            sync_folder(self.path.parent)
+        except OSError:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
 
     def remove(self) -> None:
         """Removes the directory and the pods' temporary files. The caller holds the lock."""
@@ -261,13 +269,12 @@ class RunDirectory:
         return self.path / "claims" / name if with_run else self.store / "volumes" / self.namespace / name
 
     def write_state(self, state: Mapping[str, Any]) -> None:
-        """Replaces the state; the last one, on a full disk, with the space that was reserved for it.
-
-        Raises OSError.
-        """
-        if state["ended"]:
-            (self.path / "reserve").unlink(missing_ok=True)
+        """Replaces the state. Raises OSError."""
         write_json(self.state_path, state)
+
+    def free_reserve(self) -> None:
+        """Before the last words are written, which would else not fit on a full disk. Raises OSError."""
+        (self.path / "reserve").unlink(missing_ok=True)
 
     def set_expiry(self, when: float) -> None:
         """`when` is in seconds since the epoch."""
@@ -365,6 +372,15 @@ def run_directories(store: Path, namespace: str | None = None) -> Iterator[RunDi
                     yield RunDirectory(store, space.name, path.name)
 
 
+def unfinished(store: Path) -> Iterator[tuple[RunDirectory, Path]]:
+    """The folders of runs that were being made or removed, or still are, each with its run."""
+    for space in _folders(store / "runs"):
+        for path in _folders(space):
+            name = _UNFINISHED.fullmatch(path.name)
+            if name is not None and is_dns_1035(name.group(1)) and is_dns_1123(space.name):
+                yield RunDirectory(store, space.name, name.group(1)), path
+
+
 def _folders(path: Path) -> list[Path]:
     try:
         return sorted(inner for inner in path.iterdir() if inner.is_dir())
@@ -379,21 +395,3 @@ def exclusive(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def sweep(store: Path) -> None:
-    """Removes the finished runs whose ttlSecondsAfterFinished is over. Nobody stays behind to do it at
-    the time: the next command does.
-    """
-    for directory in run_directories(store):
-        with contextlib.suppress(BrokenRunError):  # it is shown as broken, and nobody's time is over
-            _remove_expired(directory)
-
-
-def _remove_expired(directory: RunDirectory) -> None:
-    if directory.expired() and (lock := directory.acquire(timeout=0)) is not None:
-        try:
-            if directory.expired():
-                directory.remove()
-        finally:
-            directory.release(lock)

@@ -283,6 +283,7 @@ class Supervisor:
         state = {**about, "jobs": jobs, "pods": pods}
         try:
             if ended:
+                self._directory.free_reserve()
                 self._set_expiry()
             self._directory.write_state(state)
         except FileNotFoundError:

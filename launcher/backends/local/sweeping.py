@@ -1,0 +1,34 @@
+"""What has had its time is removed. Nobody stays behind to do it at the time: the next command does."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+
+from launcher.backends.local.store import BrokenRunError, RunDirectory, run_directories, unfinished
+
+
+def sweep(store: Path) -> None:
+    """Removes the finished runs whose ttlSecondsAfterFinished is over, and what submissions and deletions
+    that were killed have left. Raises OSError.
+    """
+    for directory in run_directories(store):
+        with contextlib.suppress(BrokenRunError):  # it is shown as broken, and stays until it is deleted
+            _remove_expired(directory)
+    for directory, path in unfinished(store):
+        # Whoever makes it, or removes it, holds the lock.
+        if (lock := directory.acquire(timeout=0)) is not None:
+            try:
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                directory.release(lock)
+
+
+def _remove_expired(directory: RunDirectory) -> None:
+    if directory.expired() and (lock := directory.acquire(timeout=0)) is not None:
+        try:
+            if directory.expired():
+                directory.remove()
+        finally:
+            directory.release(lock)
