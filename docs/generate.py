@@ -44,6 +44,7 @@ def reference() -> str:
         "## A TFJob",
         "As the training-operator 1.9 has it; [How to](howto.md#bring-a-tfjob) says where it differs.",
         _table(["field", "meaning"], _tfjob("TFJob", "")),
+        f"{', '.join(f'`{name}`' for name in fields.OLD_POLICY)} count in `spec` too, if not in `runPolicy`.",
         "## Commands",
         *_commands(cli.parser()),
         "## Python",
@@ -91,10 +92,10 @@ def _models() -> list[str]:
 
 
 TFJOB = {
-    "apiVersion": "`kubeflow.org/v1`; others are refused.",
+    "apiVersion": "`kubeflow.org/v1`, or `v1beta2`, which is read as v1; others are refused.",
     "kind": "`TFJob`.",
-    "metadata": "`name`, `namespace`, `labels` and `annotations`. What a server adds is left out; the label "
-    "`kueue.x-k8s.io/queue-name` becomes `spec.scheduling`.",
+    "metadata": "`name` or `generateName`, `namespace`, `labels` and `annotations`. What a server adds is "
+    "left out; the label `kueue.x-k8s.io/queue-name` becomes `spec.scheduling`.",
     "status": "Left out.",
     "spec.runPolicy.cleanPodPolicy": "`None` (default), `Running` or `All`: `runPolicy.cleanPolicy`.",
     "spec.runPolicy.ttlSecondsAfterFinished": "When a finished run is deleted. Default: never.",

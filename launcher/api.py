@@ -97,6 +97,7 @@ def submit(
     _check_choice("backend", backend, BackendName)
     chosen = choice.named(backend, context)
     notes = rules.notices(loaded.cluster, local=backend == "local")
+    notes += loaded.conversion.notes if loaded.conversion is not None else []
     plan = planning.plan(planning.placed(loaded, namespace, chosen.namespace), uuid.uuid4().hex)
     told = chosen.submit(plan, detach=detach, replace=replace)
     return Run(plan.run, plan.namespace, chosen, (*notes, *told.splitlines()))

@@ -149,7 +149,11 @@ def _load(options: Namespace) -> list[Loaded]:
             print(f"{one.source}: note: {notice}", file=sys.stderr)
         if one.conversion is not None and options.command is not convert:
             said = "a TFJob; `python -m launcher convert` says where it is not as with the training-operator"
-            print(f"{one.source}: note: {said}", file=sys.stderr)
+            if one.conversion.generated and getattr(options, "owned_by", None):
+                said = "expected a metadata.name: with --owned-by, the same again must be the same run"
+                raise SpecError([Problem(one.source, 0, 0, "metadata.generateName", said)])
+            for note in (said, *one.conversion.notes):
+                print(f"{one.source}: note: {note}", file=sys.stderr)
     return loaded
 
 

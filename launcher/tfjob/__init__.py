@@ -4,6 +4,8 @@
                           (names     (what it means here,
                           and types)  and where that differs)
 
+    metadata: the run's name; holders: where a TFJob is in something else.
+
 Source of what a TFJob means: https://github.com/kubeflow/training-operator, release 1.9,
 `pkg/apis/kubeflow.org/v1` (fields and defaults), `pkg/webhooks/tensorflow` (what is refused) and
 `pkg/controller.v1/tensorflow` (TF_CONFIG, success and failure).

@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from launcher.naming import CONTAINER, QUEUE_LABEL
 from launcher.spec import API_VERSION, RoleName
-from launcher.tfjob import fields, remarks, templates
+from launcher.tfjob import fields, holders, metadata, remarks, templates
 from launcher.yamlfile import Path
 
 GROUP: Final = "kubeflow.org/"
 VERSION: Final = "kubeflow.org/v1"
+_BETA: Final = "kubeflow.org/v1beta2"
 
 _ROLES: Final[Mapping[str, RoleName]] = {
     "Chief": "chief",
@@ -22,12 +23,6 @@ _ROLES: Final[Mapping[str, RoleName]] = {
     "PS": "ps",
     "Evaluator": "evaluator",
 }
-_SERVERS_OWN: Final = (
-    "creationTimestamp", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink",
-    "uid",
-)  # fmt: skip
-"""Of metadata: what `kubectl get -o yaml` adds."""
-_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _REPLICAS: Final = ("spec", "tfReplicaSpecs")
 _POLICY: Final = ("spec", "runPolicy")
 _GANG: Final = (*_POLICY, "schedulingPolicy")
@@ -47,18 +42,26 @@ class Conversion:
     origins: dict[Path, Path] = field(default_factory=dict)
     remarks: dict[Path, str] = field(default_factory=dict)
     problems: list[tuple[Path, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What of the file was not taken as it stands, for whoever does not read `remarks`."""
+    generated: bool = False
+    """Whether the run's name was made of generateName: another at every reading."""
 
 
 def is_kubeflow(value: Mapping[str, Any]) -> bool:
-    """Whether it is a TFJob, or something else of Kubeflow's that may be meant for one."""
-    return value.get("kind") == "TFJob" or str(value.get("apiVersion")).startswith(GROUP)
+    """Whether it is a TFJob, something else of Kubeflow's that may be meant for one, or holds one."""
+    return (
+        value.get("kind") == "TFJob"
+        or str(value.get("apiVersion")).startswith(GROUP)
+        or holders.held(value, ("TrainingCluster",)) is not None
+    )
 
 
 def convert(value: Mapping[str, Any]) -> Conversion:
     """The TFJob as a TrainingCluster, as far as it is right."""
     found = Conversion()
-    wrong = list(_version(value))
-    if wrong:
+    inside = holders.held(value, ("TFJob",))
+    if wrong := [inside] if inside is not None else list(_version(value)):
         found.problems = wrong
         return found
     found.problems = fields.problems(value)
@@ -71,7 +74,7 @@ def _version(value: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
     if kind != "TFJob":
         said = f"expected TFJob, not {kind}" if kind else "missing: expected TFJob"
         yield ("kind",), f"{said}: of Kubeflow's jobs this one is TensorFlow's"
-    elif version != VERSION:
+    elif version not in (VERSION, _BETA):
         said = f"expected {VERSION}, not {version}" if version else f"missing: expected {VERSION}"
         if str(version).startswith(GROUP):
             said += ": its fields are others; write it as a TFJob of v1"
@@ -83,7 +86,10 @@ class _Converter:
 
     def __init__(self, job: Object, found: Conversion) -> None:
         self._found = found
+        self._version = job.get("apiVersion")
+        self._status = job.get("status")
         self._metadata: Object = job.get("metadata") or {}
+        self._run = metadata.of_run(self._metadata)
         self._spec: Object = job.get("spec") or {}
         self._policy: Object = self._spec.get("runPolicy") or {}
         self._specs: dict[RoleName, Object] = {}
@@ -91,6 +97,7 @@ class _Converter:
         """The TFJob's own key of each role, as it is written there."""
 
     def run(self) -> None:
+        self._take_old_policy()
         self._choose_roles()
         spec: Object = {"strategy": "Custom"}
         if options := self._strategy_options():
@@ -135,18 +142,22 @@ class _Converter:
     # ---- metadata
 
     def _run_metadata(self) -> Object:
-        found: Object = {}
-        for name, value in self._metadata.items():
-            if name in ("name", "namespace", "labels", "annotations"):
-                found[name] = value
-            elif name not in _SERVERS_OWN and value not in (None, {}, []):
-                hint = ": give metadata.name" if name == "generateName" else ": remove it"
-                self._problem(("metadata", name), f"not supported{hint}")
-        # The label would have Kueue admit each of the run's Jobs by itself.
-        for name, key in (("annotations", _APPLIED), ("labels", QUEUE_LABEL)):
-            kept = {other: value for other, value in (found.pop(name, None) or {}).items() if other != key}
-            found |= {name: kept} if kept else {}
-        return {name: value for name, value in found.items() if value is not None}
+        run = self._run
+        for name, message in run.problems:
+            self._problem(("metadata", name), message)
+        if run.generated:
+            self._origin(("metadata", "name"), ("metadata", "generateName"))
+            self._note(("metadata", "name"), remarks.GENERATED.format(run.generated))
+            self._found.generated = True
+        if dropped := [*run.dropped, *(["status"] if self._status else [])]:
+            self._note(("metadata",), remarks.DROPPED.format(", ".join(dropped)))
+        if self._version == _BETA:
+            self._note(("metadata",), remarks.BETA)
+        return run.fields
+
+    def _note(self, path: Path, text: str) -> None:
+        self._remark(path, text)
+        self._found.notes.append(text.strip().replace("\n", " "))
 
     # ---- roles
 
@@ -211,7 +222,7 @@ class _Converter:
         if template["spec"].get("restartPolicy"):
             self._remark(("spec", role, "restartPolicy"), remarks.POD_RESTART_POLICY)
         labels = {
-            f"{_OPERATORS}job-name": str(self._metadata.get("name") or ""),
+            f"{_OPERATORS}job-name": str(self._run.fields.get("name") or ""),
             f"{_OPERATORS}replica-type": self._types[role].lower(),
             **({f"{_OPERATORS}job-role": "master"} if role == "chief" else {}),
         }
@@ -244,12 +255,28 @@ class _Converter:
             self._remark(("spec", "worker"), remarks.FIRST_WORKER)
         return found
 
+    def _take_old_policy(self) -> None:
+        """Of the fields that stand beside tfReplicaSpecs, those that runPolicy does not have."""
+        given = {name: self._spec[name] for name in fields.OLD_POLICY if self._spec.get(name) is not None}
+        taken = [name for name in given if self._policy.get(name) is None]
+        passed = [name for name in given if name not in taken and given[name] != self._policy[name]]
+        self._policy = {**self._policy, **{name: given[name] for name in taken}}
+        at: Path = ("spec", "runPolicy")
+        self._origin(at, _POLICY)
+        for name in (*fields.OLD_POLICY, "cleanPolicy"):
+            field_name = "cleanPodPolicy" if name == "cleanPolicy" else name
+            holder = ("spec",) if field_name in taken else _POLICY
+            self._origin((*at, name), (*holder, field_name))
+        if taken and self._version != _BETA:
+            self._note(at, remarks.OLD_POLICY.format(", ".join(taken)))
+        if passed:
+            self._note(at, remarks.PASSED_OVER.format(", ".join(f"spec.{name}" for name in passed)))
+
     def _run_policy(self) -> Object:
         policy = self._policy
         at: Path = ("spec", "runPolicy")
-        self._origin(at, _POLICY)
-        self._origin((*at, "cleanPolicy"), (*_POLICY, "cleanPodPolicy"))
-        here: Path = (*_POLICY, "cleanPodPolicy")
+        given_as: Path = (*at, "cleanPolicy")
+        here = self._found.origins[given_as]
         clean = self._choice(here, policy.get("cleanPodPolicy"), ("None", "Running", "All"), "None")
         found: Object = {"backoffLimit": policy.get("backoffLimit")}
         for name in ("activeDeadlineSeconds", "suspend"):

@@ -48,6 +48,9 @@ TFJOB: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """By type, each field's own type, in the words of the Kubernetes client for Python."""
 
+OLD_POLICY: Final = ("activeDeadlineSeconds", "backoffLimit", "cleanPodPolicy", "ttlSecondsAfterFinished")
+"""Of runPolicy, what stood beside tfReplicaSpecs before there was one."""
+
 POD_FIELDS: Final = FilePath(__file__).with_name("podfields.json")
 """The same for a pod template: the client itself takes a second to import. A test writes it (`--renew`)."""
 
@@ -60,7 +63,8 @@ _CONTAINER: Final = re.compile(r"(List|Dict)\[(?:str, )?(.*)\]")
 @cache
 def _types() -> Mapping[str, Mapping[str, str]]:
     pods: dict[str, dict[str, str]] = json.loads(POD_FIELDS.read_text(encoding="utf-8"))
-    return {**pods, **TFJOB}
+    old = {name: TFJOB["RunPolicy"][name] for name in OLD_POLICY}
+    return {**pods, **TFJOB, "TFJobSpec": {**TFJOB["TFJobSpec"], **old}}
 
 
 def problems(value: Mapping[str, Any]) -> list[Problem]:

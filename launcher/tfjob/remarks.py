@@ -58,3 +58,19 @@ Tries that the tasks of a role have together. The operator counted all roles', a
 """
 
 GANG: Final = "Which scheduler, the operator's own flag said. Here it is the pods' schedulerName."
+
+GENERATED: Final = "The run is called {}, made of generateName as an API server does: another name each time."
+
+DROPPED: Final = "Left out, as an API server's, a controller's or kubectl's own: {}."
+
+BETA: Final = """\
+v1beta2 is read as v1. What changed: without a cleanPodPolicy, v1beta2 stopped what still ran when the job had
+ended (Running), and v1 leaves it alone (None).
+"""
+
+OLD_POLICY: Final = """\
+Beside tfReplicaSpecs, where the first operators had it: {}. Read as if it stood in runPolicy; later
+operators take no notice of it there.
+"""
+
+PASSED_OVER: Final = "Passed over, because runPolicy says otherwise: {}."

@@ -1,0 +1,44 @@
+"""Where a TFJob is inside something else: a Katib Experiment, an Argo Workflow, a List."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from launcher.yamlfile import Path
+
+_IN_TEXT: Final = re.compile(r"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?TFJob\b""", re.MULTILINE)
+"""A manifest that stands as text, with its templates' braces: no YAML yet."""
+
+
+def held(value: Mapping[str, Any], expected: tuple[str, ...]) -> tuple[Path, str] | None:
+    """The place of the TFJob in an object of another kind, and what to say of it; None where there is none.
+    `expected` are the kinds that are taken themselves.
+    """
+    kind = value.get("kind")
+    if not isinstance(kind, str) or kind in expected:
+        return None
+    places = list(_places(value, ()))
+    if not places:
+        return None
+    more = f", and {len(places) - 1} more" if len(places) > 1 else ""
+    article = "an" if kind[:1].lower() in "aeiou" else "a"
+    said = f"here is a TFJob, in {article} {kind}{more}; only a TFJob itself is taken: write that to a file"
+    if kind != "List" and not kind.endswith("JobList"):
+        said += f", with values for what the {kind} fills in"
+    return places[0], said
+
+
+def _places(value: Any, here: Path) -> Iterator[Path]:
+    if isinstance(value, Mapping):
+        if value.get("kind") == "TFJob" and here:
+            yield here
+            return
+        for name, inner in value.items():
+            yield from _places(inner, (*here, name))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _places(inner, (*here, index))
+    elif isinstance(value, str) and _IN_TEXT.search(value):
+        yield here

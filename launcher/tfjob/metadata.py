@@ -1,0 +1,69 @@
+"""A TFJob's metadata -> the run's: its name, and what is left out because a server or kubectl wrote it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from launcher.naming import LABEL_LENGTH, QUEUE_LABEL
+
+Object = dict[str, Any]
+
+_KEPT: Final = ("name", "namespace", "labels", "annotations")
+_SERVERS_OWN: Final = (
+    "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
+    "ownerReferences", "resourceVersion", "selfLink", "uid",
+)  # fmt: skip
+"""What `kubectl get -o yaml` prints of an object that a server has."""
+_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+# https://github.com/kubernetes/apiserver/blob/master/pkg/storage/names/generate.go and
+# https://github.com/kubernetes/apimachinery/blob/master/pkg/util/rand/rand.go: no vowels, and nothing that
+# looks like another.
+_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+_RANDOM_LENGTH: Final = 5
+
+
+@dataclass
+class Metadata:
+    """`fields` are the run's. `dropped` names what is left out; `problems` are field and message."""
+
+    fields: Object = field(default_factory=dict)
+    generated: str = ""
+    """The name, where it was made of generateName."""
+    dropped: list[str] = field(default_factory=list)
+    problems: list[tuple[str, str]] = field(default_factory=list)
+
+
+def of_run(given: Mapping[str, Any]) -> Metadata:
+    """The run's metadata. Its name is another at every call where only generateName is given."""
+    found = Metadata()
+    for name, value in given.items():
+        if value in (None, {}, [], ""):
+            continue
+        if name in _KEPT:
+            found.fields[name] = value
+        elif name in _SERVERS_OWN:
+            found.dropped.append(f"metadata.{name}")
+        elif name != "generateName":
+            found.problems.append((name, "not supported: remove it"))
+    if "name" in found.fields and given.get("generateName"):
+        found.dropped.append("metadata.generateName")
+    elif given.get("generateName"):
+        found.generated = generated(given["generateName"])
+        found.fields = {"name": found.generated, **found.fields}
+    # The label would have Kueue admit each of the run's Jobs by itself.
+    for name, key in (("annotations", _APPLIED), ("labels", QUEUE_LABEL)):
+        if key in found.fields.get(name, {}):
+            kept = {other: value for other, value in found.fields.pop(name).items() if other != key}
+            found.fields |= {name: kept} if kept else {}
+            found.dropped += [f"metadata.{name}[{key!r}]"] if key == _APPLIED else []
+    return found
+
+
+def generated(prefix: str) -> str:
+    """A name as an API server makes it of a generateName."""
+    characters = (secrets.choice(_ALPHABET) for _ in range(_RANDOM_LENGTH))
+    return prefix[: LABEL_LENGTH - _RANDOM_LENGTH] + "".join(characters)
