@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 
 from launcher import rules, tfjob, yamlfile
 from launcher.errors import Problem, SpecError
+from launcher.podfields import MISSING
 from launcher.spec import API_VERSION, FLAT_FORM, FULL_FORM, Strategy, TrainingCluster
 from launcher.yamlfile import MAX_BYTES, Document
 
@@ -194,7 +195,14 @@ def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]
     if errors:
         cluster = _build(_without(value, errors))[0]
     if cluster is not None:
-        problems += [document.problem(path, message) for path, message in rules.broken(cluster)]
+        # A TFJob's misspelt field has been left out by now, and would be missing, too.
+        holders = {problem.path.rpartition(".")[0] for problem in document.problems}
+        found = [document.problem(path, message) for path, message in rules.broken(cluster)]
+        problems += [
+            problem
+            for problem in found
+            if problem.message != MISSING or problem.path.rpartition(".")[0] not in holders
+        ]
     return (None if problems else cluster), problems
 
 

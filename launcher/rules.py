@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from launcher import gangs, jobset, naming, podtemplate, roles, storage, topology
+from launcher import fragments, gangs, jobset, naming, podtemplate, roles, storage, topology
 from launcher.spec import Requirements, Role, RoleName, RoleTemplate, Spec, TensorBoard, TrainingCluster
 from launcher.yamlfile import Path
 from worker.contract import Env, pod_name
@@ -26,10 +26,8 @@ def broken(cluster: TrainingCluster) -> list[Finding]:
     found += gangs.broken(cluster)
     if spec.tensorboard is not None:
         found += _resources(spec.tensorboard, ("spec", "tensorboard"))
-    templates: list[Finding] = []
-    for name in (*topology.ROLES, "template"):
-        if (template := getattr(spec, name)) is not None:
-            templates += _template(template, ("spec", name))
+        found += fragments.of_role(spec.tensorboard, ("spec", "tensorboard"))
+    templates = _templates(spec)
     found += templates
     if not any("podTemplate" in path for path, _ in templates):
         found += [*_mounts(spec), *storage.broken(spec)]
@@ -195,6 +193,22 @@ def _evaluation(spec: Spec) -> Iterator[Finding]:
             else f"under {spec.strategy} every sample is visited once as it is: remove it"
         )
         yield ("spec", "evaluation", "exact"), said
+
+
+def _templates(spec: Spec) -> list[Finding]:
+    """What is wrong with the roles and `spec.template`, each path once."""
+    found: dict[Path, str] = {}
+    holders = [(name, getattr(spec, name)) for name in (*topology.ROLES, "template")]
+    given = [(("spec", name), template) for name, template in holders if template is not None]
+    for here, template in given:
+        found |= {path: message for path, message in _template(template, here) if path not in found}
+    merged = () if any("podTemplate" in path for path in found) else topology.present(spec)
+    for here, template in given:
+        for path, message in fragments.of_role(template, here):
+            found.setdefault(path, message)
+    for path, message in fragments.of_pods(spec, merged):
+        found.setdefault(path, message)
+    return list(found.items())
 
 
 def _template(template: RoleTemplate, here: Path) -> Iterator[Finding]:

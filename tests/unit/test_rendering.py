@@ -206,6 +206,8 @@ def shape(value: Any) -> Any:
 
 def with_text_everywhere(text: str) -> Object:
     """A file with the text wherever a user may write any, and Kubernetes' own types lie behind it."""
+    expression = {"key": "a", "operator": "In", "values": [text]}
+    term = {"topologyKey": "a", "labelSelector": {"matchExpressions": [expression]}}
     return {
         "apiVersion": "launcher/v1alpha1",
         "kind": "TrainingCluster",
@@ -216,11 +218,11 @@ def with_text_everywhere(text: str) -> Object:
             "modelDir": f"/model/{text}",
             "image": f"example.com/{text}",
             "template": {
-                "volumes": [{"name": "data", "hostPath": {"path": text}}],
-                "volumeMounts": [{"name": "data", "mountPath": f"/data/{text}", "subPath": text}],
+                "volumes": [{"name": "data", "csi": {"driver": "a", "volumeAttributes": {"a": text}}}],
+                "volumeMounts": [{"name": "data", "mountPath": f"/data/{text}"}],
                 "tolerations": [{"key": "a", "value": text}],
-                "affinity": {"nodeAffinity": {"values": [text]}},
-                "envFrom": [{"prefix": text, "secretRef": {"name": text}}],
+                "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+                "envFrom": [{"prefix": text, "secretRef": {"name": "a"}}],
                 "workingDir": f"/{text}",
                 "podTemplate": {
                     "metadata": {"annotations": {"example.com/other": text}},

@@ -1,41 +1,17 @@
-"""The fields of a TFJob are those of its CRD; those of a pod template are Kubernetes' own."""
+"""The fields of a TFJob are those of its CRD."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from kubernetes import client
 
 from launcher.tfjob import fields
 
 CRDS = Path(os.environ.get("LAUNCHER_TEST_CRDS", Path(__file__).parents[3] / "shared" / "crds"))
-
-
-def models(root: str) -> dict[str, dict[str, str]]:
-    """Every type that the root is made of, as the client has it."""
-    found: dict[str, dict[str, str]] = {}
-    waiting = [root]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            model = getattr(client, name)
-            found[name] = {model.attribute_map[field]: kind for field, kind in model.openapi_types.items()}
-            waiting += re.findall(r"\w*V\d\w+", " ".join(found[name].values()))
-    return dict(sorted(found.items()))
-
-
-def test_the_pods_fields_are_the_clients(renew: bool) -> None:
-    expected = models("V1PodTemplateSpec")
-    if renew:
-        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(kind)}" for name, kind in expected.items())
-        fields.POD_FIELDS.write_text(f"{{\n{lines}\n}}\n")
-    assert json.loads(fields.POD_FIELDS.read_text()) == expected
 
 
 def of_crd(schema: dict[str, Any], kind: str) -> None:
