@@ -6,9 +6,10 @@ import argparse
 import gc
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 
-from launcher import commands
+from launcher import commands, terminal
 from launcher.errors import INTERRUPTED, LauncherError, SpecError
 
 BACKENDS = ("kubernetes", "local")
@@ -29,7 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "true")
     # A tenth of the time to the first request is the collector's, which finds nothing in modules and models.
     gc.set_threshold(200_000)
-    options = parser().parse_args(arguments)
+    with terminal.guarded(debug=bool(os.environ.get("TF_LAUNCHER_DEBUG"))):
+        return _run(parser().parse_args(arguments))
+
+
+def _run(options: argparse.Namespace) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         code = command(options)
@@ -52,9 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader, such as `head`, has seen enough. Python would complain again at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last resort
         if os.environ.get("TF_LAUNCHER_DEBUG"):
-            raise
+            # Printed here, where it passes the guard.
+            traceback.print_exc()
+            return INTERNAL_ERROR
         print(f"error in the launcher itself: {type(error).__name__}: {error}", file=sys.stderr)
         print("TF_LAUNCHER_DEBUG=1 shows where; please report it", file=sys.stderr)
         return INTERNAL_ERROR

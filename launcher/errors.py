@@ -16,19 +16,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from launcher.redaction import redacted_message
+
 INTERRUPTED: Final = 130
 """128 + SIGINT, as a shell says it."""
 
 
 class LauncherError(Exception):
-    """One message for the user, what to do about it (`hint`), and the command's exit code."""
+    """One message for the user, what to do about it (`hint`), and the command's exit code. Secrets are taken
+    out of both.
+    """
 
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = redacted_message(message)
+        self.hint = redacted_message(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message

@@ -109,7 +109,7 @@ def test_a_login_command_that_fails(api: Api, tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(document))
     error = refused(KubernetesBackend(str(path)))
-    assert "exec: process returned 1" in error.message
+    assert "the login command false failed with exit code 1" in error.message
 
 
 def test_nobody_listens(api: Api, tmp_path: Path) -> None:

@@ -24,8 +24,11 @@
     rights      the least Role that is enough
     versions    which Kubernetes is new enough
     settings    how long is waited
-    connection  kubeconfig -> an API server and credentials; the only module that imports `kubernetes`
-    kubeconfig  the plain kubeconfigs, for which that import is too dear
+    connection  kubeconfig -> an API server, the way to it, and credentials
+    kubeconfig  its files as one, each field of its type
+    addresses   servers and proxies, checked before anything is sent to them
+    credentials a user -> headers and certificates; the only module that imports `kubernetes`
+    plugin      a user's login command
 
 The way of a run: the primary Job is made first and owns all else, so that its deletion is the run's, by
 whomever. Nothing is kept on this machine.

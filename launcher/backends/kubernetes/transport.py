@@ -14,7 +14,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
+from launcher.backends.kubernetes.addresses import Proxy
+
 CONNECT_SECONDS: Final = 10.0
+_CONNECTIONS: Final = 64
+"""Kept open at most; `logs --follow` has one a task."""
 _PIECE: Final = 1 << 16
 """Bytes."""
 
@@ -57,13 +61,16 @@ class Transport(Protocol):
 
 
 class Direct:
-    """To one server, through nothing. `url` is its own; it may have a path."""
+    """To one server, through nothing. `url` is its own; it may have a path. `server_name` is that of its
+    certificate, "" for the host's.
+    """
 
-    def __init__(self, url: str, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None, server_name: str = "") -> None:
         parts = urlsplit(url)
         self._host = parts.hostname or ""
         self._port = parts.port
         self._tls = tls
+        self._name = server_name or self._host
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
@@ -81,8 +88,9 @@ class Direct:
             return DirectAnswer(self, connection, socket_, connection.getresponse())
         except BaseException as error:
             connection.close()
-            if isinstance(error, http.client.HTTPException) and not isinstance(error, OSError):
-                raise _broken(error) from error
+            if isinstance(error, http.client.HTTPException | ValueError) and not isinstance(error, OSError):
+                # What the server sends is no HTTP; a message about our own headers would quote them.
+                raise _broken(error) from None
             raise
 
     def give_back(self, connection: http.client.HTTPConnection) -> None:
@@ -102,20 +110,24 @@ class Direct:
             connection.close()
 
     def _connected(self) -> http.client.HTTPConnection:
-        if self._tls is None:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
-        else:
-            connection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=CONNECT_SECONDS, context=self._tls
-            )
+        kind = http.client.HTTPConnection if self._tls is None else _Secured
+        connection = kind(self._host, self._port, timeout=CONNECT_SECONDS)
         try:
             connection.connect()
             for option in socket_options():
                 connection.sock.setsockopt(*option)
+            if self._tls is not None:
+                connection.sock = self._tls.wrap_socket(connection.sock, server_hostname=self._name)
         except BaseException:
             connection.close()
             raise
         return connection
+
+
+class _Secured(http.client.HTTPConnection):
+    """Over TLS, which is added once the socket is connected."""
+
+    default_port = http.client.HTTPS_PORT
 
 
 class DirectAnswer:
@@ -184,6 +196,29 @@ class DirectAnswer:
         socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
+def through(proxy: Proxy, tls: ssl.SSLContext | None, server_name: str = "") -> Pooled:
+    """To any server through the proxy; `tls` and `server_name` are for the server."""
+    import urllib3
+
+    # The user has said so in the kubeconfig; kubectl is silent about it too.
+    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    secured: dict[str, Any] = {}
+    if tls is not None:
+        secured = {"ssl_context": tls, "cert_reqs": tls.verify_mode}
+        if not tls.check_hostname:
+            secured["assert_hostname"] = False
+        if server_name:
+            secured["server_hostname"] = server_name
+    pool = urllib3.ProxyManager(
+        proxy.address.url,
+        proxy_headers=dict(proxy.headers),
+        maxsize=_CONNECTIONS,
+        socket_options=socket_options(),
+        **secured,
+    )
+    return Pooled(pool)
+
+
 class Pooled:
     """Through a urllib3.PoolManager, which knows of proxies."""
 
@@ -206,8 +241,8 @@ class Pooled:
                 retries=False,
                 preload_content=False,
             )
-        except urllib3.exceptions.HTTPError as error:
-            raise _broken(error) from error
+        except (urllib3.exceptions.HTTPError, ValueError) as error:
+            raise _broken(error) from None
         return PooledAnswer(response)
 
 
@@ -273,6 +308,8 @@ def _close(connections: list[http.client.HTTPConnection]) -> None:
 
 
 def _broken(error: BaseException) -> ConnectionError:
+    if isinstance(error, ValueError):
+        return ConnectionError(f"no request could be made of it ({type(error).__name__})")
     return ConnectionError(str(error) or type(error).__name__)
 
 

@@ -15,7 +15,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from launcher.backends.kubernetes.client import Client
@@ -109,7 +109,9 @@ class Tunnel:
         path = path_of("Pod", self._namespace, f"{pod}/portforward")
         url = f"{connection.host}/{path}?{urlencode({'ports': self._remote})}".replace("http", "ws", 1)
         headers = [f"{name}: {value}" for name, value in connection.credentials().items()]
-        tls = connection.tls()
+        secured: dict[str, object] = {} if connection.tls is None else {"context": connection.tls}
+        if connection.server_name:
+            secured["server_hostname"] = connection.server_name
         try:
             return websocket.create_connection(
                 url,
@@ -117,8 +119,9 @@ class Tunnel:
                 header=headers,
                 subprotocols=[_PROTOCOL],
                 suppress_origin=True,
-                sslopt={"context": tls} if tls is not None else None,
+                sslopt=secured or None,
                 sockopt=socket_options(),
+                **self._way(),
             )
         except websocket.WebSocketBadStatusException as error:
             request = Request("create", "pods/portforward", self._namespace, pod)
@@ -126,8 +129,23 @@ class Tunnel:
             raise refusal(
                 request, error.status_code, body, connection.host, connection.origin, None
             ) from error
-        except (OSError, websocket.WebSocketException) as error:
-            raise self._client.unreachable(error) from error
+        except (OSError, ValueError, websocket.WebSocketException) as error:
+            raise self._client.unreachable(error) from None
+
+    def _way(self) -> dict[str, Any]:
+        """The proxy on the way, as websocket-client wants it told; left out, it would look for one itself."""
+        proxy = self._client.connection.proxy
+        if proxy is None:
+            return {"http_no_proxy": ["*"]}
+        if proxy.address.scheme != "http":
+            raise BackendError(f"no tunnel leads through {proxy}", "A proxy of http:// would carry one.")
+        user, _, password = proxy.address.userinfo.partition(":")
+        return {
+            "http_proxy_host": proxy.address.host,
+            "http_proxy_port": proxy.address.port,
+            "http_proxy_auth": (user, password) if user else None,
+            "proxy_type": "http",
+        }
 
 
 def _carry(local: socket.socket, remote: WebSocket) -> None:
