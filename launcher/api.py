@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args
 from launcher import functions, loading, planning, printing, rules, tfjob
 from launcher.backends import choice
 from launcher.backends.base import Finding
+from launcher.backends.names import check_namespace
 from launcher.errors import Problem, SpecError
 from launcher.loading import Loaded
 from launcher.run import Run
@@ -124,6 +125,7 @@ def runs(
 ) -> list[Run]:
     """All runs, or one namespace's, by namespace and name. Raises BackendError."""
     _check_choice("backend", backend, BackendName)
+    check_namespace(namespace, "namespace")
     chosen = choice.named(backend, context)
     return [Run(status.run, status.namespace, chosen) for status in chosen.runs(namespace)]
 
@@ -139,6 +141,7 @@ def doctor(
     """What a cluster has, and lacks, of what a run needs: any run, or the one that `submit` would make of the
     same arguments. Raises BackendError where there is no cluster to ask, and SpecError.
     """
+    check_namespace(namespace, "namespace")
     objects = None if what is None else render(what, namespace=namespace, overrides=overrides, **fields)
     cluster = choice.kubernetes(context)
     return cluster.examine(namespace or cluster.namespace, objects)

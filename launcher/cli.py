@@ -209,7 +209,7 @@ def parser() -> argparse.ArgumentParser:
         dest="until",
         help="until every task runs, or to the end (default: %(default)s)",
     )
-    added.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after so long")
+    added.add_argument("--timeout", type=_duration, metavar="TIME", help="give up after so long")
 
     added = add(
         "tensorboard", commands.tensorboard, "open a run's TensorBoard in reach of a browser, until Ctrl-C"
@@ -246,6 +246,8 @@ def _port(text: str) -> int:
     return int(text)
 
 
+_LONGEST = 1e9
+"""Seconds, which are 30 years."""
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -253,6 +255,9 @@ def _duration(text: str) -> float:
     """Seconds."""
     number = text.rstrip("smhd")
     try:
-        return float(number) * _UNITS[text[len(number) :]]
+        found = float(number) * _UNITS[text[len(number) :]]
     except (ValueError, KeyError):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a time, such as 30s, 10m or 2h") from None
+        found = -1.0
+    if not 0 <= found <= _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a time, such as 30s, 10m or 2h")
+    return found

@@ -204,7 +204,9 @@ def list_runs(options: Namespace) -> int:
     from launcher import display
     from launcher.backends import choice
     from launcher.backends.base import PROGRAM
+    from launcher.backends.names import check_namespace
 
+    check_namespace(options.namespace)
     name = options.backend or ("kubernetes" if options.context else "local")
     display.show_list(choice.named(name, options.context).runs(options.namespace))
     if options.backend is None and name == "local" and choice.cluster_known():
@@ -235,7 +237,10 @@ def events(options: Namespace) -> int:
     """Shows what the cluster says about a run."""
     from launcher import narration
     from launcher.backends import choice
+    from launcher.backends.names import check_namespace, check_run
 
+    check_run(options.name)
+    check_namespace(options.namespace)
     backend = choice.kubernetes(options.context)
     namespace = options.namespace or backend.namespace
     for event in backend.events(options.name, namespace, follow=options.follow):
@@ -320,7 +325,9 @@ def doctor(options: Namespace) -> int:
     from launcher import narration, printing
     from launcher.backends import choice
     from launcher.backends.kubernetes import requirements, rights
+    from launcher.backends.names import check_namespace
 
+    check_namespace(options.namespace)
     if options.overrides and options.file is None:
         raise _wrong_usage("--set", "overrides a field of a file: name the file too")
     objects = _objects(options) if options.file is not None else None

@@ -6,6 +6,7 @@ import dataclasses
 
 from launcher import gangs, jobset, rendering, source, topology
 from launcher.backends.base import Plan
+from launcher.backends.names import check_namespace
 from launcher.errors import Problem, SpecError
 from launcher.loading import Loaded
 
@@ -13,8 +14,9 @@ from launcher.loading import Loaded
 def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
     """The run in its namespace: the file's, else the one that is wanted, else the backend's own.
 
-    Raises SpecError when the file's is not the one that is wanted.
+    Raises SpecError when the file's is not the one that is wanted, or that is no namespace's name.
     """
+    check_namespace(wanted)
     metadata = loaded.cluster.metadata
     if "namespace" not in metadata.model_fields_set:
         there = metadata.model_copy(update={"namespace": wanted or own})

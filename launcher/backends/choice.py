@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from launcher.backends.base import Backend
+from launcher.backends.names import check_namespace, check_run
 from launcher.errors import BackendError, NotFoundError
 
 if TYPE_CHECKING:
@@ -48,8 +49,11 @@ def sought(run: str, namespace: str | None, name: str | None, context: str | Non
     """The backend that has the run, and the namespace that is meant there. Where neither a backend nor a
     context is named, this machine is asked first, then the cluster of the current context.
 
-    Raises NotFoundError that names both, also where there is no cluster to ask.
+    Raises NotFoundError that names both, also where there is no cluster to ask, and SpecError for what is no
+    name of a run or a namespace.
     """
+    check_run(run)
+    check_namespace(namespace)
     if name is not None or context is not None:
         backend = named(name or "kubernetes", context)
         return backend, namespace or backend.namespace

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from launcher.backends.kubernetes.connection import Connection
 from launcher.backends.kubernetes.parallel import AT_A_TIME, together
 from launcher.backends.kubernetes.refusals import ApiError, Request, UnreachableError, refusal, unreachable
-from launcher.backends.kubernetes.resources import api_of, kind_of, path_of, plural_of, resource
+from launcher.backends.kubernetes.resources import api_of, kind_of, path_of, plural_of, resource, segment
 from launcher.backends.kubernetes.transport import Answer
 from launcher.errors import BackendError
 
@@ -136,7 +136,7 @@ class Client:
 
     def namespace(self, name: str) -> Object:
         """The namespace itself."""
-        return self._ask(Request("get", "namespaces", None, name), f"api/v1/namespaces/{name}")[1]
+        return self._ask(Request("get", "namespaces", None, name), f"api/v1/namespaces/{segment(name)}")[1]
 
     def allowed(self, namespace: str, verb: str, group: str, resource: str) -> bool:
         """Whether we may do that. `resource` may have a part, as `pods/log` has."""
@@ -253,7 +253,7 @@ class Client:
         """A pod's log. `silence` is how long nothing may come, in seconds, None for ever."""
         return self._stream(
             Request("get", "pods/log", namespace, pod),
-            path_of("Pod", namespace, f"{pod}/log"),
+            path_of("Pod", namespace, pod, "log"),
             query,
             silence,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import ssl
 import threading
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from launcher.backends.kubernetes.credentials import Headers, User, token_of
 from launcher.backends.kubernetes.kubeconfig import Entry, UnusableError, decoded
 from launcher.backends.kubernetes.transport import Direct, Transport, through
 from launcher.errors import BackendError
+from launcher.naming import is_dns_1123
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 LOGIN_SECONDS: Final = 60.0
@@ -47,7 +49,7 @@ class Connection:
     def options(self, namespace: str) -> str:
         """What a command needs to get to the namespace: ` -n vision --context other`, or less."""
         space = "" if namespace == self.namespace else f" -n {namespace}"
-        return space + (f" --context {self.context}" if self.context else "")
+        return space + (f" --context {shlex.quote(self.context)}" if self.context else "")
 
     def credentials(self, seconds: float | None = LOGIN_SECONDS) -> Mapping[str, str]:
         """The headers that say who we are; tokens that expire are renewed. A login command gets so many
@@ -151,6 +153,8 @@ def _in_cluster() -> Connection:
         namespace = (_SERVICE_ACCOUNT / "namespace").read_text(errors="replace").strip()
     except OSError as error:
         raise UnusableError(origin, error.strerror or "its namespace cannot be read") from None
+    if not is_dns_1123(namespace or "default"):
+        raise UnusableError(origin, "its namespace is no name of one")
     server = addresses.server(f"https://{f'[{host}]' if ':' in host else host}:{port}", origin)
 
     def headers(_: float | None) -> Headers:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import yaml
 
 from launcher.errors import BackendError
+from launcher.naming import is_dns_1123
 from launcher.redaction import keep_secret
 
 Entry = Mapping[str, Any]
@@ -109,6 +110,12 @@ def read(paths: str, context: str | None) -> Context:
         there = ", ".join(sorted(merged["contexts"])) or "none"
         raise BackendError(f"there is no context {name} in {paths}", f"There are: {there}.")
     chosen = merged["contexts"][name][0]
+    namespace = chosen.get("namespace") or "default"
+    if not is_dns_1123(namespace):
+        said = (
+            f"context {name}: namespace: expected lower-case letters, digits and '-', at most 63 characters"
+        )
+        raise UnusableError(paths, said)
     cluster = _named(merged, "clusters", chosen.get("cluster"), f"context {name} of {paths}")
     if not chosen.get("user"):
         user: tuple[Entry, Path] = {}, Path()
@@ -116,7 +123,7 @@ def read(paths: str, context: str | None) -> Context:
         user = _named(merged, "users", chosen["user"], f"context {name} of {paths}")
     return Context(
         name,
-        chosen.get("namespace") or "default",
+        namespace,
         chosen["cluster"],
         _absolute(*cluster, "certificate-authority"),
         _absolute(*user, "client-certificate", "client-key", "tokenFile"),

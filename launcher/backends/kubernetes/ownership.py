@@ -12,6 +12,7 @@ from launcher.backends.kubernetes import jobsets
 from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.resources import kind_of
 from launcher.backends.kubernetes.submission import Submission
+from launcher.backends.names import check_object
 from launcher.errors import BackendError, ConflictError, Problem, SpecError
 from launcher.naming import RUN_LABEL, SPEC_ANNOTATION
 
@@ -62,6 +63,7 @@ def _reference(client: Client, namespace: str, owner: str) -> Object:
     if known is None or not name:
         said = f"expected Job/NAME or ConfigMap/NAME, not {owner}"
         raise SpecError([Problem("--owned-by", 0, 0, "", said)])
+    check_object(name, "--owned-by")
     found = client.get(known, namespace, name)
     if found is None:
         raise BackendError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 _RESOURCES: Final = {
     "ConfigMap": ("api/v1", "configmaps"),
@@ -50,8 +51,19 @@ def plural_of(kind: str) -> str:
     return _RESOURCES[kind][1]
 
 
-def path_of(kind: str, namespace: str | None, name: str = "") -> str:
-    """Of a kind in a namespace, None for all, or of one object."""
+def path_of(kind: str, namespace: str | None, name: str = "", part: str = "") -> str:
+    """Of a kind in a namespace, None for all, or of one object, or of a part of it, such as its `log`.
+
+    Names are quoted: wherever they come from, none leads to another path. Raises ValueError for `.` and `..`,
+    which quotes do not keep from doing so.
+    """
     api, plural = _RESOURCES[kind]
-    space = f"/namespaces/{namespace}" if namespace is not None else ""
-    return f"{api}{space}/{plural}" + (f"/{name}" if name else "")
+    space = f"/namespaces/{segment(namespace)}" if namespace is not None else ""
+    return f"{api}{space}/{plural}" + (f"/{segment(name)}" if name else "") + (f"/{part}" if part else "")
+
+
+def segment(name: str) -> str:
+    """The name as one part of a path."""
+    if name in ("", ".", ".."):
+        raise ValueError(f"no part of a path: {name!r}")
+    return quote(name, safe="", errors="replace")

@@ -106,7 +106,7 @@ class Tunnel:
         import websocket
 
         connection, pod = self._client.connection, self._pod()
-        path = path_of("Pod", self._namespace, f"{pod}/portforward")
+        path = path_of("Pod", self._namespace, pod, "portforward")
         url = f"{connection.host}/{path}?{urlencode({'ports': self._remote})}".replace("http", "ws", 1)
         headers = [f"{name}: {value}" for name, value in connection.credentials().items()]
         secured: dict[str, object] = {} if connection.tls is None else {"context": connection.tls}
