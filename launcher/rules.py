@@ -144,6 +144,9 @@ def _asks_for_tpu(spec: Spec) -> bool:
     return roles.TPU_RESOURCE in roles.requirements(roles.effective(spec, trains)).get("limits", {})
 
 
+_BATCH_SIZES: Final = ("globalBatchSize", "batchSizePerReplica")
+
+
 def _program(spec: Spec) -> Iterator[Finding]:
     program = spec.program
     if program is not None and program.entrypoint is not None and spec.command is not None:
@@ -151,6 +154,11 @@ def _program(spec: Spec) -> Iterator[Finding]:
         yield ("spec", "command"), said
     if program is not None and program.entrypoint is None and program.source is None:
         yield ("spec", "program"), "give an entrypoint, or a source for a command to run"
+    if program is not None and program.entrypoint is not None:
+        sizes = [name for name in _BATCH_SIZES if program.parameters.get(name) is not None]
+        if len(sizes) > 1:
+            said = f"give it or {sizes[0]}, not both: {sizes[0]} is this times the replicas"
+            yield ("spec", "program", "parameters", sizes[1]), said
     if program is not None and program.keras == 3 and spec.strategy == "ParameterServer":
         said = (
             "expected 2: under ParameterServer, Keras 3 fails in Model.fit and loses steps in a custom loop"

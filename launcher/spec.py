@@ -176,8 +176,8 @@ class Program(_Model):
     """What tf.keras is in the program. 2 is tf_keras and works everywhere. 3 fails, or loses updates, under
     ParameterServer and under MultiWorkerMirrored with Model.fit, and is refused there."""
     parameters: dict[str, Any] = {}
-    """Passed to the program as they are. The runtime itself reads epochs, stepsPerEpoch,
-    globalBatchSize, stepsPerExecution, checkpointEpochs and iteration."""
+    """Passed to the program as they are. The runtime itself reads epochs, stepsPerEpoch, globalBatchSize or
+    batchSizePerReplica, stepsPerExecution, checkpointEpochs and iteration."""
 
 
 class RunPolicy(_Model):

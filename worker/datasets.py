@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker import batches
 from worker.distribution import Distributed, distribute, may_differ, shared_out
 from worker.failures import Failure, is_lost_peer, program_error, sentence
 from worker.loops import Loop
@@ -28,6 +29,7 @@ def training_dataset(loop: Loop) -> tuple[Any, int | None]:
     dataset = loop.program.train_dataset(loop.parameters.global_batch_size)
     if not isinstance(dataset, tf.data.Dataset):
         return dataset, _steps_of_creator(loop)
+    batches.check(loop, dataset)
     steps = steps_per_epoch(loop, dataset)
     if loop.strategy._should_use_with_coordinator:
         check_for_python(loop.program, dataset)

@@ -50,7 +50,8 @@ class Evaluator:
         self._program = program
         self._reporter = reporter
         self._enter = enter
-        self._parameters = TrainingParameters.read(config.parameters)
+        # It has one replica, which has room for what one of the training's gets.
+        self._parameters = TrainingParameters.read(config.parameters).with_replicas(1)
         self._directory = ModelDirectory(config.model_dir)
         self._latest_only = config.evaluation.get("checkpoints", "All") == "Latest"
         self._poll = _POLL_URL_SECONDS if "://" in config.model_dir else _POLL_SECONDS

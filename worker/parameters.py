@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from worker.failures import Failure, program_error
 
+GLOBAL: Final = "globalBatchSize"
+PER_REPLICA: Final = "batchSizePerReplica"
 ITERATIONS: Final = ("steps", "batches", "epoch")
 
 
@@ -18,11 +20,14 @@ class TrainingParameters:
     `checkpoint_epochs`: a checkpoint after every so many epochs, and always after the last. `iteration` is
     how a custom loop goes over its data: "steps" packs `steps_per_execution` steps into one call, "batches"
     calls the step for each batch of the dataset, "epoch" runs the whole epoch in one call.
+
+    Where `batch_size_per_replica` is given, `global_batch_size` is only right after `with_replicas`.
     """
 
     epochs: int = 1
     steps_per_epoch: int | None = None
     global_batch_size: int = 64
+    batch_size_per_replica: int | None = None
     steps_per_execution: int | None = None
     checkpoint_epochs: int = 1
     iteration: str = "steps"
@@ -39,14 +44,31 @@ class TrainingParameters:
                 f"spec.program.parameters.stepsPerExecution: iteration: {iteration} leaves no choice; remove "
                 "it, or use iteration: steps"
             )
+        if parameters.get(GLOBAL) is not None and parameters.get(PER_REPLICA) is not None:
+            raise program_error(f"spec.program.parameters.{PER_REPLICA}: give it or {GLOBAL}, not both")
         return cls(
             epochs=_positive(parameters, "epochs", 1),
             steps_per_epoch=_optional(parameters, "stepsPerEpoch"),
-            global_batch_size=_positive(parameters, "globalBatchSize", 64),
+            global_batch_size=_optional(parameters, GLOBAL) or cls.global_batch_size,
+            batch_size_per_replica=_optional(parameters, PER_REPLICA),
             steps_per_execution=_optional(packed, "stepsPerExecution"),
             checkpoint_epochs=_positive(parameters, "checkpointEpochs", 1),
             iteration=iteration,
         )
+
+    def with_replicas(self, count: int) -> TrainingParameters:
+        """For so many replicas that take each step together: the strategy's `num_replicas_in_sync`."""
+        if self.batch_size_per_replica is None:
+            return self
+        return replace(self, global_batch_size=count * self.batch_size_per_replica)
+
+    def size_for(self, global_batch_size: int) -> str:
+        """The parameter that would make batches of this size: `globalBatchSize: 32`."""
+        given = self.batch_size_per_replica
+        replicas = self.global_batch_size // given if given is not None else 1
+        if given is not None and global_batch_size % replicas == 0:
+            return f"{PER_REPLICA}: {global_batch_size // replicas}"
+        return f"{GLOBAL}: {global_batch_size}"
 
 
 def _iteration(value: Any) -> str:

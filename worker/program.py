@@ -29,10 +29,10 @@ class Program(Protocol):
 
     def train_dataset(self, batch_size: int) -> Any:
         """A `tf.data.Dataset` of `(features, labels)` or `(features, labels, sample_weights)`, batched:
-        each tensor is `[batch_size, ...]`. It may be infinite; one that ends is repeated. With
-        ParameterServer every worker runs its own copy of the pipeline: shuffle it without a seed. A lookup
-        table that it uses is to be made in `model`. For `Model.fit` it may be a
-        `tf.keras.utils.experimental.DatasetCreator`.
+        each tensor is `[batch_size, ...]`, the GLOBAL size, which the runtime shares out over the replicas.
+        It may be infinite; one that ends is repeated. With ParameterServer every worker runs its own copy of
+        the pipeline: shuffle it without a seed. A lookup table that it uses is to be made in `model`. For
+        `Model.fit` it may be a `tf.keras.utils.experimental.DatasetCreator`.
         """
 
     def evaluation_dataset(self, batch_size: int) -> Any:

@@ -111,7 +111,7 @@ class _Training:
         leaving = preemption.Preemption(task, self._directory, self._reporter, self._watch)
         loop = loops.Loop(
             program=self._program,
-            parameters=parameters,
+            parameters=parameters.with_replicas(strategy.num_replicas_in_sync),
             strategy=strategy,
             directory=self._directory,
             writes=task.is_primary,

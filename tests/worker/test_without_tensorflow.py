@@ -149,6 +149,14 @@ def test_a_wrong_parameter_is_named(value: Any) -> None:
         TrainingParameters.read({"epochs": value})
 
 
+def test_the_batch_size_is_given_once() -> None:
+    read = TrainingParameters.read
+    assert read({}).with_replicas(4).global_batch_size == 64
+    assert read({"batchSizePerReplica": 8, "globalBatchSize": None}).with_replicas(4).global_batch_size == 32
+    with pytest.raises(failures.Failure, match=r"batchSizePerReplica: give it or globalBatchSize, not both"):
+        read({"batchSizePerReplica": 8, "globalBatchSize": 32})
+
+
 def test_an_import_error_shows_the_users_lines_only(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import json\n\njson.loads('{')\n")
     try:
