@@ -7,12 +7,16 @@
     logs/                         TensorBoard: train, evaluation
     export/                       the SavedModel
 
+A checkpoint has the names of TensorFlow's tutorials, `tf.train.Checkpoint(model=model, optimizer=optimizer)`,
+and those of `tf.train.Checkpoint(root=model)` and `model.load_weights`: see `_ByEveryName`.
+
 A run that did not finish goes on from its newest checkpoint; one that finished and is submitted again
 starts anew, as with TensorFlow's BackupAndRestore, which deletes its backup at the end of training.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import json
 import re
@@ -28,6 +32,8 @@ from worker.failures import classify, is_lost_peer, program_error, writing
 KEPT = 5
 """Checkpoints kept: the evaluator may be that many epochs behind and miss none."""
 _CHECKPOINT = re.compile(r"ckpt-(\d+)\.index$")
+_COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
+"""Not in checkpoints of earlier versions, which have only the names of `tf.train.Checkpoint(root=model)`."""
 _BACKUP = re.compile(r"ckpt-(\d+)-(\d+)\.index$")
 
 
@@ -121,7 +127,7 @@ class ModelDirectory:
 
     def save(self, model: Any, epoch: int) -> None:
         """Weights, optimizer and its iterations, whole or not at all; then removes the oldest."""
-        self._write(model, self.checkpoint(epoch))
+        self._write(model, self.checkpoint(epoch), epoch)
         epochs = [found for found in self.epochs() if found <= epoch][-KEPT:]
         with writing(self.path("checkpoints", "checkpoint")):
             self._write_index(epochs)
@@ -133,7 +139,7 @@ class ModelDirectory:
 
     def back_up(self, model: Any, position: Position) -> None:
         """The same in the middle of an epoch, where only `resume` looks; the next epoch's removes it."""
-        self._write(model, self._backup(position))
+        self._write(model, self._backup(position), position.epochs)
         for backup in self.backups():
             if backup != position:
                 self._remove(self._backup(backup))
@@ -194,15 +200,17 @@ class ModelDirectory:
     def _backup(self, position: Position) -> str:
         return self.path("backup", f"ckpt-{position.epochs}-{position.steps}")
 
-    def _write(self, model: Any, path: str) -> None:
+    def _write(self, model: Any, path: str, saves: int) -> None:
         with writing(path):
             tf.io.gfile.makedirs(path.rpartition("/")[0])
-            tf.train.Checkpoint(root=model).write(path, options=self._options)
+            tf.train.Checkpoint(root=_ByEveryName(model, saves)).write(path, options=self._options)
 
     def _load(self, model: Any, path: str) -> None:
         # Not model.load_weights: that of Keras 3 does not read TensorFlow's checkpoints.
         with _reading(path):
-            status = tf.train.Checkpoint(root=model).read(path, options=self._options)
+            by_name = tf.train.load_checkpoint(path).has_tensor(_COUNTER)
+            names = _tutorial_names(model) if by_name else {"root": model}
+            status = tf.train.Checkpoint(**names).read(path, options=self._options)
         status.assert_existing_objects_matched()
         status.expect_partial()  # an evaluator, say, has made no optimizer
 
@@ -229,6 +237,33 @@ class ModelDirectory:
                 tf.io.gfile.remove(path)
             except tf.errors.OpError:
                 pass
+
+
+class _ByEveryName(tf.Module):  # type: ignore[misc]
+    """What a checkpoint is written from: a model under the names by which people read it, each variable once.
+
+    `model`, `optimizer` and `save_counter` are the names that `tf.train.CheckpointManager` writes for
+    `tf.train.Checkpoint(model=model, optimizer=optimizer)`. Beside them is what the model itself consists of,
+    as if the model were the root: so `tf.train.Checkpoint(root=model)` and `model.load_weights` read it too,
+    which otherwise would restore nothing, and say so in warnings only.
+    """
+
+    def __init__(self, model: Any, saves: int) -> None:
+        super().__init__()
+        # In a thread of its own, which no strategy's scope holds for: there it would be one of the strategy's
+        # variables, which the tasks of a collective make together.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            counter = thread.submit(tf.Variable, saves, dtype=tf.int64, trainable=False).result()
+        self._model, self._counter = model, counter
+
+    def _trackable_children(self, save_type: str = "checkpoint", **_: Any) -> dict[str, Any]:
+        """TensorFlow's hook for what is saved under which name."""
+        own = self._model._trackable_children("checkpoint")
+        return {**own, **_tutorial_names(self._model), "save_counter": self._counter}
+
+
+def _tutorial_names(model: Any) -> dict[str, Any]:
+    return {"model": model} if model.optimizer is None else {"model": model, "optimizer": model.optimizer}
 
 
 def mismatch(error: BaseException) -> str:

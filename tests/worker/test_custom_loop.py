@@ -125,13 +125,12 @@ import tensorflow as tf
 sys.path.insert(0, sys.argv[1])
 from curve import Looped
 folder = Path(sys.argv[2])
-managed = tf.train.Checkpoint(root=Looped({}).model())
+managed = tf.train.Checkpoint(model=Looped({}).model())
 manager = tf.train.CheckpointManager(managed, str(folder / "checkpoints"), max_to_keep=None)
 assert manager.restore_or_initialize() == manager.latest_checkpoint
-# Another model: the manager gave the first a save counter, which no checkpoint has.
 model = Looped({}).model()
 before = model.get_weights()
-tf.train.Checkpoint(root=model).read(manager.latest_checkpoint).assert_existing_objects_matched()
+tf.train.Checkpoint(model=model).restore(manager.latest_checkpoint).assert_existing_objects_matched()
 weights = [float(value) for variable in model.get_weights() for value in variable.ravel()]
 assert weights != [float(value) for variable in before for value in variable.ravel()]
 scalars = {
