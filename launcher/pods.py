@@ -11,7 +11,7 @@ from launcher.roles import CONFIG_PATH, SHM_PATH, SOURCE_PATH, TASK_PATH, TMP_PA
 from launcher.source import Source
 from launcher.spec import EnvVar, Role, RoleName
 from launcher.topology import Topology
-from worker.contract import GRACE_SECONDS, Env, ExitCode, RunConfig
+from worker.contract import GRACE_SECONDS, GRPC_FAIL_FAST, Env, ExitCode, RunConfig
 
 RUN_FILE: Final = "run.json"
 CLUSTER_FILE: Final = "cluster.json"
@@ -312,7 +312,19 @@ def _env(topology: Topology, name: RoleName, role: Role, source: Source | None) 
     ]
     if source is not None:
         variables.append({"name": Env.SOURCE, "value": SOURCE_PATH})
-    return variables + [entry(variable) for variable in role.env]
+    return [*variables, *_transport(topology, role), *(entry(variable) for variable in role.env)]
+
+
+def _transport(topology: Topology, role: Role) -> list[Object]:
+    """What the runtime sets by itself, for TensorFlow in a command of the user's. An image that is to run as
+    it is may be no TensorFlow at all.
+    """
+    spec = topology.cluster.spec
+    name, value = GRPC_FAIL_FAST
+    is_given = any(variable.name == name for variable in role.env)
+    if is_given or roles.is_custom(spec) or roles.uses_runtime(spec, role):
+        return []
+    return [{"name": name, "value": value}]
 
 
 def entry(variable: EnvVar) -> Object:

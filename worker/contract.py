@@ -26,6 +26,11 @@ GRACE_SECONDS: Final = 30
 """From SIGTERM to SIGKILL: Kubernetes' own default of a pod's terminationGracePeriodSeconds."""
 
 
+GRPC_FAIL_FAST: Final = ("GRPC_FAIL_FAST", "use_caller")
+"""A variable of TensorFlow's servers and clients, and its value: a task that is lost is an error at once, and
+one that is not up yet is waited for. With `false` a chief hangs on a lost ps, with `true` it fails early."""
+
+
 class ExitCode(IntEnum):
     """What a task says by ending.
 

@@ -14,15 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from worker import scripts, server, watchdog
+from worker.contract import GRPC_FAIL_FAST
 from worker.failures import Failure, classify
 from worker.imports import import_tensorflow
 from worker.reporting import Reporter
 from worker.task import Task, from_environment
 
-_VARIABLES = {
-    # A lost ps is an error at once, a task that is not up yet is waited for.
-    "GRPC_FAIL_FAST": "use_caller",
-}
 _DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
@@ -56,7 +53,7 @@ def _part(task: Task, script: Sequence[str]) -> tuple[Callable[[watchdog.Watch],
 
 
 def _prepare_environment(keras: int) -> None:
-    os.environ.update(_VARIABLES)
+    os.environ.update([GRPC_FAIL_FAST])
     # What tf.keras is: keras, or tf_keras.
     os.environ["TF_USE_LEGACY_KERAS"] = "0" if keras == 3 else "1"
     for name, value in _DEFAULTS.items():

@@ -16,6 +16,7 @@ from launcher.spec import RoleTemplate, TrainingCluster
 from worker.contract import RunConfig
 
 Object = dict[str, Any]
+FAIL_FAST = {"name": "GRPC_FAIL_FAST", "value": "false"}
 PARAMETER_SERVER: Object = {"strategy": "ParameterServer", "worker": {"replicas": 2}, "ps": {"replicas": 2}}
 
 
@@ -415,3 +416,36 @@ def test_the_same_file_is_the_same_run_and_a_change_another() -> None:
     }
     assert len(others | {first}) == 7
     assert run_id(source, "given") == "given"
+
+
+@pytest.mark.parametrize(
+    ("spec", "chief", "worker"),
+    [
+        ({"program": {"entrypoint": "a:B"}}, [], []),
+        ({"chief": {"command": ["python", "a.py"]}}, ["use_caller"], []),
+        ({"command": ["python", "a.py"]}, ["use_caller"], ["use_caller"]),
+        ({"command": ["python", "-m", "worker", "--", "a.py"]}, [], []),
+        ({"command": ["./a"], "template": {"env": [FAIL_FAST]}}, ["false"], ["false"]),
+        (
+            {
+                "command": ["./a"],
+                "chief": {
+                    "podTemplate": {"spec": {"containers": [{"name": "tensorflow", "env": [FAIL_FAST]}]}}
+                },
+            },
+            ["false"],
+            ["use_caller"],
+        ),
+        ({"strategy": "Custom", "ps": None, "chief": {}, "command": ["./a"]}, [], []),
+    ],
+)
+def test_a_command_has_the_runtimes_grpc_settings_unless_it_says_otherwise(
+    spec: Object, chief: list[str], worker: list[str]
+) -> None:
+    """The runtime sets them itself, and an image as it is may be no TensorFlow."""
+    made = jobs(**{**PARAMETER_SERVER, "program": None, **spec})
+    for role, expected in {"chief": chief, "worker": worker}.items():
+        (container,) = made[role]["spec"]["template"]["spec"]["containers"]
+        assert [
+            entry["value"] for entry in container["env"] if entry["name"] == FAIL_FAST["name"]
+        ] == expected
