@@ -9,11 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from worker import batches
-from worker.distribution import Distributed, distribute, may_differ, shared_out
-from worker.failures import Failure, is_lost_peer, program_error, sentence
+from worker.distribution import Distributed, batch_count, distribute, may_differ, shared_out
+from worker.failures import Failure, program_error
 from worker.loops import Loop
 from worker.model_build import has_sparse_gradients
 from worker.program import LoadedProgram
+from worker.shares import shares_metrics
 from worker.traces import file_count, operation_types
 
 _AUTO_SHARD = "spec.strategyOptions.autoShard"
@@ -55,6 +56,30 @@ def wants_equal_shapes(loop: Loop, model: Any, element: Any) -> bool:
         loop.strategy, (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
     )
     return gathers and may_differ(loop.strategy, element) and has_sparse_gradients(model, element)
+
+
+def refusing_small_batches(loop: Loop, dataset: Any) -> Any:
+    """`dataset` for a step of the program's own.
+
+    Where the replicas share the metrics, these cannot leave out what fills the batch of a replica without an
+    example: such a batch is an error there.
+    """
+    strategy = loop.strategy
+    if not (shares_metrics(strategy) and may_differ(strategy, dataset.element_spec)):
+        return dataset
+    message = (
+        f"a batch has fewer examples than the {strategy.num_replicas_in_sync} replicas, which a step of the "
+        "program's own cannot leave out under CentralStorage: end train_dataset() with "
+        ".batch(batch_size, drop_remainder=True)"
+    )
+
+    def checked(*batch: Any) -> Any:
+        element = batch[0] if len(batch) == 1 else batch
+        enough = batch_count(element) >= strategy.num_replicas_in_sync
+        with tf.control_dependencies([tf.debugging.Assert(enough, [message])]):
+            return tf.nest.map_structure(tf.identity, element)
+
+    return dataset.map(checked)
 
 
 def distributed_training(loop: Loop, dataset: Any, steps: int | None, **shares: Any) -> Distributed:
@@ -111,7 +136,7 @@ def evaluation_dataset(loop: Loop) -> tuple[Any, int]:
         raise program_error(f"{loop.program.entrypoint}: evaluation_dataset() must be finite")
     if size == tf.data.UNKNOWN_CARDINALITY:
         # Executions of several steps need it.
-        size = int(dataset.reduce(tf.constant(0, tf.int64), lambda count, *_: count + 1))
+        size = _counted(dataset)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(size))
     if size == 0:
         batch_size = loop.parameters.global_batch_size
@@ -140,11 +165,15 @@ def steps_per_epoch(loop: Loop, dataset: Any) -> int | None:
     if given is not None:
         return given
     size = int(dataset.cardinality())
+    why = "is infinite" if size == tf.data.INFINITE_CARDINALITY else "has no size that is known"
+    if size == tf.data.UNKNOWN_CARDINALITY and _is_fit_of_replicas(loop):
+        # Keras asks for it where the data is shared out already.
+        loop.enter("counting the batches of train_dataset()")
+        size = _counted(dataset)
     if size > 0:
         return size
     if size == 0:
         raise _empty(loop)
-    why = "is infinite" if size == tf.data.INFINITE_CARDINALITY else "has no size that is known"
     several = loop.strategy._should_use_with_coordinator or loop.workers > 1
     packed = (loop.parameters.steps_per_execution or 1) > 1
     if size == tf.data.INFINITE_CARDINALITY or several or packed:
@@ -152,6 +181,18 @@ def steps_per_epoch(loop: Loop, dataset: Any) -> int | None:
             f"spec.program.parameters.stepsPerEpoch: needed, because the training dataset {why}"
         )
     return None
+
+
+def _is_fit_of_replicas(loop: Loop) -> bool:
+    """Whether this is Model.fit of one task with several replicas."""
+    own = loop.program.has("loss") or loop.program.has("train_step")
+    one_task = loop.workers == 1 and not loop.strategy._should_use_with_coordinator
+    return one_task and not own and loop.strategy.num_replicas_in_sync > 1
+
+
+def _counted(dataset: Any) -> int:
+    """How many elements it has, by reading them."""
+    return int(dataset.reduce(tf.constant(0, tf.int64), lambda count, *_: count + 1))
 
 
 def check_for_python(program: LoadedProgram, dataset: Any) -> None:
@@ -189,15 +230,6 @@ def reading(loop: Loop) -> Iterator[None]:
         if "Unexpected result of `train_function`" not in str(error):
             raise
         raise _empty(loop) from error
-    except tf.errors.InternalError as error:
-        if is_lost_peer(error) or not may_differ(loop.strategy, loop.program.element):
-            raise
-        replicas = loop.strategy.num_replicas_in_sync
-        raise program_error(
-            f"{sentence(error)}; it may come from a batch of fewer examples than the {replicas} replicas, "
-            "which leaves one of them an empty batch: end train_dataset() with .batch(batch_size, "
-            "drop_remainder=True), or give the program a loss() in place of a step of its own"
-        ) from error
 
 
 def _policy(loop: Loop, dataset: Any) -> str | None:

@@ -33,7 +33,9 @@ def prepare(loop: Loop, model: Any, dataset: Any, steps: int | None) -> FitData:
         return _on_workers(loop, model, dataset)
     if not isinstance(dataset, tf.data.Dataset) or steps is None or _is_keras_3():
         return _as_keras_does(loop, dataset, steps)
-    wanted = {"with_shares": True, "fill": int(shares.has_keras_steps(model))}
+    wanted = {"with_shares": True, "fill": 1}
+    if not shares.has_keras_steps(model):
+        dataset = datasets.refusing_small_batches(loop, dataset)
     evaluation, evaluation_steps = None, None
     with loop.strategy.scope():
         if _evaluates(loop):

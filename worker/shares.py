@@ -1,7 +1,8 @@
-"""Has `Model.fit` of Keras 2 count each replica's examples as one replica with the whole batch would.
+"""Has each replica's examples count as one replica with the whole batch would count them.
 
-Keras divides the mean loss of a replica by the number of replicas, which is right only where all have as
-many examples. This module touches what tf_keras 2.21 keeps to itself.
+Keras 2 divides the mean loss of a replica by the number of replicas, which is right only where all have as
+many examples; and an example that fills the batch of a replica without any must count nowhere. This module
+touches what tf_keras 2.21 keeps to itself.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.distribution import Distributed, Share, counted
+from worker.failures import program_error
 
 _current = threading.local()
 """The `Share` of the replica that is being traced, each in a thread of its own."""
@@ -30,20 +32,84 @@ def use_shares(model: Any, training: Distributed, evaluation: Distributed | None
 
     Losses count by the replica's share of the batch: those that the model was compiled with, its
     regularisation losses, and what it adds by `add_loss`. What a model's own `train_step` computes without
-    `compiled_loss` is left as it is.
+    `compiled_loss` is left as it is, where the replica has an example.
     """
     _install()
-    model.train_step = _taking(training, model.train_step)
+    model.train_step = _taking(model, training, model.train_step, True)
     if evaluation is not None:
-        model.test_step = _taking(evaluation, model.test_step)
-    if has_keras_steps(model):
+        model.test_step = _taking(model, evaluation, model.test_step, False)
+    if not has_keras_steps(model):
+        leave_out(model)
+    else:
         model.compute_loss = _compute_loss(model, model.compute_loss)
         model.compute_metrics = _compute_metrics(model.compute_metrics)
 
 
-def _taking(dataset: Distributed, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def leave_out(model: Any) -> None:
+    """Has gradients count nothing in `left_out` where the replica has no example. To be called once."""
+    apply = model.optimizer.apply_gradients
+
+    def apply_gradients(grads_and_vars: Any, *arguments: Any, **named: Any) -> Any:
+        share = _share()
+        if share is not None:
+            _current.applied = True
+            grads_and_vars = [(_masked(gradient, share), variable) for gradient, variable in grads_and_vars]
+        return apply(grads_and_vars, *arguments, **named)
+
+    # An attribute of the instance goes before the class's method.
+    model.optimizer.__dict__["apply_gradients"] = apply_gradients
+
+
+def left_out(model: Any, step: Callable[[Any], Any], batch: Any, share: Share | None, trains: bool) -> Any:
+    """What `step(batch)`, code of the program's, returns.
+
+    Without an example it changes neither the metrics of `model` nor, by its optimizer, its weights. Raises
+    Failure where it `trains` without that optimizer.
+    """
+    if share is None or shares_metrics(tf.distribute.get_strategy()):
+        with _of(share):
+            return step(batch)
+    variables = [variable for metric in model.metrics for variable in metric.variables]
+    before = [variable.read_value() for variable in variables]
+    with _of(share):
+        _current.applied = False
+        returned = step(batch)
+        if trains and not _current.applied:
+            raise program_error(
+                "a step of the program's own that does not call apply_gradients() of the model's optimizer "
+                "cannot leave out a replica for which a batch has no example: end train_dataset() with "
+                ".batch(batch_size, drop_remainder=True)"
+            )
+    for variable, value in zip(variables, before, strict=True):
+        variable.assign(tf.where(share.examples > 0, variable.read_value(), value))
+    if isinstance(returned, dict):
+        results = {metric.name: metric.result() for metric in model.metrics}
+        return {name: results.get(name, value) for name, value in returned.items()}
+    return returned
+
+
+def shares_metrics(strategy: Any) -> bool:
+    """Whether the replicas of `strategy` have one variable for what each of them adds to a metric."""
+    return isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
+
+
+def _masked(gradient: Any, share: Share) -> Any:
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(_masked(gradient.values, share), gradient.indices, gradient.dense_shape)
+    return tf.where(share.examples > 0, gradient, tf.zeros_like(gradient))
+
+
+def _taking(
+    model: Any, dataset: Distributed, step: Callable[[Any], Any], trains: bool
+) -> Callable[[Any], Any]:
+    leaves_out = not has_keras_steps(model)
+
     def taking(element: Any) -> Any:
         batch, share = dataset.parts(element)
+        if leaves_out:
+            return left_out(model, step, batch, share, trains)
         with _of(share):
             return step(batch)
 

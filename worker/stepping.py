@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker import shares
 from worker.distribution import Share, batch_count, counted
 from worker.exchange import Exchange
 from worker.failures import Failure, program_error
@@ -42,6 +43,8 @@ class Steps:
         self._read = tf.function(self._results)
         if self._has_loss:
             self._prepare(element)
+        if program.has("train_step"):
+            shares.leave_out(model)
 
     def train(self, batch: Any, share: Share | None = None) -> Any:
         """One step, in a replica's context. Returns its share of the loss, `float32[]`, to be added up.
@@ -104,8 +107,7 @@ class Steps:
         return part
 
     def _train_by_step(self, batch: Any, share: Share | None) -> Any:
-        del share  # the batch of a replica without an example is empty here
-        returned = self._program.train_step(self._model, batch, self._global_batch_size)
+        returned = shares.left_out(self._model, self._step, batch, share, trains=True)
         try:
             part = tf.cast(returned, tf.float32)
         except (TypeError, ValueError):
@@ -120,8 +122,13 @@ class Steps:
             # Keras makes a metric's variables when it is first updated.
             self._in_step = [metric.name for metric in self.metrics()]
         # A step counts once, and its loss is the sum of the shares.
+        if share is not None:
+            part = tf.where(share.examples > 0, part, 0.0)
         self._count(part, 1.0 / self._replicas)
         return part
+
+    def _step(self, batch: Any) -> Any:
+        return self._program.train_step(self._model, batch, self._global_batch_size)
 
     def _penalty(self) -> Any:
         """The regularisation losses, `float32[]`; None where the model has none."""

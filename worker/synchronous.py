@@ -59,8 +59,9 @@ class _Synchronous:
         by_batch, shares = parameters.iteration == "batches", {"with_shares": True, "fill": 1}
         equal = datasets.wants_equal_shapes(loop, self._model, dataset.element_spec)
         if loop.program.has("train_step"):
-            # The arithmetic is the program's: a replica without an example has an empty batch.
-            by_batch, shares = by_batch or equal, {}
+            # Its arithmetic is the program's, so batches cannot be filled to one size.
+            by_batch = by_batch or equal
+            dataset = datasets.refusing_small_batches(loop, dataset)
         elif equal:
             shares["fill"] = parameters.global_batch_size // strategy.num_replicas_in_sync
         self._training = Iteration(
