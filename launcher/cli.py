@@ -106,6 +106,13 @@ def parser() -> argparse.ArgumentParser:
 
     def add_context(added: argparse.ArgumentParser) -> None:
         added.add_argument("--context", help="the kubeconfig's context (default: its current one)")
+        added.add_argument(
+            "--request-timeout",
+            type=_duration,
+            default=60.0,
+            metavar="TIME",
+            help="how long to wait for the API server's answers, all in all; 0 is without end (default: 60s)",
+        )
 
     def add_run(added: argparse.ArgumentParser) -> None:
         added.add_argument("name", metavar="NAME", help="the run's name")

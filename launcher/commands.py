@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from launcher.backends.base import Backend, Plan
+    from launcher.backends.patience import Patience
     from launcher.loading import Loaded
 
 
@@ -76,7 +77,7 @@ def submit(options: Namespace) -> int:
         return _dry_run(options)
     from launcher.backends import choice
 
-    backend = choice.named(options.backend, options.context)
+    backend = choice.named(options.backend, options.context, _patience(options))
     try:
         # The machinery starts while the file is read.
         backend.prepare()
@@ -86,7 +87,7 @@ def submit(options: Namespace) -> int:
     worst = 0
     for plan in _plans(options, backend.namespace):
         if options.owned_by:
-            told = choice.kubernetes(options.context).submit_for(plan, options.owned_by)
+            told = choice.kubernetes(options.context, _patience(options)).submit_for(plan, options.owned_by)
         else:
             told = backend.submit(plan, detach=options.detach, replace=options.replace)
         if told:
@@ -116,7 +117,7 @@ def _dry_run(options: Namespace) -> int:
         return 0
     if options.backend == "local":
         raise _wrong_usage("--dry-run=server", "asks a cluster, and --backend local has none: try client")
-    backend = choice.kubernetes(options.context)
+    backend = choice.kubernetes(options.context, _patience(options))
     for plan in _plans(options, backend.namespace):
         for line in backend.dry_run(plan, replace=options.replace):
             print(line)
@@ -183,11 +184,20 @@ def _follow(
     return code
 
 
+def _patience(options: Namespace) -> Patience:
+    """With an API server; of its silence the user is told."""
+    from launcher.backends.patience import Patience
+
+    return Patience(options.request_timeout, lambda text: print(text, file=sys.stderr, flush=True))
+
+
 def _sought(options: Namespace) -> tuple[Backend, str]:
     """Where the run is, and its namespace."""
     from launcher.backends import choice
 
-    return choice.sought(options.name, options.namespace, options.backend, options.context)
+    return choice.sought(
+        options.name, options.namespace, options.backend, options.context, _patience(options)
+    )
 
 
 def status(options: Namespace) -> int:
@@ -208,7 +218,7 @@ def list_runs(options: Namespace) -> int:
 
     check_namespace(options.namespace)
     name = options.backend or ("kubernetes" if options.context else "local")
-    display.show_list(choice.named(name, options.context).runs(options.namespace))
+    display.show_list(choice.named(name, options.context, _patience(options)).runs(options.namespace))
     if options.backend is None and name == "local" and choice.cluster_known():
         print(f"runs of a cluster: {PROGRAM} list --backend kubernetes", file=sys.stderr)
     return 0
@@ -241,7 +251,7 @@ def events(options: Namespace) -> int:
 
     check_run(options.name)
     check_namespace(options.namespace)
-    backend = choice.kubernetes(options.context)
+    backend = choice.kubernetes(options.context, _patience(options))
     namespace = options.namespace or backend.namespace
     for event in backend.events(options.name, namespace, follow=options.follow):
         print(narration.event(event), flush=options.follow)
@@ -336,7 +346,7 @@ def doctor(options: Namespace) -> int:
         namespace = options.namespace or choice.own_namespace("kubernetes", options.context)
         print(printing.as_yaml([rights.role(namespace, extensions)]), end="")
         return 0
-    backend = choice.kubernetes(options.context)
+    backend = choice.kubernetes(options.context, _patience(options))
     namespace = options.namespace or backend.namespace
     found = backend.examine(namespace, objects)
     for line in narration.findings(found):

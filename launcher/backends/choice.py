@@ -6,26 +6,29 @@ from typing import TYPE_CHECKING
 
 from launcher.backends.base import Backend
 from launcher.backends.names import check_namespace, check_run
+from launcher.backends.patience import Patience
 from launcher.errors import BackendError, NotFoundError
 
 if TYPE_CHECKING:
     from launcher.backends.kubernetes.backend import KubernetesBackend
 
 
-def named(name: str, context: str | None = None) -> Backend:
-    """`local` or `kubernetes`. `context` is the kubeconfig's, None for its current one."""
+def named(name: str, context: str | None = None, patience: Patience | None = None) -> Backend:
+    """`local` or `kubernetes`. `context` is the kubeconfig's, None for its current one; `patience`
+    is with its API server.
+    """
     if name == "local":
         from launcher.backends.local.backend import LocalBackend
 
         return LocalBackend()
-    return kubernetes(context)
+    return kubernetes(context, patience)
 
 
-def kubernetes(context: str | None = None) -> KubernetesBackend:
+def kubernetes(context: str | None = None, patience: Patience | None = None) -> KubernetesBackend:
     """The cluster of a context."""
     from launcher.backends.kubernetes.backend import KubernetesBackend
 
-    return KubernetesBackend(context=context)
+    return KubernetesBackend(context=context, patience=patience)
 
 
 def cluster_known() -> bool:
@@ -45,7 +48,13 @@ def own_namespace(name: str, context: str | None = None) -> str:
         return "default"
 
 
-def sought(run: str, namespace: str | None, name: str | None, context: str | None) -> tuple[Backend, str]:
+def sought(
+    run: str,
+    namespace: str | None,
+    name: str | None,
+    context: str | None,
+    patience: Patience | None = None,
+) -> tuple[Backend, str]:
     """The backend that has the run, and the namespace that is meant there. Where neither a backend nor a
     context is named, this machine is asked first, then the cluster of the current context.
 
@@ -55,9 +64,9 @@ def sought(run: str, namespace: str | None, name: str | None, context: str | Non
     check_run(run)
     check_namespace(namespace)
     if name is not None or context is not None:
-        backend = named(name or "kubernetes", context)
+        backend = named(name or "kubernetes", context, patience)
         return backend, namespace or backend.namespace
-    local, cluster = named("local"), named("kubernetes")
+    local, cluster = named("local"), named("kubernetes", None, patience)
     try:
         local.status(run, namespace or local.namespace)
     except NotFoundError as here:

@@ -144,7 +144,4 @@ def test_a_pod_that_the_server_calls_so(tmp_path: Path) -> None:
 def test_a_time(capsys: pytest.CaptureFixture[str], option: str, text: str) -> None:
     command = "logs" if option == "--since" else "wait"
     code, said = run(capsys, command, "my-run", f"{option}={text}")
-    assert (code, "expected a time" in said) == (
-        (2, True) if text != "٣" else (code, "expected a time" in said)
-    )
-    assert code != 70
+    assert (code, "expected a time" in said) == (2, True)

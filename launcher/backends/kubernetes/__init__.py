@@ -16,10 +16,12 @@
     tailing     one pod's log
     differences two values -> what differs
     client      requests and streams to one API server
+    streams     an answer that goes on
     transport   how they get there
     resources   where the server has each kind
     parallel    several requests at the same time
     refusals    an answer that says no -> one message with what to do
+    understanding an answer that is not as Kubernetes' are -> one message
     clock       the cluster's times -> this machine's
     rights      the least Role that is enough
     versions    which Kubernetes is new enough

@@ -26,6 +26,8 @@ from launcher.backends.kubernetes.connection import connect
 from launcher.backends.kubernetes.refusals import ApiError
 from launcher.backends.kubernetes.settings import Settings
 from launcher.backends.kubernetes.submission import Submission
+from launcher.backends.kubernetes.understanding import understood, understood_one_by_one
+from launcher.backends.patience import Patience
 from launcher.errors import ConflictError, NotFoundError
 from launcher.naming import RUN_LABEL, SPEC_ANNOTATION
 
@@ -42,15 +44,25 @@ class KubernetesBackend:
     """
 
     def __init__(
-        self, kubeconfig: str | None = None, context: str | None = None, settings: Settings | None = None
+        self,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        settings: Settings | None = None,
+        patience: Patience | None = None,
     ) -> None:
         self._kubeconfig = kubeconfig
         self._context = context
         self._settings = settings or Settings()
+        self._patience = patience or Patience()
 
     @cached_property
     def _client(self) -> Client:
-        return Client(connect(self._kubeconfig, self._context))
+        return Client(connect(self._kubeconfig, self._context), self._patience)
+
+    @property
+    def host(self) -> str:
+        """The URL of the cluster's API server."""
+        return self._client.connection.host
 
     @property
     def namespace(self) -> str:
@@ -65,9 +77,10 @@ class KubernetesBackend:
         """See `base.Backend.prepare`. Finds out early that there is no cluster to submit to, and opens
         connections.
         """
-        self._client.connection.credentials()
+        self._client.sign_in()
         threading.Thread(target=self._client.warm_up, daemon=True).start()
 
+    @understood
     def submit(self, plan: Plan, *, detach: bool, replace: bool = False) -> str:
         """See `base.Backend.submit`. Returns what the user should know, a line each.
 
@@ -90,12 +103,14 @@ class KubernetesBackend:
         command = f"`{PROGRAM} wait {plan.run}{self.options(plan.namespace)}`"
         return f"note: {', '.join(names)} may not end by themselves: {command} stops them at the run's end"
 
+    @understood
     def submit_for(self, plan: Plan, owners: Sequence[str]) -> str:
         """Starts the run as a part of other objects, `kind/name`; see `ownership.submit`."""
         from launcher.backends.kubernetes import ownership
 
         return ownership.submit(self._client, self._fitting(plan), owners)
 
+    @understood
     def dry_run(self, plan: Plan, *, replace: bool = False) -> list[str]:
         """What `submit` would do to each object, as the server says. Raises what `submit` would."""
         return Submission(self._client, self._fitting(plan)).rehearse(replace=replace)
@@ -106,6 +121,7 @@ class KubernetesBackend:
             return plan.as_jobset
         return plan
 
+    @understood
     def status(self, run: str, namespace: str) -> RunStatus:
         """See `base.Backend.status`."""
         # Here and below: what submits a run need not wait for what follows it.
@@ -113,6 +129,7 @@ class KubernetesBackend:
 
         return following.read_status(self._client, namespace, self._anchor(run, namespace))
 
+    @understood
     def runs(self, namespace: str | None = None) -> list[RunStatus]:
         """See `base.Backend.runs`. Who may not look into all namespaces sees the context's."""
         from launcher.backends.kubernetes import jobsets
@@ -138,12 +155,14 @@ class KubernetesBackend:
             found.append(picture.status({}))
         return sorted(found, key=lambda status: (status.namespace, status.run))
 
+    @understood_one_by_one
     def follow(self, run: str, namespace: str) -> Iterator[Update]:
         """See `base.Backend.follow`."""
         from launcher.backends.kubernetes import following
 
         return following.follow(self._client, namespace, self._anchor(run, namespace), self._settings)
 
+    @understood_one_by_one
     def logs(self, run: str, namespace: str, selection: Selection, *, follow: bool) -> Iterator[LogLine]:
         """See `base.Backend.logs`. Of all attempts whose pods are still there."""
         from launcher.backends.kubernetes import following
@@ -151,26 +170,31 @@ class KubernetesBackend:
         anchor = self._anchor(run, namespace)
         return following.logs(self._client, namespace, anchor, selection, self._settings, until_end=follow)
 
+    @understood
     def tensorboard(self, run: str, namespace: str, port: int = 0) -> Board:
         """See `base.Backend.tensorboard`. By a tunnel to the run's own."""
         from launcher.backends.kubernetes import board
 
         return board.open_tunnel(self._client, run, namespace, self._jobs(run, namespace)[1], port)
 
+    @understood
     def history(self, run: str, namespace: str) -> History:
         """See `base.Backend.history`. Of the pods that are still there."""
         from launcher.backends.kubernetes import history
 
         return history.read(self._client, namespace, *self._anchored(run, namespace))
 
+    @understood
     def suspend(self, run: str, namespace: str) -> None:
         """See `base.Backend.suspend`."""
         self._set_suspended(run, namespace, suspended=True)
 
+    @understood
     def resume(self, run: str, namespace: str) -> None:
         """See `base.Backend.resume`."""
         self._set_suspended(run, namespace, suspended=False)
 
+    @understood
     def stop(self, run: str, namespace: str, *, at_once: bool = False) -> None:
         """See `base.Backend.stop`. Raises ConflictError for a run that is suspended."""
         from launcher.backends.kubernetes import stopping
@@ -185,6 +209,7 @@ class KubernetesBackend:
         if at_once:
             self._client.delete_all("Pod", namespace, f"{RUN_LABEL}={run}", grace=0)
 
+    @understood
     def clean(self, run: str, namespace: str) -> str:
         """See `base.Backend.clean`. With `cleanPolicy: All` the pods go, and with them their logs."""
         from launcher.backends.kubernetes import admission, stopping
@@ -203,6 +228,7 @@ class KubernetesBackend:
         self._client.delete_all("Pod", namespace, f"{RUN_LABEL}={run}")
         return f"run {run}: its pods are deleted, as its cleanPolicy says; `status` still shows how it ended"
 
+    @understood
     def delete(self, run: str, namespace: str) -> str:
         """See `base.Backend.delete`. Waits until all is gone but a claim that is to be kept."""
         found = removal.items(self._client, run, namespace)
@@ -217,6 +243,7 @@ class KubernetesBackend:
             f"`kubectl delete pvc {' '.join(claims)} -n {namespace}` deletes that too"
         )
 
+    @understood_one_by_one
     def events(self, run: str, namespace: str, *, follow: bool) -> Iterator[RunEvent]:
         """See `base.Backend.events`."""
         from launcher.backends.kubernetes import events
@@ -224,6 +251,7 @@ class KubernetesBackend:
         anchor, since = self._anchored(run, namespace)
         return events.of_run(self._client, namespace, anchor, since, until_end=follow)
 
+    @understood
     def examine(self, namespace: str, objects: Sequence[Mapping[str, Any]] | None = None) -> list[Finding]:
         """Whether these runs, None: any run, can be submitted to the namespace, finding by finding. Raises
         BackendError where there is no cluster to ask.
@@ -232,6 +260,7 @@ class KubernetesBackend:
 
         return doctor.examine(self._client, namespace, objects)
 
+    @understood
     def places(self, run: str, namespace: str) -> Mapping[str, str]:
         """See `base.Backend.places`."""
         _, primary = self._jobs(run, namespace)

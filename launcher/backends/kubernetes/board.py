@@ -42,6 +42,7 @@ def _wait(client: Client, run: str, namespace: str) -> None:
     while not any(map(_ready, _pods(client, run, namespace))):
         if time.monotonic() > until:
             raise _not_up(client, run, namespace)
+        client.patience.restart()  # it answers; what takes long is the pod
         time.sleep(1.0)
 
 

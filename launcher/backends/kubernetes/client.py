@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -15,8 +18,9 @@ from launcher.backends.kubernetes.connection import Connection
 from launcher.backends.kubernetes.parallel import AT_A_TIME, together
 from launcher.backends.kubernetes.refusals import ApiError, Request, UnreachableError, refusal, unreachable
 from launcher.backends.kubernetes.resources import api_of, kind_of, path_of, plural_of, resource, segment
+from launcher.backends.kubernetes.streams import Stream
 from launcher.backends.kubernetes.transport import Answer
-from launcher.errors import BackendError
+from launcher.backends.patience import Patience
 
 FIELD_MANAGER: Final = "tf-launcher"
 """Whose fields they are, for server-side apply."""
@@ -30,6 +34,12 @@ SILENCE_SECONDS: Final = 100.0
 
 USUAL_SKEW_SECONDS: Final = 10.0
 """An answer's Date counts whole seconds, and some time goes by on its way."""
+
+_LARGEST_SKEW_SECONDS: Final = 3e8
+"""Ten years, after which it is no clock."""
+
+_SECONDS: Final = re.compile(r"[0-9]{1,6}")
+"""Of Retry-After."""
 
 PAGE: Final = 500
 """Objects in one answer, as kubectl asks for them."""
@@ -48,52 +58,14 @@ class Applied:
     warnings: tuple[str, ...]
 
 
-class Stream:
-    """An answer that goes on. `close` may be called from any thread and ends `lines`."""
-
-    def __init__(self, answer: Answer, client: Client) -> None:
-        self._answer = answer
-        self._client = client
-        self._closed = False
-
-    def lines(self, longest: int | None = None) -> Iterator[bytes]:
-        """Without their ends; of each the first `longest` bytes. The last one may lack its end.
-
-        Raises UnreachableError when the connection breaks.
-        """
-        rest = b""
-        try:
-            for chunk in self._answer.stream():
-                *whole, rest = (rest + chunk).split(b"\n")
-                for line in whole:
-                    yield line[:longest]
-                rest = rest[:longest]
-        except OSError as error:
-            if not self._closed:
-                raise self._client.unreachable(error) from error
-            return
-        finally:
-            # What was not read makes the connection useless for anything else.
-            self._answer.close()
-        if rest and not self._closed:
-            yield rest
-
-    def close(self) -> None:
-        """Ends the stream."""
-        self._closed = True
-        try:
-            self._answer.shut()
-        except (ValueError, OSError):  # it has ended already
-            pass
-
-
 class Client:
     """One API server. Every method raises ApiError when it refuses, and UnreachableError when there is no
     answer; both are BackendErrors for the user.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, patience: Patience | None = None) -> None:
         self.connection = connection
+        self.patience = patience or Patience()
         self._version: Object | None = None
         self.ahead = 0.0
         """Seconds by which this machine's clock is ahead of the server's, where that is worth a word."""
@@ -102,20 +74,22 @@ class Client:
         """The object; None when there is none."""
         try:
             request = Request("get", resource(kind), namespace, name)
-            return self._ask(request, path_of(kind, namespace, name))[1]
+            return self._object(self._ask(request, path_of(kind, namespace, name))[1])
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
 
+    def sign_in(self) -> None:
+        """Finds out who we are. Raises BackendError."""
+        self._credentials()
+
     def warm_up(self) -> None:
         """Opens the connections that requests made together will use. Needs no answer; what is wrong, the
         requests themselves will tell.
         """
-        try:
+        with contextlib.suppress(Exception):
             together([self.version] * AT_A_TIME)
-        except BackendError:
-            pass
 
     def version(self) -> Object:
         """The server's version, as it was when first asked."""
@@ -159,7 +133,7 @@ class Client:
         fields: str = "",
         *,
         metadata_only: bool = False,
-        patience: float = PATIENCE_SECONDS,
+        patience: float | None = None,
     ) -> tuple[list[Object], str]:
         """The objects in a namespace, None for all, and the resourceVersion from which to watch them."""
         query = _selecting(labels, fields) | {"limit": str(PAGE)}
@@ -173,11 +147,14 @@ class Client:
                 accept=_METADATA_ONLY if metadata_only else "application/json",
                 patience=patience,
             )
-            found += page.get("items") or []
-            following = page["metadata"].get("continue")
+            items, metadata = page.get("items"), page.get("metadata")
+            if not isinstance(items, list | None) or not isinstance(metadata, dict):
+                raise self._no_server("a list that is none of Kubernetes'")
+            found += map(self._object, items or ())
+            following = metadata.get("continue")
             if not following:
-                return found, page["metadata"]["resourceVersion"]
-            query["continue"] = following
+                return found, str(metadata.get("resourceVersion") or "")
+            query["continue"] = str(following)
 
     def apply(self, item: Mapping[str, Any], *, dry_run: bool = False) -> Applied:
         """Server-side apply: makes the object, or changes what of it is ours. Unknown fields are refused."""
@@ -197,7 +174,7 @@ class Client:
             body=quoted(item),
             content_type="application/apply-patch+yaml",
         )
-        return Applied(body, status == 201, warnings)
+        return Applied(self._object(body), status == 201, warnings)
 
     def merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> Object:
         """JSON merge patch."""
@@ -260,13 +237,20 @@ class Client:
 
     def unreachable(self, error: BaseException) -> UnreachableError:
         """The error for an exception of the connection."""
-        return unreachable(error, self.connection.host, self.connection.origin)
+        connection = self.connection
+        proxy = "" if connection.proxy is None else str(connection.proxy)
+        return unreachable(error, connection.host, connection.origin, proxy)
 
     def _stream(self, request: Request, path: str, query: Mapping[str, str], silence: float | None) -> Stream:
-        response = self._send("GET", path, query, None, {"Accept": "application/json, */*"}, silence)
-        if response.status != 200:
-            raise self._refusal(request, response)
-        return Stream(response, self)
+        signed = {"Accept": "application/json, */*", **self._credentials()}
+
+        def exchange() -> Answer:
+            response = self._send("GET", path, query, None, signed, silence)
+            if response.status != 200:
+                raise self._refusal(request, response)
+            return response
+
+        return Stream(self.patience.call(exchange, self._called), self.unreachable)
 
     def _ask(
         self,
@@ -278,20 +262,25 @@ class Client:
         body: str | None = None,
         content_type: str = "application/json",
         accept: str = "application/json",
-        patience: float = PATIENCE_SECONDS,
+        patience: float | None = None,
     ) -> tuple[int, Object, tuple[str, ...]]:
         """Every request here may be repeated: it means the same the second time."""
-        headers = {"Accept": accept, "Content-Type": content_type}
+
+        def exchange() -> tuple[int, Object, tuple[str, ...]]:
+            response = self._send(method, path, query or {}, body, headers, ANSWER_SECONDS)
+            self.ahead = _ahead(response.header("Date"))
+            if response.status < 300:
+                return response.status, self._document(response), _warnings(response)
+            raise self._refusal(request, response)
+
+        patience = PATIENCE_SECONDS if patience is None else patience
         until = time.monotonic() + patience
         delay = 0.5
         broken = False
         while True:
+            headers = {"Accept": accept, "Content-Type": content_type, **self._credentials()}
             try:
-                response = self._send(method, path, query or {}, body, headers, ANSWER_SECONDS)
-                self.ahead = _ahead(response.header("Date"))
-                if response.status < 300:
-                    return response.status, self._document(response), _warnings(response)
-                raise self._refusal(request, response)
+                return self.patience.call(exchange, self._called)
             except UnreachableError as error:
                 # An idle connection may have been closed at the other end, by a restart say.
                 if broken or error.refused or not patience:
@@ -304,6 +293,20 @@ class Client:
                 time.sleep(pause)
                 delay = min(2 * delay, 5.0)
 
+    @property
+    def _called(self) -> str:
+        proxy = self.connection.proxy
+        return f"the API server {self.connection.host}" + ("" if proxy is None else f", through {proxy},")
+
+    def _credentials(self) -> Mapping[str, str]:
+        login = self.connection.login
+        if not login:
+            return self.connection.credentials(None)
+        seconds = self.patience.left()
+        return self.patience.call(
+            partial(self.connection.credentials, seconds), f"the {login}", limited=False
+        )
+
     def _send(
         self,
         method: str,
@@ -314,7 +317,7 @@ class Client:
         silence: float | None,
     ) -> Answer:
         url = f"{self.connection.host}/{path}" + (f"?{urlencode(query)}" if query else "")
-        sent = {**headers, **self.connection.credentials(), "User-Agent": "tf-launcher"}
+        sent = {**headers, "User-Agent": "tf-launcher"}
         try:
             return self.connection.transport.request(
                 method, url, None if body is None else body.encode(), sent, silence
@@ -331,19 +334,33 @@ class Client:
     def _document(self, response: Answer) -> Object:
         try:
             document = json.loads(self._read(response))
-        except ValueError as error:
-            raise UnreachableError(
-                f"what answers at {self.connection.host} is no API server: it sends no JSON",
-                f"Check the server's address in {self.connection.origin}.",
-                refused=True,
-            ) from error
-        return document if isinstance(document, dict) else {}
+        except (ValueError, RecursionError) as error:
+            raise self._no_server("no JSON") from error
+        if not isinstance(document, dict):
+            raise self._no_server("JSON that is no object")
+        return document
+
+    def _object(self, item: object) -> Object:
+        """One of Kubernetes': with a name and a uid."""
+        metadata = item.get("metadata") if isinstance(item, dict) else None
+        if not isinstance(metadata, dict) or not isinstance(item, dict):
+            raise self._no_server("an object without metadata")
+        if not isinstance(metadata.get("name"), str):
+            raise self._no_server("an object without a name")
+        return item
+
+    def _no_server(self, sent: str) -> UnreachableError:
+        return UnreachableError(
+            f"what answers at {self.connection.host} is no API server: it sends {sent}",
+            f"Check the server's address in {self.connection.origin}.",
+            refused=True,
+        )
 
     def _refusal(self, request: Request, response: Answer) -> ApiError:
         content = self._read(response)
         try:
             body = json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             # Something that stands between, a proxy say.
             body = {"message": content.decode(errors="replace")}
         if not isinstance(body, dict):
@@ -355,7 +372,7 @@ class Client:
             body,
             self.connection.host,
             self.connection.origin,
-            float(after) if after.isdigit() else None,
+            float(after) if _SECONDS.fullmatch(after) else None,
         )
 
 
@@ -368,9 +385,9 @@ def _ahead(date: str) -> float:
     """How far this machine's clock is ahead of an answer's Date, 0.0 within what is usual."""
     try:
         seconds = time.time() - parsedate_to_datetime(date).timestamp()
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, LookupError, OverflowError):
         return 0.0
-    return seconds if abs(seconds) > USUAL_SKEW_SECONDS else 0.0
+    return seconds if USUAL_SKEW_SECONDS < abs(seconds) < _LARGEST_SKEW_SECONDS else 0.0
 
 
 def _warnings(response: Answer) -> tuple[str, ...]:

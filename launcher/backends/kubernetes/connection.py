@@ -16,11 +16,11 @@ from launcher.backends.kubernetes.addresses import Address, Proxy
 from launcher.backends.kubernetes.credentials import Headers, User, token_of
 from launcher.backends.kubernetes.kubeconfig import Entry, UnusableError, decoded
 from launcher.backends.kubernetes.transport import Direct, Transport, through
+from launcher.backends.patience import SECONDS
 from launcher.errors import BackendError
 from launcher.naming import is_dns_1123
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-LOGIN_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Connection:
         space = "" if namespace == self.namespace else f" -n {namespace}"
         return space + (f" --context {shlex.quote(self.context)}" if self.context else "")
 
-    def credentials(self, seconds: float | None = LOGIN_SECONDS) -> Mapping[str, str]:
+    def credentials(self, seconds: float | None = SECONDS) -> Mapping[str, str]:
         """The headers that say who we are; tokens that expire are renewed. A login command gets so many
         seconds, None: as many as it takes. Raises BackendError.
         """

@@ -49,6 +49,7 @@ def of_run(
         found, _ = client.list("Event", namespace)
         yield from _own(anchor.run, since, picture, found)
         return
+    client.patience.lift()
     mailbox = Mailbox()
     watches = [
         Watch(client, mailbox, kind, namespace, labels=seen.labels, slim=seen.slim)

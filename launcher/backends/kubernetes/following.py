@@ -63,7 +63,9 @@ def read_status(client: Client, namespace: str, anchor: Anchor) -> RunStatus:
     for task, pod in pods.items():
         if tells_progress(picture, pod) or names.get(task) in failed:
             try:
-                records.add(PodLog(client, Source.of(pod, namespace)).read(tail=_TAIL_LINES))
+                log = PodLog(client, Source.of(pod, namespace))
+                with client.patience.waiting():
+                    records.add(log.read(tail=_TAIL_LINES, within=client.patience.left()))
             except BackendError:
                 continue  # the node does not answer, or the log is gone: the status itself is known
     return local_status(picture.status(records.of_task), client.ahead)

@@ -76,7 +76,8 @@ def _records(
 
 def _read(client: Client, source: Source) -> list[LogLine] | BackendError:
     try:
-        found = PodLog(client, source).read(tail=_MOST_LINES)
-        return [line for line in found if line.record is not None]
+        with client.patience.waiting():
+            found = PodLog(client, source).read(tail=_MOST_LINES, within=client.patience.left())
+            return [line for line in found if line.record is not None]
     except BackendError as error:
         return error  # a node that is gone must not hide the others' logs

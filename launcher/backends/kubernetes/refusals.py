@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from launcher.backends.kubernetes.transport import ProxyFailure
 from launcher.errors import BackendError
 
 _MAX_WORDS: Final = 500
@@ -15,6 +16,11 @@ _MAX_WORDS: Final = 500
 _FORBIDDEN: Final = re.compile(r'User "(?P<user>[^"]*)" cannot \w+ resource "(?P<resource>[^"]*)"')
 
 
+_PROXY_WORDS: Final = {
+    "refused": "nobody answers there, connection refused",
+    "resolve": "its name does not resolve",
+    "timed out": "it does not answer, timed out",
+}
 _ADMISSION: Final = ("denied the request", "denied request", "failed calling webhook")
 """Of a webhook that says no, of a ValidatingAdmissionPolicy, and of a webhook that does not answer."""
 
@@ -65,7 +71,7 @@ class ApiError(BackendError):
     @property
     def passing(self) -> bool:
         """Whether the same request may well be granted in a moment."""
-        return self.status == 429 or self.status >= 500
+        return self.status == 429 or 500 <= self.status < 600
 
 
 class UnreachableError(BackendError):
@@ -95,7 +101,8 @@ def shortened(words: str) -> str:
 def _explained(
     request: Request, status: int, body: Mapping[str, Any], words: str, host: str, origin: str
 ) -> tuple[str, str]:
-    details = body.get("details") or {}
+    found = body.get("details")
+    details = found if isinstance(found, dict) else {}
     if status == 401:
         return (
             f"the API server {host} does not know who you are: {words}",
@@ -130,15 +137,32 @@ def _explained(
             f"the cluster refused to {request}: {words}",
             "Change the field that it names; podTemplate and volumes are passed on as they were written.",
         )
-    if status == 429 or status >= 500:
+    if status == 429 or 500 <= status < 600:
         return f"the API server {host} cannot {request} now ({status}): {words}", "Try again in a while."
     return f"the API server {host} answered {status} when asked to {request}: {words}", ""
 
 
-def unreachable(error: BaseException, host: str, origin: str) -> UnreachableError:
-    """The error for an exception of the connection."""
+def not_understood(error: BaseException, host: str) -> BackendError:
+    """The error for an answer that is JSON, and not what Kubernetes answers."""
+    said = shortened(f"{type(error).__name__}: {error}")
+    return BackendError(
+        f"what the API server {host} has sent is not as Kubernetes has it ({said})",
+        "Check that it is Kubernetes 1.33 or newer. If it is, this is an error in the launcher: "
+        "TF_LAUNCHER_DEBUG=1 shows where; please report it.",
+    )
+
+
+def unreachable(error: BaseException, host: str, origin: str, proxy: str = "") -> UnreachableError:
+    """The error for an exception of the connection. `proxy` is the one on the way, "" for none."""
     text = str(error)
     lower = text.lower()
+    if isinstance(error, ProxyFailure):
+        why = next((words for sign, words in _PROXY_WORDS.items() if sign in lower), _last_words(text))
+        return UnreachableError(
+            f"{proxy} on the way to the API server {host}: {why}; the server itself was not reached",
+            "Check the proxy's address, or name the server in NO_PROXY where it needs no proxy.",
+            refused=True,
+        )
     check = f"Check that the cluster runs, and that {origin} is the one you mean."
     if "certificate" in lower or "ssl" in lower:
         check = f"Check {origin}, and this machine's clock: certificates have a time."

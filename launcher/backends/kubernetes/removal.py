@@ -128,6 +128,7 @@ def _wait(client: Client, run: str, namespace: str, uids: Set[str], seconds: flo
                 f"run {run} is deleted, but {seconds:.0f} s later there still are: {names}",
                 f"`kubectl describe {one}` tells what holds it: a finalizer, or a node that does not answer.",
             )
+        client.patience.restart()  # it answers; what takes long is the deletion
         time.sleep(pause)
         pause = min(1.5 * pause, 1.0)
 

@@ -81,6 +81,7 @@ class Session:
             )
 
     def __enter__(self) -> Session:
+        self._client.patience.lift()
         for watch in self._watches:
             watch.start()
         return self
@@ -94,6 +95,7 @@ class Session:
         for thread in threads:
             # One that is just connecting ends later, by itself.
             thread.join(max(0.0, until - time.monotonic()))
+        self._client.patience.restart()
 
     @property
     def ready(self) -> bool:

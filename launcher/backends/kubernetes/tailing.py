@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.backends.base import LogLine
-from launcher.backends.kubernetes.client import Client, Object, Stream
+from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.refusals import ApiError, UnreachableError
+from launcher.backends.kubernetes.streams import Stream
 from launcher.backends.kubernetes.watching import Mailbox
 from launcher.naming import CONTAINER, ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
@@ -66,10 +67,16 @@ class PodLog:
             stream.close()
 
     def read(
-        self, *, tail: int | None = None, seconds: float | None = None, follow: bool = False
+        self,
+        *,
+        tail: int | None = None,
+        seconds: float | None = None,
+        follow: bool = False,
+        within: float | None = None,
     ) -> Iterator[LogLine]:
         """What has come since the last line read, of it the last `tail` lines at most, and of the last so
-        many `seconds` only; with `follow` what comes until the container ends.
+        many `seconds` only; with `follow` what comes until the container ends. All of it `within` so many
+        seconds, None: as long as it comes.
 
         Raises ApiError while there is no container, or the node or the log is gone.
         """
@@ -89,7 +96,7 @@ class PodLog:
             stream.close()
         source = self.source
         since = self._after
-        for line in stream.lines(_MAX_LINE_BYTES):
+        for line in stream.lines(_MAX_LINE_BYTES, within):
             time, _, content = line.partition(b" ")
             stamp = time.decode(errors="replace")
             # sinceTime counts whole seconds, so some lines come again.
@@ -136,6 +143,8 @@ class Tail(threading.Thread):
                 if over:
                     return
                 # The container has ended, or the server has ended the stream: the pod's end will tell.
+            except (LookupError, TypeError, ValueError, AttributeError):
+                return  # what is no log
             except (ApiError, UnreachableError) as error:
                 if isinstance(error, ApiError) and error.status in (403, 404):
                     return

@@ -5,6 +5,7 @@ import alone would cost a tenth of a submission. Where a proxy does, urllib3 kno
 from __future__ import annotations
 
 import http.client
+import re
 import select
 import socket
 import ssl
@@ -19,8 +20,17 @@ from launcher.backends.kubernetes.addresses import Proxy
 CONNECT_SECONDS: Final = 10.0
 _CONNECTIONS: Final = 64
 """Kept open at most; `logs --follow` has one a task."""
+_LARGEST: Final = 1 << 30
+"""Bytes of an answer that is read whole; a list of 500 objects has at most that."""
 _PIECE: Final = 1 << 16
 """Bytes."""
+
+
+_TUNNEL: Final = re.compile(r"Tunnel connection failed: ([^'\")]*)")
+
+
+class ProxyFailure(ConnectionError):  # noqa: N818 - an OSError, as the others here
+    """The proxy does not answer, or does not lead on; the server itself was not asked."""
 
 
 class Answer(Protocol):
@@ -157,8 +167,10 @@ class DirectAnswer:
     def read(self) -> bytes:
         """See `Answer.read`."""
         try:
+            if (self._response.length or 0) > _LARGEST:
+                raise http.client.HTTPException(f"an answer of {self._response.length} bytes")
             content = self._response.read()
-        except http.client.HTTPException as error:
+        except (http.client.HTTPException, ValueError, OverflowError, MemoryError) as error:
             self.close()
             raise _broken(error) from error
         except OSError:
@@ -180,7 +192,7 @@ class DirectAnswer:
                     break
                 left = None if left is None else left - len(content)
                 yield content
-        except http.client.HTTPException as error:
+        except (http.client.HTTPException, ValueError, OverflowError) as error:
             raise _broken(error) from error
         if left:
             raise _broken(http.client.IncompleteRead(b"", left))
@@ -241,7 +253,11 @@ class Pooled:
                 retries=False,
                 preload_content=False,
             )
+        except urllib3.exceptions.ProxyError as error:
+            raise ProxyFailure(str(error.original_error)) from None
         except (urllib3.exceptions.HTTPError, ValueError) as error:
+            if (found := _TUNNEL.search(str(error))) is not None:
+                raise ProxyFailure(found[1]) from None
             raise _broken(error) from None
         return PooledAnswer(response)
 

@@ -108,7 +108,9 @@ class Tunnel:
         connection, pod = self._client.connection, self._pod()
         path = path_of("Pod", self._namespace, pod, "portforward")
         url = f"{connection.host}/{path}?{urlencode({'ports': self._remote})}".replace("http", "ws", 1)
-        headers = [f"{name}: {value}" for name, value in connection.credentials().items()]
+        headers = [
+            f"{name}: {value}" for name, value in connection.credentials(self._client.patience.left()).items()
+        ]
         secured: dict[str, object] = {} if connection.tls is None else {"context": connection.tls}
         if connection.server_name:
             secured["server_hostname"] = connection.server_name

@@ -13,12 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from launcher.backends.kubernetes.client import Client, Object, Stream
-from launcher.backends.kubernetes.refusals import ApiError, UnreachableError
+from launcher.backends.kubernetes.client import Client, Object
+from launcher.backends.kubernetes.refusals import ApiError, UnreachableError, not_understood
+from launcher.backends.kubernetes.streams import Stream
 from launcher.errors import BackendError
 
 _FIRST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 8.0
+_LONGEST_RETRY: Final = 60.0
+"""Whatever the server asks for: somebody waits for the run."""
+
 _PUT_SECONDS: Final = 0.5
 _GONE: Final = 410
 """The resourceVersion is too old to watch from."""
@@ -142,6 +146,9 @@ class Watch(threading.Thread):
             failure: BackendError | None = None
             try:
                 self._once()
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                self._mailbox.put(Denied(self._kind, not_understood(error, self._client.connection.host)))
+                return
             except (ApiError, UnreachableError) as error:
                 if isinstance(error, ApiError) and error.status == _GONE:
                     self._version = None
@@ -160,7 +167,7 @@ class Watch(threading.Thread):
                 if not self._lively:
                     self._lose(failure)
             if failure is not None or not self._lively:
-                after = getattr(failure, "retry_after", None) or 0.0
+                after = min(getattr(failure, "retry_after", None) or 0.0, _LONGEST_RETRY)
                 self._stopped.wait(max(after, pause * random.uniform(0.7, 1.0)))  # noqa: S311
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -177,13 +184,14 @@ class Watch(threading.Thread):
         for line in self._stream.lines():
             try:
                 event = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return  # cut off in the middle; what was cut off comes again
             self._take(event["type"], event["object"])
 
     def _take(self, kind: str, item: Object) -> None:
         if kind == "ERROR":
-            status = int(item.get("code") or 500)
+            code = item.get("code")
+            status = code if isinstance(code, int) else 500
             raise ApiError(f"the watch ended: {item.get('message')}", status=status)
         self._lively = True
         self._version = item["metadata"]["resourceVersion"]

@@ -1,0 +1,125 @@
+"""How long a command waits for a server that does not answer, and what it says meanwhile."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from launcher.errors import BackendError
+
+SECONDS: Final = 60.0
+"""All of a command's requests together, unless it is told otherwise."""
+
+TELL_SECONDS: Final = 5.0
+"""After so long without an answer a user is told what is waited for."""
+
+T = TypeVar("T")
+
+
+class OutOfPatienceError(BackendError):
+    """There was no answer within the time that there was for all answers."""
+
+
+class Patience:
+    """One command's. `seconds` are those in which at least one request is under way, None: without end; what
+    goes on between the requests does not count. `tell` is given a sentence, once for each silence.
+    """
+
+    def __init__(self, seconds: float | None = SECONDS, tell: Callable[[str], None] | None = None) -> None:
+        self._limit = seconds or None
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._since = 0.0
+        self._spent = 0.0
+        self._lifted = False
+        self._told = False
+
+    def left(self) -> float | None:
+        """Seconds, None: without end."""
+        if self._limit is None or self._lifted:
+            return None
+        with self._lock:
+            now = time.monotonic() - self._since if self._under_way else 0.0
+            return max(0.0, self._limit - self._spent - now)
+
+    def restart(self) -> None:
+        """All of the time is there again: what follows is waited for on purpose, or is another matter."""
+        with self._lock:
+            self._spent, self._since, self._lifted = 0.0, time.monotonic(), False
+
+    def lift(self) -> None:
+        """No end from now on: a run is followed, and a server may be away for long."""
+        self._lifted = True
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """The time within counts."""
+        with self._lock:
+            if not self._under_way:
+                self._since = time.monotonic()
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way -= 1
+                if not self._under_way:
+                    self._spent += time.monotonic() - self._since
+                    self._told = False
+
+    def call(self, work: Callable[[], T], what: str, *, limited: bool = True) -> T:
+        """What `work` returns or raises, unless it takes longer than there is time left; then it is left to
+        itself. `what` is waited for, as `the API server https://...`. `limited`: it does not look to its end
+        itself. Raises OutOfPatienceError.
+        """
+        if self._lifted:
+            return work()
+        # Whatever hangs, a name's resolution or half an answer, hangs in a thread of its own.
+        outcome: queue.SimpleQueue[tuple[list[T], BaseException | None]] = queue.SimpleQueue()
+
+        def run() -> None:
+            try:
+                outcome.put(([work()], None))
+            except BaseException as error:  # noqa: BLE001 - raised again by who waits
+                outcome.put(([], error))
+
+        began = time.monotonic()
+        with self.waiting():
+            threading.Thread(target=run, name="request", daemon=True).start()
+            while True:
+                left = self.left() if limited else None
+                silence = TELL_SECONDS - (time.monotonic() - began)
+                ends = [] if left is None else [left]
+                if not self._told:
+                    ends.append(max(0.0, silence))
+                try:
+                    found, error = outcome.get(timeout=min(ends, default=None))
+                except queue.Empty:
+                    if time.monotonic() - began >= TELL_SECONDS:
+                        self._say(what)
+                    if left is not None and not self.left():
+                        raise self._over(what) from None
+                    continue
+                if error is not None:
+                    raise error
+                return found[0]
+
+    def _say(self, what: str) -> None:
+        with self._lock:
+            if self._told:
+                return
+            self._told = True
+        if self._tell is not None:
+            until = "" if self._limit is None else f"; this is given up after {self._limit:g} s"
+            self._tell(f"{what} has not answered for {TELL_SECONDS:g} s{until}")
+
+    def _over(self, what: str) -> OutOfPatienceError:
+        return OutOfPatienceError(
+            f"{what} has not answered within {self._limit:g} s",
+            "Check that it runs and can be reached from here; --request-timeout 5m waits longer.",
+        )
