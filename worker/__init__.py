@@ -3,14 +3,14 @@
 `python -m worker` reads TF_CONFIG and branches on the task's type, as TensorFlow's parameter-server
 tutorial does. Importing this package imports neither TensorFlow nor the launcher.
 
-`release` and `alive` are for scripts that build their own strategy:
+`release`, `alive` and `save_here` are for scripts that build their own strategy:
 
     import worker
     ...                  # the script's own training
     worker.release()
 """
 
-__all__ = ["alive", "release"]
+__all__ = ["alive", "release", "save_here"]
 
 
 def release() -> None:
@@ -46,3 +46,16 @@ def alive() -> None:
     from worker import scripts
 
     scripts.alive()
+
+
+def save_here() -> None:
+    """Has this process read and write checkpoints itself, also of variables that are on parameter servers.
+
+    For the chief of a ParameterServer run whose script is a plain command, at its beginning, before or after
+    TensorFlow is imported. Under `python -m worker -- SCRIPT` it is so already. Else each parameter server
+    would write its variables to its own disk, where a pod has no `modelDir`. A device that
+    `tf.train.CheckpointOptions(experimental_io_device=...)` names goes before. A second call does nothing.
+    """
+    from worker import saving
+
+    saving.save_here()

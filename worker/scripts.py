@@ -23,6 +23,7 @@ from worker.contract import Env, Event, ExitCode
 from worker.failures import Failure, classify, frames, program_error
 from worker.gathering import gather, leave_last
 from worker.reporting import Reporter, failed_fields
+from worker.saving import save_here
 from worker.stage import Stage
 from worker.task import Task, from_environment
 from worker.watchdog import Silence, Watch, stalled
@@ -154,6 +155,8 @@ class _Script:
             path = self._find()
             gather(self._task, self._stage, self._reporter, self._watch.alive)
             self._stage.enter(self._run.doing)
+            if self._task.config.strategy == "ParameterServer":
+                save_here()
             self._watch.expect(self._run.silence())
             self._execute(path)
         except KeyboardInterrupt:

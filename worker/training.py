@@ -18,6 +18,7 @@ from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
 from worker.program import LoadedProgram, load, user_roots
 from worker.reporting import Reporter, failed_fields
+from worker.saving import save_here
 from worker.stage import Stage
 from worker.task import Task, leave_out
 from worker.watchdog import Silence, Watch, overtaken
@@ -70,6 +71,8 @@ class _Training:
         import_tensorflow(keras=True)
         from worker import checkpoints, evaluation, loops, preemption, strategies
 
+        if config.strategy == "ParameterServer":
+            save_here()  # what the program's own callbacks save
         strategies.prepare(task)
         parameters = TrainingParameters.read(config.parameters)
         stage.enter(f"importing {config.entrypoint}")

@@ -15,6 +15,7 @@ import pytest
 from tests.worker import model_files
 from tests.worker.cluster import PROGRAMS, ROOT, running
 from tests.worker.conftest import MakeCluster
+from tests.worker.test_parameter_server import may_unshare
 from worker.contract import Event
 
 EARLIER = Path(__file__).parent / "earlier"
@@ -144,6 +145,21 @@ def check(directory: Path, strategy: str, style: str, keras: int = 2) -> None:
     trained = found["saved"] - 2 * 32
     assert found["copies"] == 3
     assert found["values"] == found["saved"] + 2 * trained + 3
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not may_unshare(), reason="needs root and mount namespaces")
+def test_what_a_programs_own_callbacks_save_is_written_by_the_chief(make_cluster: MakeCluster) -> None:
+    parameters = {"epochs": 1, "weights": "weights.npz", "kept": "own/{epoch}"}
+    cluster = make_cluster(entrypoint="remembered:Remembered", parameters=parameters)
+    own = cluster.directory / "own"
+    own.mkdir()
+    hidden = ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o ro none {own} && exec "$@"', "sh")
+    tasks = [cluster.start(*task, prefix=hidden) for task in cluster.addresses if task[0] != "chief"]
+    chief = cluster.start("chief")
+    assert chief.ended() == 0, chief.output
+    assert [task.ended() for task in tasks] == [0, 0, 0]
+    assert (own / "1.index").exists()
 
 
 def test_a_run_goes_on_from_what_an_earlier_version_wrote(make_cluster: MakeCluster) -> None:

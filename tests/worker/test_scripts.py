@@ -12,6 +12,7 @@ import pytest
 
 from tests.worker.cluster import PARAMETER_SERVER, PATIENCE_SECONDS, PROGRAMS, ROOT, Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
+from tests.worker.test_parameter_server import may_unshare
 from worker.contract import Event, ExitCode
 
 ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}, "entrypoint": None, "model_dir": None}
@@ -144,6 +145,30 @@ def test_a_silent_script_is_left_alone_until_it_has_spoken(make_cluster: MakeClu
     assert "worker.alive() was not called" in message
     assert command.ended() == 1
     assert "Timeout (0:00:05)!" in command.output
+
+
+HIDDEN = 'mount -t tmpfs -o ro none "$0" && exec "$@"'
+"""As pods have the model directory that do not mount it: nothing is there, and nothing can be written."""
+
+
+@pytest.mark.skipif(not may_unshare(), reason="needs root and mount namespaces")
+@pytest.mark.parametrize("by", ["runtime", pytest.param("command", marks=pytest.mark.thorough)])
+def test_what_a_script_saves_is_written_by_the_chief(cluster: Cluster, tmp_path: Path, by: str) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    hidden = ("unshare", "-m", "sh", "-c", HIDDEN, str(model))
+    serving = [cluster.start(*task, prefix=hidden) for task in SERVING]
+    if by == "runtime":
+        chief = script(cluster, "saves.py", str(model))
+    else:
+        chief = cluster.start("chief", python=(str(PROGRAMS / "saves.py"), str(model), "by itself"))
+    assert chief.ended() == 0, chief.output
+    ways = ("ModelCheckpoint", "CheckpointManager", "BackupAndRestore", "model.save")
+    assert [f"{way} restored" for way in ways] == [line for line in chief.lines if line.endswith(" restored")]
+    assert "the ps cannot write" in chief.lines, (
+        "its directory was not hidden, or the device it was given not used"
+    )
+    assert all(task.ended() == 0 for task in serving)
 
 
 @pytest.mark.thorough

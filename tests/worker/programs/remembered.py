@@ -11,10 +11,11 @@ CLASSES = 5
 
 
 class Remembered:
-    """Trained by Model.fit. Parameter `weights`: the file, of NumPy's npz."""
+    """Trained by Model.fit. Parameter `weights`: the file, of NumPy's npz; `kept`: of ModelCheckpoint's."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.weights = parameters.get("weights", "")
+        self.kept = parameters.get("kept", "")
 
     def model(self) -> tf.keras.Model:
         layers = tf.keras.layers
@@ -34,7 +35,8 @@ class Remembered:
         return _samples().batch(batch_size)
 
     def callbacks(self) -> list[Any]:
-        return [Remembering(self.weights)]
+        kept = [tf.keras.callbacks.ModelCheckpoint(self.kept, save_weights_only=True)] if self.kept else []
+        return [Remembering(self.weights), *kept]
 
 
 class Looped(Remembered):

@@ -1,0 +1,87 @@
+"""Where a ParameterServer run's checkpoints are read and written: by the chief, which has `modelDir`.
+
+TensorFlow's default is that each parameter server writes its variables to its own disk, where a pod of one
+has nothing to write to. `tf.train.CheckpointOptions(experimental_io_device=...)` says otherwise, but Keras'
+BackupAndRestore and `Model.save` take no such options. They, ModelCheckpoint and `tf.train.CheckpointManager`
+all make options of that class in the end: so its default is the one place to set.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+_MODULE = "tensorflow.python.checkpoint.checkpoint_options"
+_MENDED = "_tf_launcher_mended"
+
+
+def save_here() -> None:
+    """From now on options that name no device mean this process' own, once it has connected to a cluster.
+
+    TensorFlow need not be imported yet, and is not by this.
+    """
+    if _MODULE in sys.modules:
+        _mend(sys.modules[_MODULE])
+    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def own_device() -> str | None:
+    """This task's CPU by its name in the cluster; None before it has connected to one.
+
+    TensorFlow has no public way to ask.
+    """
+    from tensorflow.python.eager import context
+
+    server = context.context().get_server_def()
+    if server is None:
+        return None
+    return f"/job:{server.job_name}/replica:0/task:{server.task_index}/device:CPU:0"
+
+
+def _mend(module: ModuleType) -> None:
+    options: Any = module.CheckpointOptions  # tf.train.CheckpointOptions
+    if hasattr(options, _MENDED):
+        return
+    given = options.experimental_io_device  # where the class keeps it: it has __slots__
+
+    def device(self: Any) -> str | None:
+        # Asked for when it is used: a callback may be made before the strategy is.
+        chosen: str | None = given.__get__(self, options)
+        return own_device() if chosen is None else chosen
+
+    options.experimental_io_device = property(device, given.__set__)
+    setattr(options, _MENDED, True)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the module as everybody else does, once, and mends it when it has been loaded."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder`."""
+        if fullname != _MODULE:
+            return None
+        sys.meta_path.remove(self)
+        found = importlib.util.find_spec(fullname)
+        if found is not None and found.loader is not None:
+            found.loader = _Mending(found.loader)
+        return found
+
+
+class _Mending(Loader):
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        _mend(module)
