@@ -17,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from launcher import narration
+from launcher import computing, narration
 from launcher.backends.base import PROGRAM, Backend, LogLine, Selection
 from launcher.errors import INTERRUPTED, BackendError, ConflictError
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus, latest
@@ -157,14 +157,15 @@ class _View:
         self._began = status.started or self._began
         # A table in motion shows the steps; the epochs' ends are worth keeping there too.
         for news in self._narrator.news(status, lines, steps=self._live is None):
-            self.say(news.who, news.text, at=news.time)
+            self.say(news.who, news.text, at=news.time, bad=news.bad)
         if self._live is not None and time.monotonic() - self._painted >= _REPAINT_SECONDS:
             self._painted = time.monotonic()
             self._live.update(_live_table(status, _reasons(status)), refresh=True)
 
-    def say(self, name: str, text: str, at: float | None = None) -> None:
+    def say(self, name: str, text: str, at: float | None = None, bad: bool = False) -> None:
         elapsed = max(0.0, (at or time.time()) - self._began)
-        self._out.print(Text.assemble((f"{elapsed:7.1f} s  ", "dim"), (f"{name:<10} ", "bold"), text))
+        said = (text, "red" if bad else "")
+        self._out.print(Text.assemble((f"{elapsed:7.1f} s  ", "dim"), (f"{name:<10} ", "bold"), said))
         if not self._out.is_terminal:
             self._out.file.flush()
 
@@ -241,6 +242,8 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
         _show_trouble(backend, status, task, out)
     if len(troubled) > _MOST_TROUBLED:
         out.print(f"and {len(troubled) - _MOST_TROUBLED} tasks more that failed or were started again")
+    for _, text, bad in computing.of_run(status):
+        out.print(Text(text, style="red" if bad else ""))
     if (evaluation := latest(status.records, Event.EVALUATION)) is not None:
         out.print(narration.describe(evaluation))
 
@@ -271,10 +274,11 @@ def show_summary(backend: Backend, status: RunStatus, out: Console | None = None
     out.print()
     if status.phase is not Phase.SUCCEEDED:
         _explain(backend, status, out)
-    rows = list(_results(backend, status))
-    width = max(len(name) for name, _ in rows)
-    for name, text in rows:
-        out.print(Text.assemble((f"{name:<{width}}  ", "dim"), text))
+    rows = [(name, text.removeprefix(computing.COUNT), bad) for name, text, bad in computing.of_run(status)]
+    rows += ((name, text, False) for name, text in _results(backend, status))
+    width = max(len(name) for name, _, _ in rows)
+    for name, text, bad in rows:
+        out.print(Text.assemble((f"{name:<{width}}  ", "dim"), (text, "red" if bad else "")))
 
 
 def _headline(status: RunStatus, out: Console) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from launcher import computing
 from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus
 from worker.contract import Event, Record
@@ -25,11 +26,12 @@ LAST_LINES: Final = 5
 
 @dataclass(frozen=True)
 class News:
-    """One line: who, what, and when (seconds since the epoch; None is now)."""
+    """One line: who, what, and when (seconds since the epoch; None is now). `bad`: to be seen, in red say."""
 
     who: str
     text: str
     time: float | None = None
+    bad: bool = False
 
 
 class Narrator:
@@ -51,8 +53,11 @@ class Narrator:
         for line in lines:
             self._keep(line)
             record = line.record
-            if record is not None and (steps or not _is_step(record)) and self._worth(line, record):
-                said.append(News(who(line.role, line.index, status), describe(record), record.time))
+            if record is None or (_is_step(record) and not steps):
+                continue
+            if self._worth(line, record, status):
+                name, bad = who(line.role, line.index, status), computing.lacks(record)
+                said.append(News(name, describe(record), record.time, bad))
         if status is not before:
             said += endings(before, status)
             said += self._restarts(before, status)
@@ -82,8 +87,11 @@ class Narrator:
                 said.append(News(name, f"started again (restart {task.restarts})"))
         return said
 
-    def _worth(self, line: LogLine, record: Record) -> bool:
+    def _worth(self, line: LogLine, record: Record, status: RunStatus) -> bool:
         key = (line.role, line.index, record.event)
+        if record.event == Event.DEVICES:
+            # Of a thousand workers that lack the same the first will do.
+            key = (line.role, -1, record.event)
         said, about = self._said.get(key, (float("-inf"), None))
         if record.event == Event.PROGRESS:
             worth = bool(record.fields.get("epoch_end")) or record.time - said >= PROGRESS_SECONDS
@@ -93,6 +101,9 @@ class Narrator:
             about = waited_for
         elif record.event == Event.RELEASED:
             worth = "tasks" in record.fields
+        elif record.event == Event.DEVICES:
+            worth = computing.is_news(record, line.role, line.index, status) and record.fields != about
+            about = record.fields
         else:
             worth = record.event not in (Event.DONE, Event.READY)
         if worth:
@@ -193,6 +204,7 @@ def _released(fields: Mapping[str, Any]) -> str:
 
 _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     Event.WAITING: _waiting,
+    Event.DEVICES: computing.describe,
     Event.READY: lambda _: "is ready",
     Event.TRAINING: _training,
     Event.PROGRESS: _progress,

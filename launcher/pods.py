@@ -107,6 +107,8 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
         parameters=spec.program.parameters if spec.program else {},
         model_dir=spec.model_dir,
         replicas={name: role.replicas for name, role in topology.roles},
+        gpus={name: asked for name, role in topology.roles if (asked := podtemplate.gpus(spec, role))},
+        allow_cpu=[name for name, role in topology.roles if roles.effective(spec, role).allow_cpu],
         # A task that trains alone opens no port.
         chief_address=None if topology.alone else topology.address(topology.primary, 0),
         starting_deadline_seconds=policy.starting_deadline_seconds,

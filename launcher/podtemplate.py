@@ -65,6 +65,15 @@ def grace_seconds(spec: Spec, role: Role) -> int:
     return int(merged(base, spec, role)["spec"].get("terminationGracePeriodSeconds") or GRACE_SECONDS)
 
 
+def gpus(spec: Spec, role: Role) -> str:
+    """The GPUs that the program's container asks for: `nvidia.com/gpu: 8`; "" where it asks for none."""
+    resources = roles.requirements(roles.effective(spec, role))
+    base = {"spec": {"containers": [{"name": CONTAINER, "resources": resources}]}}
+    containers = merged(base, spec, role)["spec"]["containers"]
+    limits = next(each for each in containers if each["name"] == CONTAINER).get("resources") or {}
+    return ", ".join(f"{name}: {count}" for name, count in roles.gpus(limits.get("limits") or {}))
+
+
 def metadata(spec: Spec, role: Role) -> Object:
     """The labels and annotations that the user gives the role's pods in a podTemplate."""
     found: Object = merged({"metadata": {"labels": {}, "annotations": {}}}, spec, role)["metadata"]

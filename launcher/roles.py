@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from launcher.spec import JobMetadata, Requirements, Role, RoleName, Spec, TensorBoard
@@ -51,6 +51,7 @@ def effective(spec: Spec, role: Role) -> Role:
             "env": named("env", lambda variable: variable.name),
             "env_from": template.env_from + role.env_from,
             "resources": role.resources or template.resources,
+            "allow_cpu": template.allow_cpu if role.allow_cpu is None else role.allow_cpu,
             "volumes": named("volumes", lambda volume: volume["name"]),
             "volume_mounts": named("volume_mounts", lambda mount: mount.mount_path),
             "node_selector": {**template.node_selector, **role.node_selector},
@@ -95,8 +96,13 @@ def requirements(role: Role | TensorBoard) -> dict[str, dict[str, str]]:
 
 def asks_for_gpus(role: Role) -> bool:
     """Whether an effective role asks for GPUs, by the resources' names."""
-    limits = requirements(role).get("limits", {})
-    return any(_GPU.fullmatch(name) and value != "0" for name, value in limits.items())
+    return bool(gpus(requirements(role).get("limits", {})))
+
+
+def gpus(limits: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The GPUs among the limits of a container, by name and count."""
+    asked = [(name, str(count)) for name, count in limits.items() if _GPU.fullmatch(name)]
+    return [(name, count) for name, count in asked if count != "0"]
 
 
 def for_accelerators(spec: Spec, name: RoleName, role: Role) -> Role:

@@ -126,6 +126,10 @@ def _custom(spec: Spec) -> Iterator[Finding]:
         if spec.chief is not None and spec.chief.replicas and spec.strategy_options.success_policy:
             said = "a chief's success is the run's: remove it"
             yield ("spec", "strategyOptions", "successPolicy"), said
+        for name in (*topology.ROLES, "template"):
+            if (role := getattr(spec, name)) is not None and role.allow_cpu is not None:
+                said = "it is the worker runtime's, and Custom runs the image's own command: remove it"
+                yield ("spec", name, "allowCpu"), said
         return
     for name in (*topology.ROLES, "template"):
         template: RoleTemplate | None = getattr(spec, name)

@@ -137,6 +137,9 @@ class RoleTemplate(_Model):
     """Either `{cpu: 1, memory: 2Gi, nvidia.com/gpu: 1}`: each is requested, and all but cpu is the limit
     too (a limit on cpu throttles TensorFlow's thread pools); or Kubernetes' own requests and limits.
     GPUs come with 1Gi of shared memory at /dev/shm, unless a volume is mounted there."""
+    allow_cpu: bool | None = None
+    """Whether a task of the worker runtime that asks for GPUs, and whose TensorFlow sees none, goes on with
+    the CPU. Left out, or false: it fails, and says what to do."""
     volumes: Named = ()
     """Kubernetes' volumes."""
     volume_mounts: Items[VolumeMount] = ()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum
 from typing import Any, Final
@@ -68,6 +68,9 @@ class Env:
     SOURCE: Final = "TF_LAUNCHER_SOURCE"
     """Directory of the program's source, to be put on the module path; unset without a source."""
 
+    LOCAL: Final = "TF_LAUNCHER_LOCAL"
+    """Only where tasks are processes of this machine, and what they ask for has no meaning: whose it is."""
+
     RESERVED: Final = frozenset({TF_CONFIG, TASK_INDEX, ROLE, CONFIG, CLUSTER_FILE, TASK_DIR, SOURCE})
 
 
@@ -80,8 +83,9 @@ class RunConfig:
     `model_dir` is a path or a URL that `tf.io.gfile` opens. Durations are in seconds.
     `strategy_options` and `evaluation` are the spec's, without what was left out, `keras` is 2 or 3.
     `run_id` tells one submission of a name from the next; of what `launcher render` prints it is a digest,
-    so that the same file is the same run. `grace_seconds` are those from SIGTERM to SIGKILL, of each role
-    whose pods do not have GRACE_SECONDS.
+    so that the same file is the same run. `gpus` says what GPUs the pods of a role ask for, such as
+    "nvidia.com/gpu: 8", and `allow_cpu` which roles may do without. `grace_seconds` are those from SIGTERM to
+    SIGKILL, of each role whose pods do not have GRACE_SECONDS.
     """
 
     run: str
@@ -94,6 +98,8 @@ class RunConfig:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     model_dir: str | None = None
     replicas: Mapping[str, int]
+    gpus: Mapping[str, str] = field(default_factory=dict)
+    allow_cpu: Collection[str] = ()
     chief_address: str | None = None
     starting_deadline_seconds: int
     stall_seconds: int
@@ -148,6 +154,11 @@ class Event:
     WAITING: Final = "waiting"
     """Peers that do not answer yet. tasks: list of pod names, seconds: float waited so far,
     deadline: int seconds."""
+    DEVICES: Final = "devices"
+    """What the task computes with. replicas: int that take steps, in tasks: int, as far as the task knows (a
+    server knows itself, an evaluator has none); devices: this task's own, a list of {type: "GPU", "CPU" or
+    "TPU", name: str, count: int}; tensorflow: its version; lacking: str, the GPUs that it asked for and does
+    not see, or ""."""
     READY: Final = "ready"
     """A worker or ps: its server is up. An evaluator: it looks for checkpoints."""
     TRAINING: Final = "training"
@@ -294,12 +305,26 @@ def _is_numbers(value: Any) -> bool:
     return isinstance(value, dict) and all(_is_number(each) for each in value.values())
 
 
+def _is_devices(value: Any) -> bool:
+    kinds: dict[str, Callable[[Any], bool]] = {"type": _is_text, "name": _is_text, "count": _is_count}
+    return isinstance(value, list) and all(isinstance(each, dict) and _has(each, kinds) for each in value)
+
+
 def _has(document: Mapping[str, Any], fields: Mapping[str, Callable[[Any], bool]]) -> bool:
     return all(is_right(document.get(name, _ABSENT)) for name, is_right in fields.items())
 
 
 _FIELDS: Final[Mapping[str, Sequence[Mapping[str, Callable[[Any], bool]]]]] = {
     Event.WAITING: [{"tasks": _is_texts, "seconds": _is_finite, "deadline": _is_finite}],
+    Event.DEVICES: [
+        {
+            "replicas": _is_count,
+            "tasks": _is_count,
+            "devices": _is_devices,
+            "tensorflow": _is_text,
+            "lacking": _is_text,
+        }
+    ],
     Event.TRAINING: [
         {"epochs": _is_count, "steps_per_epoch": _is_count_or_null, "initial_epoch": _is_count},
     ],

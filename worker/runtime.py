@@ -101,8 +101,11 @@ def _evaluate(task: Task, reporter: Reporter, watch: watchdog.Watch) -> int:
     try:
         doing.enter("importing TensorFlow")
         import_tensorflow(keras=True)
+        from worker import devices
         from worker.evaluation import Evaluator
 
+        devices.check(task)
+        devices.report(task, reporter)
         doing.enter(f"importing {task.config.entrypoint}")
         loaded = program.load(task.config.entrypoint, task.source, task.config.parameters)
         roots = loaded.roots

@@ -43,6 +43,10 @@ def forget_release(task: Task) -> None:
 def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
     """Runs the server. Returns the exit code."""
     tf = import_tensorflow(keras=False)
+    from worker import devices
+
+    devices.check(task)
+    devices.report(task, reporter, tasks=int(task.role == "worker"))
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     try:
         server = tf.distribute.Server(

@@ -69,8 +69,9 @@ class _Training:
         task, config, stage = self._task, self._config, self._stage
         stage.enter("importing TensorFlow")
         import_tensorflow(keras=True)
-        from worker import checkpoints, evaluation, loops, preemption, strategies
+        from worker import checkpoints, devices, evaluation, loops, preemption, strategies
 
+        devices.check(task)
         if config.strategy == "ParameterServer":
             save_here()  # what the program's own callbacks save
         strategies.prepare(task)
@@ -111,6 +112,7 @@ class _Training:
         stage.enter("connecting to the cluster")
         strategy = strategies.build(task)
         self._connected = True
+        devices.report(task, self._reporter, strategy, _taking_steps(task))
         leaving = preemption.Preemption(task, self._directory, self._reporter, self._watch)
         loop = loops.Loop(
             program=self._program,

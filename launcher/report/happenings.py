@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from launcher import narration
+from launcher import computing, narration
 from launcher.backends.base import History, RunEvent
 from launcher.report.lanes import Lane
 from launcher.report.restarts import Restart
@@ -107,12 +107,17 @@ def _of_records(history: History) -> Iterable[Happening]:
             if record.fields.get("tasks") and key in waited:
                 continue
             waited.add(key)
+        elif record.event == Event.DEVICES:
+            if not computing.is_news(record, line.role, line.index, history.status):
+                continue
         elif record.event not in _TOLD and not (record.event == Event.RELEASED and "tasks" in record.fields):
             continue
         yield Happening(record.time, name, _kind(record), narration.describe(record))
 
 
 def _kind(record: Record) -> str:
+    if computing.lacks(record):
+        return "bad"
     return {Event.FAILED: "bad", Event.NOTICE: "warning", Event.EXPORTED: "good"}.get(record.event, "plain")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Final
 
-from launcher import narration
+from launcher import computing, narration
 from launcher.backends.base import History
 from launcher.report import drawing
 from launcher.report.curves import LOSS, SPEED, Curve, curves, last
@@ -89,6 +89,7 @@ class Report:
     missing: tuple[str, ...]
     message: str
     failures: tuple[Failure, ...]
+    troubles: tuple[str, ...]
     figures: tuple[Figure, ...]
     parts: tuple[Part, ...]
     strips: tuple[Strip, ...]
@@ -115,16 +116,18 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
     shown = shortened(found)
     strips = tuple(strip(row, begin, end, status) for row in rows(tasks, end - begin))
     columns, values = _table(drawn)
+    devices = computing.of_run(status)
     return Report(
         run=status.run,
         badge=_BADGES[status.phase],
         ended=status.ended or status.finished is not None,
-        facts=_facts(status, begin, zone),
+        facts=(*_facts(status, begin, zone), *(text for _, text, bad in devices if not bad)),
         total=duration(where.total),
         remarks=where.remarks,
         missing=(*history.missing, *_gaps(history, tasks)),
         message=status.message if status.phase not in (Phase.SUCCEEDED, Phase.SUSPENDED) else "",
         failures=_failures(status) if status.phase is not Phase.SUCCEEDED else (),
+        troubles=tuple(text for _, text, bad in devices if bad),
         figures=_figures(history, where, drawn, again),
         parts=_parts(where),
         strips=strips,

@@ -100,8 +100,9 @@ CUSTOM = {"port", "restartPolicy"}
 
 
 def test_no_field_is_forgotten() -> None:
-    # What is of the Job, and not of its pods, is in test_jobset.py.
-    known = {*FIELDS, *CUSTOM, "jobMetadata"}
+    # What is of the Job, and not of its pods, is in test_jobset.py; what a worker is told, in
+    # test_computing.py.
+    known = {*FIELDS, *CUSTOM, "jobMetadata", "allowCpu"}
     assert known == {field.alias for field in RoleTemplate.model_fields.values()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections import Counter
@@ -21,10 +22,13 @@ from launcher.backends.kubernetes.tailing import PodLog, Source
 from launcher.errors import BackendError, NotFoundError
 from launcher.naming import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, RunStatus
-from worker.contract import Record
+from worker.contract import Event, Record
 
 _TAIL_LINES: Final = 400
 """Of a log that was begun before we came, what is looked through for records."""
+
+_HEAD_BYTES: Final = 64 << 10
+"""Of a longer log, where we look for what a task says once, when it begins."""
 
 _FAILED_TAILS: Final = 8
 """Failed pods of a role whose logs are read unasked: a thousand may fail of the same."""
@@ -65,10 +69,19 @@ def read_status(client: Client, namespace: str, anchor: Anchor) -> RunStatus:
             try:
                 log = PodLog(client, Source.of(pod, namespace))
                 with client.patience.waiting():
-                    records.add(log.read(tail=_TAIL_LINES, within=client.patience.left()))
+                    lines = list(log.read(tail=_TAIL_LINES, within=client.patience.left()))
+                if len(lines) >= _TAIL_LINES:
+                    records.add(_beginning(client, namespace, pod))
+                records.add(lines)
             except BackendError:
                 continue  # the node does not answer, or the log is gone: the status itself is known
     return local_status(picture.status(records.of_task), client.ahead)
+
+
+def _beginning(client: Client, namespace: str, pod: Object) -> list[LogLine]:
+    """What a task says once, at the beginning of its log."""
+    head = PodLog(client, Source.of(pod, namespace)).read(head=_HEAD_BYTES)
+    return [line for line in head if line.record is not None and line.record.event == Event.DEVICES]
 
 
 def follow(client: Client, namespace: str, anchor: Anchor, settings: Settings) -> Iterator[Update]:
@@ -93,6 +106,10 @@ def follow(client: Client, namespace: str, anchor: Anchor, settings: Settings) -
                 pods = session.picture.pods()
                 if began_before_us is None:
                     began_before_us = {pod["metadata"]["name"] for pod in pods}
+                    for pod in filter(has_begun, pods):
+                        if tells_progress(session.picture, pod):
+                            with contextlib.suppress(BackendError):
+                                records.add(_beginning(client, namespace, pod))
                 _tail(session, pods, began_before_us)
             if records.add(news.lines) or news.changed or status is None:
                 status = session.picture.status(records.of_task)

@@ -73,10 +73,11 @@ class PodLog:
         seconds: float | None = None,
         follow: bool = False,
         within: float | None = None,
+        head: int | None = None,
     ) -> Iterator[LogLine]:
         """What has come since the last line read, of it the last `tail` lines at most, and of the last so
         many `seconds` only; with `follow` what comes until the container ends. All of it `within` so many
-        seconds, None: as long as it comes.
+        seconds, None: as long as it comes. `head`: its first bytes only.
 
         Raises ApiError while there is no container, or the node or the log is gone.
         """
@@ -85,6 +86,8 @@ class PodLog:
             query["follow"] = "true"
         if tail is not None and not self._after:
             query["tailLines"] = str(tail)
+        if head is not None:
+            query["limitBytes"] = str(head)
         if self._after:
             query["sinceTime"] = self._after
         elif seconds is not None:

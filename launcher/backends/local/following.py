@@ -13,7 +13,7 @@ from launcher.backends.local.store import BrokenRunError, RunDirectory
 from launcher.errors import NotFoundError
 from launcher.naming import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, Phase, RunStatus, attempts, fold
-from worker.contract import Record
+from worker.contract import Event, Record
 
 _TICK_SECONDS: Final = 0.1
 """Between two looks at the files: unnoticed by eye, and 50 pods' files cost well under 1% of a core."""
@@ -29,6 +29,9 @@ _CHUNK_BYTES: Final = 1 << 20
 
 _TAIL_BYTES: Final = 256 << 10
 """Of each log, what `status` looks through for records."""
+
+_HEAD_BYTES: Final = 64 << 10
+"""Of a longer log, where it looks for what a task says once, when it begins."""
 
 _MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is cut into several."""
@@ -74,6 +77,14 @@ class _LogFile:
         except OSError:
             return 0
 
+    def beginning(self) -> list[LogLine]:
+        """What a task says once, where `tail` leaves it out."""
+        if not self._offset:
+            return []
+        with self._path.open("rb") as file:
+            head = map(self._line, file.read(_HEAD_BYTES).split(b"\n"))
+        return [line for line in head if line.record is not None and line.record.event == Event.DEVICES]
+
     def read(self, *, last: bool) -> list[LogLine]:
         """The lines since the last call, so many bytes at most. `last`: what has no line end is a line."""
         content = b""
@@ -111,6 +122,10 @@ class Logs:
                 file = _LogFile(self._directory, pod, tail=self._tail)
                 if file.task in self._selection:
                     self._files[uid] = file
+
+    def beginnings(self) -> list[LogLine]:
+        """Before anything is read: what the tasks said once, where `tail` leaves it out."""
+        return [line for file in self._files.values() for line in file.beginning()]
 
     def read(self, *, last: bool = False) -> list[LogLine]:
         """What is new, file by file, a bounded lot of each."""
@@ -207,6 +222,7 @@ def _read_status(directory: RunDirectory) -> RunStatus:
     logs = Logs(directory, Selection(), tail=_TAIL_BYTES)
     logs.update({"pods": newest.values()})
     book = RecordBook()
+    book.add(logs.beginnings())
     book.add(logs.drain(last=True))
     return fold_state(directory, state, book, lost=reader.lost)
 

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from worker.contract import Env
+
 LINUX: Final = sys.platform == "linux"
 
-MARK: Final = "TF_LAUNCHER_LOCAL"
+MARK: Final = Env.LOCAL
 """In every pod's environment, `<uid of the run>/<uid of the pod>`."""
 
 _PR_SET_PDEATHSIG: Final = 1

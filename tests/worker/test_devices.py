@@ -1,0 +1,80 @@
+"""What the tasks compute with, and what becomes of one that asked for GPUs: nobody has one here."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.worker.conftest import MakeCluster
+from worker.contract import Env, Event, ExitCode
+
+ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}, "parameters": {"epochs": 1}}
+ASKED = "nvidia.com/gpu: 2"
+
+
+def test_every_task_says_what_it_computes_with(make_cluster: MakeCluster) -> None:
+    replicas = {"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}
+    tasks = make_cluster(replicas=replicas, parameters={"epochs": 1}).start_all()
+    assert {task.ended() for task in tasks.values()} == {0}
+    said = {name: task.until(Event.DEVICES).fields for name, task in tasks.items()}
+    counts = {name: (fields["replicas"], fields["tasks"]) for name, fields in said.items()}
+    assert counts == {
+        ("chief", 0): (2, 2),
+        ("worker", 0): (1, 1),
+        ("worker", 1): (1, 1),
+        ("ps", 0): (0, 0),
+        ("evaluator", 0): (0, 0),
+    }
+    for fields in said.values():
+        ((kind, name, count),) = [device.values() for device in fields["devices"]]
+        assert (kind, count) == ("CPU", 1)
+        assert name
+        assert fields["tensorflow"].startswith("2.")
+        assert fields["lacking"] == ""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "replicas", "devices", "expected"),
+    [("Mirrored", {"chief": 1}, 2, (2, 1)), ("MultiWorkerMirrored", {"worker": 2}, 1, (2, 2))],
+)
+def test_replicas_of_all_tasks_and_devices_of_this_one(
+    make_cluster: MakeCluster,
+    strategy: str,
+    replicas: dict[str, int],
+    devices: int,
+    expected: tuple[int, int],
+) -> None:
+    options = {"strategy": strategy, "replicas": replicas, "strategy_options": {"logicalCpus": devices}}
+    tasks = make_cluster(**options, parameters={"epochs": 1}).start_all()
+    assert {task.ended() for task in tasks.values()} == {0}
+    for task in tasks.values():
+        fields = task.until(Event.DEVICES).fields
+        assert (fields["replicas"], fields["tasks"]) == expected
+        assert [device["count"] for device in fields["devices"]] == [devices]
+
+
+def test_a_task_that_lacks_its_gpus_fails_and_says_what_to_do(make_cluster: MakeCluster) -> None:
+    chief = make_cluster(**ONE, gpus={"chief": ASKED}).start("chief")
+    assert chief.ended() == ExitCode.PROGRAM_ERROR
+    message = chief.until(Event.FAILED).fields["message"]
+    assert message.startswith("resources ask for nvidia.com/gpu: 2, and TensorFlow 2.")
+    assert "built without GPU support: use an image" in message
+    assert message.endswith("or let the chief go on with the CPU by allowCpu: true")
+    assert not chief.records(Event.DEVICES)
+
+
+@pytest.mark.parametrize("role", ["worker", "evaluator"])
+def test_so_do_those_that_do_not_train(make_cluster: MakeCluster, role: str) -> None:
+    replicas = {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}
+    task = make_cluster(replicas=replicas, gpus={role: ASKED}).start(role)
+    assert task.ended() == ExitCode.PROGRAM_ERROR
+    assert f"let the {role} go on" in task.until(Event.FAILED).fields["message"]
+
+
+@pytest.mark.parametrize("by", ["allowCpu", "this machine"])
+def test_it_goes_on_where_it_may(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    allowed = ["chief"] if by == "allowCpu" else []
+    if by == "this machine":
+        monkeypatch.setenv(Env.LOCAL, "run/pod")
+    chief = make_cluster(**ONE, gpus={"chief": ASKED}, allow_cpu=allowed).start("chief")
+    assert chief.ended() == 0
+    assert chief.until(Event.DEVICES).fields["lacking"] == ASKED

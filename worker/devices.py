@@ -1,0 +1,96 @@
+"""What this task's TensorFlow computes with, and whether it is what the task asked for."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from worker.contract import Env, Event
+from worker.failures import program_error
+from worker.reporting import Reporter
+from worker.task import Task
+
+_CPU_INFO = Path("/proc/cpuinfo")
+
+
+def report(task: Task, reporter: Reporter, strategy: Any = None, tasks: int = 0) -> None:
+    """Emits `Event.DEVICES`. `tasks` is how many take steps, with `strategy` or else without one.
+
+    Starts no device: a server that is yet to be made does that.
+    """
+    if strategy is not None:
+        # Under ParameterServer the number is one worker's.
+        several = tasks if strategy._should_use_with_coordinator else 1
+        replicas = strategy.num_replicas_in_sync * several
+    else:
+        replicas = tasks * max(1, len(_gpus()))
+    reporter.emit(
+        Event.DEVICES,
+        replicas=replicas,
+        tasks=tasks,
+        devices=_devices(),
+        tensorflow=tf.version.VERSION,
+        lacking=_lacking(task),
+    )
+
+
+def check(task: Task) -> None:
+    """Raises Failure where the task asked for GPUs, sees none, and may not do without.
+
+    Where resources have no meaning, nobody has given it any.
+    """
+    lacking = _lacking(task)
+    if not lacking or task.role in task.config.allow_cpu or Env.LOCAL in os.environ:
+        return
+    if tf.test.is_built_with_gpu_support():
+        advice = "run nvidia-smi in the pod to see whether the node's driver is there and fits this image"
+    else:
+        advice = (
+            "it is built without GPU support: use an image with a TensorFlow that has it (spec.image, or the "
+            "role's own)"
+        )
+    raise program_error(
+        f"resources ask for {lacking}, and TensorFlow {tf.version.VERSION} sees no GPU here; {advice}, or let"
+        f" the {task.role} go on with the CPU by allowCpu: true"
+    )
+
+
+def _lacking(task: Task) -> str:
+    """The GPUs that were asked for, where there is none; else ""."""
+    asked = task.config.gpus.get(task.role, "")
+    return "" if not asked or _gpus() else asked
+
+
+def _gpus() -> list[Any]:
+    return list(tf.config.list_physical_devices("GPU"))
+
+
+def _devices() -> list[dict[str, Any]]:
+    """`{"type": "GPU", "name": "NVIDIA A100-SXM4-40GB", "count": 8}`, each kind once."""
+    kinds: Counter[tuple[str, str]] = Counter()
+    for device in tf.config.list_physical_devices():
+        logical = tf.config.get_logical_device_configuration(device) or [None]
+        kinds[device.device_type, _name(device)] += len(logical)
+    return [{"type": kind, "name": name, "count": count} for (kind, name), count in kinds.items()]
+
+
+def _name(device: Any) -> str:
+    if device.device_type == "CPU":
+        return _cpu_name()
+    details = tf.config.experimental.get_device_details(device) if device.device_type == "GPU" else {}
+    return str(details.get("device_name", device.name))
+
+
+def _cpu_name() -> str:
+    """As the kernel calls it, or its architecture: an ARM processor has no name there."""
+    try:
+        lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.machine()
