@@ -47,7 +47,6 @@ def test_words() -> None:
     assert words(said("ps", replicas=0, tasks=0, lacking=ASKED)) == (
         "TensorFlow 2.21.0 on 1 CPU, AMD EPYC 7B13; no GPU is seen, nvidia.com/gpu: 2 was asked for"
     )
-    assert words(says("chief", 0, 0, 3.0, Event.DEVICES, replicas="many")) == "devices replicas many"
 
 
 def test_the_first_trainer_is_told_and_one_of_those_that_lack_gpus() -> None:

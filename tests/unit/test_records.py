@@ -21,6 +21,13 @@ from worker.contract import Event, Record
 
 RIGHT: dict[str, dict[str, Any]] = {
     Event.WAITING: {"tasks": ["mnist-ps-0"], "seconds": 1.5, "deadline": 900},
+    Event.DEVICES: {
+        "replicas": 2,
+        "tasks": 2,
+        "devices": [{"type": "GPU", "name": "NVIDIA A100", "count": 1}],
+        "tensorflow": "2.21.0",
+        "lacking": "",
+    },
     Event.READY: {},
     Event.TRAINING: {"epochs": 2, "steps_per_epoch": None, "initial_epoch": 0},
     Event.PROGRESS: {
