@@ -182,6 +182,8 @@ def _live_table(status: RunStatus, reasons: Iterable[RenderableType] = ()) -> Re
             bar = ProgressBar(total=steps, completed=step, width=20)
         row.add_row(narration.position(fields), bar, narration.measures(fields))
         parts.append(row)
+    elif (text := narration.predicted(status)) and status.phase is Phase.RUNNING:
+        parts.append(Text(text))
     return Padding(Group(*parts), (1, 0, 0, 0))
 
 
@@ -314,6 +316,10 @@ def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
         yield "evaluation", narration.metrics(fields.get("metrics") or {}) + when
     elif (progress := latest(status.records, Event.PROGRESS)) is not None:
         yield "training", narration.describe(progress)
+    if (predicted := latest(status.records, Event.PREDICTED)) is not None:
+        yield "predictions", narration.predictions(predicted.fields)
+    elif text := narration.predicted(status):
+        yield "predictions", text
     if (exported := latest(status.records, Event.EXPORTED)) is not None:
         yield "export", str(exported.fields.get("path"))
     yield from backend.places(status.run, status.namespace).items()

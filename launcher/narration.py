@@ -95,6 +95,8 @@ class Narrator:
         said, about = self._said.get(key, (float("-inf"), None))
         if record.event == Event.PROGRESS:
             worth = bool(record.fields.get("epoch_end")) or record.time - said >= PROGRESS_SECONDS
+        elif record.event == Event.PREDICTING:
+            worth = record.time - said >= PROGRESS_SECONDS
         elif record.event == Event.WAITING:
             waited_for = record.fields.get("tasks")
             worth = waited_for != about or record.time - said >= WAITING_SECONDS
@@ -112,6 +114,8 @@ class Narrator:
 
 
 def _is_step(record: Record) -> bool:
+    if record.event == Event.PREDICTING:
+        return True
     return record.event == Event.PROGRESS and not record.fields.get("epoch_end")
 
 
@@ -194,6 +198,30 @@ def _evaluation(fields: Mapping[str, Any]) -> str:
     return f"evaluation {after}: {metrics(fields['metrics'])}"
 
 
+def _predicting(fields: Mapping[str, Any]) -> str:
+    return f"predicted {fields['examples']:,} examples, {_rate(fields['examples_per_second'])} examples/s"
+
+
+def predicted(status: RunStatus) -> str:
+    """How far a prediction is, all tasks together: `predicted 1,200 examples, 340 examples/s`, or ""."""
+    records = [own[Event.PREDICTING] for own in status.records.values() if Event.PREDICTING in own]
+    try:
+        names = ("examples", "examples_per_second")
+        sums = {name: sum(record.fields[name] for record in records) for name in names}
+    except (LookupError, TypeError):
+        return ""  # a program that prints something alike
+    return _predicting(sums) if records else ""
+
+
+def predictions(fields: Mapping[str, Any]) -> str:
+    """Where they are: `/model/predictions/run (1,200 examples in 12 files)`."""
+    try:
+        files = f"{fields['parts']:,} file" + ("" if fields["parts"] == 1 else "s")
+        return f"{fields['path']} ({fields['examples']:,} examples in {files})"
+    except (LookupError, TypeError, ValueError):
+        return str(fields.get("path"))
+
+
 def _released(fields: Mapping[str, Any]) -> str:
     if "tasks" not in fields:
         return f"released: {fields['outcome']}"
@@ -209,6 +237,9 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     Event.TRAINING: _training,
     Event.PROGRESS: _progress,
     Event.EVALUATION: _evaluation,
+    Event.LOADED: lambda fields: f"loaded {fields['checkpoint']} from {fields['path']}",
+    Event.PREDICTING: _predicting,
+    Event.PREDICTED: lambda fields: f"wrote the predictions to {predictions(fields)}",
     Event.EXPORTED: lambda fields: f"exported the model to {fields['path']}",
     Event.NOTICE: lambda fields: str(fields["message"]),
     Event.FAILED: lambda fields: f"failed: {fields['message']}",

@@ -99,6 +99,8 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
     return RunConfig(
         run=topology.run,
         run_id=run_id,
+        mode=spec.mode,
+        checkpoint=spec.checkpoint,
         strategy=spec.strategy,
         strategy_options=spec.strategy_options.model_dump(exclude_none=True),
         evaluation=spec.evaluation.model_dump(exclude_defaults=True),

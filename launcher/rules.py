@@ -23,6 +23,7 @@ def broken(cluster: TrainingCluster) -> list[Finding]:
     """Every rule that the cluster breaks."""
     spec = cluster.spec
     found = [*_replicas(spec), *_options(spec), *_custom(spec), *_program(spec), *_evaluation(spec)]
+    found += _mode(spec)
     found += gangs.broken(cluster)
     if spec.tensorboard is not None:
         found += _resources(spec.tensorboard, ("spec", "tensorboard"))
@@ -37,8 +38,14 @@ def broken(cluster: TrainingCluster) -> list[Finding]:
 
 
 def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
-    """Unless it stays on this machine, what a cluster makes of the file that a reader might not expect."""
-    return [] if local else list(storage.notices(cluster))
+    """What is made of the file that a reader might not expect; unless it stays on this machine, by a cluster
+    too.
+    """
+    found = [] if local else list(storage.notices(cluster))
+    spec = cluster.spec
+    if spec.mode != "Train" and spec.evaluator is not None and spec.evaluator.replicas:
+        found.append(f"spec.evaluator: none is started, since mode: {spec.mode} trains nothing")
+    return found
 
 
 def _replicas(spec: Spec) -> Iterator[Finding]:
@@ -221,6 +228,31 @@ def _templates(spec: Spec) -> list[Finding]:
     for path, message in fragments.of_pods(spec, merged):
         found.setdefault(path, message)
     return list(found.items())
+
+
+def _mode(spec: Spec) -> Iterator[Finding]:
+    """What only a training takes, and what only the other modes do."""
+    mode, here = spec.mode, ("spec", "mode")
+    if mode == "Train":
+        if spec.checkpoint is not None:
+            said = "it is what mode: Evaluate or Predict loads; a training goes on from its newest: remove it"
+            yield ("spec", "checkpoint"), said
+        return
+    if spec.strategy in ("Custom", "TPU"):
+        why = "runs the images' own commands" if spec.strategy == "Custom" else "only trains"
+        other = "another strategy" if spec.strategy == "Custom" else "another strategy, on CPUs or GPUs"
+        yield here, f"{spec.strategy} {why}: use Train, or {other}"
+        return
+    if spec.model_dir is None:
+        yield (
+            ("spec", "modelDir"),
+            f"missing: mode: {mode} reads a checkpoint there, such as modelDir: /model",
+        )
+    for name, role in topology.present(spec):
+        if roles.runs_script(spec, roles.effective(spec, role)):
+            said = f"the {name} has a command or args, and a script decides by itself what it does: use Train"
+            yield here, f"{said}, or give a program"
+            return
 
 
 def _template(template: RoleTemplate, here: Path) -> Iterator[Finding]:

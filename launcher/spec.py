@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from pydantic.alias_generators import to_camel
 
 from launcher.values import (
+    CheckpointName,
     Count,
     DnsLabel,
     EnvName,
@@ -34,6 +35,7 @@ Strategy = Literal[
     "OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer", "CentralStorage", "TPU", "Custom"
 ]
 RoleName = Literal["chief", "worker", "ps", "evaluator"]
+Mode = Literal["Train", "Evaluate", "Predict"]
 Gang = Literal["Kueue", "Volcano", "Coscheduling"]
 
 
@@ -313,6 +315,14 @@ class Spec(_Model):
     are those that are given, and a role without a command runs the image's own."""
     strategy_options: StrategyOptions = Field(default_factory=StrategyOptions.model_construct)
     """What the strategy itself takes."""
+    mode: Mode = "Train"
+    """What is done with the model. Evaluate and Predict load a checkpoint that an earlier run left in
+    modelDir, and change nothing of that run. Evaluate scores it on the program's evaluation_dataset, each
+    example once. Predict writes predictions for its predict_dataset to modelDir's `predictions/<run>`.
+    Neither starts an evaluator, nor heeds epochs."""
+    checkpoint: CheckpointName | None = None
+    """Evaluate, Predict: which checkpoint of modelDir's `checkpoints`, such as ckpt-3. Left out: the
+    newest."""
     image: Text | None = None
     """The worker image; the local backend does without."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None

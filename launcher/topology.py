@@ -189,8 +189,12 @@ def build(cluster: TrainingCluster, *, jobset: bool = False) -> Topology:
 
 
 def present(spec: Spec) -> tuple[tuple[RoleName, Role], ...]:
-    """The roles with at least one task, in the order of ROLES. A chief is there where nobody else leads."""
+    """The roles with at least one task, in the order of ROLES. A chief is there where nobody else leads, an
+    evaluator only beside a training.
+    """
     given = {name: role for name in ROLES if (role := getattr(spec, name)) is not None and role.replicas > 0}
+    if spec.mode != "Train":
+        given.pop("evaluator", None)
     if spec.strategy == "ParameterServer":
         given.setdefault("chief", Role.model_construct())
     elif not roles.is_custom(spec) and not given.keys() & {"chief", "worker"}:

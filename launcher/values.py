@@ -2,6 +2,7 @@
 
 # Annotations are evaluated as they stand: see `launcher.spec`.
 
+import re
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
@@ -73,6 +74,9 @@ EnvName = Annotated[
 ]
 MountPath = Annotated[
     Text, _checked(lambda p: p.startswith("/") and ":" not in p, "an absolute path without ':'")
+]
+CheckpointName = Annotated[
+    str, _checked(re.compile(r"ckpt-[1-9]\d{0,8}").fullmatch, "the name of a checkpoint, such as ckpt-3")
 ]
 Named = Annotated[Items[dict[str, Any]], AfterValidator(_all_named)]
 Count = Annotated[int, Field(ge=0, le=100_000)]

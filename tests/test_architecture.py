@@ -1,4 +1,4 @@
-"""The shape of the code, where a tool can see it: who imports whom, and how large a module may grow."""
+"""The shape of the code, where a tool can see it: who imports whom."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import launcher
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("launcher", "worker", "manifests")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-MAX_LINES = 400
 HEAVY = {"tensorflow", "tf_keras", "numpy", "kubernetes", "pydantic", "jinja2", "yaml", "rich"}
 
 
@@ -75,8 +74,7 @@ def test_the_contract_needs_the_standard_library_only() -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_has_one_job(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= MAX_LINES
+def test_a_module_is_named_for_its_job(path: Path) -> None:
     assert path.stem not in {"utils", "util", "common", "helpers", "misc"}
 
 

@@ -81,6 +81,7 @@ class RunConfig:
     `replicas` counts the tasks of each role: `{"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}`.
     `chief_address` is `host:port` of the task whose end is the run's end, None in a one-task run.
     `model_dir` is a path or a URL that `tf.io.gfile` opens. Durations are in seconds.
+    `mode` is Train, Evaluate or Predict; the latter two read `checkpoint`, as `ckpt-3`, None for the newest.
     `strategy_options` and `evaluation` are the spec's, without what was left out, `keras` is 2 or 3.
     `run_id` tells one submission of a name from the next; of what `launcher render` prints it is a digest,
     so that the same file is the same run. `gpus` says what GPUs the pods of a role ask for, such as
@@ -90,6 +91,8 @@ class RunConfig:
 
     run: str
     run_id: str = ""
+    mode: str = "Train"
+    checkpoint: str | None = None
     strategy: str
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     evaluation: Mapping[str, Any] = field(default_factory=dict)
@@ -168,6 +171,12 @@ class Event:
     steps_per_second, loss (null: not known yet), metrics: {name: float}, epoch_end: bool."""
     EVALUATION: Final = "evaluation"
     """checkpoint: str, epoch: int or null, metrics: {name: float} (with "loss")."""
+    LOADED: Final = "loaded"
+    """To evaluate, or to predict with it. checkpoint: str, path: where it is."""
+    PREDICTING: Final = "predicting"
+    """examples: int of the task's share that are done, those of earlier attempts too; examples_per_second."""
+    PREDICTED: Final = "predicted"
+    """All are written. path: the directory, examples: int, parts: int, how many files."""
     EXPORTED: Final = "exported"
     """path: where the SavedModel is."""
     NOTICE: Final = "notice"
@@ -341,6 +350,9 @@ _FIELDS: Final[Mapping[str, Sequence[Mapping[str, Callable[[Any], bool]]]]] = {
         }
     ],
     Event.EVALUATION: [{"checkpoint": _is_text, "epoch": _is_count_or_null, "metrics": _is_numbers}],
+    Event.LOADED: [{"checkpoint": _is_text, "path": _is_text}],
+    Event.PREDICTING: [{"examples": _is_count, "examples_per_second": _is_number}],
+    Event.PREDICTED: [{"path": _is_text, "examples": _is_count, "parts": _is_count}],
     Event.EXPORTED: [{"path": _is_text}],
     Event.NOTICE: [{"message": _is_text}],
     Event.FAILED: [{"message": _is_text, "traceback": _is_text, "exit_code": _is_count}],

@@ -40,6 +40,13 @@ class Program(Protocol):
         `[batch_size, ...]`, the last batch may be smaller. Needed where there is an evaluator.
         """
 
+    def predict_dataset(self, batch_size: int) -> Any:
+        """For `spec.mode: Predict`: a finite `tf.data.Dataset` of features, or of `(features, key)`, batched.
+
+        The same examples in the same order whenever it is called, so not shuffled: each task reads it, and
+        predicts some of the batches. A key, `[batch_size, ...]`, is written beside the prediction.
+        """
+
     def loss(self, labels: Any, predictions: Any) -> Any:
         """With it, or with `train_step`, the runtime trains in a loop of its own and not by `Model.fit`.
 
@@ -68,11 +75,12 @@ class Program(Protocol):
 
 
 _REQUIRED = ("model", "train_dataset")
-_OPTIONAL = ("evaluation_dataset", "loss", "train_step", "callbacks", "export")
+_OPTIONAL = ("evaluation_dataset", "predict_dataset", "loss", "train_step", "callbacks", "export")
 _SIGNATURES = {
     "model": "model()",
     "train_dataset": "train_dataset(batch_size)",
     "evaluation_dataset": "evaluation_dataset(batch_size)",
+    "predict_dataset": "predict_dataset(batch_size)",
     "loss": "loss(labels, predictions)",
     "train_step": "train_step(model, batch, global_batch_size)",
     "callbacks": "callbacks()",
@@ -82,6 +90,7 @@ _ARGUMENTS = {
     "model": 0,
     "train_dataset": 1,
     "evaluation_dataset": 1,
+    "predict_dataset": 1,
     "loss": 2,
     "train_step": 3,
     "callbacks": 0,
@@ -146,6 +155,10 @@ class LoadedProgram:
     def train_step(self, model: Any, batch: Any, global_batch_size: int) -> Any:
         """See `Program`."""
         return self._instance.train_step(model, batch, global_batch_size)
+
+    def predict_dataset(self, batch_size: int) -> Any:
+        """See `Program`. Raises Failure where it is no batched dataset."""
+        return self._dataset("predict_dataset", batch_size)
 
     def callbacks(self) -> list[Any]:
         """See `Program`; an empty list where the program defines none."""

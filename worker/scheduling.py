@@ -59,6 +59,11 @@ class Executions:
         self._pending.append(_Execution(steps, self._coordinator.schedule(function, args=arguments), report))
         self._look()
 
+    def wait(self) -> None:
+        """A moment, or until the oldest that is not done is. Raises what one of them raised."""
+        if self._pending:
+            self._wait()
+
     def join(self) -> None:
         """Waits until all are done. Raises what one of them raised."""
         while self._pending:

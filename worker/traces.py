@@ -60,6 +60,12 @@ def _file_counts(dataset: Any) -> Iterator[int]:
         yield from _file_counts(source)
 
 
+def shuffles(dataset: Any) -> bool:
+    """Whether `dataset` gives its elements in another order each time."""
+    dataset = getattr(dataset, "_impl", dataset)
+    return type(dataset).__name__ == "_ShuffleDataset" or any(map(shuffles, dataset._inputs()))
+
+
 def operation_types(dataset: Any) -> set[str]:
     """Of all operations in the functions that `dataset` applies."""
     return {operation.type for graph in _graphs(dataset) for operation in graph.get_operations()}

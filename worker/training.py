@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from worker import lease, peers
 from worker.contract import Event, ExitCode
-from worker.failures import Failure, Left, classify, writing
+from worker.failures import Failure, Left, classify, program_error, writing
 from worker.gathering import leave_together, unanswered, wait_for_all
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
@@ -80,6 +81,10 @@ class _Training:
         self._program = load(config.entrypoint, task.source, config.parameters)
         for notice in self._program.notices:
             self._reporter.notice(notice)
+        if config.mode != "Train":
+            self._apply(self._program, parameters)
+            self._finish()
+            return
         again = False
         has_evaluator = config.replicas.get("evaluator", 0) > 0
         if has_evaluator:
@@ -109,33 +114,9 @@ class _Training:
             return
         self._wait(config.starting_deadline_seconds, again)
         task = self._task
-        stage.enter("connecting to the cluster")
-        strategy = strategies.build(task)
-        self._connected = True
-        devices.report(task, self._reporter, strategy, _taking_steps(task))
+        strategy = self._connect(task)
         leaving = preemption.Preemption(task, self._directory, self._reporter, self._watch)
-        loop = loops.Loop(
-            program=self._program,
-            parameters=parameters.with_replicas(strategy.num_replicas_in_sync),
-            strategy=strategy,
-            directory=self._directory,
-            writes=task.is_primary,
-            workers=_taking_steps(task),
-            validates=not has_evaluator,
-            reporter=self._reporter,
-            enter=stage.enter,
-            alive=self._watch.alive,
-            stepped=stage.stepped,
-            failed=self._step_failed,
-            kept=_KEPT,
-            boundary=leaving.boundary,
-            strategy_options=config.strategy_options,
-            evaluation=config.evaluation,
-            address=task.address,
-        )
-        if config.strategy == "ParameterServer":
-            workers = task.cluster.get("worker", {})
-            self._watch.attend({task.pod("worker", index): workers[index] for index in workers})
+        loop = self._loop(self._program, parameters, strategy, leaving.boundary, validates=not has_evaluator)
         leaving.begin()
         _KEPT.append(loops.train(loop))
         leaving.end()
@@ -143,6 +124,96 @@ class _Training:
             self._export(self._program)
             self._directory.write_state(checkpoints.RunState(config.run_id, "done", "trained"))
         self._finish()
+
+    def _loop(
+        self, program: LoadedProgram, parameters: Any, strategy: Any, boundary: Any, *, validates: bool = True
+    ) -> Any:
+        """With the strategy there, and what the tasks make of each other from now on."""
+        from worker.loops import Loop
+
+        task, config = self._task, self._config
+        if config.strategy == "ParameterServer":
+            workers = task.cluster.get("worker", {})
+            self._watch.attend({task.pod("worker", index): workers[index] for index in workers})
+        return Loop(
+            program=program,
+            parameters=parameters.with_replicas(strategy.num_replicas_in_sync),
+            strategy=strategy,
+            directory=self._directory,
+            writes=task.is_primary,
+            workers=_taking_steps(task),
+            validates=validates,
+            reporter=self._reporter,
+            enter=self._stage.enter,
+            alive=self._watch.alive,
+            stepped=self._stage.stepped,
+            failed=self._step_failed,
+            kept=_KEPT,
+            boundary=boundary,
+            strategy_options=config.strategy_options,
+            evaluation=config.evaluation,
+            address=task.address,
+        )
+
+    def _apply(self, program: LoadedProgram, parameters: Any) -> None:
+        """Evaluates what an earlier run has trained, or predicts with it. Neither claims the model directory
+        nor writes a run's state: that training may be done, or go on.
+        """
+        from worker import standalone_evaluation, trained
+        from worker.checkpoints import ModelDirectory
+
+        config = self._config
+        if not config.model_dir:
+            raise program_error(f"spec.modelDir: mode: {config.mode} needs it, to find the checkpoints")
+        directory = ModelDirectory(config.model_dir, self._io_device())
+        if config.mode == "Predict":
+            self._predict(program, parameters, directory)
+            return
+        standalone_evaluation.check_program(program)
+        trained.choose(directory, config.checkpoint)
+        self._wait(config.starting_deadline_seconds)
+        loop = self._loop(program, parameters, self._connect(self._task), lambda *_: None)
+        _KEPT.append(standalone_evaluation.evaluate(loop, directory, config.checkpoint))
+
+    def _predict(self, program: LoadedProgram, parameters: Any, directory: Any) -> None:
+        from worker import prediction
+        from worker.prediction_files import DONE, PredictionFiles
+
+        task, config = self._task, self._config
+        prediction.check_program(program)
+        files = PredictionFiles(directory.path("predictions", config.run), task.name)
+        share = prediction.Share.of(task)
+        self._stage.enter("claiming the predictions")
+        before = files.read_state()
+        again = before is not None and before.run_id == config.run_id
+        if task.is_primary:
+            size = share.batch_size(parameters.global_batch_size)
+            claim = partial(self._claim, files.root)
+            state = prediction.begin(task, directory, files, size, claim, self._reporter.notice)
+        else:
+            state = prediction.await_begun(task, files, self._watch.alive)
+        if state.phase == DONE:
+            self._reporter.notice("this run is done already: its predictions say so")
+            prediction.report_done(self._reporter, files, state)
+            return
+        if config.strategy == "MultiWorkerMirrored":
+            # Nothing is to be agreed upon, so that a task that is lost holds nobody up.
+            strategy = self._connect(replace(task, config=replace(config, strategy="Mirrored")))
+        else:
+            self._wait(config.starting_deadline_seconds, again)
+            strategy = self._connect(self._task)
+        loop = self._loop(program, parameters, strategy, lambda *_: None)
+        prediction.predict(loop, directory, files, state, share)
+
+    def _connect(self, task: Task) -> Any:
+        """The strategy."""
+        from worker import devices, strategies
+
+        self._stage.enter("connecting to the cluster")
+        strategy = strategies.build(task)
+        devices.report(self._task, self._reporter, strategy, _taking_steps(self._task))
+        self._connected = task.config.strategy == self._config.strategy
+        return strategy
 
     def _claim(self, directory: str) -> None:
         """Raises Failure where another run has it."""

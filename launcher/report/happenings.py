@@ -20,7 +20,20 @@ MOST: Final = 250
 _ALIKE: Final = 4
 """So many events of one kind, about tasks of one role, are told as one."""
 
-_TOLD: Final = (Event.TRAINING, Event.NOTICE, Event.EXPORTED, Event.FAILED)
+_TOLD: Final = (
+    Event.TRAINING,
+    Event.LOADED,
+    Event.NOTICE,
+    Event.EXPORTED,
+    Event.PREDICTED,
+    Event.FAILED,
+)
+_KINDS: Final = {
+    Event.FAILED: "bad",
+    Event.NOTICE: "warning",
+    Event.EXPORTED: "good",
+    Event.PREDICTED: "good",
+}
 _ENDS: Final = {
     Phase.SUCCEEDED: ("good", "has succeeded"),
     Phase.FAILED: ("bad", "has failed"),
@@ -118,7 +131,7 @@ def _of_records(history: History) -> Iterable[Happening]:
 def _kind(record: Record) -> str:
     if computing.lacks(record):
         return "bad"
-    return {Event.FAILED: "bad", Event.NOTICE: "warning", Event.EXPORTED: "good"}.get(record.event, "plain")
+    return _KINDS.get(record.event, "plain")
 
 
 def _of_cluster(events: Sequence[RunEvent], lanes: Sequence[Lane]) -> Iterable[Happening]:

@@ -249,9 +249,11 @@ class _Task:
             elif record.event in (Event.TRAINING, Event.PROGRESS):
                 last = bool(fields.get("epoch_end")) and fields.get("epoch") == fields.get("epochs")
                 turns.append((record.time, State.FINISHING if last else State.TRAINING, ""))
-            elif record.event == Event.EVALUATION and self._scores:
+            elif (record.event == Event.EVALUATION and self._scores) or record.event == Event.LOADED:
                 turns.append((record.time, State.SCORING, ""))
-            elif record.event in (Event.EXPORTED, Event.FAILED, Event.RELEASED, Event.DONE):
+            elif record.event == Event.PREDICTING:
+                turns.append((record.time, State.RUNNING, ""))
+            elif record.event in (Event.EXPORTED, Event.PREDICTED, Event.FAILED, Event.RELEASED, Event.DONE):
                 turns.append((record.time, State.FINISHING, ""))
         # Of a state that is said again only the first is a turn.
         return [turn for number, turn in enumerate(turns) if not number or turn[1:] != turns[number - 1][1:]]

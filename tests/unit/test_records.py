@@ -28,6 +28,9 @@ RIGHT: dict[str, dict[str, Any]] = {
         "tensorflow": "2.21.0",
         "lacking": "",
     },
+    Event.LOADED: {"checkpoint": "ckpt-3", "path": "/model/checkpoints/ckpt-3"},
+    Event.PREDICTING: {"examples": 12, "examples_per_second": 3.5},
+    Event.PREDICTED: {"path": "/model/predictions/mnist", "examples": 17, "parts": 2},
     Event.READY: {},
     Event.TRAINING: {"epochs": 2, "steps_per_epoch": None, "initial_epoch": 0},
     Event.PROGRESS: {

@@ -1,0 +1,208 @@
+"""The files of a prediction, `predictions/<run>/` in the model directory.
+
+    part-00000.jsonl     a line for each example, in the data's order: {"index": 0, "prediction": [0.1, 0.9]}
+    predictions.json     whose they are, by which checkpoint, and whether they are all there
+    lease.json           while a run writes them
+
+A part appears when it is whole, by a rename. A run that is started again goes on with the parts that are not
+there. Batch and part numbers are those of the whole data, whichever task predicts them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from worker.contract import ExitCode
+from worker.failures import Failure, writing
+
+PREDICTING, DONE = "predicting", "done"
+_PART = re.compile(r"part-(\d{5,})\.jsonl")
+_LARGEST = 256
+"""Batches in a part."""
+
+
+@dataclass(frozen=True)
+class PredictionState:
+    """`predictions.json`. `fingerprint` tells what the predictions depend on. `examples` and `parts` are None
+    until all is done.
+    """
+
+    run_id: str
+    phase: str
+    checkpoint: str
+    fingerprint: str
+    examples: int | None = None
+    parts: int | None = None
+
+
+def part_sizes(tasks: int) -> Iterator[int]:
+    """The number of batches of each part, without an end.
+
+    The first parts have one batch, so that a little data is shared out over all tasks too. Later ones grow
+    with the number of parts before them, so that much data does not make too many files.
+    """
+    per_size = 8 * tasks
+    size = 1
+    while size < _LARGEST:
+        yield from itertools.repeat(size, per_size)
+        size *= 2
+    yield from itertools.repeat(_LARGEST)
+
+
+class PredictionFiles:
+    """The files under `root`, a path or URL. `task` is this task's pod."""
+
+    def __init__(self, root: str, task: str) -> None:
+        self.root = root
+        self._task = task
+
+    def read_state(self) -> PredictionState | None:
+        """None where there is none, or it cannot be read (yet)."""
+        try:
+            with tf.io.gfile.GFile(self._path("predictions.json")) as file:
+                return PredictionState(**json.loads(file.read()))
+        except (tf.errors.OpError, ValueError, TypeError):
+            return None
+
+    def write_state(self, state: PredictionState) -> None:
+        """Whole or not at all. Raises Failure where the directory cannot be written."""
+        path = self._path("predictions.json")
+        with writing(path):
+            tf.io.gfile.makedirs(self.root)
+            with tf.io.gfile.GFile(path + ".new", "w") as file:
+                file.write(json.dumps(asdict(state), indent=2) + "\n")
+            tf.io.gfile.rename(path + ".new", path, overwrite=True)
+
+    def parts(self) -> set[int]:
+        """The numbers of those that are whole."""
+        return {int(match[1]) for name in self._names() if (match := _PART.fullmatch(name))}
+
+    def clear(self, *, whole: bool = True) -> None:
+        """Removes what tasks that were killed have left; with `whole`, all parts."""
+        for name in self._names():
+            if name.startswith(".part-") or (whole and _PART.fullmatch(name)):
+                with writing(self._path(name)):
+                    tf.io.gfile.remove(self._path(name))
+
+    def open_part(self, number: int) -> PartFile:
+        """A new file, which becomes the part when it is finished."""
+        name = f"part-{number:05}.jsonl"
+        return PartFile(self._path(f".{name}.{self._task}"), self._path(name))
+
+    def finish_part(self, file: PartFile, state: PredictionState) -> None:
+        """Makes it the part. Raises Failure (RETRYABLE) where the predictions are not `state`'s now."""
+        now = self.read_state()
+        if now is None or (now.run_id, now.fingerprint) != (state.run_id, state.fingerprint):
+            raise Failure(f"{self.root} was begun anew meanwhile", ExitCode.RETRYABLE)
+        file.finish()
+
+    def growth(self) -> object:
+        """A value that changes when any task writes."""
+        found = []
+        for name in self._names():
+            if name.startswith(".part-"):
+                with contextlib.suppress(tf.errors.NotFoundError):  # it is a part now
+                    found.append((name, tf.io.gfile.stat(self._path(name)).length))
+        return sorted(found), len(self.parts())
+
+    def _path(self, name: str) -> str:
+        return f"{self.root.rstrip('/')}/{name}"
+
+    def _names(self) -> list[str]:
+        try:
+            return [str(name) for name in tf.io.gfile.listdir(self.root)]
+        except tf.errors.NotFoundError:
+            return []
+
+
+class PartFile:
+    """Lines that become the file `path` when they are all written, to `new` before."""
+
+    def __init__(self, new: str, path: str) -> None:
+        self._file = tf.io.gfile.GFile(new, "w")
+        self._new = new
+        self._path = path
+
+    def write(self, text: str) -> None:
+        """Appends it. Raises Failure where the directory cannot be written."""
+        with writing(self._path):
+            self._file.write(text)
+
+    def finish(self) -> None:
+        """Closes and renames it."""
+        with writing(self._path):
+            self._file.close()
+            tf.io.gfile.rename(self._new, self._path, overwrite=True)
+
+
+def lines(first: int, keys: Any, predictions: Any) -> str:
+    """One JSON object for each example of a batch, whose first one has the index `first`.
+
+    `predictions` is a tensor, or lists and dicts of tensors, each `[batch_size, ...]`; `keys` the same or
+    None. Numbers that JSON does not have are "NaN", "Infinity" and "-Infinity"; bytes that are no UTF-8 are
+    `{"b64": ...}`.
+    """
+    columns: dict[str, Sequence[Any]] = {"prediction": _rows(predictions)}
+    if keys is not None:
+        columns = {"key": _rows(keys), **columns}
+    documents = [
+        {"index": first + number, **dict(zip(columns, values, strict=True))}
+        for number, values in enumerate(zip(*columns.values(), strict=True))
+    ]
+    return "".join(f"{_json(document)}\n" for document in documents)
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(document, ensure_ascii=False, allow_nan=False, default=_text)
+    except ValueError:
+        return json.dumps(_finite(document), ensure_ascii=False, default=_text)
+
+
+def _rows(values: Any) -> list[Any]:
+    """Of each example, its value."""
+    if isinstance(values, Mapping):
+        columns = [_rows(value) for value in values.values()]
+        return [dict(zip(values, row, strict=True)) for row in zip(*columns, strict=True)]
+    if isinstance(values, list | tuple):
+        return [list(row) for row in zip(*map(_rows, values), strict=True)]
+    if isinstance(values, tf.RaggedTensor):
+        return list(values.to_list())
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiubO":  # bfloat16 and the like
+        array = array.astype(np.float32)
+    if array.dtype in (np.float16, np.float32):
+        # The shortest decimals that stand for the same float: 0.1, and not 0.10000000149011612.
+        array = array.astype(str).astype(np.float64)
+    return list(array.tolist())
+
+
+def _text(value: Any) -> Any:
+    """What JSON has no form for: strings of TensorFlow's."""
+    if not isinstance(value, bytes):
+        raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,138 @@
+"""Scores a checkpoint that an earlier run has left: `spec.mode: Evaluate`.
+
+All replicas of all workers take part, and each example counts once. The model directory is only read, but for
+the figures for TensorBoard in `logs/evaluation`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import tensorflow as tf
+
+from worker import datasets, inline, model_build, trained
+from worker.agreement import by_first_task
+from worker.central import mend_metrics
+from worker.checkpoints import ModelDirectory
+from worker.contract import Event
+from worker.failures import program_error, writing
+from worker.iterating import Iteration
+from worker.loops import Loop
+from worker.program import LoadedProgram
+from worker.reporting import as_floats
+from worker.scheduling import Executions
+from worker.stepping import Steps
+
+_STEPS = 32
+"""In one execution."""
+
+
+def check_program(program: LoadedProgram) -> None:
+    """Raises Failure where the program has nothing to evaluate."""
+    if not program.has("evaluation_dataset"):
+        raise program_error(
+            f"{program.entrypoint} has no method evaluation_dataset(batch_size), which mode: Evaluate needs"
+        )
+
+
+def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> object:
+    """Reports loss and metrics of `checkpoint`, the newest for None. Returns what must outlive the tasks."""
+    program, strategy = loop.program, loop.strategy
+    # Of TensorFlow's own making, for distributed datasets.
+    warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
+    mend_metrics(strategy)
+    # A training that goes on may write another one while the tasks look.
+    epoch, _ = by_first_task(strategy, loop.writes)(trained.choose(directory, checkpoint), True)
+    with strategy.scope():
+        loop.enter("running model()")
+        # First: what looks words up in a dataset is made in it.
+        model = program.model()
+        dataset, size = datasets.evaluation_dataset(loop)
+        model_build.build(model, dataset.element_spec, program.entrypoint)
+        trained.load(loop, directory, model, epoch)
+    loop.enter(f"evaluating ckpt-{epoch}")
+    if strategy._should_use_with_coordinator:
+        metrics = _by_workers(loop, model, dataset)
+    elif _is_scored_by_keras(loop):
+        metrics = _by_keras(loop, model, dataset)
+    else:
+        metrics = _by_replicas(loop, model, dataset, size)
+    if not (program.has("loss") or model.loss):
+        metrics.pop("loss", None)  # nothing says what it would be
+    if loop.writes:
+        _write_summary(directory, epoch, metrics)
+        loop.reporter.emit(Event.EVALUATION, checkpoint=f"ckpt-{epoch}", epoch=epoch, metrics=metrics)
+    return model
+
+
+def _is_scored_by_keras(loop: Loop) -> bool:
+    """As `Model.fit` scores, but where Keras 3 cannot under the strategy.
+
+    Not under ParameterServer: there Model.evaluate needs metrics that a training has made, and leaves out the
+    regularisation losses.
+    """
+    if loop.program.has("loss") or loop.program.has("train_step"):
+        return False
+    is_keras_3 = tf.keras.Model.__module__.startswith("keras.")
+    return not (is_keras_3 and isinstance(loop.strategy, tf.distribute.MultiWorkerMirroredStrategy))
+
+
+def _by_keras(loop: Loop, model: Any, dataset: Any) -> dict[str, float]:
+    callbacks = [_Alive(loop)]
+    dataset = datasets.shared_by_data(loop, dataset)
+    return as_floats(model.evaluate(dataset, verbose=0, return_dict=True, callbacks=callbacks))
+
+
+def _by_replicas(loop: Loop, model: Any, dataset: Any, size: int) -> dict[str, float]:
+    with loop.strategy.scope():
+        steps = _steps(loop, model, dataset)
+        distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=1)
+
+    def step(batch: Any, share: Any) -> Any:
+        steps.evaluate(batch, share)
+        return tf.constant(0.0)
+
+    iteration = Iteration(loop.strategy, step, distributed, endless=True)
+    while size:
+        _, ran = iteration.run(min(_STEPS, size))
+        size -= ran
+        loop.alive()
+    loop.kept.append(iteration)
+    return steps.results()
+
+
+def _by_workers(loop: Loop, model: Any, dataset: Any) -> dict[str, float]:
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
+    executions = Executions(coordinator, loop.workers, lambda _: loop.alive(), loop.failed)
+    with loop.strategy.scope():
+        steps = _steps(loop, model, dataset)
+        steps.build_compiled(dataset.element_spec)
+    evaluation = inline.evaluation(loop, coordinator, executions, steps)
+    loop.kept.append(evaluation)
+    return evaluation.run() if evaluation is not None else {}
+
+
+def _steps(loop: Loop, model: Any, dataset: Any) -> Steps:
+    return Steps(loop.program, model, loop.parameters.global_batch_size, dataset.element_spec)
+
+
+class _Alive(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Tells that the evaluation goes on."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self._supports_tf_logs = True
+        self._loop = loop
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """After each execution."""
+        self._loop.alive()
+
+
+def _write_summary(directory: ModelDirectory, epoch: int, metrics: dict[str, float]) -> None:
+    """Where the evaluator writes too, with its names and steps."""
+    folder = directory.path("logs", "evaluation")
+    with writing(folder), tf.summary.create_file_writer(folder).as_default():
+        for name, value in metrics.items():
+            tf.summary.scalar(f"epoch_{name}", value, step=epoch - 1)
