@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.failures import Failure, program_error
+from worker.lookup_tables import reach_tables_from_loops
 from worker.rejoining import connect_when_back
 from worker.task import Task
 
@@ -157,6 +158,7 @@ def _parameter_server(task: Task) -> tf.distribute.Strategy:
         tf.distribute.cluster_resolver.TFConfigClusterResolver(), variable_partitioner=partitioner
     )
     connect_when_back(task)
+    reach_tables_from_loops()
     return strategy
 
 
