@@ -66,6 +66,7 @@ def submit(
     overrides: Sequence[str] = (),
     replace: bool = False,
     detach: bool = True,
+    allow_network: bool = False,
     **fields: Any,
 ) -> Run:
     """Starts one run and returns at once.
@@ -75,7 +76,8 @@ def submit(
     values in YAML, as in `["spec.worker.replicas=4"]`. `namespace` is where the run is to live, if `what`
     does not say (default: that of the kubeconfig's `context`, itself by default the current one). With
     `replace` a run of this name that goes on is ended, and the new one resumes from its backup. Without
-    `detach`, a run on this machine ends when this process does.
+    `detach`, a run on this machine ends when this process does; with `allow_network` its tasks have this
+    machine's network, and not one of the run's own.
 
     A class or a function is found again, in every task, by its module's name: it ships its module's file or,
     if `source` names it, the folder that the module is imported from. A class is a program, as in
@@ -96,7 +98,9 @@ def submit(
     """
     loaded = _loaded(what, overrides, fields)
     _check_choice("backend", backend, BackendName)
-    chosen = choice.named(backend, context)
+    if allow_network and backend != "local":
+        raise _refused("allow_network", "is about runs on this machine: expected backend='local'")
+    chosen = choice.named(backend, context, allow_network=allow_network)
     notes = rules.notices(loaded.cluster, local=backend == "local")
     notes += loaded.conversion.notes if loaded.conversion is not None else []
     plan = planning.plan(planning.placed(loaded, namespace, chosen.namespace), uuid.uuid4().hex)

@@ -163,6 +163,11 @@ def parser() -> argparse.ArgumentParser:
         "run of theirs is replaced, or followed if it is the same (Kubernetes; the Helm chart's own)",
     )
     added.add_argument(
+        "--allow-network",
+        action="store_true",
+        help="with --backend local: the tasks have this machine's network, and are reached through it",
+    )
+    added.add_argument(
         "--dry-run",
         choices=("client", "server"),
         help="only say what would be done: client asks nobody, server has the cluster check every object",

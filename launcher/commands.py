@@ -73,11 +73,15 @@ def submit(options: Namespace) -> int:
     """Starts a file's runs, one after the other unless they are let go: they would share the cores."""
     if options.owned_by and options.backend != "kubernetes":
         raise _wrong_usage("--owned-by", "names objects of a cluster: leave out --backend")
+    if options.allow_network and options.backend != "local":
+        raise _wrong_usage("--allow-network", "is about runs on this machine: add --backend local")
     if options.dry_run:
         return _dry_run(options)
     from launcher.backends import choice
 
-    backend = choice.named(options.backend, options.context, _patience(options))
+    backend = choice.named(
+        options.backend, options.context, _patience(options), allow_network=options.allow_network
+    )
     try:
         # The machinery starts while the file is read.
         backend.prepare()

@@ -13,14 +13,20 @@ if TYPE_CHECKING:
     from launcher.backends.kubernetes.backend import KubernetesBackend
 
 
-def named(name: str, context: str | None = None, patience: Patience | None = None) -> Backend:
+def named(
+    name: str,
+    context: str | None = None,
+    patience: Patience | None = None,
+    *,
+    allow_network: bool = False,
+) -> Backend:
     """`local` or `kubernetes`. `context` is the kubeconfig's, None for its current one; `patience`
-    is with its API server.
+    is with its API server; for `allow_network` see `LocalBackend`.
     """
     if name == "local":
         from launcher.backends.local.backend import LocalBackend
 
-        return LocalBackend()
+        return LocalBackend(allow_network=allow_network)
     return kubernetes(context, patience)
 
 

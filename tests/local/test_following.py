@@ -151,7 +151,8 @@ def test_a_lost_run_says_what_to_do(machine: Machine) -> None:
 
 
 def test_waiting_has_an_end(machine: Machine) -> None:
-    machine.submit(job("chief", "import time; time.sleep(600)", primary=True))
+    machine.submit(job("chief", "print('up'); import time; time.sleep(600)", primary=True))
+    machine.printed("up")
     with pytest.raises(ConflictError, match=r"run demo has not ended within 0\.3 s"):
         display.watch(machine.backend, "demo", "default", stop_on_interrupt=False, timeout=0.3, out=plain())
     assert machine.status().phase is Phase.RUNNING

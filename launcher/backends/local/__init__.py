@@ -12,6 +12,8 @@
     fileformat  what its files hold, and what is wrong with one that does not
     -----       below here in a process of its own, one a run; standard library only
     guard       outlives the supervisor by as long as it takes to kill what it left
+    namespaces  a network of the run's own
+    downloads   the way out of it: an HTTP proxy
     supervisor  the event loop: starts, stops and counts pods
     livepod     a pod while it runs: its Pod object and its process
     view        the Jobs as Kubernetes would show them

@@ -40,10 +40,14 @@ _KILL_SECONDS: Final = 30.0
 class LocalBackend:
     """Runs as processes of this machine. See `base.Backend`.
 
-    `root` is where the runs are kept, by default under $XDG_STATE_HOME.
+    `root` is where the runs are kept, by default under $XDG_STATE_HOME. With `allow_network` a run that is
+    submitted has the machine's network, and not one of its own.
     """
 
-    def __init__(self, root: Path | None = None, settings: Settings | None = None) -> None:
+    def __init__(
+        self, root: Path | None = None, settings: Settings | None = None, *, allow_network: bool = False
+    ) -> None:
+        self._allow_network = allow_network
         self._root = root or default_root()
         self._settings = settings or Settings()
         self._guard: WaitingGuard | None = None
@@ -91,7 +95,7 @@ class LocalBackend:
                 preflight.check(directory, submission)
                 directory.create(submission)
             try:
-                self._start(directory, lock, detach=detach)
+                forbidden = self._start(directory, lock, detach=detach)
             except BackendError:
                 directory.remove()
                 raise
@@ -99,7 +103,8 @@ class LocalBackend:
             raise self._unwritable(error) from error
         finally:
             directory.release(lock)
-        return preflight.left_out(submission)
+        told = [preflight.left_out(submission), self._reachable(forbidden)]
+        return "\n".join(filter(None, told))
 
     def status(self, run: str, namespace: str) -> RunStatus:
         """See `base.Backend.status`."""
@@ -238,14 +243,29 @@ class LocalBackend:
             settings=self._settings,
         )
 
-    def _start(self, directory: RunDirectory, lock: int, *, detach: bool) -> None:
+    def _reachable(self, forbidden: str) -> str:
+        """One line about who reaches the run's tasks."""
+        open_to = "whoever reaches this machine's ports can read and write your files"
+        if self._allow_network:
+            return f"network: this machine's own; {open_to} while the run goes on"
+        if forbidden:
+            return (
+                f"warning: the run has no network of its own, since this machine forbids it ({forbidden}): "
+                f"{open_to} through TensorFlow's servers; --allow-network takes it so"
+            )
+        return (
+            "network: the run's own, closed to all others; data is downloaded by HTTP(S), see --allow-network"
+        )
+
+    def _start(self, directory: RunDirectory, lock: int, *, detach: bool) -> str:
         self.prepare()
         guard, self._guard = self._guard, None
         control = directory.open_control()
         lifeline = None if detach else lifelines.new()
         try:
-            if guard is not None:
-                guard.give(directory, lock, control, lifeline)
+            if guard is None:
+                raise BackendError("the run's supervisor cannot be started: there is none")
+            return guard.give(directory, lock, control, lifeline, allow_network=self._allow_network)
         finally:
             os.close(control)
             if lifeline is not None:

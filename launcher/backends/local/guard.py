@@ -22,10 +22,13 @@ import json
 import signal
 import socket
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from launcher.backends.local import namespaces
+from launcher.backends.local.downloads import Proxy
 from launcher.backends.local.leftovers import kill_leftovers
 from launcher.backends.local.processes import adopt_orphans, die_with_parent, kill_children
 from launcher.backends.local.store import RunDirectory
@@ -35,6 +38,7 @@ from launcher.backends.local.supervisor import Supervisor
 def main() -> NoReturn:
     """Waits for the order, and carries it out."""
     orders = socket.socket(fileno=int(sys.argv[1]))
+    forbidden = namespaces.forbidden()
     message, descriptors, _, _ = socket.recv_fds(orders, 1 << 16, 3)
     if not message:
         os._exit(0)  # the launcher has nothing to run after all
@@ -46,17 +50,18 @@ def main() -> NoReturn:
     _move_to(directory)
     adopt_orphans()
     try:
-        orders.send(b"taken")
+        orders.send(f"taken {forbidden}".encode())
     except OSError:
         os._exit(0)  # the launcher waited no longer, and has taken the run back
     guard = os.getpid()
+    isolated = not (forbidden or order["allow_network"])
     supervisor = os.fork()
     if supervisor == 0:
         orders.close()
         die_with_parent(signal.SIGTERM)
         if os.getppid() != guard:
             os._exit(1)
-        _supervise(directory, control, lifeline[0] if lifeline else None)
+        _supervise(directory, control, lifeline[0] if lifeline else None, isolated=isolated)
     for descriptor in (control, *lifeline):
         os.close(descriptor)
     orders.close()
@@ -92,10 +97,15 @@ def _guard(supervisor: int) -> None:
     kill_children()
 
 
-def _supervise(directory: RunDirectory, control: int, lifeline: int | None) -> NoReturn:
+def _supervise(directory: RunDirectory, control: int, lifeline: int | None, *, isolated: bool) -> NoReturn:
     code = 1
     try:
-        Supervisor(directory, control, lifeline).supervise()
+        variables: Mapping[str, str] = {}
+        if isolated:
+            proxy = Proxy()
+            namespaces.leave_network()
+            variables = proxy.open()
+        Supervisor(directory, control, lifeline, variables).supervise()
         code = 0
     except BaseException:  # noqa: BLE001 - the log is all that is left of it
         traceback.print_exc()

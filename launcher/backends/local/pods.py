@@ -42,8 +42,15 @@ VOLUME_KINDS: Final = ("emptyDir", "configMap", "persistentVolumeClaim", "hostPa
 class PodTemplate:
     """One Job's pods. Nothing is written or started before `materialise`."""
 
-    def __init__(self, directory: RunDirectory, submission: Submission, job: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        directory: RunDirectory,
+        submission: Submission,
+        job: Mapping[str, Any],
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self.job = job
+        self._variables = variables or {}
         self.role: str = (job["metadata"].get("labels") or {}).get(ROLE_LABEL, job["metadata"]["name"])
         self.template: Mapping[str, Any] = job["spec"]["template"]
         self.spec: Mapping[str, Any] = self.template["spec"]
@@ -114,7 +121,7 @@ class PodTemplate:
         argv = [translation.text(expand(word, own)) for word in words]
         if argv and argv[0] in _PYTHON:
             argv[0] = sys.executable
-        env = image_environment()
+        env = {**image_environment(), **self._variables}
         env["HOSTNAME"] = self.hostname(index)
         # Without a volume there, /tmp is the container's own and goes with it.
         env["TMPDIR"] = translation.path("/tmp") or str(self._temporary(index))  # noqa: S108

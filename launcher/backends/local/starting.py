@@ -46,23 +46,28 @@ class WaitingGuard:
             except (OSError, subprocess.CalledProcessError) as error:
                 raise self._failure(str(error)) from error
 
-    def give(self, directory: RunDirectory, lock: int, control: int, lifeline: int | None) -> None:
-        """The order: to run what is in the directory. Returns when the guard holds the lock too.
+    def give(
+        self, directory: RunDirectory, lock: int, control: int, lifeline: int | None, *, allow_network: bool
+    ) -> str:
+        """The order: to run what is in the directory. Returns when the guard holds the lock too: why the run
+        cannot have a network of its own, or "".
 
         The descriptors stay the caller's. Raises BackendError.
         """
-        order = {"store": str(directory.store), "namespace": directory.namespace, "run": directory.run}
+        names = {"store": str(directory.store), "namespace": directory.namespace, "run": directory.run}
+        order = {**names, "allow_network": allow_network}
         descriptors = [lock, control] if lifeline is None else [lock, control, lifeline]
         try:
             orders, self._orders = socket.socket(fileno=self._orders), -1
             with orders:
                 orders.settimeout(_TAKEN_SECONDS)
                 socket.send_fds(orders, [json.dumps(order).encode()], descriptors)
-                answer = orders.recv(16)
+                answer = orders.recv(1024).decode(errors="replace")
         except OSError as error:
             raise self._failure(str(error)) from error
         if not answer:
             raise self._failure("it ended at once")
+        return answer.partition(" ")[2]
 
     def __del__(self) -> None:
         for descriptor in (self._orders, self._errors):

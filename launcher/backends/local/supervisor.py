@@ -36,10 +36,12 @@ _GIVE_UP_SECONDS: Final = 60.0
 
 class Supervisor:
     """Carries out one submission. `control` is the descriptor of `RunDirectory.open_control`; at the end of
-    file of `lifeline` the run is stopped.
+    file of `lifeline` the run is stopped. `variables` are in every task's environment, unless it has them.
     """
 
-    def __init__(self, directory: RunDirectory, control: int, lifeline: int | None) -> None:
+    def __init__(
+        self, directory: RunDirectory, control: int, lifeline: int | None, variables: Mapping[str, str]
+    ) -> None:
         submission = directory.submission()
         if submission is None:
             raise FileNotFoundError(directory.path)
@@ -51,7 +53,7 @@ class Supervisor:
         settings = submission.settings
         backoff = Backoff(settings.backoff, settings.backoff_limit)
         jobs = submission.of_kind("Job")
-        self._templates = [PodTemplate(directory, submission, job) for job in jobs]
+        self._templates = [PodTemplate(directory, submission, job, variables) for job in jobs]
         self._controllers = [JobController(job, backoff) for job in jobs]
         self._primary = next(
             (number for number, job in enumerate(jobs) if _annotation(job, PRIMARY_ANNOTATION) == "true"), 0

@@ -1,0 +1,81 @@
+"""A network of a run's own: Linux' namespaces, without any right that a user has not got.
+
+TensorFlow's servers listen at every address of the machine and ask nobody who they are (grpc_server_lib.cc
+has `0.0.0.0`; a ServerDef has a port and no host). In a network namespace with nothing but a loopback device
+they answer the run's own tasks alone. A user namespace gives the right to make one; some machines forbid it
+(containers by seccomp, sysctl `user.max_user_namespaces`, AppArmor on Ubuntu 24.04). Source:
+user_namespaces(7), network_namespaces(7).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+_NEW_USER: Final = 0x10000000
+_NEW_NET: Final = 0x40000000
+"""CLONE_NEWUSER and CLONE_NEWNET of linux/sched.h."""
+
+_GET_FLAGS: Final = 0x8913
+_SET_FLAGS: Final = 0x8914
+"""SIOCGIFFLAGS and SIOCSIFFLAGS of linux/sockios.h."""
+
+_UP: Final = 0x1
+"""IFF_UP of linux/if.h."""
+
+_REQUEST: Final = struct.Struct("16sH22x")
+"""A struct ifreq with flags."""
+
+_libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def forbidden() -> str:
+    """Why this machine gives no network of one's own; "" where it does. Tried in a process that then ends."""
+    if sys.platform != "linux":
+        return "only Linux has them"
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            leave_network()
+            os._exit(0)
+        except OSError as error:
+            os.write(write, (error.strerror or str(error)).encode())
+        finally:
+            os._exit(1)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        said = pipe.read().decode(errors="replace")
+    _, status = os.waitpid(child, 0)
+    return "" if status == 0 else said or "it cannot be made"
+
+
+def leave_network() -> None:
+    """Takes this process, which must have one thread, out of the machine's network: from here on it and all
+    that it starts have a loopback device of their own, and nothing else. Raises OSError.
+    """
+    user, group = os.geteuid(), os.getegid()
+    try:
+        _unshare(_NEW_NET)
+    except PermissionError:
+        _unshare(_NEW_USER | _NEW_NET)
+        # The user's own number, so that files stay the user's.
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as device:
+        answer = fcntl.ioctl(device, _GET_FLAGS, _REQUEST.pack(b"lo", 0))
+        flags = _REQUEST.unpack(answer)[1]
+        fcntl.ioctl(device, _SET_FLAGS, _REQUEST.pack(b"lo", flags | _UP))
+
+
+def _unshare(flags: int) -> None:
+    if _libc.unshare(flags) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
