@@ -27,10 +27,10 @@ class FitData:
     callbacks: list[Any] = field(default_factory=list)
 
 
-def prepare(loop: Loop, model: Any, dataset: Any, steps: int | None) -> FitData:
-    """For `dataset`, what the program gave, with `steps` in an epoch."""
+def prepare(loop: Loop, model: Any, dataset: Any, steps: int | None, own: list[Any]) -> FitData:
+    """For `dataset`, what the program gave, with `steps` in an epoch; `own` are the program's callbacks."""
     if loop.strategy._should_use_with_coordinator:
-        return _on_workers(loop, model, dataset)
+        return _on_workers(loop, model, dataset, own)
     if not isinstance(dataset, tf.data.Dataset) or steps is None or _is_keras_3():
         return _as_keras_does(loop, dataset, steps)
     wanted = {"with_shares": True, "fill": 1}
@@ -68,10 +68,10 @@ def _as_keras_does(loop: Loop, dataset: Any, steps: int | None) -> FitData:
     return FitData(lambda: dataset, validation, validation_steps)
 
 
-def _on_workers(loop: Loop, model: Any, dataset: Any) -> FitData:
+def _on_workers(loop: Loop, model: Any, dataset: Any, own: list[Any]) -> FitData:
     if isinstance(dataset, tf.data.Dataset):
         dataset = tf.keras.utils.experimental.DatasetCreator(datasets.on_each_worker(loop))
-    found = [_Evaluation(loop, model)] if _evaluates(loop) else []
+    found = [_Evaluation(loop, model, own)] if _evaluates(loop) else []
     return FitData(lambda: dataset, callbacks=found)
 
 
@@ -90,10 +90,11 @@ class _Evaluation(tf.keras.callbacks.Callback):  # type: ignore[misc]
     fewer batches than its shards (tf_keras 2.21).
     """
 
-    def __init__(self, loop: Loop, model: Any) -> None:
+    def __init__(self, loop: Loop, model: Any, own: list[Any]) -> None:
         super().__init__()
         self._supports_tf_logs = True
         self._loop = loop
+        self._own = own
         # There is one for a strategy: Keras will get this one.
         coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
         with loop.strategy.scope():
@@ -106,5 +107,10 @@ class _Evaluation(tf.keras.callbacks.Callback):  # type: ignore[misc]
         """Adds what it finds to `logs`."""
         if self._evaluation is not None and logs is not None:
             self._loop.enter(f"evaluating epoch {epoch + 1}")
-            logs.update({f"val_{name}": value for name, value in self._evaluation.run().items()})
+            for callback in self._own:
+                callback.on_test_begin()
+            found = self._evaluation.run()
+            for callback in self._own:
+                callback.on_test_end(found)
+            logs.update({f"val_{name}": value for name, value in found.items()})
             self._loop.enter("training")

@@ -47,7 +47,7 @@ def fit(loop: Loop) -> Any:
         called.append(callbacks.KeptData(loop.kept))
     if loop.directory is not None:
         called += saving(loop, loop.directory)
-    data = fit_data.prepare(loop, model, dataset, steps)
+    data = fit_data.prepare(loop, model, dataset, steps, own)
     position = position.within(parameters.epochs, steps)
     done = position.epochs
     if loop.writes:
