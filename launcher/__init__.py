@@ -19,7 +19,15 @@ The commands are functions here too, and a `Run` is what they give:
 All that they raise is a `LauncherError`. The package never imports TensorFlow.
 """
 
-from __future__ import annotations
+import sys
+
+if sys.argv[:1] == ["-m"] and not getattr(sys.flags, "safe_path", False):
+    # Now `python -m launcher` begins, and Python has put the current folder in front of all else: an
+    # argparse.py in it, or a typing.py, would be imported. It comes last where the launcher itself is in it,
+    # as in a checkout, and otherwise not at all. Nothing may be imported before this.
+    _folder = sys.path.pop(0)
+    if __file__.rpartition("/")[0].rpartition("/")[0] == _folder:
+        sys.path.append(_folder)
 
 from typing import TYPE_CHECKING, Any
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gc
 import sys
+import warnings
 
 from launcher import cli
 
 
 def main() -> int:
     """The command line's exit code. For a process that then ends."""
+    if not sys.warnoptions:
+        # Those of libraries are for whoever works on this program: `python -W default` shows them.
+        warnings.simplefilter("ignore")
     try:
         return cli.main()
     finally:
