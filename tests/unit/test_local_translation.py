@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -66,6 +67,26 @@ def test_a_json_file_is_translated_string_by_string() -> None:
 )
 def test_other_files_are_left_alone(content: str) -> None:
     assert TRANSLATION.file(content) == content
+
+
+def test_data_that_this_machine_has_are_found(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "part-1.tfrecord").touch()
+    here = str(tmp_path)
+    shared = Translation({}, {here: "/pod", "/model": "/state/model"}, [here])
+    own = Translation({}, {here: "/pod"})
+    for below in ("data", "data/", "data/*.tfrecord", "data/new/x", "part-*.tfrecord", "part-1.tfrecord"):
+        assert shared.text(f"--in={here}/{below}") == f"--in={here}/{below}"
+        assert shared.path(f"{here}/{below}") == f"{here}/{below}".rstrip("/")
+        assert json.loads(shared.file(json.dumps({"x": f"{here}/{below}"})))["x"] in (
+            f"{here}/{below}",
+            f"{here}/{below}".rstrip("/"),
+        )
+        assert own.text(f"{here}/{below}") == f"/pod/{below}"
+    for below in ("", "/", "/none", "/none/data", "/none-*"):
+        assert shared.text(f"{here}{below}") == f"/pod{below}"
+        assert shared.path(f"{here}{below}") == f"/pod{below.rstrip('/')}"
+    assert shared.text(f"{here}/data:{here}/none,/model/x") == f"{here}/data:/pod/none,/state/model/x"
 
 
 @given(st.text())

@@ -13,6 +13,7 @@
     -----       below here in a process of its own, one a run; standard library only
     guard       outlives the supervisor by as long as it takes to kill what it left
     namespaces  a network of the run's own
+    views       the files that a task sees: its volumes at their mountPath
     downloads   the way out of it: an HTTP proxy
     supervisor  the event loop: starts, stops and counts pods
     livepod     a pod while it runs: its Pod object and its process

@@ -253,9 +253,7 @@ class LocalBackend:
                 f"warning: the run has no network of its own, since this machine forbids it ({forbidden}): "
                 f"{open_to} through TensorFlow's servers; --allow-network takes it so"
             )
-        return (
-            "network: the run's own, closed to all others; data is downloaded by HTTP(S), see --allow-network"
-        )
+        return "network: the run's own, closed to others; data comes by HTTP(S) only, see --allow-network"
 
     def _start(self, directory: RunDirectory, lock: int, *, detach: bool) -> str:
         self.prepare()

@@ -22,14 +22,14 @@ import json
 import signal
 import socket
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from launcher.backends.local import namespaces
+from launcher.backends.local import namespaces, views
 from launcher.backends.local.downloads import Proxy
 from launcher.backends.local.leftovers import kill_leftovers
+from launcher.backends.local.pods import Surroundings
 from launcher.backends.local.processes import adopt_orphans, die_with_parent, kill_children
 from launcher.backends.local.store import RunDirectory
 from launcher.backends.local.supervisor import Supervisor
@@ -54,14 +54,14 @@ def main() -> NoReturn:
     except OSError:
         os._exit(0)  # the launcher waited no longer, and has taken the run back
     guard = os.getpid()
-    isolated = not (forbidden or order["allow_network"])
     supervisor = os.fork()
     if supervisor == 0:
         orders.close()
         die_with_parent(signal.SIGTERM)
         if os.getppid() != guard:
             os._exit(1)
-        _supervise(directory, control, lifeline[0] if lifeline else None, isolated=isolated)
+        network: bool = order["allow_network"]
+        _supervise(directory, control, lifeline[0] if lifeline else None, None if forbidden else network)
     for descriptor in (control, *lifeline):
         os.close(descriptor)
     orders.close()
@@ -97,15 +97,16 @@ def _guard(supervisor: int) -> None:
     kill_children()
 
 
-def _supervise(directory: RunDirectory, control: int, lifeline: int | None, *, isolated: bool) -> NoReturn:
+def _supervise(directory: RunDirectory, control: int, lifeline: int | None, network: bool | None) -> NoReturn:
+    """`network`: the machine's, or one of the run's own; None where namespaces are forbidden."""
     code = 1
     try:
-        variables: Mapping[str, str] = {}
-        if isolated:
-            proxy = Proxy()
-            namespaces.leave_network()
-            variables = proxy.open()
-        Supervisor(directory, control, lifeline, variables).supervise()
+        surroundings = Surroundings()
+        if network is not None:
+            proxy = None if network else Proxy()
+            namespaces.leave(network=network)
+            surroundings = Surroundings(proxy.open() if proxy is not None else {}, views=views.possible())
+        Supervisor(directory, control, lifeline, surroundings).supervise()
         code = 0
     except BaseException:  # noqa: BLE001 - the log is all that is left of it
         traceback.print_exc()

@@ -20,7 +20,8 @@ from typing import Any, Final
 
 _NEW_USER: Final = 0x10000000
 _NEW_NET: Final = 0x40000000
-"""CLONE_NEWUSER and CLONE_NEWNET of linux/sched.h."""
+_NEW_MOUNTS: Final = 0x00020000
+"""CLONE_NEWUSER, CLONE_NEWNET and CLONE_NEWNS of linux/sched.h."""
 
 _GET_FLAGS: Final = 0x8913
 _SET_FLAGS: Final = 0x8914
@@ -43,7 +44,7 @@ def forbidden() -> str:
     child = os.fork()
     if child == 0:
         try:
-            leave_network()
+            leave(network=False)
             os._exit(0)
         except OSError as error:
             os.write(write, (error.strerror or str(error)).encode())
@@ -56,19 +57,23 @@ def forbidden() -> str:
     return "" if status == 0 else said or "it cannot be made"
 
 
-def leave_network() -> None:
-    """Takes this process, which must have one thread, out of the machine's network: from here on it and all
-    that it starts have a loopback device of their own, and nothing else. Raises OSError.
+def leave(*, network: bool) -> None:
+    """Gives this process, which must have one thread, the right to mount. Without `network` it also leaves
+    the machine's: it and all that it starts then have a loopback device of their own, and nothing else.
+    Raises OSError.
     """
     user, group = os.geteuid(), os.getegid()
+    wanted = _NEW_MOUNTS if network else _NEW_NET
     try:
-        _unshare(_NEW_NET)
+        _unshare(wanted)
     except PermissionError:
-        _unshare(_NEW_USER | _NEW_NET)
+        _unshare(_NEW_USER | wanted)
         # The user's own number, so that files stay the user's.
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    if network:
+        return
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as device:
         answer = fcntl.ioctl(device, _GET_FLAGS, _REQUEST.pack(b"lo", 0))
         flags = _REQUEST.unpack(answer)[1]

@@ -8,7 +8,8 @@ import random
 import shutil
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from launcher.backends.local.environment import NODE, environment, expand
 from launcher.backends.local.processes import MARK, Launch
 from launcher.backends.local.store import RunDirectory, Submission, new_uid, temporary_root
 from launcher.backends.local.translation import Translation
+from launcher.backends.local.views import View
 from launcher.naming import DOMAIN, ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
 from worker.contract import GRACE_SECONDS
@@ -31,12 +33,27 @@ _INHERITED: Final = (
 """What stands for the image's environment. Not the whole of the user's: a run is to mean the same here as in
 the cluster, where none of it is."""
 
+_TOLD: Final = tuple(f"launcher-{name}" for name in ("config", "task", "source", "tmp", "shm"))
+"""The launcher's own volumes, of whose places variables tell."""
+
+_NEEDED: Final = ("/bin", "/dev", "/etc", "/lib", "/proc", "/sys", "/tmp", "/usr", __file__)  # noqa: S108
+
 _PYTHON: Final = ("python", "python3")
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' own for generated names."""
 
 VOLUME_KINDS: Final = ("emptyDir", "configMap", "persistentVolumeClaim", "hostPath")
 """The volumes that have a meaning on this machine."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the supervisor has made for its tasks. `variables` are in each one's environment, unless it has
+    them itself; with `views` each sees its volumes at their mountPath: see `views.View`.
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    views: bool = False
 
 
 class PodTemplate:
@@ -47,10 +64,10 @@ class PodTemplate:
         directory: RunDirectory,
         submission: Submission,
         job: Mapping[str, Any],
-        variables: Mapping[str, str] | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self.job = job
-        self._variables = variables or {}
+        self._surroundings = surroundings or Surroundings()
         self.role: str = (job["metadata"].get("labels") or {}).get(ROLE_LABEL, job["metadata"]["name"])
         self.template: Mapping[str, Any] = job["spec"]["template"]
         self.spec: Mapping[str, Any] = self.template["spec"]
@@ -121,15 +138,44 @@ class PodTemplate:
         argv = [translation.text(expand(word, own)) for word in words]
         if argv and argv[0] in _PYTHON:
             argv[0] = sys.executable
-        env = {**image_environment(), **self._variables}
+        env = {**image_environment(), **self._surroundings.variables}
         env["HOSTNAME"] = self.hostname(index)
         # Without a volume there, /tmp is the container's own and goes with it.
         env["TMPDIR"] = translation.path("/tmp") or str(self._temporary(index))  # noqa: S108
         env.update((name, translation.text(value)) for name, value in own.items())
         env[MARK] = f"{self._submission.uid}/{pod['metadata']['uid']}"
-        return Launch(
-            argv, env, self._cwd(index, translation), self._directory.log(self.hostname(index), attempt)
-        )
+        log = self._directory.log(self.hostname(index), attempt)
+        view = self._view(index, variables) if self._surroundings.views else None
+        return Launch(argv, env, self._cwd(index, translation), log, view)
+
+    def _view(self, index: int, variables: Mapping[str, str]) -> View:
+        mounts: dict[str, str] = {}
+        opened: list[str] = []
+        for mount in self.container.get("volumeMounts") or ():
+            volume = self._volumes.get(mount["name"])
+            if volume is None or volume["name"] in _TOLD:
+                continue
+            source, path = self._volume(index, volume), mount["mountPath"]
+            if "persistentVolumeClaim" in volume:
+                opened.append(str(source))
+            source /= _sub_path(mount, variables)
+            if source.is_dir() and self._may_cover(path, source):
+                mounts[path] = str(source)
+        scratch = self._directory.pod(self.hostname(index)) / "view"
+        return View(mounts, [str(path) for path in self._claims], opened, str(scratch))
+
+    @property
+    def _claims(self) -> Sequence[Path]:
+        """The folders that hold claims."""
+        return self._directory.store / "volumes", self._directory.path / "claims"
+
+    def _may_cover(self, path: str, source: Path) -> bool:
+        """Whether a task can do without what this machine has there."""
+        if not path.startswith("/") or Path(path).is_relative_to("/tmp"):  # noqa: S108 - translated, as TMPDIR is
+            return False
+        here = Path(os.path.realpath(path))
+        needed = (sys.prefix, sys.base_prefix, sys.executable, self._directory.store, source, *_NEEDED)
+        return not any(Path(each).resolve().is_relative_to(here) for each in needed)
 
     def translation(self, index: int, variables: Mapping[str, str] | None = None) -> Translation:
         """The addresses of the run, and the mounts of this pod."""
@@ -137,7 +183,8 @@ class PodTemplate:
         for mount in self.container.get("volumeMounts") or ():
             if (volume := self._volumes.get(mount["name"])) is not None:
                 mounts[mount["mountPath"]] = str(self._volume(index, volume) / _sub_path(mount, variables))
-        return Translation(self._submission.addresses, mounts)
+        shared = ("/tmp",) if "launcher-tmp" in self._volumes else ()  # noqa: S108
+        return Translation(self._submission.addresses, mounts, shared)
 
     def check_paths(self, index: int, variables: Mapping[str, str]) -> None:
         """Raises paths.OutsideError for a subPath that leads out of its volume."""
@@ -159,6 +206,9 @@ class PodTemplate:
                 shutil.rmtree(fresh)
         (directory / "work").mkdir()
         self._temporary(index).mkdir(parents=True, mode=0o700)
+        if self._surroundings.views:
+            for needed in (directory / "view", *self._claims):
+                needed.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Whoever follows the run may look for the log as soon as the pod is there.
         self._directory.log(self.hostname(index), attempt).touch()
         translation = self.translation(index)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from launcher.backends.local import views
+from launcher.backends.local.views import View
 from worker.contract import Env
 
 LINUX: Final = sys.platform == "linux"
@@ -45,12 +47,13 @@ def adopt_orphans() -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """What to start. Standard output and error are appended to `log`."""
+    """What to start. Standard output and error are appended to `log`; `view` is what it sees of the files."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: Path
     log: Path
+    view: View | None = None
 
 
 class Process:
@@ -64,6 +67,12 @@ class Process:
             die_with_parent(signal.SIGKILL)
             if os.getppid() != supervisor:  # it died before prctl
                 os._exit(1)
+            if launch.view is not None:
+                try:
+                    views.enter(launch.view)
+                except OSError as error:
+                    os.write(2, f"the task's volumes cannot be mounted: {error}\n".encode())
+                    os._exit(1)
 
         with launch.log.open("ab") as log:
             self._popen = subprocess.Popen(

@@ -20,7 +20,7 @@ from launcher.backends.local import ports
 from launcher.backends.local.environment import MissingError
 from launcher.backends.local.jobs import Backoff, JobController, Verdict
 from launcher.backends.local.livepod import LivePod
-from launcher.backends.local.pods import PodTemplate
+from launcher.backends.local.pods import PodTemplate, Surroundings
 from launcher.backends.local.processes import adopt_orphans, kill_children, kill_marked, reap_orphans
 from launcher.backends.local.store import RunDirectory, Submission, temporary_root
 from launcher.backends.local.view import Clock, job_view
@@ -36,11 +36,11 @@ _GIVE_UP_SECONDS: Final = 60.0
 
 class Supervisor:
     """Carries out one submission. `control` is the descriptor of `RunDirectory.open_control`; at the end of
-    file of `lifeline` the run is stopped. `variables` are in every task's environment, unless it has them.
+    file of `lifeline` the run is stopped.
     """
 
     def __init__(
-        self, directory: RunDirectory, control: int, lifeline: int | None, variables: Mapping[str, str]
+        self, directory: RunDirectory, control: int, lifeline: int | None, surroundings: Surroundings
     ) -> None:
         submission = directory.submission()
         if submission is None:
@@ -53,7 +53,7 @@ class Supervisor:
         settings = submission.settings
         backoff = Backoff(settings.backoff, settings.backoff_limit)
         jobs = submission.of_kind("Job")
-        self._templates = [PodTemplate(directory, submission, job, variables) for job in jobs]
+        self._templates = [PodTemplate(directory, submission, job, surroundings) for job in jobs]
         self._controllers = [JobController(job, backoff) for job in jobs]
         self._primary = next(
             (number for number, job in enumerate(jobs) if _annotation(job, PRIMARY_ANNOTATION) == "true"), 0

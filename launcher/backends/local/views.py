@@ -1,0 +1,145 @@
+"""What a pod sees of the machine's files: its volumes where it mounts them, and no other pod's claims.
+
+A mount namespace of the task's own, made between fork and exec by a process that may mount: `namespaces`. A
+folder that is not there, such as /model, needs a parent that can be written: that is replaced by an empty one
+in memory, where all that the real one holds is mounted again. Source: mount_namespaces(7), pivot_root(2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+_NEW_MOUNTS: Final = 0x00020000
+"""CLONE_NEWNS of linux/sched.h."""
+
+_READ_ONLY: Final = 0x1
+_REMOUNT: Final = 0x20
+_BIND: Final = 0x1000
+_RECURSIVE: Final = 0x4000
+_UNBINDABLE: Final = 0x20000
+_PRIVATE: Final = 0x40000
+"""MS_* of linux/mount.h."""
+
+_DETACH: Final = 2
+"""MNT_DETACH of the same."""
+
+_OLD: Final = ".tf-launcher-machine"
+"""Where the machine's root is while the view is made."""
+
+_libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+@dataclass(frozen=True)
+class View:
+    """`mounts` maps a path to the folder that is to be seen there. Of what the folders `closed` hold only
+    `opened` is seen; the rest is not there. `scratch` is an empty folder, used while the view is made.
+    """
+
+    mounts: Mapping[str, str]
+    closed: Sequence[str]
+    opened: Sequence[str]
+    scratch: str
+
+
+def possible() -> bool:
+    """Whether this process may give views to those that it starts. Tried in a process that then ends."""
+    child = os.fork()
+    if child == 0:
+        try:
+            _leave()
+            _mount("tmpfs", "/", "tmpfs", 0)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def enter(view: View) -> None:
+    """Gives this process, which must have one thread and may mount, the view. Raises OSError."""
+    here = Path.cwd()
+    _leave()
+    for folder in view.closed:
+        _close(folder, view.opened)
+    mounts = {os.path.realpath(path): source for path, source in view.mounts.items()}
+    if missing := [path for path in mounts if not Path(path).is_dir()]:
+        _make(missing, Path(view.scratch))
+    for path, source in sorted(mounts.items()):
+        _mount(source, path, "", _BIND | _RECURSIVE)
+    os.chdir(here)
+
+
+def _leave() -> None:
+    _check(_libc.unshare(_NEW_MOUNTS))
+    _mount("none", "/", "", _RECURSIVE | _PRIVATE)
+
+
+def _close(folder: str, opened: Sequence[str]) -> None:
+    kept = {path: os.open(path, os.O_PATH) for path in opened if Path(path).is_relative_to(folder)}
+    _mount("tmpfs", folder, "tmpfs", 0)
+    for path, descriptor in kept.items():
+        Path(path).mkdir(parents=True)
+        _mount(f"/proc/self/fd/{descriptor}", path, "", _BIND | _RECURSIVE)
+        os.close(descriptor)
+    _close_for_writing(folder)
+
+
+def _make(missing: Sequence[str], root: Path) -> None:
+    """Makes the folders, in a root that is this machine's otherwise, and goes there."""
+    copies = [_copy(Path("/"), root)]
+    _mount("none", str(root), "", _UNBINDABLE)
+    for path in missing:
+        real, new = Path("/"), root
+        for name in Path(path).parts[1:]:
+            if not (new / name).exists():
+                if new not in copies:
+                    copies.append(_copy(real, new))
+                (new / name).mkdir()
+                copies.append(new / name)
+            real, new = real / name, new / name
+    (root / _OLD).mkdir()
+    for copy in copies[1:]:
+        if copy.is_mount():
+            _close_for_writing(str(copy))
+    _check(_libc.pivot_root(os.fsencode(root), os.fsencode(root / _OLD)))
+    os.chdir("/")
+    _check(_libc.umount2(os.fsencode(f"/{_OLD}"), _DETACH))
+    Path("/", _OLD).rmdir()
+    _close_for_writing("/")
+
+
+def _copy(real: Path, new: Path) -> Path:
+    """A folder in memory, with all that the real one holds."""
+    _mount("tmpfs", str(new), "tmpfs", 0)
+    for entry in list(os.scandir(real)):
+        target = new / entry.name
+        if entry.is_symlink():
+            target.symlink_to(Path(entry.path).readlink())
+            continue
+        if entry.is_dir():
+            target.mkdir()
+        else:
+            target.touch()
+        with contextlib.suppress(OSError):  # one that cannot be had is not there
+            _mount(entry.path, str(target), "", _BIND | _RECURSIVE)
+    return new
+
+
+def _close_for_writing(path: str) -> None:
+    _mount("none", path, "", _REMOUNT | _BIND | _READ_ONLY)
+
+
+def _mount(source: str, target: str, kind: str, flags: int) -> None:
+    _check(_libc.mount(os.fsencode(source), os.fsencode(target), kind.encode() or None, flags, None))
+
+
+def _check(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
