@@ -7,7 +7,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from launcher import fragments, gangs, jobset, naming, podtemplate, roles, storage, topology
-from launcher.spec import Requirements, Role, RoleName, RoleTemplate, Spec, TensorBoard, TrainingCluster
+from launcher.spec import (
+    Requirements,
+    Role,
+    RoleName,
+    RoleTemplate,
+    Spec,
+    StrategyOptions,
+    TensorBoard,
+    TrainingCluster,
+)
 from launcher.yamlfile import Path
 from worker.contract import Env, pod_name
 
@@ -89,8 +98,14 @@ def _replicas(spec: Spec) -> Iterator[Finding]:
 
 
 _OPTIONS_OF: Final[dict[str, tuple[str, ...]]] = {
+    "partitioner": ("ParameterServer",),
     "min_shard_bytes": ("ParameterServer",),
+    "max_shard_bytes": ("ParameterServer",),
+    "max_shards": ("ParameterServer",),
+    "num_shards": ("ParameterServer",),
+    "bytes_per_string": ("ParameterServer",),
     "device": ("OneDevice",),
+    "devices": ("Mirrored",),
     "cross_device_ops": ("Mirrored",),
     "num_packs": ("Mirrored",),
     "communication": ("MultiWorkerMirrored",),
@@ -104,15 +119,26 @@ _OPTIONS_OF: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
+_PARTITIONERS: Final[dict[str, tuple[str, ...]]] = {
+    "MinSize": ("min_shard_bytes", "max_shards", "bytes_per_string"),
+    "MaxSize": ("max_shard_bytes", "max_shards", "bytes_per_string"),
+    "FixedShards": ("num_shards",),
+}
+"""What each takes. TensorFlow's classes of these names have defaults for all but these:"""
+_NEEDED_BY: Final = {"MaxSize": "max_shard_bytes", "FixedShards": "num_shards"}
+
+
 def _options(spec: Spec) -> Iterator[Finding]:
     options = spec.strategy_options
     for name in sorted(options.model_fields_set):
         if spec.strategy not in (owners := _OPTIONS_OF[name]):
-            field = type(options).model_fields[name].alias or name
             said = (
                 f"it is an option of {' and '.join(owners)}, and the strategy is {spec.strategy}: remove it"
             )
-            yield ("spec", "strategyOptions", field), said
+            yield ("spec", "strategyOptions", _alias(options, name)), said
+    if spec.strategy == "ParameterServer":
+        yield from _partitioner(options)
+    yield from _twice(options.devices or (), ("spec", "strategyOptions", "devices"))
     if options.num_packs is not None and options.cross_device_ops not in ("Nccl", "HierarchicalCopy"):
         said = "packs are made by crossDeviceOps: Nccl or HierarchicalCopy; give that too"
         yield ("spec", "strategyOptions", "numPacks"), said
@@ -122,6 +148,24 @@ def _options(spec: Spec) -> Iterator[Finding]:
             f"resources with {roles.TPU_RESOURCE} in the task that trains"
         )
         yield ("spec", "strategyOptions"), said
+
+
+def _partitioner(options: StrategyOptions) -> Iterator[Finding]:
+    chosen = options.partitioner or "MinSize"
+    given = {name for taken in _PARTITIONERS.values() for name in taken} & options.model_fields_set
+    for name in sorted(given - set(_PARTITIONERS[chosen])):
+        owners = " and ".join(owner for owner, taken in _PARTITIONERS.items() if name in taken)
+        which = chosen if options.partitioner else f"{chosen}, as none is given"
+        said = f"it is a parameter of {owners}, and the partitioner is {which}: remove it, or give the other"
+        yield ("spec", "strategyOptions", _alias(options, name)), said
+    needed = _NEEDED_BY.get(chosen)
+    if needed is not None and getattr(options, needed) is None:
+        said = f"{chosen} needs {_alias(options, needed)}; give that too"
+        yield ("spec", "strategyOptions", "partitioner"), said
+
+
+def _alias(options: StrategyOptions, name: str) -> str:
+    return type(options).model_fields[name].alias or name
 
 
 def _custom(spec: Spec) -> Iterator[Finding]:
@@ -272,10 +316,10 @@ def _template(template: RoleTemplate, here: Path) -> Iterator[Finding]:
             yield (*here, "volumeMounts", index, "mountPath"), f"{path} is the launcher's own: choose another"
 
 
-def _twice(values: Sequence[str], here: Path, field: str) -> Iterator[Finding]:
+def _twice(values: Sequence[str], here: Path, *field: str) -> Iterator[Finding]:
     for index, value in enumerate(values):
         if value in values[:index]:
-            yield (*here, index, field), f"{value} is given twice: keep one"
+            yield (*here, index, *field), f"{value} is given twice: keep one"
 
 
 def _mounts(spec: Spec) -> Iterator[Finding]:

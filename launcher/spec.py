@@ -243,11 +243,25 @@ class Scheduling(_Model):
 class StrategyOptions(_Model):
     """What the strategy itself takes. Each option says whose it is; another strategy refuses it."""
 
+    partitioner: Literal["MinSize", "MaxSize", "FixedShards"] | None = None
+    """ParameterServer: how variables are split over the parameter servers, by one of their dimensions, as
+    TensorFlow's classes of these names do. MinSize: into as many shards as maxShards and minShardBytes allow;
+    MaxSize: into as few as maxShardBytes allows; FixedShards: into numShards. Left out: MinSize."""
     min_shard_bytes: Annotated[int, Field(ge=1)] | None = None
-    """ParameterServer: a variable is split over the parameter servers into shards of at least so many
-    bytes. Left out: 262144."""
+    """ParameterServer, MinSize: a shard has no fewer bytes, but for rounding. Left out: 262144."""
+    max_shard_bytes: Annotated[int, Field(ge=1)] | None = None
+    """ParameterServer, MaxSize: a shard has no more bytes, unless maxShards keeps it from being split."""
+    max_shards: Annotated[int, Field(ge=1)] | None = None
+    """ParameterServer, MinSize and MaxSize: a variable has no more shards. Left out: as many as there are
+    parameter servers with MinSize, any number with MaxSize."""
+    num_shards: Annotated[int, Field(ge=1)] | None = None
+    """ParameterServer, FixedShards: how many shards a variable has, unless its first dimension is shorter."""
+    bytes_per_string: Annotated[int, Field(ge=1)] | None = None
+    """ParameterServer, MinSize and MaxSize: what a string in a variable counts for. Left out: 16."""
     device: Text | None = None
     """OneDevice: the device, such as GPU:0. Left out: the first GPU, or the CPU."""
+    devices: Annotated[Items[Text], Field(min_length=1)] | None = None
+    """Mirrored: the devices, each a replica, such as [GPU:0, GPU:1]. Left out: all GPUs, or the CPU."""
     cross_device_ops: Literal["Nccl", "HierarchicalCopy", "ReductionToOneDevice"] | None = None
     """Mirrored: how gradients are summed over the devices. Left out: TensorFlow's choice, Nccl on GPUs."""
     num_packs: Annotated[int, Field(ge=0)] | None = None

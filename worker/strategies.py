@@ -61,7 +61,13 @@ def _one_device(task: Task) -> tf.distribute.Strategy:
     given = task.config.strategy_options.get("device")
     if given is None:
         return tf.distribute.OneDeviceStrategy("/gpu:0" if _gpus() else "/cpu:0")
-    # TensorFlow takes any name here, and puts what is asked of a missing device on the CPU.
+    return tf.distribute.OneDeviceStrategy(_present("device", given, "the first GPU or the CPU"))
+
+
+def _present(option: str, given: str, default: str) -> str:
+    """The device's whole name. Raises Failure where there is none of it: TensorFlow takes any name, and puts
+    what is asked of a missing device on the CPU.
+    """
     here = [f"{device.device_type}:{index}" for device, index in _numbered(tf.config.list_logical_devices())]
     try:
         asked = tf.DeviceSpec.from_string(given if given.startswith("/") else f"/device:{given}")
@@ -71,10 +77,10 @@ def _one_device(task: Task) -> tf.distribute.Strategy:
     if name not in here:
         advice = f"; {_GPU_ADVICE}" if name.startswith("GPU:") else ""
         raise program_error(
-            f"spec.strategyOptions.device: there is no {given} here, only {', '.join(here)}{advice}, "
-            "or leave it out for the first GPU or the CPU"
+            f"spec.strategyOptions.{option}: there is no {given} here, only {', '.join(here)}{advice}, "
+            f"or leave it out for {default}"
         )
-    return tf.distribute.OneDeviceStrategy(f"/device:{name}")
+    return f"/device:{name}"
 
 
 def _mirrored(task: Task) -> tf.distribute.Strategy:
@@ -95,7 +101,11 @@ def _mirrored(task: Task) -> tf.distribute.Strategy:
     if chosen not in ops:
         raise _unknown("crossDeviceOps", chosen)
     make: Any = ops[chosen]
-    return tf.distribute.MirroredStrategy(devices=_cpus(task), cross_device_ops=make())
+    given = options.get("devices")
+    devices = (
+        _cpus(task) if given is None else [_present("devices", each, "all GPUs or the CPU") for each in given]
+    )
+    return tf.distribute.MirroredStrategy(devices=devices, cross_device_ops=make())
 
 
 def _central_storage(task: Task) -> tf.distribute.Strategy:
@@ -149,17 +159,40 @@ def _local_devices(count: int) -> Iterator[None]:
 
 
 def _parameter_server(task: Task) -> tf.distribute.Strategy:
-    options: Any = task.config.strategy_options
-    partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
-        min_shard_bytes=int(options.get("minShardBytes", _MIN_SHARD_BYTES)),
-        max_shards=max(1, len(task.cluster.get("ps", {}))),
-    )
     strategy = tf.distribute.ParameterServerStrategy(
-        tf.distribute.cluster_resolver.TFConfigClusterResolver(), variable_partitioner=partitioner
+        tf.distribute.cluster_resolver.TFConfigClusterResolver(), variable_partitioner=_partitioner(task)
     )
     connect_when_back(task)
     reach_tables_from_loops()
     return strategy
+
+
+def _partitioner(task: Task) -> Any:
+    """What splits the variables; TensorFlow's own defaults, but for MinSize's number of shards."""
+    options: Any = task.config.strategy_options
+    known = tf.distribute.experimental.partitioners
+    classes = {
+        "MinSize": (known.MinSizePartitioner, ("min_shard_bytes", "max_shards", "bytes_per_string")),
+        "MaxSize": (known.MaxSizePartitioner, ("max_shard_bytes", "max_shards", "bytes_per_string")),
+        "FixedShards": (known.FixedShardsPartitioner, ("num_shards",)),
+    }
+    chosen = options.get("partitioner", "MinSize")
+    if chosen not in classes:
+        raise _unknown("partitioner", chosen)
+    make, names = classes[chosen]
+    given = {name: int(options[_camel(name)]) for name in names if _camel(name) in options}
+    if chosen == "MinSize":
+        given = {
+            "min_shard_bytes": _MIN_SHARD_BYTES,
+            "max_shards": max(1, len(task.cluster.get("ps", {}))),
+            **given,
+        }
+    return make(**given)
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
 
 
 def _tpu(task: Task) -> tf.distribute.Strategy:
