@@ -59,7 +59,8 @@ def source_of(objects: list[dict[str, Any]], run: str) -> Mapping[str, str]:
 def test_every_public_name_is_exported() -> None:
     """What is imported for the type checker is what is found at run time, and no more."""
     tree = ast.parse(Path(launcher.__file__).read_text())
-    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    conditions = [node for node in tree.body if isinstance(node, ast.If)]
+    (checked,) = [node for node in conditions if ast.unparse(node.test) == "TYPE_CHECKING"]
     for_the_checker = {
         (statement.module, alias.name)
         for statement in checked.body

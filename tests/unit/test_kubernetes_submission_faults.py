@@ -179,6 +179,9 @@ def test_a_queue_that_kueue_gives_each_job_is_noticed(fake: Fake, tmp_path: Path
         if path == "/apis/kueue.x-k8s.io/v1beta2":
             says({"resources": [{"name": "workloads"}]})(handler, {})
             return True
+        if path.endswith("/localqueues/team-a"):
+            says({"metadata": {"name": "team-a", "uid": "1"}})(handler, {})
+            return True
         if handler.command != "PATCH" or "/jobs/" not in path:
             return False
         item = json.loads(handler.body)
