@@ -21,6 +21,7 @@ from launcher import computing, narration
 from launcher.backends.base import PROGRAM, Backend, LogLine, Selection
 from launcher.errors import INTERRUPTED, BackendError, ConflictError
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus, latest
+from launcher.terminal import visible_all
 from worker.contract import Event
 
 _REPAINT_SECONDS: Final = 0.25
@@ -67,11 +68,15 @@ def watch(
     out = out or console()
     began = time.monotonic()
     status: RunStatus | None = None
+    seen: RunStatus | None = None
     obeyed = 0
     with _Interrupts() as interrupts, _View(out) as view:
         for update in backend.follow(run, namespace):
-            status = update.status
-            view.show(status, update.lines)
+            if update.status is not seen:
+                seen = update.status
+                status = visible_all(seen, out.is_terminal)
+            assert status is not None  # noqa: S101 - for the type checker
+            view.show(status, visible_all(update.lines, out.is_terminal))
             if interrupts.count > obeyed and not status.ended:
                 obeyed = interrupts.count
                 if not stop_on_interrupt:
@@ -178,9 +183,10 @@ def _live_table(status: RunStatus, reasons: Iterable[RenderableType] = ()) -> Re
         row = Table.grid(padding=(0, 1))
         steps, step = fields.get("steps"), fields.get("step")
         bar: RenderableType = ""
-        if isinstance(steps, int) and isinstance(step, int) and steps > 0:
+        if isinstance(steps, int) and isinstance(step, int) and 0 < steps < 1 << 53:
             bar = ProgressBar(total=steps, completed=step, width=20)
-        row.add_row(narration.position(fields), bar, narration.measures(fields))
+        at, measured = (narration.safely(write, fields) for write in (narration.position, narration.measures))
+        row.add_row(at, bar, measured)
         parts.append(row)
     elif (text := narration.predicted(status)) and status.phase is Phase.RUNNING:
         parts.append(Text(text))
@@ -231,6 +237,7 @@ def _state(role: RoleStatus) -> str:
 def show_status(backend: Backend, status: RunStatus, out: Console | None = None) -> None:
     """The `status` command."""
     out = out or console()
+    status = visible_all(status, out.is_terminal)
     if status.ended:
         show_summary(backend, status, out)
         return
@@ -262,13 +269,14 @@ def _show_trouble(backend: Backend, status: RunStatus, task: TaskStatus, out: Co
         return
     restarts = f"started again {task.restarts} times; the last time it " if ended is not task else ""
     out.print(f"{name}: {restarts.replace(' 1 times', ' once')}{narration.ending(ended)}")
-    said, details = _last_words(backend, status, ended, narration.LAST_LINES)
+    said, details = visible_all(_last_words(backend, status, ended, narration.LAST_LINES), out.is_terminal)
     out.print(Padding(Text(f"{said}\n{details}".rstrip()), (0, 0, 0, 2), expand=False))
 
 
 def show_summary(backend: Backend, status: RunStatus, out: Console | None = None) -> None:
     """How a run has ended, what it leaves and where; of a failed one, why."""
     out = out or console()
+    status = visible_all(status, out.is_terminal)
     out.print()
     _headline(status, out)
     out.print()
@@ -280,7 +288,8 @@ def show_summary(backend: Backend, status: RunStatus, out: Console | None = None
     rows += ((name, text, False) for name, text in _results(backend, status))
     width = max(len(name) for name, _, _ in rows)
     for name, text, bad in rows:
-        out.print(Text.assemble((f"{name:<{width}}  ", "dim"), (text, "red" if bad else "")))
+        shown = visible_all(text, out.is_terminal)
+        out.print(Text.assemble((f"{name:<{width}}  ", "dim"), (shown, "red" if bad else "")))
 
 
 def _headline(status: RunStatus, out: Console) -> None:
@@ -313,7 +322,7 @@ def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
         fields = evaluation.fields
         epoch = fields.get("epoch")
         when = f" (after epoch {epoch})" if epoch is not None else ""
-        yield "evaluation", narration.metrics(fields.get("metrics") or {}) + when
+        yield "evaluation", narration.safely(narration.metrics, fields.get("metrics") or {}) + when
     elif (progress := latest(status.records, Event.PROGRESS)) is not None:
         yield "training", narration.describe(progress)
     if (predicted := latest(status.records, Event.PREDICTED)) is not None:
@@ -336,7 +345,7 @@ def _explain(backend: Backend, status: RunStatus, out: Console) -> None:
         out.print()
     said: set[tuple[str, str]] = set()
     for task in status.failures:
-        words = _last_words(backend, status, task, _LAST_LINES)
+        words = visible_all(_last_words(backend, status, task, _LAST_LINES), out.is_terminal)
         if words in said:
             continue  # a program that does not import fails so in every role
         said.add(words)
@@ -365,6 +374,7 @@ def _last_words(backend: Backend, status: RunStatus, task: TaskStatus, most: int
 def show_list(statuses: Sequence[RunStatus], out: Console | None = None) -> None:
     """The `list` command."""
     out = out or console()
+    statuses = visible_all(list(statuses), out.is_terminal)
     if not statuses:
         out.print("no runs")
         return
@@ -384,15 +394,15 @@ def show_list(statuses: Sequence[RunStatus], out: Console | None = None) -> None
 
 def show_logs(lines: Iterable[LogLine], *, raw: bool = False, out: Console | None = None) -> None:
     """The `logs` command: `worker-1 | text`. Records are put into words; `raw` gives each line as the task
-    printed it, without a prefix.
+    printed it, without a prefix. On a terminal all of it is visible text; elsewhere it is as it was printed.
     """
     out = out or console()
     if raw:
         for line in lines:
-            print(line.text, file=out.file, flush=True)
+            print(visible_all(line.text, out.is_terminal), file=out.file, flush=True)
         return
     styles: dict[str, str] = {}
-    for line in lines:
+    for line in (visible_all(each, out.is_terminal) for each in lines):
         style = styles.setdefault(line.role, _ROLE_STYLES[len(styles) % len(_ROLE_STYLES)])
         text = line.text if line.record is None else narration.describe(line.record) or line.text
         prefix = f"{f'{line.role}-{line.index}':<11} | "

@@ -130,9 +130,21 @@ def describe(record: Record) -> str:
     write = _WORDS.get(record.event)
     try:
         return write(record.fields) if write is not None else ""
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+    except _ODD:
         # A worker of another version, or a program that prints something alike.
         return record.event + " " + ", ".join(f"{name} {value}" for name, value in record.fields.items())
+
+
+_ODD: Final = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+"""What is raised by a record without a field, or with one of another type."""
+
+
+def safely(write: Callable[[Mapping[str, Any]], str], fields: Mapping[str, Any]) -> str:
+    """What it writes; "" of a record that is not as it must be."""
+    try:
+        return write(fields)
+    except _ODD:
+        return ""
 
 
 def _waiting(fields: Mapping[str, Any]) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TextIO
+from enum import Enum
+from typing import Any, Final, TextIO, TypeVar, cast
 
 from launcher.redaction import redacted, redacted_message
 
@@ -21,7 +23,11 @@ _COMMANDS: Final = re.compile(
     "\u2028\u2029\ufff9-\ufffb\ud800-\udfff]"  # separators, annotations, surrogates
     "|[\U000e0000-\U000e007f]"  # tags, which no terminal shows
 )
+_MOVES: Final = re.compile(r"(\x1b\[[0-9;:?]*[A-Za-z]|\r)")
 _PLAIN: Final = re.compile(r"[\t\n\x20-\x7e]*")
+
+
+T = TypeVar("T")
 
 
 def visible(text: str) -> str:
@@ -33,9 +39,23 @@ def visible(text: str) -> str:
     return _COMMANDS.sub(_escaped, _COLOURS.sub("", text).replace("\r\n", "\n"))
 
 
-def visible_line(text: str) -> str:
-    r"""The same, of what belongs on one line: a line end in it is shown too, as `\n`."""
-    return visible(text).replace("\n", "\\n")
+def visible_all(value: T, on_terminal: bool = True) -> T:
+    """The value with all text in it visible, in tuples, lists, mappings and dataclasses too: names, messages
+    and lines come from outside. As it is where it is not for a terminal.
+    """
+    found: Any = value
+    if isinstance(value, Enum) or not on_terminal:
+        return value
+    if isinstance(value, str):
+        found = visible(value)
+    elif isinstance(value, tuple | list):
+        found = type(value)(map(visible_all, value))
+    elif isinstance(value, Mapping):
+        found = {visible_all(key): visible_all(each) for key, each in value.items()}
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {each.name: getattr(value, each.name) for each in dataclasses.fields(value) if each.init}
+        found = dataclasses.replace(value, **{name: visible_all(each) for name, each in changed.items()})
+    return cast("T", found)
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -44,6 +64,19 @@ def _escaped(found: re.Match[str]) -> str:
     if code in named:
         return named[code]
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _only_moves(text: str) -> str:
+    """What rich writes: it colours, and moves the cursor; no more than that passes."""
+    if _PLAIN.fullmatch(text):
+        return text
+    parts = _MOVES.split(text)
+    parts[::2] = [_COMMANDS.sub(_escaped, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _as_it_is(text: str) -> str:
+    return text
 
 
 class Guarded:
@@ -56,14 +89,14 @@ class Guarded:
     def __init__(self, stream: TextIO, *, own_words: bool, colours: bool = False) -> None:
         self._stream = stream
         self._redacted: Callable[[str], str] = redacted_message if own_words else redacted
-        self._plain = stream.isatty() and not colours
+        self._guard = (_only_moves if colours else visible) if stream.isatty() else _as_it_is
         if not colours:
             self.rich_proxied_file = Guarded(stream, own_words=own_words, colours=True)
 
     def write(self, text: str) -> int:
         """As the stream's own. Returns the length of the text that was given."""
         written = self._redacted(text)
-        self._stream.write(visible(written) if self._plain else written)
+        self._stream.write(self._guard(written))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:

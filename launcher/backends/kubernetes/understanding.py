@@ -4,6 +4,7 @@ is said in one message.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterator
@@ -17,6 +18,30 @@ T = TypeVar("T")
 
 ODD: Final = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
 """What is raised by reading an object that is not as it should be."""
+
+
+_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "int | None": (int, type(None)),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+}
+
+
+def well_typed(value: T) -> T:
+    """A dataclass, or several, made of what was read. Raises TypeError where a field is of another type."""
+    if isinstance(value, tuple | list):
+        for each in value:
+            well_typed(each)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            found = getattr(value, field.name)
+            if not isinstance(found, _TYPES.get(str(field.type), (object,))):
+                raise TypeError(f"{field.name} is of type {type(found).__name__}")
+            well_typed(found)
+    return value
 
 
 @contextmanager
@@ -35,7 +60,7 @@ def understood(method: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         with _watched(args[0]):
-            return method(*args, **kwargs)
+            return well_typed(method(*args, **kwargs))
 
     return cast("Callable[P, T]", call)
 
@@ -56,7 +81,7 @@ def _one_by_one(backend: Any, found: Iterator[T]) -> Iterator[T]:
     while True:
         with _watched(backend):
             try:
-                item = next(found)
+                item = well_typed(next(found))
             except StopIteration:
                 return
         yield item
