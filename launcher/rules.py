@@ -288,10 +288,14 @@ def _mode(spec: Spec) -> Iterator[Finding]:
         yield here, f"{spec.strategy} {why}: use Train, or {other}"
         return
     if spec.model_dir is None:
-        yield (
-            ("spec", "modelDir"),
-            f"missing: mode: {mode} reads a checkpoint there, such as modelDir: /model",
+        said = f"missing: mode: {mode} reads a checkpoint there, such as modelDir: /model"
+        yield ("spec", "modelDir"), said
+    if spec.storage is not None and spec.storage.reclaim_policy == "Delete":
+        said = (
+            "the claim of a run goes with it when it is submitted again, and with the claim the checkpoints "
+            f"that mode: {mode} reads: train with Retain"
         )
+        yield ("spec", "storage", "reclaimPolicy"), said
     for name, role in topology.present(spec):
         if roles.runs_script(spec, roles.effective(spec, role)):
             said = f"the {name} has a command or args, and a script decides by itself what it does: use Train"

@@ -25,6 +25,7 @@ from worker.contract import Event, ExitCode
 from worker.failures import Failure, program_error
 from worker.forward_pass import ForwardPass, batch_size
 from worker.loops import Loop
+from worker.parameters import TrainingParameters
 from worker.prediction_files import DONE, PREDICTING, PredictionFiles, PredictionState, lines, part_sizes
 from worker.program import LoadedProgram
 from worker.records import RECORD_SECONDS
@@ -55,9 +56,14 @@ class Share:
         workers = len(task.cluster.get("worker", {}))
         return cls(task.index + (chiefs if task.role == "worker" else 0), max(1, chiefs + workers))
 
-    def batch_size(self, global_batch_size: int) -> int:
-        """Of the batches that a program is asked for: what a task has of a global batch in training."""
-        return max(1, global_batch_size // self.count)
+    def batch_size(self, parameters: TrainingParameters) -> int:
+        """Of the batches that a program is asked for: what a task has of a global batch in training.
+
+        `parameters` are for the replicas of this task.
+        """
+        if parameters.batch_size_per_replica is not None:
+            return parameters.global_batch_size
+        return max(1, parameters.global_batch_size // self.count)
 
 
 @dataclass(frozen=True)
@@ -80,28 +86,18 @@ def check_program(program: LoadedProgram) -> None:
 
 
 def begin(
-    task: Task,
-    directory: ModelDirectory,
-    files: PredictionFiles,
-    size: int,
-    claim: Callable[[], None],
-    notice: Callable[[str], None],
+    task: Task, directory: ModelDirectory, files: PredictionFiles, size: int, notice: Callable[[str], None]
 ) -> PredictionState:
-    """What the primary task finds and has predicted: goes on with what is there, or removes it.
+    """What the primary task has predicted. It goes on with what is there, or removes it.
 
     It goes on where that was not done, and is of the same checkpoint, program, parameters and batch `size`.
-    What this very run has done is left as it is. `claim` is called before anything is written.
     """
     before, config = files.read_state(), task.config
     same_run = before is not None and before.run_id == config.run_id != ""
     wanted = config.checkpoint
-    if before is not None and same_run:
-        if before.phase == DONE:
-            return before
-        if trained.epoch_of(before.checkpoint) in directory.epochs():
-            wanted = before.checkpoint  # a training that goes on may have written a newer one since
+    if before is not None and same_run and trained.epoch_of(before.checkpoint) in directory.epochs():
+        wanted = before.checkpoint  # a training that goes on may have written a newer one since
     name = f"ckpt-{trained.choose(directory, wanted)}"
-    claim()
     fingerprint = _fingerprint(task, directory.checkpoint(trained.epoch_of(name)), size)
     state = PredictionState(config.run_id, PREDICTING, name, fingerprint)
     if before is not None and (before.phase, before.fingerprint) == (PREDICTING, fingerprint):
@@ -168,7 +164,7 @@ class _Prediction:
         self._files = files
         self._state = state
         self._share = share
-        self._size = share.batch_size(loop.parameters.global_batch_size)
+        self._size = share.batch_size(loop.parameters)
         self._counted = self._all = self._parts = 0
         self._predicted = self._recorded = 0
         self._recorded_at = time.monotonic()

@@ -11,11 +11,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker import datasets, inline, model_build, trained
+from worker import datasets, inline, model_build, shares, trained
 from worker.agreement import by_first_task
 from worker.central import mend_metrics
 from worker.checkpoints import ModelDirectory
 from worker.contract import Event
+from worker.distribution import Once
 from worker.failures import program_error, writing
 from worker.iterating import Iteration
 from worker.loops import Loop
@@ -48,16 +49,16 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
         loop.enter("running model()")
         # First: what looks words up in a dataset is made in it.
         model = program.model()
-        dataset, size = datasets.evaluation_dataset(loop)
+        dataset, batches = datasets.evaluation_dataset(loop)
         model_build.build(model, dataset.element_spec, program.entrypoint)
         trained.load(loop, directory, model, epoch)
     loop.enter(f"evaluating ckpt-{epoch}")
     if strategy._should_use_with_coordinator:
         metrics = _by_workers(loop, model, dataset)
-    elif _is_scored_by_keras(loop):
-        metrics = _by_keras(loop, model, dataset)
+    elif program.has("loss") or program.has("train_step"):
+        metrics = _by_replicas(loop, model, dataset, batches)
     else:
-        metrics = _by_replicas(loop, model, dataset, size)
+        metrics = _by_keras(loop, model, dataset, batches)
     if not (program.has("loss") or model.loss):
         metrics.pop("loss", None)  # nothing says what it would be
     if loop.writes:
@@ -66,25 +67,26 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
     return model
 
 
-def _is_scored_by_keras(loop: Loop) -> bool:
-    """As `Model.fit` scores, but where Keras 3 cannot under the strategy.
-
-    Not under ParameterServer: there Model.evaluate needs metrics that a training has made, and leaves out the
-    regularisation losses.
-    """
-    if loop.program.has("loss") or loop.program.has("train_step"):
-        return False
-    is_keras_3 = tf.keras.Model.__module__.startswith("keras.")
-    return not (is_keras_3 and isinstance(loop.strategy, tf.distribute.MultiWorkerMirroredStrategy))
-
-
-def _by_keras(loop: Loop, model: Any, dataset: Any) -> dict[str, float]:
+def _by_keras(loop: Loop, model: Any, dataset: Any, batches: int) -> dict[str, float]:
+    """As `Model.fit` scores."""
+    if _is_keras_3():
+        if isinstance(loop.strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            # Model.evaluate takes the value of one replica where there are several (Keras 3.15).
+            return _by_replicas(loop, model, dataset, batches)
+        given, steps = datasets.shared_by_data(loop, dataset), None
+    else:
+        fill = int(shares.has_keras_steps(model))
+        with loop.strategy.scope():
+            distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=fill)
+        if distributed.has_shares:
+            shares.use_shares(model, distributed, distributed)
+        given, steps = Once(distributed.elements), batches
+        loop.kept.append(given)
     callbacks = [_Alive(loop)]
-    dataset = datasets.shared_by_data(loop, dataset)
-    return as_floats(model.evaluate(dataset, verbose=0, return_dict=True, callbacks=callbacks))
+    return as_floats(model.evaluate(given, steps=steps, verbose=0, return_dict=True, callbacks=callbacks))
 
 
-def _by_replicas(loop: Loop, model: Any, dataset: Any, size: int) -> dict[str, float]:
+def _by_replicas(loop: Loop, model: Any, dataset: Any, batches: int) -> dict[str, float]:
     with loop.strategy.scope():
         steps = _steps(loop, model, dataset)
         distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=1)
@@ -93,12 +95,13 @@ def _by_replicas(loop: Loop, model: Any, dataset: Any, size: int) -> dict[str, f
         steps.evaluate(batch, share)
         return tf.constant(0.0)
 
-    iteration = Iteration(loop.strategy, step, distributed, endless=True)
-    while size:
-        _, ran = iteration.run(min(_STEPS, size))
-        size -= ran
-        loop.alive()
+    iteration = Iteration(loop.strategy, step, distributed, endless=True, eagerly=bool(model.run_eagerly))
     loop.kept.append(iteration)
+    left = batches
+    while left:
+        _, ran = iteration.run(min(_STEPS, left))
+        left -= ran
+        loop.alive()
     return steps.results()
 
 
@@ -107,14 +110,20 @@ def _by_workers(loop: Loop, model: Any, dataset: Any) -> dict[str, float]:
     executions = Executions(coordinator, loop.workers, lambda _: loop.alive(), loop.failed)
     with loop.strategy.scope():
         steps = _steps(loop, model, dataset)
-        steps.build_compiled(dataset.element_spec)
     evaluation = inline.evaluation(loop, coordinator, executions, steps)
     loop.kept.append(evaluation)
     return evaluation.run() if evaluation is not None else {}
 
 
 def _steps(loop: Loop, model: Any, dataset: Any) -> Steps:
-    return Steps(loop.program, model, loop.parameters.global_batch_size, dataset.element_spec)
+    steps = Steps(loop.program, model, loop.parameters.global_batch_size, dataset.element_spec)
+    if not loop.program.has("loss") and not _is_keras_3():
+        steps.build_compiled(dataset.element_spec)
+    return steps
+
+
+def _is_keras_3() -> bool:
+    return bool(tf.keras.Model.__module__.startswith("keras."))
 
 
 class _Alive(tf.keras.callbacks.Callback):  # type: ignore[misc]

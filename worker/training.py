@@ -176,26 +176,23 @@ class _Training:
         _KEPT.append(standalone_evaluation.evaluate(loop, directory, config.checkpoint))
 
     def _predict(self, program: LoadedProgram, parameters: Any, directory: Any) -> None:
-        from worker import prediction
+        from worker import prediction, trained
         from worker.prediction_files import DONE, PredictionFiles
 
         task, config = self._task, self._config
         prediction.check_program(program)
         files = PredictionFiles(directory.path("predictions", config.run), task.name)
-        share = prediction.Share.of(task)
-        self._stage.enter("claiming the predictions")
-        before = files.read_state()
-        again = before is not None and before.run_id == config.run_id
-        if task.is_primary:
-            size = share.batch_size(parameters.global_batch_size)
-            claim = partial(self._claim, files.root)
-            state = prediction.begin(task, directory, files, size, claim, self._reporter.notice)
-        else:
-            state = prediction.await_begun(task, files, self._watch.alive)
-        if state.phase == DONE:
+        state = files.read_state()
+        again = state is not None and state.run_id == config.run_id != ""
+        if state is not None and again and state.phase == DONE:
             self._reporter.notice("this run is done already: its predictions say so")
             prediction.report_done(self._reporter, files, state)
             return
+        if not again:
+            trained.choose(directory, config.checkpoint)  # before anything is made
+        if task.is_primary:
+            self._stage.enter("claiming the predictions")
+            self._claim(files.root)
         if config.strategy == "MultiWorkerMirrored":
             # Nothing is to be agreed upon, so that a task that is lost holds nobody up.
             strategy = self._connect(replace(task, config=replace(config, strategy="Mirrored")))
@@ -203,6 +200,13 @@ class _Training:
             self._wait(config.starting_deadline_seconds, again)
             strategy = self._connect(self._task)
         loop = self._loop(program, parameters, strategy, lambda *_: None)
+        share = prediction.Share.of(task)
+        if task.is_primary:
+            size = share.batch_size(loop.parameters)
+            state = prediction.begin(task, directory, files, size, self._reporter.notice)
+        else:
+            self._stage.enter("waiting for the first task to begin")
+            state = prediction.await_begun(task, files, self._watch.alive)
         prediction.predict(loop, directory, files, state, share)
 
     def _connect(self, task: Task) -> Any:

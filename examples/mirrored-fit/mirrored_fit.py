@@ -57,6 +57,10 @@ class MirroredFit:
         """One pass over the held-out images."""
         return fashion_mnist("t10k").batch(batch_size)
 
+    def predict_dataset(self, batch_size: int) -> tf.data.Dataset:
+        """The held-out images, for `mode: Predict`; the key is the class that an image really has."""
+        return fashion_mnist("t10k").batch(batch_size)
+
 
 def decay(epoch: int) -> float:
     """The learning rate of an epoch, counted from 0."""

@@ -120,3 +120,38 @@ def test_findings() -> None:
         "",
         "a run cannot be submitted here: see namespace",
     ]
+
+
+def test_a_prediction_is_told_with_the_sum_of_all_tasks() -> None:
+    def told(number: int, event: str, **fields: object) -> dict[str, Record]:
+        return {event: Record(event, f"mnist-worker-{number}", float(number), fields)}
+
+    records = {
+        f"mnist-worker-{number}": told(
+            number, Event.PREDICTING, examples=1000 + number, examples_per_second=20.0
+        )
+        for number in range(2)
+    }
+    status = dataclasses.replace(run(), records=records, phase=Phase.RUNNING)
+    assert narration.predicted(status) == "predicted 2,001 examples, 40 examples/s"
+    out = io.StringIO()
+    display.console(out).print(display._live_table(status))
+    assert "predicted 2,001 examples, 40 examples/s" in out.getvalue()
+
+    done = Record(Event.PREDICTED, "mnist-worker-0", 9.0, {"path": "/m/p", "examples": 2010, "parts": 1})
+    assert narration.describe(done) == "wrote the predictions to /m/p (2,010 examples in 1 file)"
+    assert narration.predicted(run()) == ""
+
+
+def test_progress_of_a_prediction_is_a_line_now_and_then() -> None:
+    narrator = narration.Narrator()
+
+    def heard(seconds: float, *, steps: bool = True) -> list[str]:
+        fields = {"examples": 7, "examples_per_second": 3.5}
+        record = Record(Event.PREDICTING, "mnist-worker-1", seconds, fields)
+        return [news.text for news in narrator.news(run(), [line("", record=record)], steps=steps)]
+
+    assert heard(1.0) == ["predicted 7 examples, 3.50 examples/s"]
+    assert heard(2.0) == []
+    assert heard(9.0, steps=False) == []
+    assert heard(10.0) == ["predicted 7 examples, 3.50 examples/s"]
