@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker import batches
+from worker import batches, filing
 from worker.distribution import Distributed, batch_count, distribute, may_differ, shared_out
 from worker.failures import Failure, program_error
 from worker.loops import Loop
@@ -251,6 +251,8 @@ def _policy(loop: Loop, dataset: Any) -> str | None:
             f"{_AUTO_SHARD}: FILE needs a file for each of the {loop.workers} tasks that train, and "
             f"train_dataset() reads {read}; write the data into more files, or use DATA or OFF"
         )
+    if chosen != policies.OFF and chosen != policies.DATA:
+        filing.notice_unequal_files(loop, dataset)
     return str(chosen.name)
 
 

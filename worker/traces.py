@@ -49,15 +49,39 @@ def file_count(dataset: Any) -> int | None:
     return min(_file_counts(dataset), default=None)
 
 
+def file_names(dataset: Any, most: int) -> list[str] | None:
+    """The files that `dataset` reads, in the order in which TensorFlow shares them out: before a shuffle.
+
+    None where they are more than `most`, are not known beforehand, or are read at several places.
+    """
+    sources = list(_file_sources(dataset))
+    if len(sources) != 1:
+        return None
+    (source,) = sources
+    while type(source).__name__ == "_ShuffleDataset":
+        (source,) = source._inputs()
+    spec = source.element_spec
+    is_text = getattr(spec, "dtype", None) == "string" and spec.shape.rank == 0
+    if not is_text or not 0 <= int(source.cardinality()) <= most:
+        return None
+    return [name.numpy().decode() for name in source]
+
+
 def _file_counts(dataset: Any) -> Iterator[int]:
+    for source in _file_sources(dataset):
+        count = int(source.cardinality())
+        yield count if count >= 0 else sys.maxsize
+
+
+def _file_sources(dataset: Any) -> Iterator[Any]:
+    """The datasets of files' names that `dataset` reads from."""
     dataset = getattr(dataset, "_impl", dataset)
     inputs = list(dataset._inputs())
     operations = (operation for graph in _own_graphs(dataset) for operation in graph.get_operations())
     if inputs and any(operation.type.startswith(_READERS) for operation in operations):
-        count = int(inputs[0].cardinality())
-        yield count if count >= 0 else sys.maxsize
+        yield inputs[0]
     for source in inputs:
-        yield from _file_counts(source)
+        yield from _file_sources(source)
 
 
 def shuffles(dataset: Any) -> bool:
