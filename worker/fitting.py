@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker import callbacks, datasets, fit_data, model_build, shares
+from worker import callbacks, datasets, fit_data, model_build, optimizers, shares
 from worker.agreement import by_first_task
 from worker.checkpoints import ModelDirectory, Position
 from worker.contract import Event
@@ -107,6 +107,8 @@ def build(model: Any, dataset: Any, loop: Loop) -> None:
         optimizer.build(model.trainable_variables)
     elif hasattr(optimizer, "_create_all_weights"):  # tf.keras.optimizers.legacy
         optimizer._create_all_weights(model.trainable_variables)
+    if loop.strategy._should_use_with_coordinator:
+        optimizers.mend(optimizer)
 
 
 def _check_batch_dimension(model: Any, features: Any, loop: Loop) -> None:
