@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker import callbacks, datasets, fit_data, model_build, optimizers, shares
+from worker import advice, callbacks, datasets, fit_data, model_build, optimizers, shares
 from worker.agreement import by_first_task
 from worker.checkpoints import ModelDirectory, Position
 from worker.contract import Event
@@ -109,6 +109,7 @@ def build(model: Any, dataset: Any, loop: Loop) -> None:
         optimizer._create_all_weights(model.trainable_variables)
     if loop.strategy._should_use_with_coordinator:
         optimizers.mend(optimizer)
+    advice.advise(loop, model, dataset)
 
 
 def _check_batch_dimension(model: Any, features: Any, loop: Loop) -> None:
