@@ -157,12 +157,14 @@ def _loaded(what: Any, overrides: Sequence[str], fields: Mapping[str, Any]) -> L
         raise _refused("overrides", f'expected a list, as in ["{overrides}"]')
     if callable(what):
         document, directory = functions.cluster(what, fields)
-        return loading.check(document, overrides, directory=directory, source=functions.called(what))
+        checked = loading.check(document, overrides, directory=directory, source=functions.called(what))
+        # Whoever runs its code may send it, too.
+        return dataclasses.replace(checked, allow_outside=True)
     if fields:
         raise _refused(", ".join(fields), "only a class or a function takes fields: use overrides")
     if isinstance(what, Loaded):
         checked = loading.check(what.cluster, overrides, directory=what.directory, source=what.source)
-        return dataclasses.replace(checked, conversion=what.conversion)
+        return dataclasses.replace(checked, conversion=what.conversion, allow_outside=what.allow_outside)
     if isinstance(what, TrainingCluster | Mapping):
         return loading.check(what, overrides)
     if not isinstance(what, str | os.PathLike):

@@ -100,6 +100,11 @@ def parser() -> argparse.ArgumentParser:
             dest="overrides",
             help="override a field, as in spec.worker.replicas=4",
         )
+        added.add_argument(
+            "--allow-outside",
+            action="store_true",
+            help="take a program.source outside the file's folder, by links too: you trust the file",
+        )
 
     def add_namespace(added: argparse.ArgumentParser, text: str) -> None:
         added.add_argument("-n", "--namespace", help=text)

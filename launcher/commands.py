@@ -148,7 +148,7 @@ def _plans(options: Namespace, own_namespace: str) -> list[Plan]:
 def _load(options: Namespace) -> list[Loaded]:
     from launcher import loading, rules
 
-    loaded = loading.load(options.file, options.overrides)
+    loaded = loading.load(options.file, options.overrides, allow_outside=options.allow_outside)
     for one in loaded:
         for notice in rules.notices(one.cluster, local=getattr(options, "backend", None) == "local"):
             print(f"{one.source}: note: {notice}", file=sys.stderr)

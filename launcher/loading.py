@@ -20,7 +20,7 @@ from launcher import rules, tfjob, yamlfile
 from launcher.errors import Problem, SpecError
 from launcher.podfields import MISSING
 from launcher.spec import API_VERSION, FLAT_FORM, FULL_FORM, Strategy, TrainingCluster
-from launcher.yamlfile import MAX_BYTES, Document
+from launcher.yamlfile import MAX_BYTES, MAX_DEPTH, Document
 
 STDIN = "-"
 
@@ -34,21 +34,32 @@ class Loaded:
     source: str
     conversion: tfjob.Conversion | None = None
     """Of a TFJob."""
+    allow_outside: bool = False
+    """Whether the program's source may lie outside the directory, by a link too."""
 
 
-def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> list[Loaded]:
+def load(
+    path: str | os.PathLike[str], overrides: Sequence[str] = (), *, allow_outside: bool = False
+) -> list[Loaded]:
     """Every run in the file; `-` is standard input.
 
     `overrides` are `field=value` as in `spec.worker.replicas=4`, applied to each document; the value is
-    read as YAML. Raises SpecError with all that is wrong.
+    read as YAML. `allow_outside`: the program's source may lie outside the file's folder, which is refused
+    otherwise, by a link too. Raises SpecError with all that is wrong.
     """
     path = os.fspath(path)
-    source = "standard input" if path == STDIN else path
+    source = "standard input" if path == STDIN else _printable(path)
     directory = Path.cwd() if path == STDIN else Path(path).absolute().parent
     documents = yamlfile.parse(_read(path, source), source)
     if not documents:
         raise SpecError([Problem(source, 0, 0, "", "empty: `launcher init` writes a file to start from")])
-    return _valid(documents, overrides, directory, source)
+    loaded = _valid(documents, overrides, directory, source)
+    return [dataclasses.replace(one, allow_outside=allow_outside) for one in loaded]
+
+
+def _printable(path: str) -> str:
+    """A path whose bytes are no UTF-8 cannot be written as it is."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def check(
@@ -68,8 +79,21 @@ def check(
     except (TypeError, ValueError, RecursionError) as error:
         said = f"expected what a file can hold: text, numbers, lists and mappings ({error})"
         raise SpecError([Problem(source, 0, 0, "", said)]) from None
+    if _depth(value) > MAX_DEPTH:
+        said = f"nested over {MAX_DEPTH} levels: too deep to be a training cluster"
+        raise SpecError([Problem(source, 0, 0, "", said)])
     document = Document(source, value, places={(): (0, 0)})
     return _valid([document], overrides, directory or Path.cwd(), source)[0]
+
+
+def _depth(value: Any) -> int:
+    """How deep it nests, as far as that matters."""
+    depth, level = 0, [value]
+    while level and depth <= MAX_DEPTH:
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [v for each in inner for v in each if isinstance(v, dict | list)]
+        depth += 1
+    return depth
 
 
 def _valid(
@@ -131,11 +155,15 @@ def _nearest(path: Path) -> str:
 
 def _override(document: Document, override: str) -> None:
     name, equals, text = override.partition("=")
-    source = f"--set {override}"
+    source = f"--set {override if len(override) <= 200 else override[:197] + '...'}"
     keys = [part for part in re.split(r"\.|\[(\d+)\]", name) if part]
     if not equals or not keys:
         said = "expected field=value, as in --set spec.worker.replicas=4"
         raise SpecError([Problem(source, 0, 0, "", said)])
+    if _printable(name) != name:
+        raise SpecError([Problem(_printable(source), 0, 0, "", "not UTF-8 text")])
+    if len(keys) > MAX_DEPTH:
+        raise SpecError([Problem(source, 0, 0, "", f"over {MAX_DEPTH} levels: no field is so deep")])
     values = yamlfile.parse(text, source)
     for problem in values[0].problems if values else ():
         raise SpecError([Problem(source, 0, 0, name, problem.message)])
@@ -146,8 +174,10 @@ def _override(document: Document, override: str) -> None:
         last = position == len(keys) - 1
         step: str | int = key
         if isinstance(here, list):
-            if not key.isdigit() or int(key) >= len(here):
-                raise SpecError([Problem(source, 0, 0, name, f"{yamlfile.spell(path)} has no entry {key}")])
+            # More digits than any list has, and than Python reads.
+            if not key.isdecimal() or len(key) > 6 or int(key) >= len(here):
+                said = f"{yamlfile.spell(path)} has no entry {key[:20]}"
+                raise SpecError([Problem(source, 0, 0, name[:200], said)])
             step = int(key)
         elif not isinstance(here, dict):
             said = f"{yamlfile.spell(path) or 'the document'} is no mapping"
@@ -277,7 +307,8 @@ def _explain(document: Document, error: ErrorDetails) -> Problem:
     elif kind in ("dict_type", "model_type", "model_attributes_type"):
         message = f"expected a mapping, not {_called(given, shown)}"
     elif kind == "literal_error":
-        choices = re.findall(r"'([^']+)'", str(context["expected"]))
+        # As in "'a', 'b' or 'c'", and "2 or 3".
+        choices = re.findall(r"[^', ]+", str(context["expected"]).replace(" or ", " "))
         near = difflib.get_close_matches(str(given), choices, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         message = f"expected {_either(choices)}, not {shown}{hint}"

@@ -39,7 +39,8 @@ _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _ENV_NAME = re.compile(r"[ -<>-~]+")
-_QUANTITY = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)(n|u|m|k|[KMGTPE]i?|[eE][+-]?\d+)?")
+_QUANTITY = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)(n|u|m|k|[KMGTPE]i?|[eE][+-]?[0-9]{1,2})?")
+_QUANTITY_LENGTH = 64
 
 
 def job_name(run: str, role: str) -> str:
@@ -81,5 +82,7 @@ def is_env_name(name: str) -> bool:
 
 
 def is_quantity(text: str) -> bool:
-    """Whether it is a Kubernetes quantity that is not negative: `500m`, `2Gi`, `1e3`, `4`."""
-    return _QUANTITY.fullmatch(text) is not None
+    """Whether it is a Kubernetes quantity that is not negative: `500m`, `2Gi`, `1e3`, `4`. One of more
+    digits would be beyond 2^63, for which Kubernetes takes 2^63, and slow to reckon with.
+    """
+    return len(text) <= _QUANTITY_LENGTH and _QUANTITY.fullmatch(text) is not None

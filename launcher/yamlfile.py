@@ -24,6 +24,10 @@ MAX_BYTES: Final = 1 << 20
 MAX_VALUES: Final = 100_000
 """Values after aliases are followed: stops "billion laughs" at once."""
 MAX_DEPTH: Final = 60
+MAX_DIGITS: Final = 400
+"""Of a number: no double holds more, and of 4,300 on Python itself refuses to write them."""
+_SHORT: Final = 2_000
+"""Characters of a text that cannot nest deeply enough to exhaust the C stack."""
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -89,6 +93,8 @@ def spell(path: Path) -> str:
     for part in path:
         if isinstance(part, int):
             text += f"[{part}]"
+        elif len(part) > 200:
+            text += f"[{part[:197] + '...'!r}]"
         elif re.fullmatch(r"[\w-]+", part):
             text += f".{part}" if text else part
         else:
@@ -100,6 +106,9 @@ def parse(text: str, source: str) -> list[Document]:
     """All documents in the text that are not empty. Raises SpecError where it is not YAML."""
     documents = []
     try:
+        if (place := too_deep(text)) is not None:
+            said = f"nested over {MAX_DEPTH} levels: too deep to be a training cluster"
+            raise SpecError([Problem(source, *place, "", said)])
         for node in _nodes(text):
             document = Document(source)
             builder = _Builder(document)
@@ -114,6 +123,28 @@ def parse(text: str, source: str) -> list[Document]:
     except RecursionError:
         raise SpecError([Problem(source, 0, 0, "", "nested too deeply to be a training cluster")]) from None
     return documents
+
+
+def too_deep(text: str | bytes) -> tuple[int, int] | None:
+    """The line and column (from 1) where YAML nests deeper than MAX_DEPTH; None where it does not, or is no
+    YAML. libyaml builds what is nested by calling itself, and ends the process when the stack is used up: so
+    this is to be asked before any other reader. Its events, which are read here, need no stack.
+    """
+    if len(text) <= _SHORT:
+        return None
+    depth = 0
+    try:
+        for event in yaml.parse(text, _Loader):
+            if isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            elif isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > MAX_DEPTH + 1 and (mark := event.start_mark) is not None:
+                    return mark.line + 1, mark.column + 1
+    except (yaml.YAMLError, UnicodeError):
+        # Whoever reads it says so.
+        return None
+    return None
 
 
 def _nodes(text: str) -> Iterator[yaml.Node]:
@@ -241,10 +272,9 @@ def _resolve(text: str) -> Any:
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text):
-        # Python refuses to read integers of more than 4,300 digits; a double cannot hold them either.
-        return int(text) if len(text) < 400 else text
+        return int(text) if len(text) < MAX_DIGITS else text
     if _OCTAL.fullmatch(text) or _HEX.fullmatch(text):
-        return int(text, 0)
+        return int(text, 0) if len(text) < MAX_DIGITS else text
     if _FLOAT.fullmatch(text):
         number = float(text)
         return number if math.isfinite(number) else text
