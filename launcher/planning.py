@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from launcher import gangs, jobset, rendering, source, topology
+from launcher import gangs, jobset, rendering, sizes, source, topology
 from launcher.backends.base import Plan
 from launcher.backends.names import check_namespace
 from launcher.errors import Problem, SpecError
@@ -31,7 +31,8 @@ def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
 
 
 def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
-    """The plan of one run. Raises SpecError when the program's source is not there or not right.
+    """The plan of one run. Raises SpecError when the program's source is not there or not right, or an object
+    would be too large for an API server.
 
     `run_id` tells one submission of a name from the next; left out, the same file is the same run.
     `as_jobset`: its roles are the replicatedJobs of one JobSet.
@@ -39,11 +40,17 @@ def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
     planned = topology.build(loaded.cluster, jobset=as_jobset)
     if as_jobset and (said := jobset.name_too_long(planned)):
         raise SpecError([Problem(loaded.source, 0, 0, "metadata.name", said)])
+    program = source.read(loaded)
+    objects = rendering.render(planned, program, run_id)
+    if (large := sizes.too_large(objects)) is not None:
+        field = "spec" if program is None else "spec.program.source"
+        hint = "shorten it" if program is None else "give it fewer files, shorter names, or less in them"
+        raise SpecError([Problem(loaded.source, 0, 0, field, f"{large}: {hint}")])
     queued = gangs.gang(loaded.cluster.spec) == "Kueue"
     return Plan(
         run=planned.run,
         namespace=planned.namespace,
-        objects=rendering.render(planned, source.read(loaded), run_id),
+        objects=objects,
         addresses=[address for role in planned.addresses.values() for address in role],
         as_jobset=plan(loaded, run_id, as_jobset=True) if queued and not as_jobset else None,
     )
