@@ -2,7 +2,10 @@
 # build behind a proxy or with an index of one's own, and how to use the images without a registry.
 
 # Any Linux with Python 3.10 to 3.13 as python3, its venv module, libstdc++ and CA certificates.
-ARG BASE=python:3.12-slim-bookworm
+# The digest is that of the index for all platforms, of Python 3.12.14 in September 2026, as several public
+# Dockerfiles record it from Docker Hub; `docker buildx imagetools inspect python:3.12-slim-bookworm` prints the
+# present one.
+ARG BASE=python:3.12-slim-bookworm@sha256:782412e85d0f0984994c290652577d4018aff08145c85b262bb63dc0c7522254
 # What TensorFlow runs on: cpu or gpu (NVIDIA, CUDA from PyPI's wheels: about 6 GB).
 ARG VARIANT=cpu
 
@@ -54,9 +57,11 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 
 # hadolint ignore=DL3006
 FROM worker-${VARIANT}-packages AS worker-packages
+# Where the base has no strip: the package, which is bookworm's, in its own words.
+ARG BINUTILS=binutils=2.40-2
 # hadolint ignore=DL3008
 RUN command -v strip > /dev/null || { apt-get update \
-    && apt-get install --yes --no-install-recommends binutils && rm -rf /var/lib/apt/lists/*; }
+    && apt-get install --yes --no-install-recommends "${BINUTILS}" && rm -rf /var/lib/apt/lists/*; }
 # What nothing reads at run time: 200 MB of symbols, C++ headers, the packages' own tests, type stubs, and libclang,
 # with which TensorFlow was built.
 RUN find /opt/venv -path '*/tensorflow/*' -name '*.so*' -exec strip --strip-unneeded {} + \

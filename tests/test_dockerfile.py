@@ -126,3 +126,17 @@ def test_the_gpu_lock_differs_from_the_other_in_nothing_but_cuda() -> None:
 
 def test_make_builds_the_image_that_a_run_asks_for() -> None:
     assert f"--tag {DEFAULT_IMAGE.replace(':dev', ':$(TAG)')} ." in (ROOT / "Makefile").read_text()
+
+
+def test_what_is_not_in_the_lock_is_pinned_here() -> None:
+    """And each by an argument, which says otherwise where it must."""
+    base = re.search(r"^ARG BASE=(\S+)$", DOCKERFILE, re.MULTILINE)
+    assert base is not None
+    assert re.fullmatch(r"python:3\.\d+-slim-\w+@sha256:[0-9a-f]{64}", base[1])
+    assert set(re.findall(r"^FROM (\S*[:$]\S*)", DOCKERFILE, re.MULTILINE)) == {
+        "${BASE}",
+        "worker-${VARIANT}-packages",
+    }
+    installed = re.findall(r"apt-get install (?:--\S+ )*(.*?) &&", DOCKERFILE)
+    assert installed == ['"${BINUTILS}"']
+    assert re.search(r"^ARG BINUTILS=binutils=\S+$", DOCKERFILE, re.MULTILINE)
