@@ -384,14 +384,33 @@ def test_one_field_is_odd(capsys: pytest.CaptureFixture[str], cluster: Any, kind
     """Each field, in each odd way: `status`, `list` and `events` of an object that is not as it must be."""
     item = {"job": JOB, "pod": POD, "event": EVENT}[kind]
     for position, path in enumerate(places(item)):
-        # Some for each field, others for the next one.
-        for odd in ODD[position % 4 :: 4]:
+        # Two for each field, others for the next one.
+        for odd in (ODD[position % len(ODD)], ODD[(5 * position + 7) % len(ODD)]):
             wrong = changed(item, path, odd)
             cluster.respond = has(*(wrong if name == kind else other for name, other in
                                     (("job", JOB), ("pod", POD), ("event", EVENT))))  # fmt: skip
-            for number in (4,) if kind == "event" else (0, 1):
-                code, out, err = run(capsys, *COMMANDS[number])
-                assert code in DOCUMENTED, (path, odd, out, err)
+            code, out, err = run(capsys, *COMMANDS[4 if kind == "event" else position % 2])
+            assert code in DOCUMENTED, (path, odd, out, err)
+
+
+SEEN: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("job", ("spec", "template", "metadata", "labels", "tf-launcher.dev/role"), 5),
+    ("job", ("status", "conditions", 0, "status"), 1.5),
+    ("job", ("status", "conditions", 0, "message"), 10**30),
+    ("pod", ("spec", "nodeName"), {"a": None}),
+    ("pod", ("spec", "nodeName"), 5),
+]
+
+
+@pytest.mark.parametrize(("kind", "path", "odd"), SEEN)
+def test_what_was_an_error_of_the_launcher(
+    capsys: pytest.CaptureFixture[str], cluster: Any, kind: str, path: tuple[Any, ...], odd: object
+) -> None:
+    items = {"job": JOB, "pod": POD, "event": EVENT}
+    items[kind] = changed(items[kind], path, odd)
+    cluster.respond = has(*items.values())
+    for command in COMMANDS[:2]:
+        check(capsys, command)
 
 
 def test_no_warning_reaches_the_user(tmp_path: Path) -> None:
