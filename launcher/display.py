@@ -17,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from launcher import computing, narration
+from launcher import computing, narration, scoring
 from launcher.backends.base import PROGRAM, Backend, LogLine, Selection
 from launcher.errors import INTERRUPTED, BackendError, ConflictError
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus, latest
@@ -282,8 +282,11 @@ def show_summary(backend: Backend, status: RunStatus, out: Console | None = None
     out.print()
     out.print(_role_table(status))
     out.print()
-    if status.phase is not Phase.SUCCEEDED:
-        _explain(backend, status, out)
+    if trouble := scoring.trouble(status):
+        out.print(Text(trouble, style="bold red"))
+        out.print()
+    if status.phase is not Phase.SUCCEEDED or trouble:
+        _explain(backend, status, out, (scoring.EVALUATOR,) if trouble else None)
     rows = [(name, text.removeprefix(computing.COUNT), bad) for name, text, bad in computing.of_run(status)]
     rows += ((name, text, False) for name, text in _results(backend, status))
     width = max(len(name) for name, _, _ in rows)
@@ -294,7 +297,7 @@ def show_summary(backend: Backend, status: RunStatus, out: Console | None = None
 
 def _headline(status: RunStatus, out: Console) -> None:
     until = status.finished or (time.time() if not status.ended else None)
-    took = f" after {_duration(until - status.started)}" if status.started and until else ""
+    took = f" after {narration.duration(until - status.started)}" if status.started and until else ""
     words = {
         Phase.SUCCEEDED: "has succeeded",
         Phase.FAILED: "has failed",
@@ -306,15 +309,6 @@ def _headline(status: RunStatus, out: Console) -> None:
     }
     style = _STYLES[status.phase]
     out.print(Text.assemble((f"run {status.run} {words[status.phase]}", f"bold {style}"), took))
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 59.95:
-        return f"{max(0.0, seconds):.1f} s"
-    # Rounded first: 119.7 s is no 1 min 60 s.
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
@@ -338,13 +332,15 @@ def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
         yield "go on", f"submit it again (from its last backup), or {PROGRAM} delete {found}"
 
 
-def _explain(backend: Backend, status: RunStatus, out: Console) -> None:
-    """The tasks' own words: the record that a failed one left, else the end of its log."""
+def _explain(backend: Backend, status: RunStatus, out: Console, roles: Sequence[str] | None = None) -> None:
+    """The tasks' own words, or those of `roles`: the record that a failed one left, else its log's end."""
     if status.message:
         out.print(Text(status.message, style="red"))
         out.print()
     said: set[tuple[str, str]] = set()
     for task in status.failures:
+        if roles is not None and task.role not in roles:
+            continue
         words = visible_all(_last_words(backend, status, task, _LAST_LINES), out.is_terminal)
         if words in said:
             continue  # a program that does not import fails so in every role

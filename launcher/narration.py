@@ -319,6 +319,16 @@ def ending(task: TaskStatus) -> str:
     return f"{text}: {task.message}" if task.message else text
 
 
+def duration(seconds: float) -> str:
+    """`59.9 s`, `2 min 0 s`, `1 h 0 min`."""
+    if seconds < 59.95:
+        return f"{max(0.0, seconds):.1f} s"
+    # Rounded first: 119.7 s is no 1 min 60 s.
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
 def waiting(role: RoleStatus) -> str:
     """Why a role's tasks do not start: `waits (Unschedulable): 0/3 nodes are available`."""
     return f"waits ({role.reason}): {role.message}"

@@ -90,8 +90,23 @@ class Evaluator:
                 self._by_keras(model, dataset)
             else:
                 self._by_loop(model, dataset)
+        self._check_scored()
         self._reporter.emit(Event.DONE)
         return ExitCode.DONE
+
+    def _check_scored(self) -> None:
+        """Raises Failure where the run is done and has no score, which would pass for a success."""
+        if self._read_note():
+            return
+        state = self._directory.read_state()
+        phase = state.phase if state is not None and state.run_id == self._config.run_id else ""
+        if phase == "done":
+            raise program_error(
+                "the run has ended, and no checkpoint of it was scored: none could be read from "
+                f"{self._directory.path('checkpoints')}"
+            )
+        why = "the run has failed" if phase == "failed" else "its chief has gone"
+        self._reporter.notice(f"no checkpoint was scored: {why}")
 
     def _by_loop(self, model: Any, dataset: Any) -> None:
         score = _scoring(self._program, model, dataset, self._parameters.global_batch_size)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Final
 
-from launcher import computing, narration
+from launcher import computing, narration, scoring
 from launcher.backends.base import History
 from launcher.report import drawing
 from launcher.report.curves import LOSS, SPEED, Curve, curves, last
@@ -127,7 +127,7 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
         missing=(*history.missing, *_gaps(history, tasks)),
         message=status.message if status.phase not in (Phase.SUCCEEDED, Phase.SUSPENDED) else "",
         failures=_failures(status) if status.phase is not Phase.SUCCEEDED else (),
-        troubles=tuple(text for _, text, bad in devices if bad),
+        troubles=(*filter(None, [scoring.trouble(status)]), *(text for _, text, bad in devices if bad)),
         figures=_figures(history, where, drawn, again),
         parts=_parts(where),
         strips=strips,

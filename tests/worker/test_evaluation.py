@@ -130,6 +130,7 @@ def test_nobody_ever_came(make_cluster: MakeCluster) -> None:
     )
     assert evaluator.ended() == 0
     assert not evaluator.records(Event.EVALUATION)
+    evaluator.until(Event.NOTICE, message="no checkpoint was scored: its chief has gone")
 
 
 _REMOVED = """
@@ -139,7 +140,7 @@ from worker import checkpoints, runtime
 load = checkpoints.ModelDirectory.load
 
 def removed_meanwhile(self, model, epoch):
-    if epoch == 2:
+    if epoch == 2 or "all" in sys.argv:
         self._remove(self.checkpoint(epoch))
     return load(self, model, epoch)
 
@@ -154,6 +155,15 @@ def test_a_checkpoint_that_is_deleted_under_it_is_passed_over(make_cluster: Make
     evaluator = trained.start("evaluator", python=("-c", _REMOVED))
     assert evaluator.ended() == 0, evaluator.output
     assert list(scored(evaluator)) == [1, 3]
+
+
+def test_one_that_could_score_nothing_is_no_success(make_cluster: MakeCluster) -> None:
+    trained = make_cluster(**WITH_EVALUATOR, parameters={"epochs": EPOCHS})
+    assert trained.start("chief").ended() == 0
+    evaluator = trained.start("evaluator", python=("-c", _REMOVED, "all"))
+    assert evaluator.ended() == ExitCode.PROGRAM_ERROR, evaluator.output
+    assert "no checkpoint of it was scored" in evaluator.until(Event.FAILED).fields["message"]
+    assert not evaluator.records(Event.DONE)
 
 
 def test_keras_3_has_no_stock_evaluator(make_cluster: MakeCluster) -> None:

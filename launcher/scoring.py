@@ -1,0 +1,39 @@
+"""What became of the evaluator of a run that has succeeded. Pure."""
+
+from __future__ import annotations
+
+from launcher.status import Phase, RunStatus
+from worker.contract import Event
+
+EVALUATOR = "evaluator"
+
+
+def trouble(status: RunStatus) -> str:
+    """A sentence where the run has succeeded and its evaluator has failed, which it does as well when there
+    was nothing that it could score; else "".
+
+    One that was stopped with the run has not failed, if it is a script: those have no other end.
+    """
+    role = next((role for role in status.roles[1:] if role.role == EVALUATOR), None)
+    if role is None or status.phase is not Phase.SUCCEEDED or role.phase is not Phase.FAILED:
+        return ""
+    records = {
+        event: record
+        for task in status.tasks
+        if task.role == EVALUATOR
+        for event, record in status.records.get(task.name, {}).items()
+    }
+    failed = status.last_failure(EVALUATOR) is not None
+    begun = any(task.role == EVALUATOR and task.running is not None for task in status.tasks)
+    if not failed and begun and Event.READY not in records:
+        return ""
+    how = "failed" if failed else "was stopped" if begun else "never started"
+    scored = records.get(Event.EVALUATION)
+    if scored is None:
+        what = "and scored no checkpoint"
+    else:
+        epoch = scored.fields.get("epoch")
+        what = f"after the evaluation of epoch {epoch}" if epoch is not None else "after some evaluations"
+    said = records.get(Event.FAILED)
+    why = str(said.fields.get("message", "")) if said is not None and failed else role.message
+    return f"the model is trained and kept, but the evaluator {how} {what}" + (f": {why}" if why else "")
