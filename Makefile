@@ -52,7 +52,7 @@ lint: $(STAMP)  ## Style, types and the import contract
 
 .PHONY: unit
 unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds
-	$(BIN)/python -m pytest tests --ignore=tests/api --ignore=tests/local --ignore=tests/worker \
+	$(BIN)/python -m pytest -n 2 tests --ignore=tests/api --ignore=tests/local --ignore=tests/worker \
 		--ignore=tests/images --ignore=tests/kind --ignore=tests/chart
 
 REAL := tests/worker tests/local tests/api tests/chart tests/images tests/kind

@@ -57,6 +57,13 @@ def container(**spec: Any) -> Object:
 
 # ---- every field of a role
 
+PREFERS: Object = {
+    "preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
+    ]
+}
+"""A nodeAffinity."""
+
 FIELDS: dict[str, tuple[Any, Any]] = {
     "image": ("example.com/a:1", lambda pod: pod["containers"][0]["image"]),
     "imagePullPolicy": ("Never", lambda pod: pod["containers"][0]["imagePullPolicy"]),
@@ -86,7 +93,7 @@ FIELDS: dict[str, tuple[Any, Any]] = {
     ),
     "nodeSelector": ({"disk": "ssd"}, lambda pod: pod["nodeSelector"]),
     "tolerations": ([{"key": "gpu", "operator": "Exists"}], lambda pod: pod["tolerations"]),
-    "affinity": ({"nodeAffinity": {"x": []}}, lambda pod: pod["affinity"]),
+    "affinity": ({"nodeAffinity": PREFERS}, lambda pod: pod["affinity"]),
     "serviceAccountName": ("trainer", lambda pod: pod["serviceAccountName"]),
     "podTemplate": (
         {"spec": {"runtimeClassName": "nvidia"}},
@@ -296,9 +303,11 @@ def test_a_collectives_workers_all_restore_for_themselves() -> None:
 
 def test_the_users_own_affinity_stays() -> None:
     own = {
-        "nodeAffinity": {"x": []},
+        "nodeAffinity": PREFERS,
         "podAffinity": {
-            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}],
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "podAffinityTerm": {"topologyKey": "rack"}}
+            ],
             "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}],
         },
     }
