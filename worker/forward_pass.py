@@ -8,17 +8,20 @@ import tensorflow as tf
 
 
 class ForwardPass:
-    """`function` is a tf.function from a batch of features to the model's outputs, in the batch's order.
+    """`function` makes the model's outputs, in their order, of a batch of features.
 
-    `features` is the `element_spec` of the batches, of any size. Each replica of `strategy` gets a part. One
-    for which there is no example gets the last again, whose second prediction is dropped: no layer sees an
-    empty batch. Raises InvalidArgumentError where an output is not `[batch_size, ...]`.
+    It is a tf.function, unless the model was compiled to run eagerly. `features` is the `element_spec` of the
+    batches, of any size. Each replica of `strategy` gets a part. One for which there is no example gets the
+    last again, whose second prediction is dropped: no layer sees an empty batch. Raises InvalidArgumentError
+    where an output is not `[batch_size, ...]`.
     """
 
     def __init__(self, strategy: Any, model: Any, features: Any) -> None:
         self._strategy = strategy
         self._model = model
         self.function = tf.function(self._of_batch, input_signature=[features])
+        if model.run_eagerly and not strategy._should_use_with_coordinator:
+            self.function = self._of_batch
 
     def _of_batch(self, features: Any) -> Any:
         count = batch_size(features)
