@@ -133,7 +133,7 @@ def test_another_cluster_s_certificate(api: Api, tmp_path: Path) -> None:
 
 
 def test_a_field_that_the_cluster_does_not_take(api: Api, namespace: str, tmp_path: Path) -> None:
-    wrong = plan(tmp_path, namespace, "spec.worker.podTemplate.spec.dnsPolicy=Never")
+    wrong = plan(tmp_path, namespace, "spec.worker.podTemplate.spec.runtimeClassName=A_B")
     with pytest.raises(BackendError, match=r"the cluster refused to patch jobs\.batch mnist-worker") as error:
         backend_for(api).submit(wrong, detach=True)
-    assert "dnsPolicy" in error.value.message
+    assert "runtimeClassName" in error.value.message
