@@ -59,7 +59,13 @@ REAL := tests/worker tests/local tests/api tests/chart tests/images tests/kind
 
 .PHONY: real
 real: $(STAMP)  ## The tests with real TensorFlow processes and a real Kubernetes API server: minutes
-	$(BIN)/python -m pytest -n 2 -m "not thorough" $(REAL)
+	$(BIN)/python -m pytest -n 2 -m "not thorough and not shapes" $(REAL)
+
+RENEW ?=
+
+.PHONY: shapes
+shapes: $(STAMP)  ## Trains programs of every shape by every strategy; RENEW=--renew writes the record anew
+	$(BIN)/python -m pytest -n 2 tests/worker/test_shapes.py $(RENEW)
 
 .PHONY: thorough
 thorough: $(STAMP)  ## The real tests that `make test` leaves out: half an hour

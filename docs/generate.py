@@ -15,6 +15,8 @@ from launcher.tfjob import fields
 from worker.contract import Env, ExitCode
 
 REFERENCE = Path(__file__).parent / "reference.md"
+SHAPES = Path(__file__).parent.parent / "tests" / "worker" / "shapes.json"
+"""What came of the last run of `make shapes`."""
 ORDER = (
     "TrainingCluster",
     "Metadata",
@@ -45,6 +47,8 @@ def reference() -> str:
         "As the training-operator 1.9 has it; [How to](howto.md#bring-a-tfjob) says where it differs.",
         _table(["field", "meaning"], _tfjob("TFJob", "")),
         f"{', '.join(f'`{name}`' for name in fields.OLD_POLICY)} count in `spec` too, if not in `runPolicy`.",
+        "## Programs of every shape",
+        *_shapes(json.loads(SHAPES.read_text(encoding="utf-8"))),
         "## Commands",
         *_commands(cli.parser()),
         "## Python",
@@ -133,6 +137,55 @@ def _tfjob(kind: str, here: str) -> list[list[str]]:
         else:
             rows.append([f"`{path}`", TFJOB[path]])
     return rows
+
+
+SHAPES_TEXT = (
+    "What a program may be, by strategy and by how it trains: by Model.fit, by the program's `loss()` "
+    "or `train_step()`, by a script of one's own (`args`, with Model.fit) or a function (with a loop), "
+    "which build their strategy themselves. `make shapes` trains each of them, with 2 CPU devices or "
+    "workers where nothing else is said. It evaluates, checkpoints, resumes and exports them, and "
+    "compares them with TensorFlow in one process: where all replicas take a step together, weights and "
+    "metrics are equal within 1e-5, whatever the sizes of the batches. Not so plain batch "
+    "normalisation, where each replica has the statistics of its own examples, and mixed precision, "
+    "whose float16 sums depend on their order (1e-2). Under ParameterServer each worker reads the data "
+    "for itself: steps and examples are counted exactly, and the loss falls. What is refused is refused "
+    "before the training, with the message below."
+)
+
+
+def _shapes(record: dict[str, Any]) -> list[str]:
+    """A table, and the messages that its cells refer to."""
+    styles, strategies = record["styles"], record["strategies"]
+    messages: list[str] = []
+
+    def cell(outcomes: dict[str, str], asked: list[str]) -> str:
+        if set(asked) - set(outcomes):
+            return "no outcome yet"
+        trains = [style for style in styles if outcomes.get(style) == "trains"]
+        refused: dict[str, list[str]] = {}
+        for style, outcome in outcomes.items():
+            if outcome != "trains":
+                refused.setdefault(outcome, []).append(styles[style])
+        if len(trains) == len(outcomes):
+            return "all"
+        parts = [", ".join(styles[style] for style in trains)] if trains else []
+        for message, named in refused.items():
+            if message not in messages:
+                messages.append(message)
+            who = "none" if len(named) == len(outcomes) else f"not {', '.join(named)}"
+            parts.append(f"{who} [{messages.index(message) + 1}]")
+        return "; ".join(parts)
+
+    rows = [
+        [
+            shape["title"],
+            *(cell(shape["outcomes"].get(name, {}), column["styles"]) for name, column in strategies.items()),
+        ]
+        for shape in record["shapes"].values()
+    ]
+    notes = [f"{number}. {message}" for number, message in enumerate(messages, 1)]
+    table = _table(["program", *(column["title"] for column in strategies.values())], rows)
+    return [SHAPES_TEXT, table, "Refused:", "\n".join(notes)]
 
 
 def _type(value: dict[str, Any]) -> str:

@@ -44,17 +44,23 @@ class Boundaries(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class WholeEpochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Ends the training when the data is over before the epoch is. Keras only warns, and trains no more."""
+    """Ends the training when the data is over before the epoch is: Keras only warns, and trains no more.
+
+    Where only the end of the data ends an epoch, TensorFlow counts the step that finds it, now and then: the
+    optimizer's iterations are put right.
+    """
 
     def __init__(self, loop: Loop) -> None:
         super().__init__()
         self._supports_tf_logs = True
         self._loop = loop
-        self._done = 0
+        self._done = self._before = 0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Counts from 0."""
         self._done = 0
+        if not self.params.get("steps"):
+            self._before = int(self.model.optimizer.iterations)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Under ParameterServer: scheduled."""
@@ -63,6 +69,8 @@ class WholeEpochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Raises Failure."""
         steps = self.params.get("steps")
+        if not steps:
+            self.model.optimizer.iterations.assign(self._before + self._done)
         if not steps or self.model.stop_training:
             return
         if self.model.distribute_strategy._should_use_with_coordinator:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from worker import datasets, inline, shares
 from worker.distribution import Once
 from worker.loops import Loop
+from worker.model_build import is_keras_3
 from worker.scheduling import Executions
 from worker.stepping import Steps
 
@@ -31,7 +32,7 @@ def prepare(loop: Loop, model: Any, dataset: Any, steps: int | None, own: list[A
     """For `dataset`, what the program gave, with `steps` in an epoch; `own` are the program's callbacks."""
     if loop.strategy._should_use_with_coordinator:
         return _on_workers(loop, model, dataset, own)
-    if not isinstance(dataset, tf.data.Dataset) or steps is None or _is_keras_3():
+    if not isinstance(dataset, tf.data.Dataset) or steps is None or is_keras_3():
         return _as_keras_does(loop, dataset, steps)
     wanted = {"with_shares": True, "fill": 1}
     if not shares.has_keras_steps(model):
@@ -77,10 +78,6 @@ def _on_workers(loop: Loop, model: Any, dataset: Any, own: list[Any]) -> FitData
 
 def _evaluates(loop: Loop) -> bool:
     return loop.validates and loop.program.has("evaluation_dataset")
-
-
-def _is_keras_3() -> bool:
-    return bool(tf.keras.Model.__module__.startswith("keras."))
 
 
 class _Evaluation(tf.keras.callbacks.Callback):  # type: ignore[misc]

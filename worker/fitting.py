@@ -80,13 +80,9 @@ def fit(loop: Loop) -> Any:
     return model
 
 
-def _is_keras_3() -> bool:
-    return bool(tf.keras.Model.__module__.startswith("keras."))
-
-
 def _check_keras(loop: Loop) -> None:
     """Measured with TensorFlow 2.21 and Keras 3.15."""
-    if not _is_keras_3():
+    if not model_build.is_keras_3():
         return
     if isinstance(loop.strategy, tf.distribute.MultiWorkerMirroredStrategy):
         raise program_error(
@@ -158,7 +154,7 @@ def _packing(model: Any, loop: Loop, steps: int | None, own: list[Any]) -> list[
     for every batch would be called less often, so it keeps the number at 1.
     """
     given = loop.parameters.steps_per_execution
-    if _is_keras_3():
+    if model_build.is_keras_3():
         _pack_keras_3(model, loop, steps)
         return []
     if not shares.has_keras_steps(model) and datasets.wants_equal_shapes(loop, model, loop.program.element):

@@ -21,7 +21,7 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
         return
     features = element[0] if isinstance(element, tuple) else element
     try:
-        if model.__class__.__module__.startswith("keras."):
+        if is_keras_3():
             model(tf.nest.map_structure(_zeros, features))
         else:
             # A trace: nothing is computed, and Keras makes the variables outside of it.
@@ -31,6 +31,11 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
             f"{entrypoint}: the variables of model() depend on data: give its first layer an input "
             f"shape, or call it once on a batch before returning it ({sentence(error)})"
         ) from error
+
+
+def is_keras_3() -> bool:
+    """Whether `tf.keras` is Keras 3 in this process, and not Keras 2 (tf_keras)."""
+    return bool(tf.keras.Model.__module__.startswith("keras."))
 
 
 def has_sparse_gradients(model: Any, element: Any) -> bool:

@@ -69,7 +69,7 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
 
 def _by_keras(loop: Loop, model: Any, dataset: Any, batches: int) -> dict[str, float]:
     """As `Model.fit` scores."""
-    if _is_keras_3():
+    if model_build.is_keras_3():
         if isinstance(loop.strategy, tf.distribute.MultiWorkerMirroredStrategy):
             # Model.evaluate takes the value of one replica where there are several (Keras 3.15).
             return _by_replicas(loop, model, dataset, batches)
@@ -117,13 +117,9 @@ def _by_workers(loop: Loop, model: Any, dataset: Any) -> dict[str, float]:
 
 def _steps(loop: Loop, model: Any, dataset: Any) -> Steps:
     steps = Steps(loop.program, model, loop.parameters.global_batch_size, dataset.element_spec)
-    if not loop.program.has("loss") and not _is_keras_3():
+    if not loop.program.has("loss") and not model_build.is_keras_3():
         steps.build_compiled(dataset.element_spec)
     return steps
-
-
-def _is_keras_3() -> bool:
-    return bool(tf.keras.Model.__module__.startswith("keras."))
 
 
 class _Alive(tf.keras.callbacks.Callback):  # type: ignore[misc]

@@ -1,0 +1,199 @@
+"""The matrix: strategies by styles by shapes, which cells make a quick subset, and what may be refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+START_SECONDS: Final = 600.0
+"""For what comes before the first cell: most of it is TensorFlow's import, by several processes at a time."""
+CELL_SECONDS: Final = 420.0
+"""A cell that takes longer hangs: its process ends, and shows where. On a busy machine one took 226 s."""
+FOLDER: Final = Path(__file__).parents[1] / "programs" / "shapes"
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A column: `replicas` are its tasks, `options` spec.strategyOptions."""
+
+    title: str
+    strategy: str
+    replicas: Mapping[str, int]
+    options: Mapping[str, Any]
+
+    @property
+    def synchronous(self) -> bool:
+        return self.strategy != "ParameterServer"
+
+    @property
+    def main(self) -> str:
+        """The role whose first task writes the outcomes."""
+        return "chief" if "chief" in self.replicas else "worker"
+
+
+class Cell(NamedTuple):
+    strategy: str
+    style: str
+    shape: str
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
+ONE: Final = {"chief": 1}
+SERVERS: Final = {"chief": 1, "worker": 2, "ps": 1}
+STRATEGIES: Final = {
+    "OneDevice": Strategy("OneDevice", "OneDevice", ONE, {}),
+    "Mirrored-2": Strategy("Mirrored, 2 devices", "Mirrored", ONE, {"logicalCpus": 2}),
+    "Mirrored-4": Strategy("Mirrored, 4 devices", "Mirrored", ONE, {"logicalCpus": 4}),
+    "CentralStorage": Strategy("CentralStorage", "CentralStorage", ONE, {"logicalCpus": 2}),
+    "MultiWorkerMirrored": Strategy("MultiWorkerMirrored", "MultiWorkerMirrored", {"worker": 2}, {}),
+    "ParameterServer": Strategy("ParameterServer", "ParameterServer", SERVERS, {}),
+    "ParameterServer-evaluator": Strategy(
+        "ParameterServer with evaluator", "ParameterServer", {**SERVERS, "evaluator": 1}, {}
+    ),
+}
+
+STYLES: Final = {
+    "fit": "Model.fit",
+    "loss": "`loss()`",
+    "step": "`train_step()`",
+    "script": "script",
+    "function": "function",
+}
+PROGRAMS: Final = {"fit": "styles:Fitted", "loss": "styles:Looped", "step": "styles:Stepped"}
+"""Entrypoints. The other two build their strategy themselves: a script by `args`, which uses Model.fit, and a
+function, which has a loop."""
+
+SHAPES: Final = {
+    "sequential": "Sequential model, a dataset that ends",
+    "functional": "functional model",
+    "subclassed": "subclassed model, without an input shape until it is called",
+    "subclassed-training": "subclassed model with a model within, and a `training` argument",
+    "inputs-outputs": "several inputs and outputs",
+    "dict-inputs": "a dict of inputs",
+    "subclassed-dict": "subclassed model with a dict of inputs",
+    "lookup": "lookup table made in `model()`, used by the datasets",
+    "preprocessing": "layer with weights made in `model()`, used by the datasets",
+    "lookup-inside": "lookup table in the model, strings as features",
+    "add-loss": "`add_loss`",
+    "regularizers": "regularisers",
+    "recurrent": "RNN",
+    "masked": "RNN with masked sequences",
+    "embedding-sparse": "embedding with sparse gradients",
+    "embedding-adam": "embedding with sparse gradients, an optimizer with slots",
+    "embedding-dense": "embedding with dense gradients",
+    "batch-normalization": "batch normalisation",
+    "batch-normalization-synchronized": "batch normalisation with `synchronized=True`",
+    "mixed-precision": "mixed precision",
+    "classes": "integer labels without a last dimension",
+    "labels-nd": "labels of several dimensions",
+    "labels-nd-unreduced": "labels of several dimensions, a loss for each of their rows",
+    "sample-weights": "sample weights",
+    "class-weights": "class weights",
+    "infinite": "dataset without an end",
+    "unknown-size": "dataset of unknown size",
+    "unequal-last": "unequal last batch",
+    "one-in-last": "one example in the last batch",
+    "smaller-than-batch": "dataset smaller than one global batch",
+    "smaller-than-replicas": "dataset smaller than the replicas",
+    "small-evaluation": "evaluation smaller than its shards",
+    "creator": "DatasetCreator",
+    "distributed": "dataset that is distributed already",
+    "file-sharding": "dataset from files, `autoShard: FILE`",
+    "data-sharding": "dataset from files, `autoShard: DATA`",
+}
+"""Title of each row. The programs have the same names."""
+
+
+def resumes(cell: Cell) -> bool:
+    """Whether a second attempt is tried: by one style of each strategy and shape, since it costs much."""
+    # An evaluator scores what is there at the end.
+    return "evaluator" not in STRATEGIES[cell.strategy].replicas and _turn(cell) == 0
+
+
+def exports(cell: Cell) -> bool:
+    """Whether the model is exported, and loaded again: by another one, which costs as much."""
+    return _turn(cell) == 1
+
+
+def is_quick(cell: Cell) -> bool:
+    """Whether `make test` runs it: two of each shape, by turns of another strategy and style."""
+    known = cells(cell.strategy)
+    row = [each for strategy in STRATEGIES for each in cells(strategy) if each.shape == cell.shape]
+    first = 5 * list(SHAPES).index(cell.shape)
+    return cell in known and cell in (row[first % len(row)], row[(first + 17) % len(row)])
+
+
+def _turn(cell: Cell) -> int:
+    indices = (
+        list(STRATEGIES).index(cell.strategy),
+        list(STYLES).index(cell.style),
+        list(SHAPES).index(cell.shape),
+    )
+    return sum(indices) % len(PROGRAMS)
+
+
+def cells(strategy: str) -> list[Cell]:
+    """All of a column."""
+    return [Cell(strategy, style, shape) for shape in SHAPES for style in styles(strategy)]
+
+
+def styles(strategy: str) -> list[str]:
+    """Of a column. An evaluator scores what programs save; what a script writes is its own affair."""
+    return list(PROGRAMS if "evaluator" in STRATEGIES[strategy].replicas else STYLES)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """`text` is in the one message that `styles` of `shape` get under `strategies` (all, where empty)."""
+
+    shape: str
+    styles: tuple[str, ...]
+    text: str
+    strategies: tuple[str, ...] = ()
+
+    def of(self, cell: Cell) -> bool:
+        """Whether it is about `cell`."""
+        here = not self.strategies or cell.strategy in self.strategies
+        return cell.shape == self.shape and cell.style in self.styles and here
+
+
+_SERVERS = ("ParameterServer", "ParameterServer-evaluator")
+REFUSALS: Final = (
+    Refusal(
+        "mixed-precision",
+        tuple(STYLES),
+        "Mixed precision is not supported with the tf.distribute.Strategy: ParameterServerStrategyV2. Either",
+        _SERVERS,
+    ),
+    # What a script's own training does with a replica without examples is TensorFlow's affair.
+    *(
+        Refusal(
+            shape,
+            ("script", "function"),
+            "Conv2DBackpropFilter",
+            ("Mirrored-2", "Mirrored-4", "CentralStorage", "MultiWorkerMirrored"),
+        )
+        for shape in ("unequal-last", "one-in-last", "smaller-than-batch", "smaller-than-replicas")
+    ),
+    Refusal(
+        "mixed-precision",
+        tuple(STYLES),
+        "Mixed precision is not supported with the tf.distribute.Strategy: CentralStorageStrategy. Either",
+        ("CentralStorage",),
+    ),
+    Refusal("distributed", ("script",), "you must specify the number of steps to run"),
+    Refusal("distributed", ("function",), "ClusterCoordinator.create_per_worker_dataset", _SERVERS),
+    Refusal("distributed", ("fit", "loss", "step"), "not a tf.data.Dataset"),
+    Refusal("creator", ("loss", "step"), "which is for Model.fit; with loss() or train_step() return the"),
+    Refusal("labels-nd-unreduced", ("loss",), "not each example's loss, [batch_size]"),
+    Refusal(
+        "unknown-size",
+        ("fit", "loss", "step"),
+        "stepsPerEpoch: needed, because the training dataset has no size that is known",
+        ("MultiWorkerMirrored", *_SERVERS),
+    ),
+)

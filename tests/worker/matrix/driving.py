@@ -1,0 +1,183 @@
+"""Starts the processes that go through the cells, and starts them again behind a cell that ended them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.worker.cluster import Cluster, RunningTask
+from tests.worker.matrix.cells import FOLDER, PROGRAMS, SHAPES, STRATEGIES, STYLES, Cell
+
+SILENT_SECONDS = 700.0
+"""After that without a word of a cell its processes are ended; they end by themselves before."""
+TAIL = 4000
+"""Characters of a process' output in a report."""
+
+
+def run(strategy: str, cells: Sequence[Cell], folder: Path) -> dict[Cell, dict[str, Any]]:
+    """The outcome of each cell, all of `strategy`. `folder` is made and must be of this call alone."""
+    folder.mkdir(parents=True)
+    found: dict[Cell, dict[str, Any]] = {}
+    programs = [cell for cell in cells if cell.style in PROGRAMS]
+    for style in STYLES:
+        chosen = [cell for cell in cells if cell.style == style and style not in PROGRAMS]
+        found |= _to_the_end(strategy, chosen, folder, style)
+    found |= _to_the_end(strategy, programs, folder, "programs")
+    if "evaluator" in STRATEGIES[strategy].replicas:
+        trained = [cell for cell in cells if found[cell]["outcome"] == "trained"]
+        output = _pass(strategy, trained, folder, "scoring") if trained else ""
+        scored = {cell: line for cell, line in _lines(folder) if line["what"] == "scored"}
+        for cell in trained:
+            found[cell]["scored"] = scored.get(cell, {"error": f"not scored: {output}", "evaluations": []})
+    return found
+
+
+def _to_the_end(strategy: str, cells: Sequence[Cell], folder: Path, name: str) -> dict[Cell, dict[str, Any]]:
+    """Goes through all of `cells`, however many of them end their process.
+
+    A cell whose task is said to have lost another one gets a second try, as a Job gives it: on a busy machine
+    a process may miss its heartbeats.
+    """
+    found: dict[Cell, dict[str, Any]] = {}
+    tried_again: set[Cell] = set()
+    while left := [cell for cell in cells if cell not in found]:
+        output = _pass(strategy, left, folder, name)
+        lines = [(cell, line) for cell, line in _lines(folder) if cell in cells]
+        ended = [(cell, line) for cell, line in lines if line["what"] == "ended"]
+        found = {cell: line for cell, line in ended if cell not in tried_again}
+        twice = [cell for cell, _ in ended]
+        found |= {cell: line for cell, line in ended if cell in tried_again and twice.count(cell) > 1}
+        lost = {cell for cell, line in found.items() if _lost_another(line)} - tried_again
+        if lost:
+            tried_again |= lost
+            found = {cell: line for cell, line in found.items() if cell not in lost}
+            continue
+        missing = [cell for cell in left if cell not in found]
+        begun = {cell for cell, line in lines if line["what"] == "began"}
+        if not missing or (len(missing) < len(left) and missing[0] not in begun):
+            continue  # the last one that ended has ended its process too, and said why
+        message = f"the process ended: {output}"
+        found[missing[0]] = {"outcome": "failed", "message": message, "seconds": {}, "notices": []}
+        _say(folder, missing[0], found[missing[0]])
+    return found
+
+
+def _lost_another(line: dict[str, Any]) -> bool:
+    told = [line["message"], *line.get("told", [])] if "message" in line else []
+    return any(
+        (message.startswith("a task was lost while") and "heartbeat" in message)
+        or "heartbeat timeout" in message
+        for message in told
+    )
+
+
+def _pass(strategy: str, cells: Sequence[Cell], folder: Path, name: str) -> str:
+    """Goes through `cells`. Returns what the processes said that ended too soon, or ""."""
+    column = STRATEGIES[strategy]
+    directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=folder))
+    listed = directory / "cells.json"
+    listed.write_text(json.dumps(cells))
+    cluster = Cluster(
+        directory,
+        column.replicas,
+        column.strategy,
+        source=FOLDER,
+        strategy_options=dict(column.options),
+        starting_deadline_seconds=600,
+        stall_seconds=3600,
+        chief_lost_seconds=600,
+    )
+    shapes = ",".join(cell.shape for cell in cells)
+    asked = {"strategy": strategy, "folder": str(folder), "shapes": shapes}
+    if name == "function":
+        cluster.config = replace(cluster.config, parameters=asked)
+    if name in ("script", "function"):
+        # As in a pod, the program's folder is where it starts.
+        shutil.copytree(FOLDER, directory, dirs_exist_ok=True)
+    commands: dict[str, tuple[str, ...]] = {
+        "programs": ("-m", "tests.worker.matrix.running", str(listed), str(folder)),
+        "scoring": ("-m", "tests.worker.matrix.scoring", str(listed), str(folder)),
+        "script": ("-m", "worker", "--", "script.py", *(f"--{key}={value}" for key, value in asked.items())),
+        "function": ("-m", "worker", "--", "-m", "worker.function", "script:train"),
+    }
+    try:
+        tasks: list[RunningTask] = []
+        for role, index in cluster.addresses:
+            if (name == "scoring") != (role == "evaluator"):
+                continue
+            serves = column.strategy == "ParameterServer" and role in ("worker", "ps")
+            task = cluster.start(role, index, python=("-m", "worker") if serves else commands[name])
+            if not serves:
+                tasks.append(task)
+        return _follow(tasks, folder / "outcomes.jsonl")
+    finally:
+        cluster.stop()
+
+
+def _follow(tasks: Sequence[RunningTask], outcomes: Path) -> str:
+    heard, size = time.monotonic(), 0
+    while time.monotonic() - heard < SILENT_SECONDS:
+        codes = [task.process.poll() for task in tasks]
+        if all(code == 0 for code in codes):
+            return ""
+        if any(code for code in codes) and (codes[0] is not None or time.monotonic() - heard > 20.0):
+            break
+        now = outcomes.stat().st_size if outcomes.exists() else 0
+        if now != size:
+            heard, size = time.monotonic(), now
+        time.sleep(0.2)
+    for task in tasks:
+        task._reader.join(1.0)
+    codes = [task.process.poll() for task in tasks]
+    return f"exit codes {codes}\n" + "\n".join(f"--- {task.name}\n{task.output[-TAIL:]}" for task in tasks)
+
+
+def _lines(folder: Path) -> list[tuple[Cell, dict[str, Any]]]:
+    path = folder / "outcomes.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    documents = [json.loads(line) for line in lines]
+    return [(Cell(*document["cell"]), document) for document in documents]
+
+
+def _say(folder: Path, cell: Cell, found: dict[str, Any]) -> None:
+    with (folder / "outcomes.jsonl").open("a") as file:
+        file.write(json.dumps({"cell": list(cell), "what": "ended", **found}) + "\n")
+
+
+def references(folder: Path, shapes: Sequence[str] = tuple(SHAPES)) -> dict[tuple[str, str], dict[str, Any]]:
+    """Of each shape and style ("fit", "loop") what a plain training gave; made once in `folder`, which
+    several processes may share.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "reference.jsonl"
+    with _locked(folder / "lock"):
+        if not path.exists():
+            command = [sys.executable, "plain.py", str(folder), str(folder / "data"), *shapes]
+            environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+            done = subprocess.run(
+                command, cwd=FOLDER, env=environment, capture_output=True, text=True, timeout=1200
+            )
+            lines = [line for line in done.stdout.splitlines() if line.startswith('{"shape"')]
+            if len(lines) != 2 * len(shapes):
+                raise AssertionError(f"plain.py ended with {done.returncode}:\n{done.stderr[-TAIL:]}")
+            path.write_text("\n".join(lines) + "\n")
+    documents = [json.loads(line) for line in path.read_text().splitlines()]
+    return {(document["shape"], document["style"]): document for document in documents}
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,132 @@
+"""Whether what a cell did is right: compared with a plain training, number by number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tests.worker.matrix.cells import PROGRAMS, REFUSALS, STRATEGIES, Cell
+
+TOLERANCE: Final = 1e-5
+"""Of float32 sums in another order, relative to what is above 1."""
+HALF_TOLERANCE: Final = 1e-2
+"""Of float16 sums."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`kind` is trains, refused or failed; `why` a sentence for the latter two."""
+
+    kind: str
+    why: str
+    differences: Mapping[str, float]
+
+
+def judge(
+    cell: Cell,
+    found: Mapping[str, Any],
+    references: Mapping[tuple[str, str], Mapping[str, Any]],
+    folder: Path,
+    plain: Path,
+) -> Verdict:
+    """`found` is what `driving.run` gave, `folder` its own, `plain` that of `references`."""
+    if found["outcome"] == "refused":
+        return _refused(cell, found["message"], found["after_a_step"])
+    if found["outcome"] == "failed":
+        # What model() or a dataset raises is one message to the user, too: it may say what to write instead.
+        told = _refused(cell, found["told"][-1], found["after_a_step"]) if found.get("told") else None
+        return told if told and told.kind == "refused" else Verdict("failed", found["message"], {})
+    kind = "fit" if cell.style in ("fit", "script") else "loop"
+    reference = references[cell.shape, kind]
+    if "error" in reference:
+        return Verdict("failed", f"the reference: {reference['error']}", {})
+    differences: dict[str, float] = {}
+    wrong: list[str] = []
+    one = cell.strategy == "OneDevice"
+    tolerance = HALF_TOLERANCE if cell.shape == "mixed-precision" and not one else TOLERANCE
+    # Each replica normalises by what it has itself.
+    apart = cell.shape == "batch-normalization" and not one
+
+    def compare(name: str, far: float) -> None:
+        differences[name] = far
+        if not far <= tolerance:
+            wrong.append(f"{name} off by {far:.2g}")
+
+    def compare_all(name: str, wanted: Mapping[str, float], given: Mapping[str, float]) -> None:
+        for metric in ("loss", "seen"):
+            if not any(metric in key for key in given):
+                wrong.append(f"{name} lacks {metric}")
+        shared = [key for key in given if key in wanted]
+        compare(name, max(abs(wanted[key] - given[key]) / max(1.0, abs(wanted[key])) for key in shared))
+        if differences[name] > tolerance:
+            wrong.append(f"{name}: {_rounded(given, shared)}, wanted {_rounded(wanted, shared)}")
+
+    if found["iterations"] != reference["iterations"]:
+        wrong.append(f"{found['iterations']} iterations, not {reference['iterations']}")
+    for name in ("export", "resume"):
+        if f"{name}_difference" in found:
+            compare(name, found[f"{name}_difference"])
+    if cell.style not in PROGRAMS:
+        # What becomes of an unequal share is the script's own arithmetic.
+        if STRATEGIES[cell.strategy].synchronous and not apart and (one or reference["whole"]):
+            weights = _load(folder / f"{'-'.join(cell)}.npz")
+            compare("weights", _far(_load(plain / f"{cell.shape}.{kind}.npz"), weights))
+        return Verdict("failed" if wrong else "trains", "; ".join(wrong), differences)
+    given = dict(found["logs"])
+    if STRATEGIES[cell.strategy].synchronous:
+        if not apart:
+            weights = _load(folder / f"{'-'.join(cell)}.npz")
+            compare("weights", _far(_load(plain / f"{cell.shape}.{kind}.npz"), weights))
+            if cell.style == "step":
+                # The mean of the steps' losses, each as large as the program says.
+                given["loss"] = reference["logs"]["loss"]
+            compare_all("training", reference["logs"], given)
+            compare_all("evaluation", reference["scores"], found["scores"])
+    else:
+        if reference["whole"]:
+            seen = [key for key in given if "seen" in key and not key.startswith("val_")]
+            if [given[key] for key in seen] != [reference["logs"][key] for key in seen]:
+                wrong.append(f"{[given[key] for key in seen]} examples seen in an epoch")
+        scores = found["scores"]
+        if "scored" in found:
+            if "error" in found["scored"]:
+                wrong.append(f"the evaluator: {found['scored']['error']}")
+            evaluations = found["scored"]["evaluations"]
+            if [epoch for epoch, _ in evaluations] != [1, 2]:
+                wrong.append(f"the evaluator scored the epochs {[epoch for epoch, _ in evaluations]}")
+            scores = evaluations[-1][1] if evaluations else None
+        if scores is not None and "plain_scores" in found:
+            compare_all("evaluation", found["plain_scores"], scores)
+        after = found["plain_logs"]["loss"] if "plain_logs" in found else given["loss"]
+        if not after < reference["loss_before"]:
+            wrong.append(f"the loss went from {reference['loss_before']} to {after}")
+    return Verdict("failed" if wrong else "trains", "; ".join(wrong), differences)
+
+
+def _refused(cell: Cell, message: str, begun: bool) -> Verdict:
+    if not begun and any(refusal.of(cell) and refusal.text in message for refusal in REFUSALS):
+        return Verdict("refused", message, {})
+    when = " after training had begun" if begun else ""
+    return Verdict("failed", f"refused{when}, which is not expected: {message}", {})
+
+
+def _load(path: Path) -> list[Any]:
+    with np.load(path) as arrays:
+        return [arrays[name] for name in sorted(arrays.files, key=lambda name: int(name[4:]))]
+
+
+def _far(wanted: list[Any], given: list[Any]) -> float:
+    if [one.shape for one in wanted] != [other.shape for other in given]:
+        return float("inf")
+    return max(
+        float(np.max(np.abs(one - other) / np.maximum(1.0, np.abs(one))))
+        for one, other in zip(wanted, given, strict=True)
+    )
+
+
+def _rounded(metrics: Mapping[str, float], names: list[str]) -> dict[str, float]:
+    return {name: round(metrics[name], 6) for name in names}
