@@ -174,7 +174,7 @@ class Client:
             body=quoted(item),
             content_type="application/apply-patch+yaml",
         )
-        return Applied(self._object(body), status == 201, warnings)
+        return Applied(body, status == 201, warnings)
 
     def merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> Object:
         """JSON merge patch."""
