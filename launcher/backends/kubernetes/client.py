@@ -341,12 +341,10 @@ class Client:
         return document
 
     def _object(self, item: object) -> Object:
-        """One of Kubernetes': with a name and a uid."""
+        """One of Kubernetes'."""
         metadata = item.get("metadata") if isinstance(item, dict) else None
         if not isinstance(metadata, dict) or not isinstance(item, dict):
             raise self._no_server("an object without metadata")
-        if not isinstance(metadata.get("name"), str):
-            raise self._no_server("an object without a name")
         return item
 
     def _no_server(self, sent: str) -> UnreachableError:
