@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,52 +149,60 @@ def styles(strategy: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Refusal:
-    """`text` is in the one message that `styles` of `shape` get under `strategies` (all, where empty)."""
+    """`text`, a regular expression, is found in the one message that `styles` of `shape` get under
+    `strategies` (all, where empty). `shown` is what the table says where the message differs each time.
+    It comes before the training, but where `late`: only the data can tell.
+    """
 
     shape: str
     styles: tuple[str, ...]
     text: str
     strategies: tuple[str, ...] = ()
+    shown: str | None = None
+    late: bool = False
 
-    def of(self, cell: Cell) -> bool:
-        """Whether it is about `cell`."""
+    def of(self, cell: Cell, message: str, begun: bool) -> bool:
+        """Whether `message` is what `cell` should say, when training has `begun` or has not."""
+        if begun and not self.late:
+            return False
         here = not self.strategies or cell.strategy in self.strategies
-        return cell.shape == self.shape and cell.style in self.styles and here
+        about = cell.shape == self.shape and cell.style in self.styles and here
+        return about and re.search(self.text, message) is not None
 
 
 _SERVERS = ("ParameterServer", "ParameterServer-evaluator")
+_SCRIPTS = ("script", "function")
+_EMPTY_SHARES = ("unequal-last", "one-in-last", "smaller-than-batch", "smaller-than-replicas")
 REFUSALS: Final = (
     Refusal(
-        "mixed-precision",
-        tuple(STYLES),
-        "Mixed precision is not supported with the tf.distribute.Strategy: ParameterServerStrategyV2. Either",
-        _SERVERS,
+        "mixed-precision", tuple(STYLES), "Mixed precision is not supported with the .* Either stop using"
     ),
-    # What a script's own training does with a replica without examples is TensorFlow's affair.
+    Refusal("distributed", tuple(PROGRAMS), "not a tf.data.Dataset"),
+    Refusal("distributed", ("script",), "you must specify the number of steps to run"),
+    Refusal("distributed", ("function",), "ClusterCoordinator.create_per_worker_dataset", _SERVERS),
+    Refusal(
+        "creator", ("loss", "step"), r"which is for Model.fit; with loss\(\) or train_step\(\) return the"
+    ),
+    Refusal("labels-nd-unreduced", ("loss",), r"not each example's loss, \[batch_size\]"),
+    Refusal(
+        "unknown-size",
+        tuple(PROGRAMS),
+        "stepsPerEpoch: needed, because the training dataset has no size that is known",
+        ("MultiWorkerMirrored", *_SERVERS),
+    ),
+    *(
+        Refusal(shape, ("step",), "end train_dataset.. with .batch", ("CentralStorage",), late=True)
+        for shape in ("one-in-last", "smaller-than-replicas")
+    ),
+    # The message is that of the task without an example, or that of one which has lost it.
     *(
         Refusal(
             shape,
-            ("script", "function"),
-            "Conv2DBackpropFilter",
+            _SCRIPTS,
+            "Conv2DBackpropFilter|a task was lost",
             ("Mirrored-2", "Mirrored-4", "CentralStorage", "MultiWorkerMirrored"),
+            "TensorFlow fails at a replica that gets no example, here in a convolution's gradient.",
         )
-        for shape in ("unequal-last", "one-in-last", "smaller-than-batch", "smaller-than-replicas")
-    ),
-    Refusal(
-        "mixed-precision",
-        tuple(STYLES),
-        "Mixed precision is not supported with the tf.distribute.Strategy: CentralStorageStrategy. Either",
-        ("CentralStorage",),
-    ),
-    Refusal("distributed", ("script",), "you must specify the number of steps to run"),
-    Refusal("distributed", ("function",), "ClusterCoordinator.create_per_worker_dataset", _SERVERS),
-    Refusal("distributed", ("fit", "loss", "step"), "not a tf.data.Dataset"),
-    Refusal("creator", ("loss", "step"), "which is for Model.fit; with loss() or train_step() return the"),
-    Refusal("labels-nd-unreduced", ("loss",), "not each example's loss, [batch_size]"),
-    Refusal(
-        "unknown-size",
-        ("fit", "loss", "step"),
-        "stepsPerEpoch: needed, because the training dataset has no size that is known",
-        ("MultiWorkerMirrored", *_SERVERS),
+        for shape in _EMPTY_SHARES
     ),
 )

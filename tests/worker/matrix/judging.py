@@ -108,8 +108,9 @@ def judge(
 
 
 def _refused(cell: Cell, message: str, begun: bool) -> Verdict:
-    if not begun and any(refusal.of(cell) and refusal.text in message for refusal in REFUSALS):
-        return Verdict("refused", message, {})
+    for refusal in REFUSALS:
+        if refusal.of(cell, message, begun):
+            return Verdict("refused", refusal.shown or message, {})
     when = " after training had begun" if begun else ""
     return Verdict("failed", f"refused{when}, which is not expected: {message}", {})
 
