@@ -211,6 +211,7 @@ def test_the_same_run_again_has_nothing_to_do_and_another_predicts_anew(make_clu
     trained.predictions_are_whole(outputs, keys)
 
 
+@thorough
 def test_a_killed_worker_is_missed_by_nobody_and_goes_on(make_cluster: MakeCluster) -> None:
     trained = Trained(make_cluster, "Slow", examples=200)
     trained.parameters["milliseconds"] = 200
