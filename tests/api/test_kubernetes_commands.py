@@ -103,10 +103,10 @@ def test_dry_runs(api: Api, run: Run, file: str, namespace: str) -> None:
     assert "Job mnist-chief would be created" in out
     code, _, err = run("submit", file, "--dry-run=server", *space, "--set", "spec.podLabels=3")
     assert code == 2
-    wrong = "spec.worker.podTemplate.spec.dnsPolicy=Never"
+    wrong = "spec.worker.podTemplate.spec.runtimeClassName=A_B"
     code, _, err = run("submit", file, "--dry-run=server", *space, "--set", wrong)
     assert code == 5
-    assert "dnsPolicy" in err
+    assert "runtimeClassName" in err
     assert api.list("Job", namespace) == []
     assert run("submit", file, "--dry-run=server", "--backend=local")[0] == 2
 
