@@ -199,11 +199,11 @@ def test_a_run_is_not_deleted_for_one_that_the_cluster_refuses(
 ) -> None:
     backend.submit(plan(tmp_path, namespace), detach=True)
     before = versions(api, namespace)
-    wrong = plan(tmp_path, namespace, "spec.worker.podTemplate.spec.dnsPolicy=Never")
+    wrong = plan(tmp_path, namespace, "spec.worker.podTemplate.spec.runtimeClassName=A_B")
     for attempt in (backend.dry_run, partial(backend.submit, detach=True)):
         with pytest.raises(BackendError, match=r"refused to patch jobs\.batch mnist-worker in") as refused:
             attempt(wrong, replace=True)
-        assert "dnsPolicy" in refused.value.message
+        assert "runtimeClassName" in refused.value.message
     assert versions(api, namespace) == before
 
 
