@@ -14,6 +14,7 @@ import yaml
 
 import launcher
 from launcher import schema
+from launcher.tfjob.conversion import VERSIONS
 
 CHART: Final = Path(__file__).parent / "tf-launcher"
 _BEGIN, _END = "<!-- values -->\n", "<!-- end of values -->\n"
@@ -92,7 +93,7 @@ def values_schema() -> str:
     properties |= {name: {} for name in (*ours, "status")}
     properties["kind"] = {"enum": [properties["kind"]["const"], "TFJob"]}
     # What is in a TFJob, the launcher itself checks.
-    theirs = {"apiVersion": {"const": "kubeflow.org/v1"}, "metadata": _MAPPING, "spec": _MAPPING}
+    theirs = {"apiVersion": {"enum": list(VERSIONS)}, "metadata": _MAPPING, "spec": _MAPPING}
     whole = {
         "$schema": document["$schema"],
         "title": "Values of the chart tf-launcher",

@@ -15,6 +15,7 @@ from launcher.yamlfile import Path
 GROUP: Final = "kubeflow.org/"
 VERSION: Final = "kubeflow.org/v1"
 _BETA: Final = "kubeflow.org/v1beta2"
+VERSIONS: Final = (VERSION, _BETA)
 
 _ROLES: Final[Mapping[str, RoleName]] = {
     "Chief": "chief",
@@ -74,7 +75,7 @@ def _version(value: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
     if kind != "TFJob":
         said = f"expected TFJob, not {kind}" if kind else "missing: expected TFJob"
         yield ("kind",), f"{said}: of Kubeflow's jobs this one is TensorFlow's"
-    elif version not in (VERSION, _BETA):
+    elif version not in VERSIONS:
         said = f"expected {VERSION}, not {version}" if version else f"missing: expected {VERSION}"
         if str(version).startswith(GROUP):
             said += ": its fields are others; write it as a TFJob of v1"

@@ -291,6 +291,19 @@ def record(name: str, event: str, **fields: object) -> str:
     return Record(event, name, 1.0, fields).line()
 
 
+STEP = {
+    "epoch": 1,
+    "epochs": 2,
+    "step": 5,
+    "steps": 10,
+    "steps_per_second": 2.5,
+    "loss": 0.5,
+    "metrics": {},
+    "epoch_end": False,
+}
+"""Of a record of progress."""
+
+
 def test_logs_and_what_they_tell(
     api: Api, backend: KubernetesBackend, follower: Follower, kubelet: Kubelet, tmp_path: Path
 ) -> None:
@@ -301,13 +314,13 @@ def test_logs_and_what_they_tell(
         for host, pod in pods.items():
             bind(api, pod, space)
             served.write(names[host], f"{host} begins")
-        served.write(names["mnist-chief-0"], record("mnist-chief-0", Event.PROGRESS, epoch=1, step=5))
+        served.write(names["mnist-chief-0"], record("mnist-chief-0", Event.PROGRESS, **STEP))
         start_all(kubelet)
 
         status = follower.until(lambda status: latest(status.records, Event.PROGRESS))
         progress = latest(status.records, Event.PROGRESS)
         assert progress is not None
-        assert progress.fields == {"epoch": 1, "step": 5}
+        assert progress.fields == STEP
         # Who looks once knows as much.
         assert backend.status(RUN, space).records == status.records
 
@@ -324,7 +337,8 @@ def test_logs_and_what_they_tell(
             line.text for line in backend.logs(RUN, space, Selection(("worker",), (1,)), follow=False)
         ] == ["mnist-worker-1 begins"]
 
-        served.write(names["mnist-worker-1"], "wrong", record("mnist-worker-1", Event.FAILED, message="no"))
+        failed = record("mnist-worker-1", Event.FAILED, message="no", traceback="", exit_code=70)
+        served.write(names["mnist-worker-1"], "wrong", failed)
         served.end(names["mnist-worker-1"])
         kubelet.end(pods["mnist-worker-1"], 70)
         follower.until(lambda status: "mnist-worker-1" in status.records)
