@@ -149,7 +149,10 @@ class Cluster:
     def environment(self, role: str, index: int = 0) -> dict[str, str]:
         config = self.directory / "run.json"
         config.parent.mkdir(parents=True, exist_ok=True)
-        config.write_text(self.config.to_json())
+        # Whole or not at all: a task that was started before may be reading it.
+        new = config.with_suffix(".new")
+        new.write_text(self.config.to_json())
+        new.replace(config)
         self.task_dir(role, index).mkdir(parents=True, exist_ok=True)
         environment = {
             **os.environ,
