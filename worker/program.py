@@ -192,7 +192,9 @@ class LoadedProgram:
             given.element_spec = getattr(dataset, "element_spec", None)
         if not isinstance(dataset, tf.data.Dataset):
             kind = f"{type(dataset).__module__}.{type(dataset).__qualname__}"
-            raise self._wrong(call, f"a {kind}, not a tf.data.Dataset")
+            distributed = isinstance(dataset, tf.distribute.DistributedDataset)
+            hint = ": return the dataset as it is, which the runtime shares out" if distributed else ""
+            raise self._wrong(call, f"a {kind}, not a tf.data.Dataset{hint}")
         self.datasets.append(dataset)
         if method == "train_dataset":
             self.element = dataset.element_spec
