@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from worker.records import Records
 from worker.reporting import Reporter, as_floats
+from worker.scheduling import is_done
 
 _POLL_SECONDS = 0.2
 
@@ -129,8 +130,7 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
         with self._lock:
             while self._pending:
                 steps, value = self._pending[0]
-                # TensorFlow has no public way to ask without waiting.
-                if value._status.name == "NOT_READY":
+                if not is_done(value):
                     break
                 self._pending.popleft()
                 if value._error is not None:

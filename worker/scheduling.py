@@ -11,8 +11,20 @@ from typing import Any
 import tensorflow as tf
 
 _WAIT_SECONDS = 0.02
+_FETCH_SECONDS = 0.0005
 _AHEAD_SECONDS = 0.5
 _LEAST, _MOST = 2, 64
+
+
+def is_done(value: Any) -> bool:
+    """Whether the RemoteValue `value` will not change any more: it has failed, or is in this process.
+
+    A worker that is lost before it was fetched does the execution again, though its status was READY.
+    """
+    # TensorFlow has no public way to ask without waiting.
+    if value._status.name == "NOT_READY":
+        return False
+    return bool(value._error is not None or value._has_fetched_to_local)
 
 
 @dataclass
@@ -72,7 +84,8 @@ class Executions:
 
     def _wait(self) -> None:
         # TensorFlow has no public way to wait with a limit: get() would not see the error of another.
-        self._pending[0].value._status_available_event.wait(_WAIT_SECONDS)
+        if self._pending[0].value._status_available_event.wait(_WAIT_SECONDS):
+            time.sleep(_FETCH_SECONDS)  # it is being fetched, or is done
         self._look()
         # Raises an error that none of the values tells of.
         self._coordinator.done()
@@ -82,8 +95,7 @@ class Executions:
         steps = 0
         waiting: collections.deque[_Execution] = collections.deque()
         for execution in self._pending:
-            # Nor one to ask without waiting.
-            if execution.value._status.name == "NOT_READY":
+            if not is_done(execution.value):
                 waiting.append(execution)
                 continue
             error = execution.value._error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -94,6 +95,14 @@ class RunningTask:
             raise AssertionError(f"{self.name} did not end:\n{self.output}") from None
         self._reader.join(5.0)
         return code
+
+    def eventually(self, condition: Callable[[], bool], what: str) -> None:
+        """Waits for what this task brings about."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                raise AssertionError(f"{self.name}, never: {what}:\n{self.output}")
+            time.sleep(0.05)
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
@@ -235,9 +244,15 @@ def eventually(condition: Callable[[], bool], what: str, seconds: float = PATIEN
 
 
 def _free_addresses(count: int) -> list[str]:
-    """Ports that were free a moment ago, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{opened.getsockname()[1]}" for opened in sockets]
-    for opened in sockets:
+    """Ports that were free a moment ago, all different.
+
+    They are below those that Linux gives to who connects, or a connection could take one in the meantime.
+    """
+    found: dict[str, socket.socket] = {}
+    while len(found) < count:
+        address = ("127.0.0.1", random.randrange(10_000, 32_000))
+        with contextlib.suppress(OSError):
+            found[f"{address[0]}:{address[1]}"] = socket.create_server(address)
+    for opened in found.values():
         opened.close()
-    return addresses
+    return list(found)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.cluster import PROGRAMS, ROOT, Cluster, RunningTask, eventually
+from tests.worker.cluster import PROGRAMS, ROOT, Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
 from worker.contract import Event, ExitCode
 
@@ -218,9 +218,9 @@ def test_a_killed_worker_is_missed_by_nobody_and_goes_on(make_cluster: MakeClust
     cluster = trained.made(WORKERS, "2", mode="Predict")
     tasks = cluster.start_all()
     # 50 batches in 33 parts, of which every other one is worker 1's.
-    eventually(lambda: (trained.folder / "part-00001.jsonl").exists(), "worker 1 has a part")
+    tasks["worker", 1].eventually((trained.folder / "part-00001.jsonl").exists, "it has a part")
     tasks["worker", 1].kill()
-    eventually(lambda: (trained.folder / "part-00032.jsonl").exists(), "the other one goes on to its end")
+    tasks["worker", 0].eventually((trained.folder / "part-00032.jsonl").exists, "it goes on to its end")
     done = {path: path.stat().st_mtime_ns for path in trained.folder.glob("part-*")}
     assert 17 < len(done) < 33
     assert tasks["worker", 0].process.poll() is None, "it waits"
@@ -241,9 +241,9 @@ def test_parameter_servers_do_without_a_worker_and_the_chief_goes_on(make_cluste
     trained.parameters["milliseconds"] = 300
     cluster = trained.made(SERVERS, "2", mode="Predict")
     tasks = cluster.start_all()
-    eventually(lambda: (trained.folder / "part-00001.jsonl").exists(), "some parts are there")
+    tasks["chief", 0].eventually((trained.folder / "part-00001.jsonl").exists, "some parts are there")
     tasks["worker", 1].kill()
-    eventually(lambda: (trained.folder / "part-00005.jsonl").exists(), "it goes on")
+    tasks["chief", 0].eventually((trained.folder / "part-00005.jsonl").exists, "it goes on")
     tasks["chief", 0].kill()
     done = {path: path.stat().st_mtime_ns for path in trained.folder.glob("part-*")}
     tasks["chief", 0] = cluster.start("chief")
@@ -262,7 +262,7 @@ def test_an_unfinished_prediction_is_gone_on_with_only_where_nothing_has_changed
     trained = Trained(make_cluster, "Slow", examples=64)
     trained.parameters["milliseconds"] = 200
     chief = trained.made(ONE, "2", mode="Predict").start("chief")
-    eventually(lambda: (trained.folder / "part-00001.jsonl").exists(), "some parts are there")
+    chief.eventually((trained.folder / "part-00001.jsonl").exists, "some parts are there")
     chief.kill()
     time.sleep(1)
     first = trained.folder / "part-00000.jsonl"
