@@ -23,6 +23,8 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _ROOT_ERROR = re.compile(r"\(\d+\)\s+[A-Z_]+:\s*(.+)")
 _DATA_ERROR = re.compile(r"Error in user-defined function passed to \S+ transformation with iterator: \S+: ")
 _FUNCTION_NODE = re.compile(r"^\{\{function_node [^}]*\}\} ?")
+_ASSERTION = re.compile(r"assertion failed: \[((?:[^\]\\]|\\.)*)\]")
+"""What tf.debugging.Assert was told to say, quotes and line ends escaped as in C."""
 _LOST_PEER = re.compile(
     r"collective|coordination|\brpc|grpc|socket|connection|heartbeat|incarnation|stream removed|nccl", re.I
 )
@@ -196,6 +198,7 @@ def sentence(error: BaseException, kind: bool = True) -> str:
 
 def _op_sentence(text: str) -> str:
     text = _DATA_ERROR.sub("in the dataset: ", _FUNCTION_NODE.sub("", text))
+    text = _ASSERTION.sub(lambda found: re.sub(r"\\(['\"])", r"\1", found.group(1)), text)
     root = _ROOT_ERROR.search(text)
     if root:
         return root.group(1)

@@ -12,6 +12,9 @@ START_SECONDS: Final = 600.0
 """For what comes before the first cell: most of it is TensorFlow's import, by several processes at a time."""
 CELL_SECONDS: Final = 420.0
 """A cell that takes longer hangs: its process ends, and shows where. On a busy machine one took 226 s."""
+SLOW: Final = 0.2
+"""Of a shape's learning rate, where its steps are not those of one process: so slow, its loss falls whichever
+batches they take (checked by training on each batch alone)."""
 FOLDER: Final = Path(__file__).parents[1] / "programs" / "shapes"
 
 
@@ -25,8 +28,9 @@ class Strategy:
     options: Mapping[str, Any]
 
     @property
-    def synchronous(self) -> bool:
-        return self.strategy != "ParameterServer"
+    def exact(self) -> bool:
+        """Whether it takes the steps of one process. Two workers of ParameterServer may take any batches."""
+        return self.strategy != "ParameterServer" or self.replicas["worker"] == 1
 
     @property
     def main(self) -> str:
@@ -45,6 +49,7 @@ class Cell(NamedTuple):
 
 ONE: Final = {"chief": 1}
 SERVERS: Final = {"chief": 1, "worker": 2, "ps": 1}
+SCORED: Final = {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}
 STRATEGIES: Final = {
     "OneDevice": Strategy("OneDevice", "OneDevice", ONE, {}),
     "Mirrored-2": Strategy("Mirrored, 2 devices", "Mirrored", ONE, {"logicalCpus": 2}),
@@ -53,7 +58,7 @@ STRATEGIES: Final = {
     "MultiWorkerMirrored": Strategy("MultiWorkerMirrored", "MultiWorkerMirrored", {"worker": 2}, {}),
     "ParameterServer": Strategy("ParameterServer", "ParameterServer", SERVERS, {}),
     "ParameterServer-evaluator": Strategy(
-        "ParameterServer with evaluator", "ParameterServer", {**SERVERS, "evaluator": 1}, {}
+        "ParameterServer, 1 worker and an evaluator", "ParameterServer", SCORED, {}
     ),
 }
 

@@ -70,27 +70,16 @@ def judge(
     for name in ("export", "resume"):
         if f"{name}_difference" in found:
             compare(name, found[f"{name}_difference"])
-    if cell.style not in PROGRAMS:
-        # What becomes of an unequal share is the script's own arithmetic.
-        if STRATEGIES[cell.strategy].synchronous and not apart and (one or reference["whole"]):
-            weights = _load(folder / f"{'-'.join(cell)}.npz")
-            compare("weights", _far(_load(plain / f"{cell.shape}.{kind}.npz"), weights))
-        return Verdict("failed" if wrong else "trains", "; ".join(wrong), differences)
-    given = dict(found["logs"])
-    if STRATEGIES[cell.strategy].synchronous:
-        if not apart:
-            weights = _load(folder / f"{'-'.join(cell)}.npz")
-            compare("weights", _far(_load(plain / f"{cell.shape}.{kind}.npz"), weights))
-            if cell.style == "step":
-                # The mean of the steps' losses, each as large as the program says.
-                given["loss"] = reference["logs"]["loss"]
-            compare_all("training", reference["logs"], given)
-            compare_all("evaluation", reference["scores"], found["scores"])
-    else:
-        if reference["whole"]:
-            seen = [key for key in given if "seen" in key and not key.startswith("val_")]
-            if [given[key] for key in seen] != [reference["logs"][key] for key in seen]:
-                wrong.append(f"{[given[key] for key in seen]} examples seen in an epoch")
+    exact = STRATEGIES[cell.strategy].exact
+    # What becomes of an unequal share is a script's own arithmetic.
+    if exact and not apart and (one or reference["whole"] or cell.style in PROGRAMS):
+        weights = _load(folder / f"{'-'.join(cell)}.npz")
+        compare("weights", _far(_load(plain / f"{cell.shape}.{kind}.npz"), weights))
+    if cell.style in PROGRAMS:
+        given = dict(found["logs"])
+        if cell.style == "step":
+            # The mean of the steps' losses, each as large as the program says.
+            given["loss"] = reference["logs"]["loss"]
         scores = found["scores"]
         if "scored" in found:
             if "error" in found["scored"]:
@@ -99,11 +88,20 @@ def judge(
             if [epoch for epoch, _ in evaluations] != [1, 2]:
                 wrong.append(f"the evaluator scored the epochs {[epoch for epoch, _ in evaluations]}")
             scores = evaluations[-1][1] if evaluations else None
-        if scores is not None and "plain_scores" in found:
+        if exact:
+            if not apart:
+                compare_all("training", reference["logs"], given)
+                if scores is not None:
+                    compare_all("evaluation", reference["scores"], scores)
+        else:
+            if reference["whole"]:
+                seen = [key for key in given if "seen" in key and not key.startswith("val_")]
+                if [given[key] for key in seen] != [reference["logs"][key] for key in seen]:
+                    wrong.append(f"{[given[key] for key in seen]} examples seen in an epoch")
             compare_all("evaluation", found["plain_scores"], scores)
-        after = found["plain_logs"]["loss"] if "plain_logs" in found else given["loss"]
-        if not after < reference["loss_before"]:
-            wrong.append(f"the loss went from {reference['loss_before']} to {after}")
+            after = found["plain_logs"]["loss"]
+            if not after < reference["loss_before"]:
+                wrong.append(f"the loss went from {reference['loss_before']} to {after}")
     return Verdict("failed" if wrong else "trains", "; ".join(wrong), differences)
 
 

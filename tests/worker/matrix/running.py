@@ -20,7 +20,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.worker.matrix.cells import CELL_SECONDS, FOLDER, PROGRAMS, START_SECONDS, Cell, exports, resumes
+from tests.worker.matrix.cells import (
+    CELL_SECONDS,
+    FOLDER,
+    PROGRAMS,
+    SLOW,
+    START_SECONDS,
+    STRATEGIES,
+    Cell,
+    exports,
+    resumes,
+)
 from worker import runtime
 from worker import task as tasks
 from worker.contract import Event
@@ -194,6 +204,8 @@ class Running:
         if task.is_primary:
             self._save(cell, weights)
             found = self._checked(cell, records, trained, directory)
+            if not STRATEGIES[cell.strategy].exact:
+                found |= self._scored_plainly(cell, weights)
             if exports(cell):
                 found |= self._exported(cell, directory, weights)
         if resumes(cell):
@@ -285,13 +297,24 @@ class Running:
                 raise Wrong(f"the export has the signatures {list(loaded.signatures)}")
             given = list(loaded(features)) if isinstance(wanted, list) else loaded(features)
             far = difference(tf.nest.flatten(wanted), tf.nest.flatten(given))
-            found: dict[str, Any] = {"export_difference": far}
-            if self._task.config.strategy == "ParameterServer":
-                held_out = shape.evaluation_dataset(shape.batch_size)
-                examples = shape.plain_dataset(shape.batch_size).take(shape.steps or -1)
-                for name, data in {"plain_scores": held_out, "plain_logs": examples}.items():
-                    found[name] = model.evaluate(data, verbose=0, return_dict=True)
-        return found
+        return {"export_difference": far}
+
+    def _scored_plainly(self, cell: Cell, weights: list[Any]) -> dict[str, Any]:
+        """What one process makes of these weights."""
+        import tensorflow as tf
+
+        tf.keras.mixed_precision.set_global_policy("float32")
+        shape = shape_of(cell.shape, self._folder)
+        model = shape.model()
+        held_out = shape.evaluation_dataset(shape.batch_size)
+        features = next(iter(held_out))[0]
+        model(list(features) if isinstance(features, tuple) else features)
+        model.set_weights(weights)
+        examples = shape.plain_dataset(shape.batch_size).take(shape.steps or -1)
+        return {
+            name: model.evaluate(data, verbose=0, return_dict=True)
+            for name, data in {"plain_scores": held_out, "plain_logs": examples}.items()
+        }
 
     @contextlib.contextmanager
     def _timed(self, what: str) -> Iterator[None]:
@@ -320,6 +343,7 @@ def parameters_of(cell: Cell, folder: Path) -> tuple[dict[str, Any], dict[str, A
     parameters = {
         "shape": cell.shape,
         "data": str(folder / "data"),
+        "pace": 1.0 if STRATEGIES[cell.strategy].exact else SLOW,
         "epochs": shape.epochs,
         "globalBatchSize": shape.batch_size,
         "stepsPerEpoch": shape.steps,

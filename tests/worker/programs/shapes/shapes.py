@@ -43,7 +43,7 @@ def numbers(rows: int, columns: int, seed: int) -> Any:
 def surface(features: Any) -> Any:
     """Labels, `float32[rows, 1]`."""
     slopes = np.linspace(-1, 1, features.shape[1], dtype="float32")[:, None]
-    return np.sin(2 * features @ slopes).astype("float32")
+    return (np.sin(2 * features @ slopes) + 0.5).astype("float32")
 
 
 def of_classes(labels: Any, predictions: Any) -> Any:
@@ -60,8 +60,10 @@ class Sequential:
     options: Mapping[str, Any] = {}
     """spec.strategyOptions"""
 
-    def __init__(self, data: str) -> None:
+    def __init__(self, data: str, pace: float = 1.0) -> None:
+        """`pace` is a factor of the learning rate."""
         self.data = Path(data)
+        self.pace = pace
 
     def model(self) -> Any:
         model = self.network()
@@ -86,7 +88,7 @@ class Sequential:
         return keras.Sequential([layers.Input((4,)), dense(6, 1, "tanh"), dense(1, 2)])
 
     def optimizer(self) -> Any:
-        return keras.optimizers.SGD(0.1, momentum=0.5)
+        return keras.optimizers.SGD(0.1 * self.pace, momentum=0.5)
 
     def compiled_loss(self) -> Any:
         return "mse"
@@ -297,14 +299,14 @@ class EmbeddingSparse(Sequential):
         return keras.Sequential([layers.Input((2,), dtype="int64"), table, layers.Flatten(), dense(1, 2)])
 
     def optimizer(self) -> Any:
-        return keras.optimizers.SGD(0.2)
+        return keras.optimizers.SGD(0.2 * self.pace)
 
 
 class EmbeddingAdam(EmbeddingSparse):
     """An optimizer with slots of the embedding's own size."""
 
     def optimizer(self) -> Any:
-        return keras.optimizers.Adam(0.02, epsilon=0.1)
+        return keras.optimizers.Adam(0.02 * self.pace, epsilon=0.1)
 
 
 class EmbeddingDense(EmbeddingSparse):

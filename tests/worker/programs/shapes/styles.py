@@ -11,7 +11,7 @@ from shapes import SHAPES
 
 class Fitted:
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        self.shape = SHAPES[parameters["shape"]](parameters["data"])
+        self.shape = SHAPES[parameters["shape"]](parameters["data"], parameters["pace"])
         self.model = self.shape.model
         self.train_dataset = self.shape.train_dataset
         self.evaluation_dataset = self.shape.evaluation_dataset
