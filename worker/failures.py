@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from worker import rejoining
 from worker.contract import ExitCode
+from worker.tf_compat import connections
 
 _MESSAGE_LIMIT = 600
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -110,11 +110,11 @@ def classify(
         return Failure(f"{what} while {doing}: {said}", ExitCode.RETRYABLE)
     if _is_device_fault(error):
         return Failure(f"a device failed while {doing}: {said}", ExitCode.RETRYABLE)
-    if rejoining.connecting() and _is_op_error(error):
+    if connections.connecting() and _is_op_error(error):
         return Failure(f"a worker came back while {doing}: {said}", ExitCode.RETRYABLE)
     shown = frames(error, roots)
     if not shown and _is_op_error(error) and datasets:
-        from worker.traces import dataset_frames
+        from worker.tf_compat.graphs import dataset_frames
 
         shown = frames(error, roots, dataset_frames(error, list(datasets)))
     if not shown and not _is_op_error(error) and not isinstance(error, (ValueError, MemoryError)):

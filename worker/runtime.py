@@ -13,10 +13,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from worker import scripts, server, watchdog
+from worker import scripts
+from worker.cluster import server
 from worker.contract import GRPC_FAIL_FAST
 from worker.failures import Failure, classify
 from worker.imports import import_tensorflow
+from worker.process import supervisor
 from worker.reporting import Reporter
 from worker.task import Task, from_environment
 
@@ -36,12 +38,12 @@ def main(arguments: Sequence[str]) -> int:
     _prepare_environment(task.config.keras)
     # The branch that TFConfigClusterResolver().task_type stands for, taken before TensorFlow is imported.
     seconds = max(task.config.stall_seconds, task.config.starting_deadline_seconds)
-    first = watchdog.stalled("starting", seconds)
+    first = supervisor.stalled("starting", seconds)
     part, peers = _part(task, script)
-    return watchdog.supervise(part, first, task.name, peers, task.grace_seconds)
+    return supervisor.supervise(part, first, task.name, peers, task.grace_seconds)
 
 
-def _part(task: Task, script: Sequence[str]) -> tuple[Callable[[watchdog.Watch], int], Mapping[str, str]]:
+def _part(task: Task, script: Sequence[str]) -> tuple[Callable[[supervisor.Watch], int], Mapping[str, str]]:
     """What the task runs, and the peers that it may hang on."""
     if task.serves:
         return lambda watch: _run(task, partial(_serve, watch=watch)), {}
@@ -85,24 +87,25 @@ def _run(task: Task, body: Callable[[Task, Reporter], int]) -> int:
     os._exit(code)
 
 
-def _serve(task: Task, reporter: Reporter, watch: watchdog.Watch) -> int:
+def _serve(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
     server.forget_release(task)
     return server.serve(task, reporter, watch)
 
 
-def _evaluate(task: Task, reporter: Reporter, watch: watchdog.Watch) -> int:
-    from worker import program, stage
+def _evaluate(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
+    from worker import program
+    from worker.process import activity
 
     # It waits for no one, so any evaluation may last; but a frozen process is one that can be replaced.
-    doing = stage.Stage(watchdog.Watch(), 0.0, 0.0)
-    watch.expect(watchdog.stalled("evaluating", task.config.stall_seconds))
+    doing = activity.Stage(supervisor.Watch(), 0.0, 0.0)
+    watch.expect(supervisor.stalled("evaluating", task.config.stall_seconds))
     watch.beat()
     roots = program.user_roots(task.source)
     try:
         doing.enter("importing TensorFlow")
         import_tensorflow(keras=True)
-        from worker import devices
-        from worker.evaluation import Evaluator
+        from worker.cluster import devices
+        from worker.evaluation.sidecar import Evaluator
 
         devices.check(task)
         devices.report(task, reporter)
@@ -114,8 +117,8 @@ def _evaluate(task: Task, reporter: Reporter, watch: watchdog.Watch) -> int:
         raise classify(error, doing.doing, roots) from error
 
 
-def _train(task: Task, watch: watchdog.Watch) -> int:
+def _train(task: Task, watch: supervisor.Watch) -> int:
     server.leave_on_signal()
-    from worker.training import train
+    from worker.training.trainer import train
 
     return train(task, watch)

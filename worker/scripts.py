@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from worker.checkpoints.chief_io import save_here
+from worker.cluster.barrier import gather, leave_last
 from worker.contract import Env, Event, ExitCode
 from worker.failures import Failure, classify, frames, program_error
-from worker.gathering import gather, leave_last
+from worker.process.activity import Stage
+from worker.process.supervisor import Silence, Watch, stalled
 from worker.reporting import Reporter, failed_fields
-from worker.saving import save_here
-from worker.stage import Stage
 from worker.task import Task, from_environment
-from worker.watchdog import Silence, Watch, stalled
 
 USAGE = "python -m worker -- SCRIPT [ARGUMENTS], or -- -m MODULE [ARGUMENTS]"
 _UNWATCHED_SECONDS = 1e9
@@ -55,7 +55,7 @@ class _Run:
     def release(self, outcome: str, exit_code: int) -> None:
         if self.released or self.task.config.strategy != "ParameterServer" or self.task.role != "chief":
             return
-        from worker.releasing import release as release_tasks
+        from worker.cluster.shutdown import release as release_tasks
 
         connected = _is_connected()
         if not connected:

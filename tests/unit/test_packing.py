@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from worker.packing import LIMIT_SECONDS, Packing
+from worker.steps.steps_per_execution import LIMIT_SECONDS, Packing
 
 
 def machine(call: float, step: float) -> Callable[[int], float]:

@@ -79,7 +79,7 @@ def test_another_size_is_told_where_keras_takes_the_mean_over_what_comes(make_cl
 _SIZES = """
 import json
 import tensorflow as tf
-from worker.batches import batch_size
+from worker.input.batch_size import batch_size
 
 numbers = tf.data.Dataset.range(100)
 batched = numbers.batch(7)

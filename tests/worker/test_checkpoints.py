@@ -183,7 +183,7 @@ import numpy as np
 import tensorflow as tf
 sys.path.insert(0, sys.argv[1])
 from tiny import Tiny
-from worker.checkpoints import ModelDirectory
+from worker.checkpoints.model_directory import ModelDirectory
 model = Tiny({}).model()
 optimizer = model.optimizer
 optimizer.build(model.trainable_variables)

@@ -14,9 +14,9 @@ from tests.worker import model_files
 from tests.worker.cluster import Cluster, eventually
 from tests.worker.conftest import MakeCluster
 from tests.worker.test_parameter_server import children
-from worker import lease
 from worker.contract import Event, ExitCode
 from worker.failures import Failure
+from worker.process import lease
 
 ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}}
 LONG = {"epochs": 10_000, "waitMilliseconds": 20}

@@ -36,7 +36,7 @@ import json, os, sys
 os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3")
 import tensorflow as tf
 import applied
-from worker.model_build import build
+from worker.models.model_build import build
 program = getattr(applied, sys.argv[1])(json.loads(sys.argv[2]))
 model = program.model()
 scored, predicted = program.evaluation_dataset(8), program.predict_dataset(8)
@@ -313,7 +313,7 @@ FORMS = """
 import json, os
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import tensorflow as tf
-from worker.prediction_files import lines
+from worker.prediction.files import lines
 outputs = {
     "small": tf.constant([0.1, float("nan")]),
     "list": [tf.constant([[1, 2], [3, 4]], tf.int64), tf.constant([True, False])],

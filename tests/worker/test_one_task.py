@@ -106,7 +106,7 @@ def test_python_code_in_a_dataset_is_found(tmp_path: Path) -> None:
     """Workers of a ParameterServer run crash or hang on it."""
     code = (
         "import tensorflow as tf\n"
-        "from worker.traces import operation_types\n"
+        "from worker.tf_compat.graphs import operation_types\n"
         "numbers = tf.data.Dataset.range(3)\n"
         "called = numbers.map(lambda x: tf.py_function(lambda y: y, [x], tf.int64)).batch(2)\n"
         "spec = tf.TensorSpec((), tf.int64)\n"

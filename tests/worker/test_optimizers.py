@@ -137,7 +137,7 @@ print(json.dumps(found))
 
 
 def test_what_is_mended_is_the_same_update_as_that_of_keras() -> None:
-    """It would not be when tf_keras changed, whose formulas `worker.optimizers` repeats."""
+    """It would not be when tf_keras changed, whose formulas `worker.tf_compat.keras_2_optimizers` repeats."""
     left = {"plain RMSprop", "Adam", "a program's own"}
     assert {name for name, mended in json.loads(_python(_ALIKE)).items() if not mended} == left
 

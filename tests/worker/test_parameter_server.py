@@ -203,7 +203,7 @@ def test_a_worker_leaves_when_its_chief_never_comes(make_cluster: MakeCluster) -
 
 
 def listens(cluster: Cluster, role: str, index: int) -> bool:
-    from worker.peers import fault
+    from worker.process.probes import fault
 
     return fault(cluster.addresses[role, index]) is None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.python.distribute.coordinator.values import RemoteValueImpl
 
-from worker.scheduling import is_done
+from worker.cluster.executions import is_done
 
 
 def test_a_value_is_done_when_it_was_fetched() -> None:

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from tests.worker.cluster import ROOT
-from worker import failures, peers, program, task
+from worker import failures, program, task
 from worker.contract import Env, ExitCode, Record, RunConfig
 from worker.parameters import TrainingParameters
+from worker.process import probes
 
 CONFIG = RunConfig(
     run="tiny",
@@ -183,8 +184,8 @@ def test_a_process_that_hangs_is_told_from_one_that_is_away() -> None:
         hung = f"127.0.0.1:{silent.getsockname()[1]}"
         away = f"127.0.0.1:{closed.getsockname()[1]}"
         closed.close()
-        found = peers.faults({"a": hung, "b": away, "c": "no-such-host.invalid:2222"}, seconds=0.3)
-        assert peers.connects(hung)
+        found = probes.faults({"a": hung, "b": away, "c": "no-such-host.invalid:2222"}, seconds=0.3)
+        assert probes.connects(hung)
     assert found == {
         "a": "it accepts connections but does not answer",
         "b": "nothing listens on its port",
@@ -205,20 +206,20 @@ def test_waiting_reports_at_first_and_at_last() -> None:
     stop = threading.Event()
 
     def serve_for_a_moment() -> None:
-        with peers.listening(address):
+        with probes.listening(address):
             stop.wait(10)
 
     def absence(address: str) -> str | None:
-        return None if peers.connects(address) else "away"
+        return None if probes.connects(address) else "away"
 
-    peers.wait({"a": address}, 10, report, check=absence)
+    probes.wait({"a": address}, 10, report, check=absence)
     stop.set()
     assert heard == [["a"], []]
 
 
 def test_a_chief_is_lost_only_after_its_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as chief:
-        watch = peers.ChiefWatch(f"127.0.0.1:{chief.getsockname()[1]}", lost_seconds=0.9, starting_seconds=0)
+        watch = probes.ChiefWatch(f"127.0.0.1:{chief.getsockname()[1]}", lost_seconds=0.9, starting_seconds=0)
         time.sleep(1.5)
         assert not watch.lost
     deadline = time.monotonic() + 10
@@ -231,7 +232,7 @@ def test_a_chief_is_lost_only_after_its_time() -> None:
 
 SUPERVISE = """
 import os, signal, sys, time
-from worker.watchdog import Silence, stalled, supervise
+from worker.process.supervisor import Silence, stalled, supervise
 def train(watch):
     {body}
 supervise(train, stalled("starting", {seconds}), "tiny-chief-0", {{}}, {grace})

@@ -35,8 +35,8 @@ from worker import runtime
 from worker import task as tasks
 from worker.contract import Event
 from worker.failures import Failure
+from worker.process.supervisor import Watch
 from worker.reporting import Reporter
-from worker.watchdog import Watch
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -69,7 +69,7 @@ def main() -> None:
 
     faulthandler.dump_traceback_later(START_SECONDS, exit=True)
     import_tensorflow(keras=True)
-    from worker import strategies
+    from worker.cluster import strategies
 
     strategies.prepare(task)
     strategy = strategies.build(task)
@@ -86,7 +86,8 @@ class Running:
     """The process."""
 
     def __init__(self, task: tasks.Task, strategy: Any, folder: Path) -> None:
-        from worker import agreement, loops, preemption, strategies, training
+        from worker.cluster import kv_store, strategies
+        from worker.training import loops, preemption, trainer
 
         self._task, self._strategy, self._folder = task, strategy, folder
         self._name = ""
@@ -105,13 +106,13 @@ class Running:
         loops.train = train
         strategies.build = lambda task: strategy
         # One strategy stands for many runs: their keys in the coordination service must differ.
-        put, get = agreement.put, agreement.get
+        put, get = kv_store.put, kv_store.get
         self._put, self._get = put, get
-        agreement.put = lambda key, value: put(f"{self._name}/{key}", value)
-        agreement.get = lambda key: get(f"{self._name}/{key}")
+        kv_store.put = lambda key, value: put(f"{self._name}/{key}", value)
+        kv_store.get = lambda key: get(f"{self._name}/{key}")
         preemption._Peers.watch = _nothing  # type: ignore[method-assign,assignment]
 
-        class Training(training._Training):
+        class Training(trainer._Training):
             """A run in a process that is there already."""
 
             def _claim(self, directory: str) -> None:
@@ -178,7 +179,7 @@ class Running:
                 file.write(json.dumps({"cell": list(cell), "what": what, **fields}) + "\n")
 
     def _train(self, cell: Cell, records: Records) -> dict[str, Any]:
-        from worker import checkpoints
+        from worker.checkpoints import model_directory
 
         directory = self._folder / "-".join(cell)
         parameters, options = parameters_of(cell, self._folder)
@@ -213,8 +214,8 @@ class Running:
                 epochs = parameters["epochs"]
                 for file in (directory / "checkpoints").glob(f"ckpt-{epochs}.*"):
                     file.unlink()
-                model_directory = checkpoints.ModelDirectory(str(directory))
-                model_directory.write_state(checkpoints.RunState("1", "training"))
+                kept = model_directory.ModelDirectory(str(directory))
+                kept.write_state(model_directory.RunState("1", "training"))
             again = Records()
             self._meet(cell, "again")
             with self._timed("resume"):
@@ -229,16 +230,16 @@ class Running:
         return found
 
     def _once(self, task: tasks.Task, records: Records) -> None:
-        training = self._training(task, Watch())
-        training._reporter = records
-        self._doing = lambda: training._stage.doing
+        trainer = self._training(task, Watch())
+        trainer._reporter = records
+        self._doing = lambda: trainer._stage.doing
         try:
-            training._train()
+            trainer._train()
         except Failure:
             raise
         except Exception as error:
             # What the user would be told.
-            records.said.append({"event": "told", "message": training._classify(error).message})
+            records.said.append({"event": "told", "message": trainer._classify(error).message})
             raise
 
     def _meet(self, cell: Cell, what: str) -> None:

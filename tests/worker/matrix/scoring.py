@@ -31,7 +31,7 @@ def main() -> None:
 
     faulthandler.dump_traceback_later(START_SECONDS, exit=True)
     tf = import_tensorflow(keras=True)
-    from worker.evaluation import Evaluator
+    from worker.evaluation.sidecar import Evaluator
 
     for cell in cells:
         faulthandler.dump_traceback_later(CELL_SECONDS, exit=True)

@@ -1,0 +1,1 @@
+"""What the tasks of a run do together: start, wait, reconnect, shut down; and the strategy over them."""

@@ -1,0 +1,111 @@
+"""Before the work: waiting for the other tasks. After it: who may leave first."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from worker.contract import Event, ExitCode
+from worker.failures import Failure
+from worker.process import probes
+from worker.process.activity import Stage
+from worker.reporting import Reporter
+from worker.task import Task
+
+_OUTLIVE_SECONDS = 30.0
+_FINISHED = "finished"
+
+
+def gather(task: Task, stage: Stage, reporter: Reporter, alive: Callable[[], None]) -> None:
+    """Until every peer answers. Raises Failure (RETRYABLE) that names those who do not."""
+    try:
+        wait_for_all(task, task.config.starting_deadline_seconds, stage, reporter, alive)
+    except probes.Unanswered as error:
+        raise unanswered(error) from error
+
+
+def wait_for_all(
+    task: Task, seconds: float, stage: Stage, reporter: Reporter, alive: Callable[[], None]
+) -> None:
+    """Until every peer answers, for at most `seconds`. Raises `peers.Unanswered`."""
+    if not task.peers:
+        return
+
+    def report(names: list[str], waited: float) -> None:
+        deadline = task.config.starting_deadline_seconds
+        reporter.emit(Event.WAITING, tasks=names, seconds=round(waited, 1), deadline=deadline)
+
+    stage.enter("waiting for the other tasks")
+    # Tasks of a collective strategy have no server while they wait for one another.
+    check = probes.fault if task.config.strategy == "ParameterServer" else _absence
+    with probes.listening(task.address):
+        probes.wait(task.peers, seconds, report, alive, check)
+
+
+def unanswered(error: probes.Unanswered) -> Failure:
+    """What a task says that waited in vain."""
+    return Failure(f"{error} (startingDeadlineSeconds)", ExitCode.RETRYABLE)
+
+
+def leave_together(task: Task, stage: Stage, alive: Callable[[], None]) -> None:
+    """At the end of a collective training: nobody leaves before the first task has finished, which still
+    writes and exports when the others have nothing left to do. One that left as done would not come back
+    if that failed and had to be tried again.
+
+    Raises Failure (RETRYABLE) where the first task is lost.
+    """
+    if task.config.strategy != "MultiWorkerMirrored" or not task.peers:
+        return
+    from worker.cluster import kv_store
+
+    if task.is_primary:
+        with contextlib.suppress(*kv_store.ERRORS):  # one of the others is gone: it looks by itself
+            kv_store.put(_FINISHED, "yes")
+        leave_last(task, stage)
+        return
+    stage.enter("waiting for the first task to finish")
+    heard: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def listen() -> None:
+        try:
+            kv_store.get(_FINISHED)
+        except kv_store.ERRORS:
+            heard.put(False)
+        else:
+            heard.put(True)
+
+    threading.Thread(target=listen, name="finished", daemon=True).start()
+    first = task.config.chief_address
+    finished = None
+    while finished is None:
+        # It watches itself, so its port tells.
+        gone = first is not None and not probes.connects(first)
+        if not gone:
+            alive()
+        with contextlib.suppress(queue.Empty):
+            finished = heard.get(timeout=1.0)
+        if gone and finished is None:
+            finished = False
+    if not finished:
+        raise Failure("the first task was lost before it had finished", ExitCode.RETRYABLE)
+
+
+def leave_last(task: Task, stage: Stage) -> None:
+    """The first task of a collective run hosts its coordination service: it waits, for at most 30 s, until
+    nobody else is there.
+    """
+    if task.config.strategy != "MultiWorkerMirrored" or not task.is_primary:
+        return
+    stage.enter("waiting for the other tasks to leave")
+    deadline = time.monotonic() + _OUTLIVE_SECONDS
+    while time.monotonic() < deadline:
+        if not any(probes.connects(address) for address in task.peers.values()):
+            return
+        time.sleep(0.1)
+
+
+def _absence(address: str) -> str | None:
+    return None if probes.connects(address) else "nothing listens on its port"

@@ -1,0 +1,144 @@
+"""A worker or a ps: a TensorFlow server that works for the chief until it is told to leave.
+
+`Server.join()` would block SIGTERM for ever; here the main thread looks at what might end the task.
+
+On SIGTERM a server works on while its chief is there, for as long as its pod's grace lasts. A chief that was
+told to leave too can save only with its servers; one that finds a ps leaving saves and starts again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+
+from worker import contract
+from worker.contract import Event, ExitCode
+from worker.failures import program_error
+from worker.imports import import_tensorflow
+from worker.process import probes
+from worker.process.probes import ChiefWatch
+from worker.process.supervisor import Watch, stalled
+from worker.reporting import Reporter
+from worker.task import Task
+
+_POLL_SECONDS = 0.1
+_EMPTY_SECONDS = 1.0
+_CHIEF_SECONDS = 2.0
+"""Between two looks at the chief of servers that are to leave; 1,000 of them may."""
+_HUNG_SECONDS = 60.0
+"""A server that looks for its release ten times a second, and has not for so long, is hung. Its end lets the
+chief go on, which would wait for it for ever; so it comes before the chief's own patience ends."""
+
+
+def forget_release(task: Task) -> None:
+    """Removes what an earlier container of this pod was told. To be called before the server is up."""
+    for path in (_released(task), _leaving(task)):
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+
+def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
+    """Runs the server. Returns the exit code."""
+    tf = import_tensorflow(keras=False)
+    from worker.cluster import devices
+
+    devices.check(task)
+    devices.report(task, reporter, tasks=int(task.role == "worker"))
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    try:
+        server = tf.distribute.Server(
+            resolver.cluster_spec(),
+            job_name=resolver.task_type,
+            task_index=resolver.task_id,
+            protocol=resolver.rpc_layer or "grpc",
+            start=True,
+        )
+    except tf.errors.UnknownError as error:
+        if "start" not in str(error):
+            raise
+        raise program_error(
+            f"the gRPC server could not start on {task.address}: is the port taken?"
+        ) from error
+    reporter.emit(Event.READY)
+    watch.expect(stalled("serving", min(_HUNG_SECONDS, task.config.stall_seconds / 2)))
+    outcome = _until_released(task, watch, _Told(task))
+    reporter.emit(Event.RELEASED, outcome=outcome)
+    reporter.emit(Event.DONE)
+    del server
+    return ExitCode.DONE
+
+
+class _Told:
+    """Notes SIGTERM from now on; ends the process when it has come and the chief does not answer."""
+
+    def __init__(self, task: Task) -> None:
+        self._chief = task.config.chief_address
+        self._path = _leaving(task)
+        self._told = False
+        self._look_at = 0.0
+        if self._chief and self._path:
+            signal.signal(signal.SIGTERM, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._told = True
+
+    def look(self) -> None:
+        """To be called often."""
+        now = time.monotonic()
+        if not self._told or now < self._look_at:
+            return
+        if self._path is not None and not self._path.exists():
+            self._path.touch()
+        if not probes.connects(self._chief or ""):
+            os._exit(ExitCode.PREEMPTED)
+        self._look_at = now + _CHIEF_SECONDS * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+
+
+def _until_released(task: Task, watch: Watch, told: _Told) -> str:
+    path = _released(task)
+    config = task.config
+    chief = (
+        ChiefWatch(config.chief_address, config.chief_lost_seconds, config.starting_deadline_seconds)
+        if config.chief_address
+        else None
+    )
+    while True:
+        if path is not None and path.exists():
+            return _outcome(path)
+        if chief is not None and chief.lost:
+            return f"the chief has not been there for {config.chief_lost_seconds} s (chiefLostSeconds)"
+        told.look()
+        watch.alive()
+        time.sleep(_POLL_SECONDS)
+
+
+def _outcome(path: Path) -> str:
+    """The file is there a moment before its text is."""
+    deadline = time.monotonic() + _EMPTY_SECONDS
+    while True:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if text or time.monotonic() > deadline:
+            return text
+        time.sleep(0.01)
+
+
+def _released(task: Task) -> Path | None:
+    if task.directory is None:
+        return None
+    return Path(contract.released_path(task.directory, task.name, task.name))
+
+
+def _leaving(task: Task) -> Path | None:
+    if task.directory is None:
+        return None
+    return Path(contract.leaving_path(task.directory, task.name, task.name))
+
+
+def leave_on_signal() -> None:
+    """SIGTERM and SIGINT end the process at once, with the code that tells a drained task from a done one."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: os._exit(ExitCode.PREEMPTED))

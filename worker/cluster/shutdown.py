@@ -1,0 +1,157 @@
+"""Telling workers and parameter servers to leave (decision 4 of the design).
+
+They block for ever by TensorFlow's design, and have no other way to know that the run is over. The chief
+writes a file on each of their disks, by an operation placed on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from worker import contract
+from worker.contract import Event
+from worker.process import probes
+from worker.process.supervisor import Silence, Watch
+from worker.reporting import Reporter
+from worker.task import Task
+
+TASK_SECONDS = 5.0
+"""For one task. An operation takes 0.01 to 0.03 s; one on a hung task never returns."""
+RETURN_SECONDS = 20.0
+"""For tasks that are away. A server is back about 7 s after its start, most of it import."""
+_SERVING = ("worker", "ps")
+
+
+def release(
+    task: Task, outcome: str, reporter: Reporter, watch: Watch, exit_code: int, connected: bool
+) -> None:
+    """Releases every worker and ps of `task.cluster` that answers, one by one, and reports who was.
+
+    Everything must be saved before. Should an operation block all the same, the watchdog ends this
+    process with `exit_code` and reports the rest as unreachable. `connected` says whether a strategy has
+    connected this process to the cluster already.
+    """
+    addresses = {
+        task.pod(role, index): (role, index, address)
+        for role in _SERVING
+        for index, address in task.cluster.get(role, {}).items()
+    }
+    if not addresses or task.directory is None:
+        return
+    released: list[str] = []
+
+    def expect() -> None:
+        unreachable = [name for name in addresses if name not in released]
+        fields = {"tasks": list(released), "unreachable": unreachable}
+        watch.expect(Silence(3 * TASK_SECONDS, Event.RELEASED, fields, exit_code))
+
+    expect()
+    # A hung task would block the first operation sent to it, and every thread with it.
+    away = _away({name: address for name, (_, _, address) in addresses.items()}, expect)
+    answering = {name: task for name, task in addresses.items() if name not in away}
+    if not connected and not _connect(task, answering.values()):
+        answering = {}
+    _regain([(role, index) for role, index, _ in answering.values()], not away, expect)
+    for name, (role, index, _) in answering.items():
+        expect()
+        if _write(task, name, role, index, outcome):
+            released.append(name)
+    unreachable = [name for name in addresses if name not in released]
+    reporter.emit(Event.RELEASED, tasks=released, unreachable=unreachable)
+
+
+def _away(addresses: Mapping[str, str], alive: Callable[[], None]) -> dict[str, str]:
+    """Who does not answer. One that is being started again is waited for: nobody would release it later."""
+    deadline = time.monotonic() + RETURN_SECONDS
+    while True:
+        away = probes.faults(addresses, TASK_SECONDS)
+        alive()
+        returning = [name for name, reason in away.items() if reason != probes.SILENT]
+        if not returning or time.monotonic() > deadline:
+            return away
+        addresses = {name: address for name, address in addresses.items() if name in away}
+        time.sleep(0.5)
+
+
+def _regain(tasks: list[tuple[str, int]], all_are_there: bool, alive: Callable[[], None]) -> None:
+    """Makes tasks usable that were restarted, before the first one is released.
+
+    A server that is back answers a new connection at once, but gRPC tries its own again only after a while,
+    the longer the server was away.
+    """
+    deadline = time.monotonic() + RETURN_SECONDS
+    while time.monotonic() < deadline:
+        alive()
+        states = [_state(role, index) for role, index in tasks]
+        if _State.UNREACHED in states:
+            time.sleep(0.5)
+            continue
+        if _State.STALE in states and all_are_there:
+            _adopt()
+        return
+
+
+def _write(task: Task, name: str, role: str, index: int, outcome: str) -> bool:
+    path = contract.released_path(task.directory or "", task.name, name)
+    try:
+        with _on(role, index):
+            tf.io.write_file(path, outcome)
+    except (tf.errors.OpError, ValueError):
+        return False
+    return True
+
+
+class _State(enum.Enum):
+    USABLE = enum.auto()
+    STALE = enum.auto()
+    """Restarted, and knows nothing of this process yet."""
+    UNREACHED = enum.auto()
+
+
+def _state(role: str, index: int) -> _State:
+    try:
+        with _on(role, index):
+            tf.timestamp()
+    except tf.errors.AbortedError:
+        return _State.STALE
+    except (tf.errors.OpError, ValueError):
+        return _State.UNREACHED
+    return _State.USABLE
+
+
+def _on(role: str, index: int) -> Any:
+    return tf.device(f"/job:{role}/replica:0/task:{index}/device:CPU:0")
+
+
+def _connect(task: Task, answering: Any) -> bool:
+    """Where training never began: connects to those that are there, and to no one else."""
+    cluster: dict[str, dict[int, str]] = {task.role: {task.index: task.address or ""}}
+    for role, index, address in answering:
+        cluster.setdefault(role, {})[index] = address
+    if len(cluster) == 1:
+        return False
+    try:
+        tf.config.experimental_connect_to_cluster(
+            tf.train.ClusterSpec(cluster), job_name=task.role, task_index=task.index
+        )
+    except (tf.errors.OpError, RuntimeError, ValueError):
+        return False
+    return True
+
+
+def _adopt() -> None:
+    """Makes restarted tasks known to this process again, as the coordinator does when it next uses them.
+
+    Blocks while any task of the cluster is away, so it comes before the first one is released.
+    TensorFlow has no public function for it.
+    """
+    from tensorflow.python.eager import context
+
+    with contextlib.suppress(tf.errors.OpError):
+        context.context().update_server_def(context.get_server_def())

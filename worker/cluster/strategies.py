@@ -1,0 +1,240 @@
+"""The strategy of a run, built by its name and options."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from worker.cluster.reconnect import connect_when_back
+from worker.failures import Failure, program_error
+from worker.task import Task
+from worker.tf_compat.lookup_tables import reach_tables_from_loops
+
+_MIN_SHARD_BYTES = 256 << 10
+"""As TensorFlow's parameter-server tutorial: smaller pieces cost more messages than they save."""
+_GPU_ADVICE = "ask for nvidia.com/gpu in resources and use an image with GPU support"
+
+
+def prepare(task: Task) -> None:
+    """Divides the CPU into `logicalCpus` devices, where there is no GPU. Before TensorFlow runs anything.
+
+    Raises Failure where it has run already.
+    """
+    count = _logical_cpus(task)
+    if count == 1:
+        return
+    (cpu, *_) = tf.config.list_physical_devices("CPU")
+    if len(tf.config.get_logical_device_configuration(cpu) or ()) == count:
+        return
+    try:
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    except RuntimeError as error:
+        raise _too_late("spec.strategyOptions.logicalCpus") from error
+
+
+def build(task: Task) -> tf.distribute.Strategy:
+    """The strategy `task.config.strategy`, for the task that runs the training loop.
+
+    ParameterServer: every worker and ps must answer already, or this blocks without a bound.
+    MultiWorkerMirrored: blocks until all tasks call it; nothing of TensorFlow may run before.
+    Raises Failure, which names the option, for a strategy that cannot be had here.
+    """
+    builders = {
+        "OneDevice": _one_device,
+        "Mirrored": _mirrored,
+        "CentralStorage": _central_storage,
+        "MultiWorkerMirrored": _multi_worker_mirrored,
+        "ParameterServer": _parameter_server,
+        "TPU": _tpu,
+    }
+    name = task.config.strategy
+    if name not in builders:
+        raise program_error(f"spec.strategy: this image knows {', '.join(builders)}, not {name!r}")
+    prepare(task)
+    return builders[name](task)
+
+
+def _one_device(task: Task) -> tf.distribute.Strategy:
+    given = task.config.strategy_options.get("device")
+    if given is None:
+        return tf.distribute.OneDeviceStrategy("/gpu:0" if _gpus() else "/cpu:0")
+    return tf.distribute.OneDeviceStrategy(_present("device", given, "the first GPU or the CPU"))
+
+
+def _present(option: str, given: str, default: str) -> str:
+    """The device's whole name. Raises Failure where there is none of it: TensorFlow takes any name, and puts
+    what is asked of a missing device on the CPU.
+    """
+    here = [f"{device.device_type}:{index}" for device, index in _numbered(tf.config.list_logical_devices())]
+    try:
+        asked = tf.DeviceSpec.from_string(given if given.startswith("/") else f"/device:{given}")
+        name = f"{asked.device_type}:{asked.device_index or 0}"
+    except ValueError:
+        name = given
+    if name not in here:
+        advice = f"; {_GPU_ADVICE}" if name.startswith("GPU:") else ""
+        raise program_error(
+            f"spec.strategyOptions.{option}: there is no {given} here, only {', '.join(here)}{advice}, "
+            f"or leave it out for {default}"
+        )
+    return f"/device:{name}"
+
+
+def _mirrored(task: Task) -> tf.distribute.Strategy:
+    options: Any = task.config.strategy_options
+    chosen = options.get("crossDeviceOps")
+    packs = int(options.get("numPacks", 1))
+    if chosen == "Nccl" and not _gpus():
+        raise program_error(
+            "spec.strategyOptions.crossDeviceOps: Nccl sums over GPUs, and there is none here; "
+            f"{_GPU_ADVICE}, or choose HierarchicalCopy or ReductionToOneDevice"
+        )
+    ops = {
+        None: lambda: None,
+        "Nccl": lambda: tf.distribute.NcclAllReduce(num_packs=packs),
+        "HierarchicalCopy": lambda: tf.distribute.HierarchicalCopyAllReduce(num_packs=packs),
+        "ReductionToOneDevice": lambda: tf.distribute.ReductionToOneDevice(),
+    }
+    if chosen not in ops:
+        raise _unknown("crossDeviceOps", chosen)
+    make: Any = ops[chosen]
+    given = options.get("devices")
+    devices = (
+        _cpus(task) if given is None else [_present("devices", each, "all GPUs or the CPU") for each in given]
+    )
+    return tf.distribute.MirroredStrategy(devices=devices, cross_device_ops=make())
+
+
+def _central_storage(task: Task) -> tf.distribute.Strategy:
+    return tf.distribute.experimental.CentralStorageStrategy(compute_devices=_cpus(task))
+
+
+def _multi_worker_mirrored(task: Task) -> tf.distribute.Strategy:
+    options: Any = task.config.strategy_options
+    chosen = options.get("communication", "AUTO")
+    known = tf.distribute.experimental.CommunicationImplementation
+    if chosen not in known.__members__:
+        raise _unknown("communication", chosen)
+    if chosen == "NCCL" and not _gpus():
+        # TensorFlow warns, and uses RING.
+        raise program_error(
+            "spec.strategyOptions.communication: NCCL connects GPUs, and there is none here; "
+            f"{_GPU_ADVICE}, or choose AUTO or RING"
+        )
+    communication = tf.distribute.experimental.CommunicationOptions(
+        bytes_per_pack=int(options.get("bytesPerPack", 0)), implementation=known[chosen]
+    )
+    try:
+        with _local_devices(len(_cpus(task) or [])):
+            return tf.distribute.MultiWorkerMirroredStrategy(
+                cluster_resolver=tf.distribute.cluster_resolver.TFConfigClusterResolver(),
+                communication_options=communication,
+            )
+    except RuntimeError as error:
+        if "must be configured at program startup" not in str(error):
+            raise
+        raise _too_late("spec.strategy: MultiWorkerMirrored") from error
+
+
+@contextlib.contextmanager
+def _local_devices(count: int) -> Iterator[None]:
+    """MultiWorkerMirroredStrategy takes all GPUs of a task, but only one CPU, and has no parameter for it."""
+    from tensorflow.python.distribute import collective_all_reduce_strategy
+
+    extended = collective_all_reduce_strategy.CollectiveAllReduceExtended
+    original = extended._initialize_local_devices
+
+    def cpus(_self: Any, _resolver: Any, worker_device: str) -> tuple[tuple[str, ...], str]:
+        return tuple(f"{worker_device}/device:CPU:{index}" for index in range(count)), "CPU"
+
+    if count > 1:
+        extended._initialize_local_devices = cpus
+    try:
+        yield
+    finally:
+        extended._initialize_local_devices = original
+
+
+def _parameter_server(task: Task) -> tf.distribute.Strategy:
+    strategy = tf.distribute.ParameterServerStrategy(
+        tf.distribute.cluster_resolver.TFConfigClusterResolver(), variable_partitioner=_partitioner(task)
+    )
+    connect_when_back(task)
+    reach_tables_from_loops()
+    return strategy
+
+
+def _partitioner(task: Task) -> Any:
+    """What splits the variables; TensorFlow's own defaults, but for MinSize's number of shards."""
+    options: Any = task.config.strategy_options
+    known = tf.distribute.experimental.partitioners
+    classes = {
+        "MinSize": (known.MinSizePartitioner, ("min_shard_bytes", "max_shards", "bytes_per_string")),
+        "MaxSize": (known.MaxSizePartitioner, ("max_shard_bytes", "max_shards", "bytes_per_string")),
+        "FixedShards": (known.FixedShardsPartitioner, ("num_shards",)),
+    }
+    chosen = options.get("partitioner", "MinSize")
+    if chosen not in classes:
+        raise _unknown("partitioner", chosen)
+    make, names = classes[chosen]
+    given = {name: int(options[_camel(name)]) for name in names if _camel(name) in options}
+    if chosen == "MinSize":
+        given = {
+            "min_shard_bytes": _MIN_SHARD_BYTES,
+            "max_shards": max(1, len(task.cluster.get("ps", {}))),
+            **given,
+        }
+    return make(**given)
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def _tpu(task: Task) -> tf.distribute.Strategy:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except Exception as error:
+        reason = str(error).partition("\n")[0].partition(". ")[0] or type(error).__name__
+        raise program_error(
+            f"spec.strategy: TPU: no TPU was found in this pod ({reason}); "
+            "ask for one in resources.limits (google.com/tpu) and use an image with TPU support"
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def _gpus() -> list[Any]:
+    return list(tf.config.list_physical_devices("GPU"))
+
+
+def _logical_cpus(task: Task) -> int:
+    """1 where there are GPUs, which are the devices then."""
+    count = int(task.config.strategy_options.get("logicalCpus", 1))
+    return 1 if count == 1 or _gpus() else count
+
+
+def _cpus(task: Task) -> list[str] | None:
+    """None for TensorFlow's own choice: all GPUs, or else the CPU."""
+    count = _logical_cpus(task)
+    return [f"/device:CPU:{index}" for index in range(count)] if count > 1 else None
+
+
+def _numbered(devices: list[Any]) -> Iterator[tuple[Any, int]]:
+    for device in devices:
+        yield device, tf.DeviceSpec.from_string(device.name).device_index
+
+
+def _unknown(option: str, value: Any) -> Failure:
+    return program_error(f"spec.strategyOptions.{option}: this image does not know {value!r}")
+
+
+def _too_late(what: str) -> Failure:
+    return program_error(
+        f"{what} must be set up before TensorFlow runs anything, and the program runs some operation when it "
+        "is imported or made; move that into model() or train_dataset()"
+    )

@@ -1,0 +1,1 @@
+"""Scores a model: beside the training, inside of it, or without one."""

@@ -1,0 +1,123 @@
+"""Evaluation on the workers of a ParameterServer run, where there is no evaluator.
+
+What an execution finds comes back as a value, and the chief adds the values up: it counts once, however
+often the execution was tried. So does TensorFlow's own exact evaluation, in Model.evaluate.
+
+The data is cut into shards, one for each execution. Each reads all of the data and keeps its share. With
+`spec.evaluation.exact` the chief reads the data, once, and hands it out to whoever is ready.
+"""
+
+from __future__ import annotations
+
+import uuid
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from worker.cluster.executions import Executions
+from worker.context import Loop
+from worker.failures import is_lost_peer, program_error
+from worker.input import datasets
+from worker.input.data_service import Service
+from worker.steps.metric_sums import Sums
+from worker.steps.step import Steps
+
+_SHARDS_PER_WORKER = 2
+_TRIES = 3
+
+
+def evaluation(loop: Loop, coordinator: Any, executions: Executions, steps: Steps) -> Evaluation | None:
+    """None where there is an evaluator, or where the program has nothing to evaluate."""
+    if loop.validates and loop.program.has("evaluation_dataset"):
+        return Evaluation(loop, coordinator, executions, steps)
+    if loop.validates and loop.evaluation.get("exact"):
+        raise program_error(
+            f"spec.evaluation.exact: {loop.program.entrypoint} has no method evaluation_dataset(batch_size)"
+        )
+    return None
+
+
+class Evaluation:
+    """`run` scores the model as it is, when no step is being taken."""
+
+    def __init__(self, loop: Loop, coordinator: Any, executions: Executions, steps: Steps) -> None:
+        program, size = loop.program, loop.parameters.global_batch_size
+        with loop.strategy.scope():
+            dataset, _ = datasets.evaluation_dataset(loop)  # checked here, made again by each worker
+            self._begun = tf.Variable(0, dtype=tf.int64, trainable=False, name="evaluations_begun")
+        self._loop = loop
+        self._executions = executions
+        self._steps = steps
+        self._sums = Sums(steps.metrics())
+        self._shards = _SHARDS_PER_WORKER * loop.workers
+        service = _service(loop, dataset) if loop.evaluation.get("exact") else None
+        self._score_job = tf.function(partial(self._of_job, service)) if service is not None else None
+        self._datasets = coordinator.create_per_worker_dataset(
+            lambda: program.evaluation_dataset(size)
+        ).build()
+        self._score_shard = tf.function(self._of_shard)
+
+    def run(self) -> dict[str, float]:
+        """The metrics over all samples. Resets those of `steps` before, and leaves them as they are then."""
+        for value in self._by_service() or self._by_shards():
+            self._sums.add(value.get())
+        return self._steps.results()
+
+    def _by_shards(self) -> list[Any]:
+        return self._run(
+            self._score_shard,
+            [(self._datasets, tf.constant(shard, tf.int64)) for shard in range(self._shards)],
+        )
+
+    def _by_service(self) -> list[Any]:
+        """Empty where a worker was lost each time, with what it had been handed."""
+        for _ in range(_TRIES if self._score_job is not None else 0):
+            job = tf.constant(uuid.uuid4().hex)
+            self._begun.assign(0)
+            found = self._run(self._score_job, [(job,)] * self._loop.workers)
+            if int(self._begun) == len(found):
+                return found
+        return []
+
+    def _run(self, function: Any, arguments: list[tuple[Any, ...]]) -> list[Any]:
+        # Metrics of the program's own classes are updated where they are.
+        with self._loop.strategy.scope():
+            self._steps.reset()
+        found: list[Any] = []
+        for each in arguments:
+            self._executions.schedule(function, each, report=found.append)
+        self._executions.join()
+        return found
+
+    def _of_shard(self, dataset: Any, shard: Any) -> list[Any]:
+        """The sums of the metrics over the samples of one shard."""
+        return self._over(dataset.shard(self._shards, shard).prefetch(tf.data.AUTOTUNE))
+
+    def _of_job(self, service: Service, job: Any) -> list[Any]:
+        """Over those of a job that no other execution gets. One that is tried again begins twice."""
+        with tf.control_dependencies([self._begun.assign_add(1, read_value=False)]):
+            job = tf.identity(job)
+        return self._over(service.dataset(job))
+
+    def _over(self, dataset: Any) -> list[Any]:
+        totals = self._sums.zeros()
+        for batch in iter(dataset):
+            with self._sums.collected() as added:
+                self._loop.strategy.run(self._steps.evaluate, args=(batch,))
+            totals = [total + addend for total, addend in zip(totals, added, strict=True)]
+        return totals
+
+
+def _service(loop: Loop, dataset: Any) -> Service | None:
+    """None, and a notice, where the data cannot be handed out. Its shards count each sample once too."""
+    try:
+        return Service(dataset, loop.address or "localhost:0")
+    except (tf.errors.OpError, ValueError) as error:
+        if isinstance(error, tf.errors.OpError) and is_lost_peer(error):
+            raise
+        loop.reporter.notice(
+            f"{loop.program.entrypoint}: evaluation_dataset() cannot be handed out by tf.data service "
+            f"({str(error).splitlines()[0]}): each worker reads its own shards of it, every sample once"
+        )
+        return None

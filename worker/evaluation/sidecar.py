@@ -1,0 +1,291 @@
+"""The sidecar evaluator: scores the checkpoints that the chief writes, and leaves after the last.
+
+Both ways of TensorFlow's parameter-server tutorial, by `spec.evaluation.method`: a loop over
+`tf.train.checkpoints_iterator`, and Keras' `SidecarEvaluator`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from worker.checkpoints.model_directory import ModelDirectory
+from worker.contract import Event, ExitCode
+from worker.failures import is_lost_peer, program_error, writing
+from worker.models.model_build import build
+from worker.parameters import TrainingParameters
+from worker.process.probes import ChiefWatch
+from worker.program import LoadedProgram
+from worker.reporting import Reporter, as_floats
+from worker.steps.step import Steps
+from worker.task import Task
+
+_POLL_SECONDS = 0.25
+_POLL_URL_SECONDS = 5.0
+_NUMBER = re.compile(r"ckpt-(\d+)$")
+_checkpoints_iterator = tf.train.checkpoints_iterator  # `_replaced` puts another in its place
+
+
+class Evaluator:
+    """`run` blocks until the run is over, or its chief has gone, and every checkpoint is scored that is due.
+
+    `logs/evaluation/evaluated.json` in the model directory says how far it is, so that one that was killed
+    goes on where it was.
+    """
+
+    def __init__(
+        self, task: Task, program: LoadedProgram, reporter: Reporter, enter: Callable[[str], None]
+    ) -> None:
+        config = task.config
+        if not config.model_dir:
+            raise program_error("spec.modelDir: an evaluator needs it, to find the checkpoints")
+        self._config = config
+        self._program = program
+        self._reporter = reporter
+        self._enter = enter
+        # It has one replica, which has room for what one of the training's gets.
+        self._parameters = TrainingParameters.read(config.parameters).with_replicas(1)
+        self._directory = ModelDirectory(config.model_dir)
+        self._latest_only = config.evaluation.get("checkpoints", "All") == "Latest"
+        self._poll = _POLL_URL_SECONDS if "://" in config.model_dir else _POLL_SECONDS
+        self._chief = (
+            ChiefWatch(config.chief_address, config.chief_lost_seconds, config.starting_deadline_seconds)
+            if config.chief_address
+            else None
+        )
+        self._over = False
+        self._evaluated = 0
+        self._writer: Any = None
+
+    def run(self) -> int:
+        """Returns the exit code."""
+        check_program(self._program)
+        by_keras = self._config.evaluation.get("method") == "SidecarEvaluator"
+        if by_keras and self._config.keras == 3:
+            raise program_error(
+                "spec.evaluation.method: Keras 3, as spec.program.keras says, has no SidecarEvaluator: "
+                "use Loop"
+            )
+        self._enter("running model()")
+        # First: what looks words up in a dataset is made in it.
+        model = self._program.model()
+        self._enter("running evaluation_dataset()")
+        dataset = self._program.evaluation_dataset(self._parameters.global_batch_size)
+        if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+            raise program_error(f"{self._program.entrypoint}: evaluation_dataset() must be finite")
+        dataset = dataset.prefetch(tf.data.AUTOTUNE)
+        build(model, dataset.element_spec, self._program.entrypoint)
+        self._enter("waiting for a checkpoint")
+        self._reporter.emit(Event.READY)
+        if self._is_claimed():
+            self._evaluated = self._read_note()
+            if by_keras:
+                self._by_keras(model, dataset)
+            else:
+                self._by_loop(model, dataset)
+        self._check_scored()
+        self._reporter.emit(Event.DONE)
+        return ExitCode.DONE
+
+    def _check_scored(self) -> None:
+        """Raises Failure where the run is done and has no score, which would pass for a success."""
+        if self._read_note():
+            return
+        state = self._directory.read_state()
+        phase = state.phase if state is not None and state.run_id == self._config.run_id else ""
+        if phase == "done":
+            raise program_error(
+                "the run has ended, and no checkpoint of it was scored: none could be read from "
+                f"{self._directory.path('checkpoints')}"
+            )
+        why = "the run has failed" if phase == "failed" else "its chief has gone"
+        self._reporter.notice(f"no checkpoint was scored: {why}")
+
+    def _by_loop(self, model: Any, dataset: Any) -> None:
+        score = _scoring(self._program, model, dataset, self._parameters.global_batch_size)
+        for _ in self._arrivals():
+            self._score_all(model, score)
+        # The last may have come without a word in the file that the iterator reads: its writer was killed.
+        self._score_all(model, score)
+
+    def _by_keras(self, model: Any, dataset: Any) -> None:
+        if self._program.has("loss") and not model.loss:
+            compiled = model.compiled_metrics
+            model.compile(
+                model.optimizer,
+                self._program.loss,
+                metrics=compiled._user_metrics,
+                weighted_metrics=compiled._user_weighted_metrics,
+            )
+        evaluator = tf.keras.utils.SidecarEvaluator(
+            model,
+            data=dataset,
+            checkpoint_dir=self._directory.path("checkpoints"),
+            # The last checkpoint's number, whatever checkpointEpochs is.
+            max_evaluations=self._parameters.epochs,
+            callbacks=[_Scored(self._report)],
+        )
+        # It has no way of its own to end with a run that failed, or to say which checkpoint it scores.
+        with _replaced(evaluator, self._newer):
+            evaluator.start()
+
+    def _newer(self, *_: Any, **__: Any) -> Iterator[str]:
+        """For SidecarEvaluator: the latest checkpoint as it comes, but for one scored before a restart."""
+        for path in self._arrivals():
+            number = _NUMBER.search(path)
+            if number and int(number.group(1)) > self._evaluated:
+                self._enter(f"evaluating checkpoint {number.group(1)}")
+                self._epoch = int(number.group(1))
+                yield path
+
+    def _arrivals(self) -> Iterator[str]:
+        folder = self._directory.path("checkpoints")
+        yield from _checkpoints_iterator(folder, timeout=0, timeout_fn=self._is_finished)
+
+    def _is_finished(self) -> bool:
+        """Asked when there is nothing new, and after each evaluation. Only after it was known that the run is
+        over, and the iterator has looked once more, is nothing missed.
+        """
+        known, self._over = self._over, self._over or self._is_over()
+        if not known:
+            time.sleep(self._poll)
+        return known
+
+    def _is_claimed(self) -> bool:
+        """Waits until the chief has claimed the model directory: what is there before is an earlier run's.
+        False where that will not be.
+        """
+        while (state := self._directory.read_state()) is None or state.run_id != self._config.run_id:
+            if self._chief is not None and self._chief.lost:
+                return False
+            time.sleep(self._poll)
+        return True
+
+    def _is_over(self) -> bool:
+        state = self._directory.read_state()
+        if state is not None and (state.run_id != self._config.run_id or state.phase in ("done", "failed")):
+            return True
+        return self._chief is not None and self._chief.lost
+
+    def _score_all(self, model: Any, score: Callable[[], dict[str, float]]) -> None:
+        """Whatever is due now."""
+        state = self._directory.read_state()
+        if state is not None and state.run_id != self._config.run_id:
+            return  # another run has taken the model directory over
+        due = [epoch for epoch in self._directory.epochs() if epoch > self._evaluated]
+        for epoch in due[-1:] if self._latest_only else due:
+            self._enter(f"evaluating checkpoint {epoch}")
+            if self._load(model, epoch):
+                self._epoch = epoch
+                self._report(score())
+            self._evaluated = epoch
+
+    def _load(self, model: Any, epoch: int) -> bool:
+        """False for a checkpoint that was removed meanwhile."""
+        try:
+            self._directory.load(model, epoch)
+        except (AssertionError, ValueError) as error:
+            raise program_error(
+                f"{self._directory.checkpoint(epoch)} does not match model(): {str(error).splitlines()[0]}"
+            ) from error
+        except tf.errors.OpError as error:
+            if epoch in self._directory.epochs() and not is_lost_peer(error):
+                raise
+            return False
+        return True
+
+    def _report(self, metrics: dict[str, float]) -> None:
+        """Of the checkpoint `self._epoch`."""
+        epoch, folder = self._epoch, self._directory.path("logs", "evaluation")
+        with writing(folder):
+            self._writer = self._writer or tf.summary.create_file_writer(folder)
+            with self._writer.as_default():
+                for name, value in metrics.items():
+                    # The names and the step of Keras' TensorBoard callback: one chart for both curves.
+                    tf.summary.scalar(f"epoch_{name}", value, step=epoch - 1)
+                self._writer.flush()
+        self._reporter.emit(Event.EVALUATION, checkpoint=f"ckpt-{epoch}", epoch=epoch, metrics=metrics)
+        self._evaluated = epoch
+        self._write_note()
+
+    @property
+    def _note(self) -> str:
+        return self._directory.path("logs", "evaluation", "evaluated.json")
+
+    def _read_note(self) -> int:
+        """The newest checkpoint of this run that was scored; 0 where none was."""
+        try:
+            with tf.io.gfile.GFile(self._note) as file:
+                document = json.loads(file.read())
+            return int(document["epoch"]) if document["runId"] == self._config.run_id else 0
+        except (tf.errors.OpError, ValueError, KeyError, TypeError):
+            return 0
+
+    def _write_note(self) -> None:
+        with writing(self._note):
+            with tf.io.gfile.GFile(self._note + ".new", "w") as file:
+                file.write(json.dumps({"runId": self._config.run_id, "epoch": self._evaluated}) + "\n")
+            tf.io.gfile.rename(self._note + ".new", self._note, overwrite=True)
+
+
+def check_program(program: LoadedProgram) -> None:
+    """Raises Failure where the program cannot be evaluated."""
+    if not program.has("evaluation_dataset"):
+        raise program_error(
+            f"{program.entrypoint} has no method evaluation_dataset(batch_size), which spec.evaluator needs"
+        )
+
+
+def _scoring(
+    program: LoadedProgram, model: Any, dataset: Any, batch_size: int
+) -> Callable[[], dict[str, float]]:
+    """What scores the model as it is now: by the program's own loss, where it has one."""
+    if not (program.has("loss") or program.has("train_step")):
+        return lambda: as_floats(model.evaluate(dataset, verbose=0, return_dict=True))
+    steps = Steps(program, model, batch_size, dataset.element_spec)
+    measures_loss = program.has("loss") or bool(model.loss)
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def visit(batches: Any) -> None:
+        for batch in batches:
+            steps.evaluate(batch)
+
+    def score() -> dict[str, float]:
+        steps.reset()
+        visit(dataset)
+        return {name: value for name, value in steps.results().items() if measures_loss or name != "loss"}
+
+    return score
+
+
+class _Scored(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Passes on what `Model.evaluate` found."""
+
+    def __init__(self, report: Callable[[dict[str, float]], None]) -> None:
+        super().__init__()
+        self._report = report
+
+    def on_test_end(self, logs: Any = None) -> None:
+        metrics = as_floats(logs)
+        if not self.model.loss:
+            metrics.pop("loss", None)  # Keras' 0, of a model that was compiled without one
+        self._report(metrics)
+
+
+@contextlib.contextmanager
+def _replaced(evaluator: Any, iterator: Callable[..., Iterator[str]]) -> Iterator[None]:
+    """Has `evaluator` find `iterator` in the place of tf.train.checkpoints_iterator."""
+    train = sys.modules[type(evaluator).__module__].tf.train
+    original = train.checkpoints_iterator
+    train.checkpoints_iterator = iterator
+    try:
+        yield
+    finally:
+        train.checkpoints_iterator = original

@@ -1,0 +1,145 @@
+"""Scores a checkpoint that an earlier run has left: `spec.mode: Evaluate`.
+
+All replicas of all workers take part, and each example counts once. The model directory is only read, but for
+the figures for TensorBoard in `logs/evaluation`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import tensorflow as tf
+
+from worker.checkpoints.model_directory import ModelDirectory
+from worker.cluster.executions import Executions
+from worker.cluster.kv_store import by_first_task
+from worker.context import Loop
+from worker.contract import Event
+from worker.evaluation import inline, trained_model
+from worker.failures import program_error, writing
+from worker.input import datasets, replica_shares
+from worker.input.distribution import Once
+from worker.models import model_build
+from worker.program import LoadedProgram
+from worker.reporting import as_floats
+from worker.steps.iteration import Iteration
+from worker.steps.step import Steps
+from worker.tf_compat.keras_3_metrics import mend_metrics
+
+_STEPS = 32
+"""In one execution."""
+
+
+def check_program(program: LoadedProgram) -> None:
+    """Raises Failure where the program has nothing to evaluate."""
+    if not program.has("evaluation_dataset"):
+        raise program_error(
+            f"{program.entrypoint} has no method evaluation_dataset(batch_size), which mode: Evaluate needs"
+        )
+
+
+def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> object:
+    """Reports loss and metrics of `checkpoint`, the newest for None. Returns what must outlive the tasks."""
+    program, strategy = loop.program, loop.strategy
+    # Of TensorFlow's own making, for distributed datasets.
+    warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
+    mend_metrics(strategy)
+    # A training that goes on may write another one while the tasks look.
+    epoch, _ = by_first_task(strategy, loop.writes)(trained_model.choose(directory, checkpoint), True)
+    with strategy.scope():
+        loop.enter("running model()")
+        # First: what looks words up in a dataset is made in it.
+        model = program.model()
+        dataset, batches = datasets.evaluation_dataset(loop)
+        model_build.build(model, dataset.element_spec, program.entrypoint)
+        trained_model.load(loop, directory, model, epoch)
+    loop.enter(f"evaluating ckpt-{epoch}")
+    if strategy._should_use_with_coordinator:
+        metrics = _by_workers(loop, model, dataset)
+    elif program.has("loss") or program.has("train_step"):
+        metrics = _by_replicas(loop, model, dataset, batches)
+    else:
+        metrics = _by_keras(loop, model, dataset, batches)
+    if not (program.has("loss") or model.loss):
+        metrics.pop("loss", None)  # nothing says what it would be
+    if loop.writes:
+        _write_summary(directory, epoch, metrics)
+        loop.reporter.emit(Event.EVALUATION, checkpoint=f"ckpt-{epoch}", epoch=epoch, metrics=metrics)
+    return model
+
+
+def _by_keras(loop: Loop, model: Any, dataset: Any, batches: int) -> dict[str, float]:
+    """As `Model.fit` scores."""
+    if model_build.is_keras_3():
+        if isinstance(loop.strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            # Model.evaluate takes the value of one replica where there are several (Keras 3.15).
+            return _by_replicas(loop, model, dataset, batches)
+        given, steps = datasets.shared_by_data(loop, dataset), None
+    else:
+        fill = int(replica_shares.has_keras_steps(model))
+        with loop.strategy.scope():
+            distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=fill)
+        if distributed.has_shares:
+            replica_shares.use_shares(model, distributed, distributed)
+        given, steps = Once(distributed.elements), batches
+        loop.kept.append(given)
+    callbacks = [_Alive(loop)]
+    return as_floats(model.evaluate(given, steps=steps, verbose=0, return_dict=True, callbacks=callbacks))
+
+
+def _by_replicas(loop: Loop, model: Any, dataset: Any, batches: int) -> dict[str, float]:
+    with loop.strategy.scope():
+        steps = _steps(loop, model, dataset)
+        distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=1)
+
+    def step(batch: Any, share: Any) -> Any:
+        steps.evaluate(batch, share)
+        return tf.constant(0.0)
+
+    iteration = Iteration(loop.strategy, step, distributed, endless=True, eagerly=bool(model.run_eagerly))
+    loop.kept.append(iteration)
+    left = batches
+    while left:
+        _, ran = iteration.run(min(_STEPS, left))
+        left -= ran
+        loop.alive()
+    return steps.results()
+
+
+def _by_workers(loop: Loop, model: Any, dataset: Any) -> dict[str, float]:
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
+    executions = Executions(coordinator, loop.workers, lambda _: loop.alive(), loop.failed)
+    with loop.strategy.scope():
+        steps = _steps(loop, model, dataset)
+    evaluation = inline.evaluation(loop, coordinator, executions, steps)
+    loop.kept.append(evaluation)
+    return evaluation.run() if evaluation is not None else {}
+
+
+def _steps(loop: Loop, model: Any, dataset: Any) -> Steps:
+    steps = Steps(loop.program, model, loop.parameters.global_batch_size, dataset.element_spec)
+    if not loop.program.has("loss") and not model_build.is_keras_3():
+        steps.build_compiled(dataset.element_spec)
+    return steps
+
+
+class _Alive(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Tells that the evaluation goes on."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self._supports_tf_logs = True
+        self._loop = loop
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """After each execution."""
+        self._loop.alive()
+
+
+def _write_summary(directory: ModelDirectory, epoch: int, metrics: dict[str, float]) -> None:
+    """Where the evaluator writes too, with its names and steps."""
+    folder = directory.path("logs", "evaluation")
+    with writing(folder), tf.summary.create_file_writer(folder).as_default():
+        for name, value in metrics.items():
+            tf.summary.scalar(f"epoch_{name}", value, step=epoch - 1)

@@ -1,0 +1,63 @@
+"""How many examples are in a batch, as far as the dataset itself tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from worker.context import Loop
+from worker.failures import program_error
+
+_KEEP_BATCHES = (
+    "_AssertCardinalityDataset",
+    "_FilterDataset",
+    "_IgnoreErrorsDataset",
+    "_OptionsDataset",
+    "_PrefetchDataset",
+    "_RepeatDataset",
+    "_ShardDataset",
+    "_ShuffleDataset",
+    "_SkipDataset",
+    "_TakeDataset",
+    "CacheDataset",
+)
+"""What passes its input's elements on as they are, by TensorFlow 2.21's names."""
+
+
+def check(loop: Loop, dataset: Any) -> None:
+    """Notices where the training's batches are of another size than the program was asked for.
+
+    A loss of the program's own is divided by the size that was asked for, so every gradient would be too
+    small: raises Failure. Model.fit takes the mean over the batch that comes: a notice.
+
+    No batch is read for it. The first one says less, since that of a small dataset is smaller by right, and
+    it may take minutes to fill what shuffles.
+    """
+    asked, given = loop.parameters.global_batch_size, batch_size(dataset)
+    if given is None or given == asked:
+        return
+    what = f"{loop.program.entrypoint}: train_dataset({asked}) returned batches of {given}, not of {asked}"
+    advice = f"batch by the batch_size that it is given, or set {loop.parameters.size_for(given)}"
+    for method in ("train_step", "loss"):
+        if loop.program.has(method):
+            raise program_error(f"{what}, by which what {method}() gives is divided; {advice}")
+    if loop.writes:
+        loop.reporter.notice(f"{what}; to have no more of this notice, {advice}")
+
+
+def batch_size(dataset: Any) -> int | None:
+    """Of every whole batch of `dataset`; None where it does not tell, as behind a `map` of batches."""
+    for spec in tf.nest.flatten(dataset.element_spec):
+        shape = getattr(spec, "shape", None)
+        if shape is not None and shape.rank and shape[0] is not None:
+            return int(shape[0])
+    dataset = getattr(dataset, "_impl", dataset)
+    while type(dataset).__name__ in _KEEP_BATCHES:
+        (dataset,) = dataset._inputs()
+        dataset = getattr(dataset, "_impl", dataset)
+    found = getattr(dataset, "_batch_size", None)
+    if found is None or not type(dataset).__name__.endswith("BatchDataset"):
+        return None
+    value = tf.get_static_value(found)
+    return None if value is None else int(value)

@@ -1,0 +1,42 @@
+"""Handing out the evaluation data, each batch to one worker: tf.data service with dynamic sharding.
+
+https://www.tensorflow.org/api_docs/python/tf/data/experimental/service
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from worker.process.probes import split
+
+
+class Service:
+    """A dispatcher and one data worker, in this process, which reads `dataset` once for each job.
+
+    `address` is this task's own `host:port`; the servers take free ports of that host. The lookup tables of
+    `dataset` are taken along. Raises OpError or ValueError where TensorFlow cannot serialize it.
+    """
+
+    def __init__(self, dataset: Any, address: str) -> None:
+        host, _ = split(address)
+        host = f"[{host}]" if ":" in host else host
+        service = tf.data.experimental.service
+        self._dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
+        _, port = split(self._dispatcher.target.partition("://")[2])
+        self._address = f"grpc://{host}:{port}"
+        config = service.WorkerConfig(
+            dispatcher_address=f"{host}:{port}", worker_address=f"{host}:%port%", port=0
+        )
+        self._worker = service.WorkerServer(config)
+        self._element = dataset.element_spec
+        self._id = service.register_dataset(self._address, dataset)
+
+    def dataset(self, job: Any) -> Any:
+        """What is left of the data in `job`, a string tensor: all who read a job share its elements."""
+        # The public from_dataset_id takes the name as a Python string only, so every job would be traced.
+        from tensorflow.python.data.experimental.ops.data_service_ops import _from_dataset_id
+
+        policy = tf.data.experimental.service.ShardingPolicy.DYNAMIC
+        return _from_dataset_id(policy, self._address, self._id, self._element, job_name=job)

@@ -1,0 +1,272 @@
+"""The data: how it is shared out, how many steps are in it, and what may not be."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from worker.context import Loop
+from worker.failures import Failure, program_error
+from worker.input import batch_size, file_sharding
+from worker.input.distribution import Distributed, batch_count, distribute, may_differ, shared_out
+from worker.input.replica_shares import shares_metrics
+from worker.models.model_build import has_sparse_gradients
+from worker.program import LoadedProgram
+from worker.tf_compat.graphs import file_count, operation_types
+
+_AUTO_SHARD = "spec.strategyOptions.autoShard"
+
+
+def training_dataset(loop: Loop) -> tuple[Any, int | None]:
+    """What `train_dataset` gives, and how many steps an epoch has, None where only the end of the data will
+    tell.
+
+    Raises Failure where the program or its parameters are at fault.
+    """
+    loop.enter("running train_dataset()")
+    dataset = loop.program.train_dataset(loop.parameters.global_batch_size)
+    if not isinstance(dataset, tf.data.Dataset):
+        return dataset, _steps_of_creator(loop)
+    batch_size.check(loop, dataset)
+    steps = steps_per_epoch(loop, dataset)
+    if loop.strategy._should_use_with_coordinator:
+        check_for_python(loop.program, dataset)
+    return dataset, steps
+
+
+def check_is_dataset(loop: Loop, dataset: Any) -> None:
+    """Raises Failure for a DatasetCreator, which only `Model.fit` knows."""
+    if not isinstance(dataset, tf.data.Dataset):
+        raise program_error(
+            f"{loop.program.entrypoint}: train_dataset() returned a {type(dataset).__name__}, which is for "
+            "Model.fit; with loss() or train_step() return the tf.data.Dataset itself"
+        )
+
+
+def wants_equal_shapes(loop: Loop, model: Any, element: Any) -> bool:
+    """Whether the replicas' batches must be of one size throughout an execution of several steps.
+
+    The rows of sparse gradients are gathered, and TensorFlow (2.21) gathers, in one call of a function, only
+    what has the shape that it had the first time: "Shape mismatch in the collective instance".
+    """
+    gathers = isinstance(
+        loop.strategy, (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
+    )
+    return gathers and may_differ(loop.strategy, element) and has_sparse_gradients(model, element)
+
+
+def refusing_small_batches(loop: Loop, dataset: Any) -> Any:
+    """`dataset` for a step of the program's own.
+
+    Where the replicas share the metrics, these cannot leave out what fills the batch of a replica without an
+    example: such a batch is an error there.
+    """
+    strategy = loop.strategy
+    if not (shares_metrics(strategy) and may_differ(strategy, dataset.element_spec)):
+        return dataset
+    message = (
+        f"a batch has fewer examples than the {strategy.num_replicas_in_sync} replicas, which a step of the "
+        "program's own cannot leave out under CentralStorage: end train_dataset() with "
+        ".batch(batch_size, drop_remainder=True)"
+    )
+
+    def checked(*batch: Any) -> Any:
+        element = batch[0] if len(batch) == 1 else batch
+        enough = batch_count(element) >= strategy.num_replicas_in_sync
+        with tf.control_dependencies([tf.debugging.Assert(enough, [message])]):
+            return tf.nest.map_structure(tf.identity, element)
+
+    return dataset.map(checked)
+
+
+def distributed_training(loop: Loop, dataset: Any, steps: int | None, **shares: Any) -> Distributed:
+    """`dataset` for the replicas, as the strategy's options say; without an end where `steps` are known.
+
+    `shares` are `with_shares` and `fill` of `distribution.distribute`.
+    """
+    policy = _policy(loop, dataset)
+    return distribute(loop.strategy, dataset, endless=steps is not None, policy=policy, **shares)
+
+
+def distributed_evaluation(loop: Loop, dataset: Any, **shares: Any) -> Distributed:
+    """What `evaluation_dataset` gave, for the replicas: without an end, for one evaluation after the other.
+
+    Of a collective's workers each reads all of it and keeps its share, whatever `autoShard` says of the
+    training data: by FILE, one with fewer samples would end before the others.
+    """
+    policy = "DATA" if loop.workers > 1 else None
+    return distribute(loop.strategy, dataset, endless=True, policy=policy, **shares)
+
+
+def repeated(loop: Loop, dataset: Any, steps: int | None) -> Any:
+    """`dataset` for a strategy to distribute, without an end where `steps` are known."""
+    dataset = dataset if steps is None else dataset.repeat()
+    return shared_out(dataset, _policy(loop, dataset)).prefetch(tf.data.AUTOTUNE)
+
+
+def shared_by_data(loop: Loop, dataset: Any) -> Any:
+    """What `evaluation_dataset` gave, for a strategy to distribute."""
+    return shared_out(dataset, "DATA" if loop.workers > 1 else None).prefetch(tf.data.AUTOTUNE)
+
+
+def on_each_worker(loop: Loop) -> Any:
+    """A function of an InputContext that makes a ParameterServer worker's own dataset there, without an end.
+
+    A dataset that is made here could not take its lookup tables along.
+    """
+    program, size = loop.program, loop.parameters.global_batch_size
+    replicas = loop.strategy.num_replicas_in_sync
+
+    def dataset(context: Any) -> Any:
+        own = size if replicas == 1 else context.get_per_replica_batch_size(size)
+        return program.train_dataset(own).repeat().prefetch(tf.data.AUTOTUNE)
+
+    return dataset
+
+
+def evaluation_dataset(loop: Loop) -> tuple[Any, int]:
+    """What `evaluation_dataset` gives, and how many batches that are."""
+    loop.enter("running evaluation_dataset()")
+    dataset = loop.program.evaluation_dataset(loop.parameters.global_batch_size)
+    size = int(dataset.cardinality())
+    if size == tf.data.INFINITE_CARDINALITY:
+        raise program_error(f"{loop.program.entrypoint}: evaluation_dataset() must be finite")
+    if size == tf.data.UNKNOWN_CARDINALITY:
+        # Executions of several steps need it.
+        size = _counted(dataset)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(size))
+    if size == 0:
+        batch_size = loop.parameters.global_batch_size
+        raise program_error(f"{loop.program.entrypoint}: evaluation_dataset({batch_size}) is empty")
+    return dataset, size
+
+
+def check_batch_size(loop: Loop) -> None:
+    """Raises Failure where the replicas cannot have equal shares of a batch."""
+    size, replicas = loop.parameters.global_batch_size, loop.strategy.num_replicas_in_sync
+    if size % replicas:
+        lower = size - size % replicas
+        choices = [str(choice) for choice in (lower, lower + replicas) if choice]
+        raise program_error(
+            f"spec.program.parameters.globalBatchSize: {size} cannot be divided by {replicas} replicas; "
+            f"use {' or '.join(choices)}"
+        )
+
+
+def steps_per_epoch(loop: Loop, dataset: Any) -> int | None:
+    """As the parameters say, or as many batches as the dataset has; None where only its end will tell.
+
+    Raises Failure that names `stepsPerEpoch` where it cannot be known and must be.
+    """
+    given = loop.parameters.steps_per_epoch
+    if given is not None:
+        return given
+    size = int(dataset.cardinality())
+    why = "is infinite" if size == tf.data.INFINITE_CARDINALITY else "has no size that is known"
+    if size == tf.data.UNKNOWN_CARDINALITY and _is_fit_of_replicas(loop):
+        # Keras asks for it where the data is shared out already.
+        loop.enter("counting the batches of train_dataset()")
+        size = _counted(dataset)
+    if size > 0:
+        return size
+    if size == 0:
+        raise _empty(loop)
+    several = loop.strategy._should_use_with_coordinator or loop.workers > 1
+    packed = (loop.parameters.steps_per_execution or 1) > 1
+    if size == tf.data.INFINITE_CARDINALITY or several or packed:
+        raise program_error(
+            f"spec.program.parameters.stepsPerEpoch: needed, because the training dataset {why}"
+        )
+    return None
+
+
+def _is_fit_of_replicas(loop: Loop) -> bool:
+    """Whether this is Model.fit of one task with several replicas."""
+    own = loop.program.has("loss") or loop.program.has("train_step")
+    one_task = loop.workers == 1 and not loop.strategy._should_use_with_coordinator
+    return one_task and not own and loop.strategy.num_replicas_in_sync > 1
+
+
+def _counted(dataset: Any) -> int:
+    """How many elements it has, by reading them."""
+    return int(dataset.reduce(tf.constant(0, tf.int64), lambda count, *_: count + 1))
+
+
+def check_for_python(program: LoadedProgram, dataset: Any) -> None:
+    """Refuses Python code in a dataset that workers run.
+
+    TensorFlow 2.21 calls tf.numpy_function and from_generator back on the chief, for every worker, which
+    hangs now and then: the chief may hold Python's lock while it waits for that worker. On tf.py_function the
+    workers' processes are aborted ("Check failed: ParseFullName" in DatasetToGraph).
+    """
+    if operation_types(dataset) & {"EagerPyFunc", "PyFunc", "PyFuncStateless"}:
+        raise program_error(
+            f"{program.entrypoint}: train_dataset() calls Python code (from_generator, py_function or "
+            "numpy_function), which the workers of a ParameterServer run cannot; write it with TensorFlow "
+            "operations, or use another spec.strategy"
+        )
+
+
+def ended_early(loop: Loop, epoch: int, done: int, steps: int) -> Failure:
+    """The data was over after about `done` of the `steps` of `epoch` (from 1), although it is repeated."""
+    if epoch == 1 and done == 0:
+        return _empty(loop)
+    return program_error(
+        f"{loop.program.entrypoint}: train_dataset({loop.parameters.global_batch_size}) ended before the "
+        f"{steps} steps of epoch {epoch} were done, and gives nothing when it is read again; make it from a "
+        "source that can be read twice, end it with .repeat(), or lower spec.program.parameters.stepsPerEpoch"
+    )
+
+
+@contextlib.contextmanager
+def reading(loop: Loop) -> Iterator[None]:
+    """Around training: makes one message of an error that comes from how much data there is."""
+    try:
+        yield
+    except ValueError as error:
+        if "Unexpected result of `train_function`" not in str(error):
+            raise
+        raise _empty(loop) from error
+
+
+def _policy(loop: Loop, dataset: Any) -> str | None:
+    """How the training data is shared out over the tasks of a collective, None where there is one task.
+
+    TensorFlow's AUTO is FILE for whatever reads files, and fails where they are fewer than the workers.
+    """
+    policies = tf.data.experimental.AutoShardPolicy
+    own = policies(dataset.options().experimental_distribute.auto_shard_policy)
+    chosen = policies[loop.strategy_options.get("autoShard", own.name)]
+    if loop.workers == 1 or loop.strategy._should_use_with_coordinator:
+        return None
+    files = file_count(dataset)
+    if chosen == policies.AUTO and (files is None or files < loop.workers):
+        return "DATA"
+    if chosen == policies.FILE and (files is None or files < loop.workers):
+        read = "none" if files is None else files
+        raise program_error(
+            f"{_AUTO_SHARD}: FILE needs a file for each of the {loop.workers} tasks that train, and "
+            f"train_dataset() reads {read}; write the data into more files, or use DATA or OFF"
+        )
+    if chosen != policies.OFF and chosen != policies.DATA:
+        file_sharding.notice_unequal_files(loop, dataset)
+    return str(chosen.name)
+
+
+def _steps_of_creator(loop: Loop) -> int:
+    """A `DatasetCreator` makes its datasets on the workers, which repeat and shard them as it says."""
+    if loop.parameters.steps_per_epoch is None:
+        raise program_error(
+            "spec.program.parameters.stepsPerEpoch: needed, because train_dataset() returns a DatasetCreator"
+        )
+    if loop.strategy._should_use_with_coordinator:
+        check_for_python(loop.program, loop.program.datasets[-1])
+    return loop.parameters.steps_per_epoch
+
+
+def _empty(loop: Loop) -> Failure:
+    size = loop.parameters.global_batch_size
+    return program_error(f"{loop.program.entrypoint}: train_dataset({size}) is empty")

@@ -1,0 +1,181 @@
+"""Has each replica's examples count as one replica with the whole batch would count them.
+
+Keras 2 divides the mean loss of a replica by the number of replicas, which is right only where all have as
+many examples; and an example that fills the batch of a replica without any must count nowhere. This module
+touches what tf_keras 2.21 keeps to itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from worker.failures import program_error
+from worker.input.distribution import Distributed, Share, counted
+
+_current = threading.local()
+"""The `Share` of the replica that is being traced, each in a thread of its own."""
+
+
+def has_keras_steps(model: Any) -> bool:
+    """Whether examples that do not count can be left out: where the steps are Keras' own."""
+    kinds = [getattr(type(model), name) for name in ("train_step", "test_step")]
+    return kinds == [tf.keras.Model.train_step, tf.keras.Model.test_step]
+
+
+def use_shares(model: Any, training: Distributed, evaluation: Distributed | None) -> None:
+    """Has the steps of `model` take elements of `training` and `evaluation`.
+
+    Losses count by the replica's share of the batch: those that the model was compiled with, its
+    regularisation losses, and what it adds by `add_loss`. What a model's own `train_step` computes without
+    `compiled_loss` is left as it is, where the replica has an example.
+    """
+    _install()
+    model.train_step = _taking(model, training, model.train_step, True)
+    if evaluation is not None:
+        model.test_step = _taking(model, evaluation, model.test_step, False)
+    if not has_keras_steps(model):
+        leave_out(model)
+    else:
+        model.compute_loss = _compute_loss(model, model.compute_loss)
+        model.compute_metrics = _compute_metrics(model.compute_metrics)
+
+
+def leave_out(model: Any) -> None:
+    """Has gradients count nothing in `left_out` where the replica has no example. To be called once."""
+    apply = model.optimizer.apply_gradients
+
+    def apply_gradients(grads_and_vars: Any, *arguments: Any, **named: Any) -> Any:
+        share = _share()
+        if share is not None:
+            _current.applied = True
+            grads_and_vars = [(_masked(gradient, share), variable) for gradient, variable in grads_and_vars]
+        return apply(grads_and_vars, *arguments, **named)
+
+    # An attribute of the instance goes before the class's method.
+    model.optimizer.__dict__["apply_gradients"] = apply_gradients
+
+
+def left_out(model: Any, step: Callable[[Any], Any], batch: Any, share: Share | None, trains: bool) -> Any:
+    """What `step(batch)`, code of the program's, returns.
+
+    Without an example it changes neither the metrics of `model` nor, by its optimizer, its weights. Raises
+    Failure where it `trains` without that optimizer.
+    """
+    if share is None or shares_metrics(tf.distribute.get_strategy()):
+        with _of(share):
+            return step(batch)
+    variables = [variable for metric in model.metrics for variable in metric.variables]
+    before = [variable.read_value() for variable in variables]
+    with _of(share):
+        _current.applied = False
+        returned = step(batch)
+        if trains and not _current.applied:
+            raise program_error(
+                "a step of the program's own that does not call apply_gradients() of the model's optimizer "
+                "cannot leave out a replica for which a batch has no example: end train_dataset() with "
+                ".batch(batch_size, drop_remainder=True)"
+            )
+    for variable, value in zip(variables, before, strict=True):
+        variable.assign(tf.where(share.examples > 0, variable.read_value(), value))
+    if isinstance(returned, dict):
+        results = {metric.name: metric.result() for metric in model.metrics}
+        return {name: results.get(name, value) for name, value in returned.items()}
+    return returned
+
+
+def shares_metrics(strategy: Any) -> bool:
+    """Whether the replicas of `strategy` have one variable for what each of them adds to a metric."""
+    return isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
+
+
+def _masked(gradient: Any, share: Share) -> Any:
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(_masked(gradient.values, share), gradient.indices, gradient.dense_shape)
+    return tf.where(share.examples > 0, gradient, tf.zeros_like(gradient))
+
+
+def _taking(
+    model: Any, dataset: Distributed, step: Callable[[Any], Any], trains: bool
+) -> Callable[[Any], Any]:
+    leaves_out = not has_keras_steps(model)
+
+    def taking(element: Any) -> Any:
+        batch, share = dataset.parts(element)
+        if leaves_out:
+            return left_out(model, step, batch, share, trains)
+        with _of(share):
+            return step(batch)
+
+    return taking
+
+
+def _compute_loss(model: Any, compute: Callable[..., Any]) -> Callable[..., Any]:
+    weighed: set[int] = set()
+
+    def compute_loss(x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None) -> Any:
+        losses = model.compiled_loss
+        if not losses.built:
+            losses.build(y_pred)
+        for metric in losses.metrics:
+            if id(metric) not in weighed:
+                weighed.add(id(metric))
+                metric.update_state = _weighed(metric.update_state)
+        # Of a replica without an example one is taken, and counts nothing: a mean of none would be no number.
+        return compute(*counted((x, y, y_pred, sample_weight), _share(), least=1))
+
+    return compute_loss
+
+
+def _weighed(update: Callable[..., Any]) -> Callable[..., Any]:
+    """A mean's `update_state` that leaves the example out which does not count."""
+
+    def update_state(values: Any, sample_weight: Any) -> Any:
+        share = _share()
+        if share is not None:
+            sample_weight = tf.cast(share.examples, sample_weight.dtype)
+        return update(values, sample_weight=sample_weight)
+
+    return update_state
+
+
+def _compute_metrics(compute: Callable[..., Any]) -> Callable[..., Any]:
+    def compute_metrics(x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
+        return compute(*counted((x, y, y_pred, sample_weight), _share()))
+
+    return compute_metrics
+
+
+@contextmanager
+def _of(share: Share | None) -> Iterator[None]:
+    _current.share = share
+    try:
+        yield
+    finally:
+        _current.share = None
+
+
+def _share() -> Share | None:
+    return getattr(_current, "share", None)
+
+
+def _install() -> None:
+    """Once: `compiled_loss` finds this function in its module when it is called."""
+    from tf_keras.src.utils import losses_utils
+
+    original = losses_utils.scale_loss_for_distribution
+    if hasattr(original, "without_shares"):
+        return
+
+    def scale_loss_for_distribution(loss_value: Any) -> Any:
+        share = _share()
+        return original(loss_value) if share is None else loss_value * tf.cast(share.part, loss_value.dtype)
+
+    scale_loss_for_distribution.without_shares = original  # type: ignore[attr-defined]
+    losses_utils.scale_loss_for_distribution = scale_loss_for_distribution

@@ -1,0 +1,1 @@
+"""The program's model: its variables, optimizer, lookup tables and predictions."""

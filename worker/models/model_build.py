@@ -1,0 +1,53 @@
+"""Makes a model's variables before it is trained, evaluated or exported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from worker.failures import program_error, sentence
+from worker.tf_compat.graphs import graph_operation_types
+
+
+def build(model: Any, element: Any, entrypoint: str) -> None:
+    """Makes the variables of `model`, as the first step of a training would.
+
+    `element` is the `element_spec` of its data: features, or a tuple that begins with them. A model that has
+    its variables already is left as it is. A subclassed model learns the shape of its input only when it is
+    called, and it can be exported only then. Raises Failure where that shape is not enough.
+    """
+    if model.built and getattr(model, "inputs", None):
+        return
+    features = element[0] if isinstance(element, tuple) else element
+    try:
+        if is_keras_3():
+            model(tf.nest.map_structure(_zeros, features))
+        else:
+            # A trace: nothing is computed, and Keras makes the variables outside of it.
+            tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(features)
+    except ValueError as error:
+        raise program_error(
+            f"{entrypoint}: the variables of model() depend on data: give its first layer an input "
+            f"shape, or call it once on a batch before returning it ({sentence(error)})"
+        ) from error
+
+
+def is_keras_3() -> bool:
+    """Whether `tf.keras` is Keras 3 in this process, and not Keras 2 (tf_keras)."""
+    return bool(tf.keras.Model.__module__.startswith("keras."))
+
+
+def has_sparse_gradients(model: Any, element: Any) -> bool:
+    """Whether rows of some variable of `model` are looked up, as an embedding's are: a trace, not a run.
+
+    Its gradient has a row for each look-up. A model that looks up something else counts, too: outside of a
+    replica, TensorFlow reads a mirrored variable as any tensor.
+    """
+    features = element[0] if isinstance(element, tuple) else element
+    traced = tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(features)
+    return bool(graph_operation_types(traced.graph) & {"GatherV2", "ResourceGather"})
+
+
+def _zeros(spec: Any) -> Any:
+    return tf.zeros([1 if size is None else size for size in spec.shape], spec.dtype)

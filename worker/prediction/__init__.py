@@ -1,0 +1,1 @@
+"""Predicts with a model that was trained, and writes what comes of it: `spec.mode: Predict`."""

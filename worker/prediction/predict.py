@@ -1,0 +1,306 @@
+"""Writes predictions of a trained model for a program's `predict_dataset`: `spec.mode: Predict`.
+
+A synchronous strategy's tasks need not wait for each other: each reads all of the data, and predicts the
+parts that are its own on its own devices. Under ParameterServer the chief alone reads the data: it sends the
+batches to the workers, and writes what comes back. Either way each example is in one part, which is there
+whole or not at all, and a task that is tried again goes on with the parts that are not.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from worker.checkpoints.model_directory import ModelDirectory
+from worker.cluster.executions import Executions
+from worker.context import Loop
+from worker.contract import Event, ExitCode
+from worker.evaluation import trained_model
+from worker.failures import Failure, program_error
+from worker.models import model_build
+from worker.models.forward_pass import ForwardPass, batch_size
+from worker.parameters import TrainingParameters
+from worker.prediction.files import DONE, PREDICTING, PredictionFiles, PredictionState, lines, part_sizes
+from worker.program import LoadedProgram
+from worker.progress.records import RECORD_SECONDS
+from worker.reporting import Reporter
+from worker.task import Task
+from worker.tf_compat.graphs import shuffles
+
+_AHEAD_PER_WORKER = 4
+"""Batches that are sent to the workers before the first of them is written."""
+_POLL_SECONDS = 0.5
+_POLL_URL_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which parts are this task's: those whose number is `index` modulo `count`."""
+
+    index: int
+    count: int
+
+    @classmethod
+    def of(cls, task: Task) -> Share:
+        """Under ParameterServer all are the chief's. The primary task's index is 0."""
+        if task.config.strategy != "MultiWorkerMirrored":
+            return cls(0, 1)
+        chiefs = len(task.cluster.get("chief", {}))
+        workers = len(task.cluster.get("worker", {}))
+        return cls(task.index + (chiefs if task.role == "worker" else 0), max(1, chiefs + workers))
+
+    def batch_size(self, parameters: TrainingParameters) -> int:
+        """Of the batches that a program is asked for: what a task has of a global batch in training.
+
+        `parameters` are for the replicas of this task.
+        """
+        if parameters.batch_size_per_replica is not None:
+            return parameters.global_batch_size
+        return max(1, parameters.global_batch_size // self.count)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """`first` is the index of its first example in the data, `part` the number of its part."""
+
+    part: int
+    first: int
+    size: int
+    features: Any
+    keys: Any
+
+
+def check_program(program: LoadedProgram) -> None:
+    """Raises Failure where the program has nothing to predict."""
+    if not program.has("predict_dataset"):
+        raise program_error(
+            f"{program.entrypoint} has no method predict_dataset(batch_size), which mode: Predict needs"
+        )
+
+
+def begin(
+    task: Task, directory: ModelDirectory, files: PredictionFiles, size: int, notice: Callable[[str], None]
+) -> PredictionState:
+    """What the primary task has predicted. It goes on with what is there, or removes it.
+
+    It goes on where that was not done, and is of the same checkpoint, program, parameters and batch `size`.
+    """
+    before, config = files.read_state(), task.config
+    same_run = before is not None and before.run_id == config.run_id != ""
+    wanted = config.checkpoint
+    if before is not None and same_run and trained_model.epoch_of(before.checkpoint) in directory.epochs():
+        wanted = before.checkpoint  # a training that goes on may have written a newer one since
+    name = f"ckpt-{trained_model.choose(directory, wanted)}"
+    fingerprint = _fingerprint(task, directory.checkpoint(trained_model.epoch_of(name)), size)
+    state = PredictionState(config.run_id, PREDICTING, name, fingerprint)
+    if before is not None and (before.phase, before.fingerprint) == (PREDICTING, fingerprint):
+        done = len(files.parts())
+        if done and not same_run:
+            notice(f"{files.root} holds an earlier run that did not finish: going on after its {done} files")
+    else:
+        files.clear()
+    files.write_state(state)
+    return state
+
+
+def await_begun(task: Task, files: PredictionFiles, alive: Callable[[], None]) -> PredictionState:
+    """What the primary task has begun. Raises Failure (RETRYABLE) where it does not."""
+    seconds = task.config.starting_deadline_seconds
+    deadline = time.monotonic() + seconds
+    while (state := files.read_state()) is None or state.run_id != task.config.run_id:
+        alive()
+        if time.monotonic() > deadline:
+            message = f"after {seconds} s the first task had not begun (startingDeadlineSeconds)"
+            raise Failure(message, ExitCode.RETRYABLE)
+        time.sleep(_POLL_SECONDS)
+    return state
+
+
+def report_done(reporter: Reporter, files: PredictionFiles, state: PredictionState) -> None:
+    """Says where the predictions are."""
+    reporter.emit(Event.PREDICTED, path=files.root, examples=state.examples, parts=state.parts)
+
+
+def predict(
+    loop: Loop, directory: ModelDirectory, files: PredictionFiles, state: PredictionState, share: Share
+) -> None:
+    """Predicts this task's share. The primary task waits for the others' then, and says that all is done."""
+    _Prediction(loop, directory, files, state, share).run()
+
+
+def _fingerprint(task: Task, checkpoint: str, size: int) -> str:
+    """A digest of what the predictions, and how they are put into parts, depend on."""
+    config = task.config
+    told = [config.entrypoint, config.keras, config.parameters, config.strategy, config.replicas, size]
+    digest = hashlib.sha256(json.dumps([*told, checkpoint], sort_keys=True).encode())
+    with tf.io.gfile.GFile(f"{checkpoint}.index", "rb") as file:
+        digest.update(file.read())  # it has a checksum of each tensor
+    for path in sorted(task.source.rglob("*")) if task.source is not None else ():
+        name = path.relative_to(task.source or path)
+        left_out = any(part.startswith(".") or part == "__pycache__" for part in name.parts)
+        if path.is_file() and not left_out:
+            digest.update(f"\n{name} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class _Prediction:
+    def __init__(
+        self,
+        loop: Loop,
+        directory: ModelDirectory,
+        files: PredictionFiles,
+        state: PredictionState,
+        share: Share,
+    ) -> None:
+        program = loop.program
+        self._loop = loop
+        self._files = files
+        self._state = state
+        self._share = share
+        self._size = share.batch_size(loop.parameters)
+        self._counted = self._all = self._parts = 0
+        self._predicted = self._recorded = 0
+        self._recorded_at = time.monotonic()
+        loop.kept.append(self)
+        with loop.strategy.scope():
+            loop.enter("running model()")
+            # First: what looks words up in a dataset is made in it.
+            model = program.model()
+            loop.enter("running predict_dataset()")
+            self._dataset = self._checked(program.predict_dataset(self._size))
+            features, _ = _split(self._dataset.element_spec)
+            model_build.build(model, (features,), program.entrypoint)
+            trained_model.load(loop, directory, model, trained_model.epoch_of(state.checkpoint))
+            self._forward = ForwardPass(loop.strategy, model, features)
+
+    def run(self) -> None:
+        loop = self._loop
+        loop.enter("predicting")
+        self._recorded_at = time.monotonic()
+        outputs = self._by_workers() if loop.strategy._should_use_with_coordinator else self._here()
+        for part, batches in itertools.groupby(outputs, key=lambda output: output[0].part):
+            file = self._files.open_part(part)
+            for batch, predictions in batches:
+                file.write(lines(batch.first, batch.keys, predictions))
+                self._predicted += batch.size
+                self._tell()
+            self._files.finish_part(file, self._state)
+        if not self._all:
+            raise program_error(f"{loop.program.entrypoint}: predict_dataset({self._size}) is empty")
+        self._tell(over=True)
+        if loop.writes:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._await_others()
+        self._files.clear(whole=False)
+        state = replace(self._state, phase=DONE, examples=self._all, parts=self._parts)
+        self._files.write_state(state)
+        report_done(self._loop.reporter, self._files, state)
+
+    def _await_others(self) -> None:
+        """Until every part is there. The watchdog ends this where nobody writes for too long."""
+        loop, files, growth = self._loop, self._files, None
+        poll = _POLL_URL_SECONDS if "://" in files.root else _POLL_SECONDS
+        while missing := len(set(range(self._parts)) - files.parts()):
+            if growth != (growth := files.growth()):
+                loop.enter(f"waiting for {missing} files of the other tasks")
+            time.sleep(poll)
+
+    def _here(self) -> Iterator[tuple[_Batch, Any]]:
+        """Each batch with its predictions, by this task's devices."""
+        for batch in self._batches():
+            predictions = self._forward.function(batch.features)
+            if not self._predicted:
+                self._loop.stepped()
+            yield batch, predictions
+
+    def _by_workers(self) -> Iterator[tuple[_Batch, Any]]:
+        """The same by whichever worker is free, in the order of the batches."""
+        loop = self._loop
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
+        executions = Executions(coordinator, loop.workers, lambda _: loop.alive(), loop.failed)
+        waiting: collections.deque[tuple[_Batch, list[Any]]] = collections.deque()
+
+        def oldest() -> tuple[_Batch, Any]:
+            batch, (value,) = waiting.popleft()
+            if not self._predicted:
+                loop.stepped()
+            return batch, value.get()
+
+        for batch in self._batches():
+            found: list[Any] = []
+            executions.schedule(self._forward.function, (batch.features,), report=found.append)
+            waiting.append((batch, found))
+            while waiting and (waiting[0][1] or len(waiting) >= _AHEAD_PER_WORKER * loop.workers):
+                while not waiting[0][1]:
+                    executions.wait()
+                yield oldest()
+        executions.join()
+        while waiting:
+            yield oldest()
+
+    def _batches(self) -> Iterator[_Batch]:
+        """Those of this task's parts that are not there yet. Counts the examples of all."""
+        done, share = self._files.parts(), self._share
+        sizes, left = part_sizes(share.count), 0
+        for element in self._dataset:
+            features, keys = _split(element)
+            size = int(batch_size(features))
+            self._loop.alive()
+            if not size:
+                continue
+            if not left:
+                left, self._parts = next(sizes), self._parts + 1
+            left -= 1
+            part, first = self._parts - 1, self._all
+            self._all += size
+            if part % share.count != share.index:
+                continue
+            if part in done:
+                self._counted += size
+            else:
+                yield _Batch(part, first, size, features, keys)
+
+    def _tell(self, *, over: bool = False) -> None:
+        """A record of how far this task is, once a second and at the end."""
+        self._loop.alive()
+        now = time.monotonic()
+        seconds = now - self._recorded_at
+        if seconds >= RECORD_SECONDS or over:
+            rate = (self._predicted - self._recorded) / max(seconds, 1e-6)
+            self._recorded_at, self._recorded = now, self._predicted
+            examples = self._counted + self._predicted
+            self._loop.reporter.emit(Event.PREDICTING, examples=examples, examples_per_second=round(rate, 1))
+
+    def _checked(self, dataset: Any) -> Any:
+        entrypoint = self._loop.program.entrypoint
+        call = f"{entrypoint}: predict_dataset({self._size})"
+        if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+            raise program_error(f"{entrypoint}: predict_dataset() must be finite")
+        element = dataset.element_spec
+        if isinstance(element, tuple) and len(element) not in (1, 2):
+            raise program_error(f"{call} has tuples of {len(element)}, not features or (features, key)")
+        if shuffles(dataset):
+            raise program_error(
+                f"{call} is shuffled: each task, and each attempt, must read the same order; leave it out "
+                "(tf.data.Dataset.list_files shuffles too, unless it is told shuffle=False)"
+            )
+        options = tf.data.Options()
+        options.deterministic = True
+        return dataset.with_options(options).prefetch(tf.data.AUTOTUNE)
+
+
+def _split(element: Any) -> tuple[Any, Any]:
+    """Features, and keys or None; of an element or of its spec."""
+    if not isinstance(element, tuple):
+        return element, None
+    return element[0], element[1] if len(element) == 2 else None

@@ -1,0 +1,1 @@
+"""Progress records of a training, and its signs of life."""

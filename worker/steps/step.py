@@ -1,0 +1,266 @@
+"""What one replica does in a step, of training and of evaluation, where the loop is the runtime's own.
+
+The arithmetic is that of https://www.tensorflow.org/tutorials/distribute/custom_training: each replica
+divides the sum of its examples' losses by the GLOBAL batch size. The optimizer adds the replicas' gradients
+up, and the sum is the gradient of one replica with the whole batch, whatever the sizes of the shares.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from worker.failures import Failure, program_error
+from worker.input import replica_shares
+from worker.input.distribution import Share, batch_count, counted
+from worker.program import LoadedProgram
+from worker.reporting import as_floats
+from worker.steps.variable_exchange import Exchange
+
+_LOSS = "loss(labels, predictions)"
+_TRAIN_STEP = "train_step(model, batch, global_batch_size)"
+
+
+class Steps:
+    """The steps of `program` for a replica of `model`, and the metrics that they update.
+
+    Make it under the strategy's scope, when the model and its optimizer have their variables. `element` is
+    the training dataset's `element_spec`, as the program gave it. Makes the variables of the metrics.
+    Raises Failure that names the method where `loss` does not give what it should.
+    """
+
+    def __init__(self, program: LoadedProgram, model: Any, global_batch_size: int, element: Any) -> None:
+        self._program = program
+        self._model = model
+        self._global_batch_size = global_batch_size
+        self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        self._train = self._train_by_step if program.has("train_step") else self._train_by_loss
+        self._has_loss = program.has("loss")
+        self.exchange = Exchange()
+        self._loss = tf.keras.metrics.Mean(name="loss")
+        self._in_step: list[str] | None = None
+        self._read = tf.function(self._results)
+        if self._has_loss:
+            self._prepare(element)
+        if program.has("train_step"):
+            replica_shares.leave_out(model)
+
+    def train(self, batch: Any, share: Share | None = None) -> Any:
+        """One step, in a replica's context. Returns its share of the loss, `float32[]`, to be added up.
+
+        `share` is what the replica has of the global batch, None where all have the same.
+        """
+        return self._train(batch, share)
+
+    def evaluate(self, batch: Any, share: Share | None = None) -> None:
+        """Updates the metrics with a batch of held-out examples, in a replica's context. `share` as above."""
+        features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
+        predictions = self._model(features, training=False)
+        size = _size(features) if share is None else tf.cast(share.examples, tf.float32)
+        known = counted((labels, predictions, weights), share, least=1)
+        labels, predictions, weights = counted((labels, predictions, weights), share)
+        if self._has_loss:
+            losses = self._program.loss(labels, predictions)
+            total = tf.nn.compute_average_loss(losses, sample_weight=weights, global_batch_size=1)
+            self._count(total, size, self._penalty())
+        elif self._model.loss:
+            loss = self._model.compute_loss(features, *known)
+            # Keras 2 divides it by the number of replicas.
+            self._loss.update_state(loss * (1 if _is_keras_3(self._model) else self._replicas), size)
+        self._update_compiled_metrics(labels, predictions, weights)
+
+    def reset(self) -> None:
+        """Of all metrics. Under the strategy's scope, in no replica's context."""
+        for metric in self.metrics():
+            metric.reset_state()
+
+    def results(self, training: bool = False) -> dict[str, float]:
+        """Of all metrics over all replicas, "loss" first. Every task of a collective must call it.
+
+        With `training`, of those only that a training step updates: a `train_step` may leave some alone.
+        """
+        # The number of metrics is passed to be traced anew when more of them have variables.
+        return as_floats(self._read(training, len(self.metrics())))
+
+    def _train_by_loss(self, batch: Any, share: Share | None) -> Any:
+        features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
+        size = _size(features) if share is None else tf.cast(share.examples, tf.float32)
+        optimizer, variables = self._model.optimizer, self._model.trainable_variables
+        with tf.GradientTape() as tape, self.exchange.reading(tape, variables) as sources:
+            predictions = self._model(features, training=True)
+            labels, predictions, weights = counted((labels, predictions, weights), share)
+            losses = self._program.loss(labels, predictions)
+            average = tf.nn.compute_average_loss(
+                losses, sample_weight=weights, global_batch_size=self._global_batch_size
+            )
+            part = average = tf.cast(average, tf.float32)
+            penalty = self._penalty()
+            if penalty is not None:
+                # Every replica adds one, so each counts by its part of the batch.
+                part += penalty * (1.0 / self._replicas if share is None else share.part)
+            scaled = _scaled(optimizer, part)
+        gradients = _unscaled(optimizer, tape.gradient(scaled, sources))
+        self.exchange.apply(optimizer, gradients, variables)
+        self._count(average * self._global_batch_size, size, penalty)
+        self._update_compiled_metrics(labels, predictions, weights)
+        return part
+
+    def _train_by_step(self, batch: Any, share: Share | None) -> Any:
+        returned = replica_shares.left_out(self._model, self._step, batch, share, trains=True)
+        try:
+            part = tf.cast(returned, tf.float32)
+        except (TypeError, ValueError):
+            part = None
+        if part is None or part.shape.rank not in (0, None):
+            what = f"a {type(returned).__name__}" if part is None else f"shape {list(part.shape)}"
+            raise ValueError(
+                f"{self._program.entrypoint}: {_TRAIN_STEP} returned {what}, not a scalar, the replica's "
+                "share of the loss"
+            )
+        if self._in_step is None:
+            # Keras makes a metric's variables when it is first updated.
+            self._in_step = [metric.name for metric in self.metrics()]
+        # A step counts once, and its loss is the sum of the shares.
+        if share is not None:
+            part = tf.where(share.examples > 0, part, 0.0)
+        self._count(part, 1.0 / self._replicas)
+        return part
+
+    def _step(self, batch: Any) -> Any:
+        return self._program.train_step(self._model, batch, self._global_batch_size)
+
+    def _penalty(self) -> Any:
+        """The regularisation losses, `float32[]`; None where the model has none."""
+        losses = [tf.cast(loss, tf.float32) for loss in self._model.losses]
+        return tf.add_n(losses) if losses else None
+
+    def _count(self, total: Any, size: Any, penalty: Any = None) -> None:
+        """Adds the losses of `size` examples to the mean, with the penalty for each.
+
+        Mean.update_state would do the same with thrice the operations, which a small model feels.
+        """
+        total = tf.cast(total, tf.float32)
+        self._loss.total.assign_add(total if penalty is None else total + penalty * size)
+        self._loss.count.assign_add(size)
+
+    def _update_compiled_metrics(self, labels: Any, predictions: Any, weights: Any) -> None:
+        # Not model.compute_metrics, which also reads the results: a message to each replica for each step.
+        metrics = _compiled_metrics(self._model)
+        if metrics is not None:
+            metrics.update_state(labels, predictions, weights)
+
+    def metrics(self) -> list[Any]:
+        """Those that the steps update, "loss" first."""
+        # The compiled loss has a metric of that name too, which nothing updates here.
+        return [self._loss, *(metric for metric in self._model.metrics if metric.name != "loss")]
+
+    def _results(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
+        results: dict[str, Any] = {}
+        for metric in self.metrics():
+            if training and self._in_step is not None and metric.name not in self._in_step:
+                continue
+            result = metric.result()
+            results.update(result if isinstance(result, dict) else {metric.name: result})
+        return results
+
+    def build_compiled(self, element: Any) -> None:
+        """Makes the variables of the metrics and losses that the model was compiled with."""
+        features, labels, _ = tf.keras.utils.unpack_x_y_sample_weight(element)
+        traced = tf.function(lambda inputs: self._model(inputs, training=False))
+        predictions = traced.get_concrete_function(features).structured_outputs
+        _build_compiled_metrics(self._model, labels, predictions)
+        if not self._model.compiled_loss.built:
+            self._model.compiled_loss.build(predictions)
+
+    def _prepare(self, element: Any) -> None:
+        """Traces a forward pass, which runs nothing: it tells the shapes and makes the metrics' variables."""
+        if not isinstance(element, tuple) or len(element) not in (2, 3):
+            raise program_error(
+                f"{self._program.entrypoint}: {_LOSS} needs a train_dataset() of (features, labels) or "
+                "(features, labels, sample_weights)"
+            )
+        size = max(1, self._global_batch_size // self._replicas)
+
+        def forward(batch: Any) -> Any:
+            features, labels, _ = tf.keras.utils.unpack_x_y_sample_weight(batch)
+            predictions = self._model(features, training=False)
+            return predictions, self._program.loss(labels, predictions)
+
+        try:
+            traced = tf.function(forward).get_concrete_function(_of_size(element, size))
+        except ValueError as error:
+            if "tf.keras.losses.Reduction" not in str(error):
+                raise
+            raise self._wrong_loss("the result of a Keras loss that reduces it") from error
+        predictions, given = traced.structured_outputs
+        shape = getattr(given, "shape", None)
+        if shape is None:
+            raise self._wrong_loss(f"a {type(given).__name__}")
+        if shape.rank == 0:
+            raise self._wrong_loss("a scalar")
+        if shape.rank is not None and shape.rank > 1 and shape[0] in (None, size):
+            others = list(range(1, shape.rank))
+            raise program_error(
+                f"{self._program.entrypoint}: {_LOSS} returned shape {list(shape)} for {size} examples, "
+                f"not each example's loss, [batch_size]: take the mean over the others of its dimensions, "
+                f"tf.reduce_mean(losses, axis={others})"
+            )
+        if shape.rank is not None and (shape.rank > 1 or shape[0] not in (None, size)):
+            raise self._wrong_loss(f"shape {list(shape)} for {size} examples")
+        _build_compiled_metrics(self._model, element[1], predictions)
+
+    def _wrong_loss(self, what: str) -> Failure:
+        return program_error(
+            f"{self._program.entrypoint}: {_LOSS} returned {what}, not each example's loss, [batch_size]: "
+            "a Keras loss gives that with reduction='none'"
+        )
+
+
+def _is_keras_3(model: Any) -> bool:
+    return hasattr(model, "_compile_metrics")
+
+
+def _compiled_metrics(model: Any) -> Any:
+    """None where the model was compiled without any."""
+    return model._compile_metrics if _is_keras_3(model) else model.compiled_metrics
+
+
+def _build_compiled_metrics(model: Any, labels: Any, predictions: Any) -> None:
+    metrics = _compiled_metrics(model)
+    if metrics is None or metrics.built:
+        return
+    if _is_keras_3(model):
+        metrics.build(labels, predictions)
+    else:
+        metrics.build(predictions, labels)
+
+
+def _scaled(optimizer: Any, loss: Any) -> Any:
+    """For mixed precision: Keras 3's optimizers, Keras 2's, or no change."""
+    if hasattr(optimizer, "scale_loss"):
+        return optimizer.scale_loss(loss)
+    return optimizer.get_scaled_loss(loss) if hasattr(optimizer, "get_scaled_loss") else loss
+
+
+def _unscaled(optimizer: Any, gradients: Any) -> Any:
+    # Keras 3's optimizers do it by themselves.
+    if hasattr(optimizer, "get_unscaled_gradients"):
+        return optimizer.get_unscaled_gradients(gradients)
+    return gradients
+
+
+def _size(features: Any) -> Any:
+    """Of the batch, `float32[]`."""
+    return tf.cast(batch_count(features), tf.float32)
+
+
+def _of_size(element: Any, size: int) -> Any:
+    """`element` with batches of `size`."""
+
+    def fixed(spec: Any) -> Any:
+        if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0):
+            return spec
+        return tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)
+
+    return tf.nest.map_structure(fixed, element)

@@ -1,0 +1,1 @@
+"""Everything that TensorFlow, Keras and tf_keras keep private and this runtime uses: nowhere else."""

@@ -1,0 +1,134 @@
+"""Advice on a training's speed, where the runtime can see at no cost that it applies: a notice each.
+
+"Performance improvement" of https://www.tensorflow.org/tutorials/distribute/parameter_server_training. What
+the runtime cannot see, as whether a vocabulary is in order, stands in docs/howto.md.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from worker.context import Loop
+
+_MEGABYTE = 1 << 20
+_LARGEST_PART = 0.5
+"""Of all bytes, in one variable: its parameter server does more than half of the work."""
+
+
+def advise(loop: Loop, model: Any, dataset: Any) -> None:
+    """Says in the first task what would make the training faster, or has no effect.
+
+    `model` has its variables and its optimizer's, `dataset` is what `train_dataset` gave.
+    """
+    if not loop.writes:
+        return
+    for sentence in (*_servers(loop, model), *_options(loop, dataset)):
+        loop.reporter.notice(sentence)
+
+
+def _servers(loop: Loop, model: Any) -> Iterator[str]:
+    """Of a ParameterServer run with several of them."""
+    count = getattr(loop.strategy.extended, "_num_ps", 1)
+    if not loop.strategy._should_use_with_coordinator or count < 2:
+        return
+    yield from _hot(loop, model.optimizer, count)
+    yield from _unbalanced(loop, model, count)
+
+
+def _hot(loop: Loop, optimizer: Any, count: int) -> Iterator[str]:
+    """What each parameter server asks another one for at every step."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # mixed precision's wraps another
+    program = loop.program
+    # In that case the workers have the rate as a constant: worker/training/parameter_server.py.
+    sends_rate = program.has("loss") and not (program.has("train_step") or program.has("callbacks"))
+    found, advice = [], []
+    rate = getattr(optimizer, "_learning_rate", None)
+    if isinstance(rate, tf.keras.optimizers.schedules.LearningRateSchedule):
+        found.append(optimizer._current_learning_rate)
+        advice.append("a fixed learning rate")
+    elif isinstance(rate, tf.Variable) and not sends_rate:
+        found.append(rate)
+        advice.append(
+            "a program with loss() and without callbacks(), whose workers have the rate as a constant"
+        )
+    step = getattr(type(optimizer), "update_step", None)
+    if step is not None and "iterations" in step.__code__.co_names:
+        found.append(optimizer.iterations)
+        advice.append("an optimizer whose update does not read how many there were (SGD, Adagrad, RMSprop)")
+    if found:
+        names = " and ".join(f"{_name(variable)} (on ps {_server(variable)})" for variable in found)
+        yield (
+            f"the optimizer's {names}: every update on each of the {count} parameter servers reads it, at "
+            f"every step of every worker. Should that ps be the slowest, this would help: {'; '.join(advice)}"
+        )
+
+
+def _unbalanced(loop: Loop, model: Any, count: int) -> Iterator[str]:
+    """One variable with most of the bytes, on one parameter server."""
+    sizes: dict[int, int] = {}
+    variables: dict[int, Any] = {}
+    for variable in model.variables:
+        # Of a partitioned one each piece counts for itself.
+        for piece in getattr(variable, "variables", [variable]):
+            variables[id(piece)] = piece
+            sizes[id(piece)] = (piece.shape.num_elements() or 0) * piece.dtype.size
+    if not sizes:
+        return
+    largest = max(sizes, key=lambda key: sizes[key])
+    total = sum(sizes.values())
+    if sizes[largest] < _MEGABYTE or sizes[largest] <= _LARGEST_PART * total:
+        return
+    variable = variables[largest]
+    rows = variable.shape[0] if variable.shape.rank else 1
+    loads: collections.Counter[int] = collections.Counter()
+    for key, piece in variables.items():
+        loads[_server(piece)] += sizes[key]
+    advice = (
+        "use the partitioner MinSize with spec.strategyOptions.minShardBytes of "
+        f"{sizes[largest] // count} or less"
+        if rows >= count
+        else f"TensorFlow partitions by the first axis, which has {rows} here: swap the axes"
+    )
+    server = _server(variable)
+    yield (
+        f"{_name(variable)}, {variable.dtype.name}{list(variable.shape)}, has {sizes[largest] / total:.0%} "
+        f"of the {total / _MEGABYTE:.0f} MiB of the model and is not partitioned. So ps {server} holds "
+        f"{loads[server] / total:.0%} and serves all that is read and updated there, while the other "
+        f"{count - 1} of the {count} parameter servers have little to do: {advice}"
+    )
+
+
+def _options(loop: Loop, dataset: Any) -> Iterator[str]:
+    """What the data's own options ask for in vain."""
+    if not isinstance(dataset, tf.data.Dataset):
+        return
+    policies = tf.data.experimental.AutoShardPolicy
+    own = policies(dataset.options().experimental_distribute.auto_shard_policy)
+    if own in (policies.AUTO, policies.OFF):
+        return
+    where = (
+        f"{loop.program.entrypoint}: train_dataset() sets tf.data.Options' auto_shard_policy to {own.name}"
+    )
+    given = loop.strategy_options.get("autoShard")
+    if loop.strategy._should_use_with_coordinator:
+        yield (
+            f"{where}, which ParameterServer ignores: each worker reads all of the data. Shuffle it without "
+            "a seed, so that they read it in different orders"
+        )
+    elif loop.workers == 1:
+        yield f"{where}, which has no effect in a run of one task: it reads all of the data. Leave it out"
+    elif given is not None and given != own.name:
+        yield f"{where}, but spec.strategyOptions.autoShard says {given}, which holds. Leave one of them out"
+
+
+def _name(variable: Any) -> str:
+    return str(variable.name).partition(":")[0]
+
+
+def _server(variable: Any) -> int:
+    """The number of the parameter server that has it."""
+    return int(tf.DeviceSpec.from_string(variable.device).task or 0)

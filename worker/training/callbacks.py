@@ -1,0 +1,227 @@
+"""What the runtime does while `Model.fit` runs, but for progress records."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from worker.checkpoints.model_directory import ModelDirectory
+from worker.context import Loop
+from worker.contract import Event
+from worker.failures import program_error
+from worker.input.datasets import ended_early
+from worker.reporting import as_floats
+from worker.steps.steps_per_execution import Packing
+
+_EXECUTIONS_PER_MEASUREMENT = 2
+"""Of each worker, under ParameterServer."""
+
+
+class Boundaries(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Tells the loop's `boundary`; `skipped` steps of the epoch were done before."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self._supports_tf_logs = True
+        self._loop = loop
+        self._epoch = 0
+        self.skipped = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Counts from 0."""
+        self._epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Before each execution."""
+        coordinator = getattr(self.model, "_cluster_coordinator", None)
+        settle = coordinator.join if coordinator is not None else None
+        self._loop.boundary(self.model, self._epoch, self.skipped + batch, settle)
+
+
+class WholeEpochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Ends the training when the data is over before the epoch is: Keras only warns, and trains no more.
+
+    Where only the end of the data ends an epoch, TensorFlow counts the step that finds it, now and then: the
+    optimizer's iterations are put right.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self._supports_tf_logs = True
+        self._loop = loop
+        self._done = self._before = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Counts from 0."""
+        self._done = 0
+        if not self.params.get("steps"):
+            self._before = int(self.model.optimizer.iterations)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Under ParameterServer: scheduled."""
+        self._done = batch + 1
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Raises Failure."""
+        steps = self.params.get("steps")
+        if not steps:
+            self.model.optimizer.iterations.assign(self._before + self._done)
+        if not steps or self.model.stop_training:
+            return
+        if self.model.distribute_strategy._should_use_with_coordinator:
+            handler = _of_fit("data_handler")
+            if handler is not None and handler._insufficient_data:
+                raise ended_early(self._loop, epoch + 1, 0, steps)
+        elif self._done < steps:
+            raise ended_early(self._loop, epoch + 1, self._done, steps)
+
+
+class Packer(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Finds `steps_per_execution` of a Keras 2 model while the first epoch runs, by `packing`.
+
+    Under ParameterServer executions of all workers overlap, and an epoch's are scheduled at once: until the
+    number is found, some are scheduled, and waited for, at a time. `most` bounds the number. `agree` gives
+    that of the task that decides for all.
+    """
+
+    def __init__(
+        self, packing: Packing, workers: int, most: int | None, agree: Callable[[int, bool], tuple[int, bool]]
+    ) -> None:
+        super().__init__()
+        self._supports_tf_logs = True
+        self._packing = packing
+        self._workers = workers
+        self._most = most
+        self._agree = agree
+        self._since = 0.0
+        self._steps_done = 0
+        self._scheduled: list[Any] = []
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Begins with one step."""
+        self._take()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Starts the clock."""
+        self._steps_done = 0
+        self._scheduled = []
+        self._since = time.monotonic()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """After each execution, or when it has been scheduled."""
+        if self._packing.settled:
+            return
+        steps, self._steps_done = batch + 1 - self._steps_done, batch + 1
+        if self.model.distribute_strategy._should_use_with_coordinator:
+            self._scheduled.append(logs)
+            if len(self._scheduled) < _EXECUTIONS_PER_MEASUREMENT * self._workers:
+                return
+            for value in self._scheduled:
+                # An error is raised by the next that is scheduled.
+                value._status_available_event.wait()
+            self._scheduled = []
+            executions = _EXECUTIONS_PER_MEASUREMENT
+        else:
+            executions = 1
+            as_floats(logs)  # waits for a GPU
+        now = time.monotonic()
+        self._packing.measured(steps, (now - self._since) / executions)
+        self._take()
+        self._since = time.monotonic()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """The number is found in the first epoch."""
+        if not self._packing.settled:
+            self._packing.epoch_ended()
+            self._take()
+
+    def _take(self) -> None:
+        packing = self._packing
+        if not packing.settled and self._most is not None and packing.number > self._most:
+            packing.epoch_ended()
+        number = packing.number if self._most is None else min(packing.number, self._most)
+        packing.agree(*self._agree(number, packing.settled))
+        self.model._steps_per_execution.assign(packing.number)
+
+
+class Checkpoints(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Saves after every `checkpointEpochs` epochs, and after the last, whichever that is."""
+
+    def __init__(self, loop: Loop, directory: ModelDirectory) -> None:
+        super().__init__()
+        self._supports_tf_logs = True
+        self._loop = loop
+        # Every task of a collective strategy must save, because variables may be spread; one keeps it.
+        self._directory = directory if loop.writes else ModelDirectory(tempfile.mkdtemp(prefix="scratch-"))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """The last callback of an epoch."""
+        done, parameters = epoch + 1, self._loop.parameters
+        is_last = done == parameters.epochs or self.model.stop_training
+        if done % parameters.checkpoint_epochs == 0 or is_last:
+            self._loop.enter(f"writing checkpoint {done}")
+            self._directory.save(self.model, done)
+            self._loop.enter("training")
+
+
+class Validation(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Reports what `Model.fit` found on the evaluation dataset."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self._supports_tf_logs = True
+        self._loop = loop
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Counts from 0."""
+        found = as_floats(logs)
+        metrics = {name[4:]: value for name, value in found.items() if name.startswith("val_")}
+        if metrics and self._loop.writes:
+            self._loop.reporter.emit(
+                Event.EVALUATION, checkpoint=f"ckpt-{epoch + 1}", epoch=epoch + 1, metrics=metrics
+            )
+
+
+class KeptData(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Keeps the training data of `Model.fit` from being collected when it returns.
+
+    Removing its functions from the workers, one message each, took 9 s for 6,000 images of Fashion-MNIST.
+    The workers end soon after and free it all.
+    """
+
+    def __init__(self, kept: list[object]) -> None:
+        super().__init__()
+        self._supports_tf_logs = True
+        self._kept = kept
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """While `fit` still has them."""
+        self._kept.extend([_of_fit("data_handler"), _of_fit("iterator")])
+
+
+def check_hooks(callback: Any, entrypoint: str) -> None:
+    """Raises Failure for a callback of the program's that ParameterServer cannot serve."""
+    by_batch = callback._implements_train_batch_hooks() or callback._implements_test_batch_hooks()
+    # Keras' own, but for those, make do with what they get.
+    saves = isinstance(callback, (tf.keras.callbacks.ModelCheckpoint, tf.keras.callbacks.BackupAndRestore))
+    if by_batch and (saves or not getattr(callback, "_supports_tf_logs", False)):
+        raise program_error(
+            f"{entrypoint}: callbacks() has a {type(callback).__name__} with hooks for every batch, which "
+            "ParameterServer cannot call: batches are scheduled ahead and run on the workers; use its hooks "
+            "for every epoch (on_epoch_end, or save_freq='epoch'), or another spec.strategy"
+        )
+
+
+def _of_fit(name: str) -> Any:
+    """A local variable of the `Model.fit` that called, None where there is none."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_name == "fit" and name in frame.f_locals:
+            return frame.f_locals[name]
+    return None

@@ -1,0 +1,220 @@
+"""Training by `Model.fit`, the same for every strategy."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import tensorflow as tf
+
+from worker.checkpoints.model_directory import ModelDirectory, Position
+from worker.cluster.kv_store import by_first_task
+from worker.context import Loop
+from worker.contract import Event
+from worker.failures import Failure, program_error
+from worker.input import datasets, replica_shares
+from worker.models import model_build
+from worker.progress.callback import Progress
+from worker.steps.steps_per_execution import Packing
+from worker.tf_compat import keras_2_optimizers
+from worker.training import advice, callbacks, fit_datasets
+
+_EXECUTIONS_PER_WORKER = 10
+
+
+def fit(loop: Loop) -> Any:
+    """Trains to the last epoch, from the newest checkpoint where there is one. Returns the model."""
+    parameters, strategy = loop.parameters, loop.strategy
+    _check_keras(loop)
+    with strategy.scope():
+        datasets.check_batch_size(loop)
+        loop.enter("running model()")
+        # First: what looks words up in a dataset is made in it.
+        model = loop.program.model()
+        dataset, steps = datasets.training_dataset(loop)
+        build(model, dataset, loop)
+        _keep_metrics_apart(model, strategy)
+        loop.enter("reading the checkpoint")
+        position = loop.directory.resume(model, loop.reporter.notice) if loop.directory else Position()
+    loop.enter("running callbacks()")
+    own = loop.program.callbacks()
+    if strategy._should_use_with_coordinator:
+        for callback in own:
+            callbacks.check_hooks(callback, loop.program.entrypoint)
+    boundaries = callbacks.Boundaries(loop)
+    progress = Progress(
+        loop.reporter if loop.writes else None, loop.alive, loop.stepped, loop.failed, parameters.epochs
+    )
+    called = [progress, boundaries, *_packing(model, loop, steps, own), *own, callbacks.WholeEpochs(loop)]
+    if strategy._should_use_with_coordinator:
+        called.append(callbacks.KeptData(loop.kept))
+    if loop.directory is not None:
+        called += saving(loop, loop.directory)
+    data = fit_datasets.prepare(loop, model, dataset, steps, own)
+    position = position.within(parameters.epochs, steps)
+    done = position.epochs
+    if loop.writes:
+        loop.reporter.emit(
+            Event.TRAINING, epochs=parameters.epochs, steps_per_epoch=steps, initial_epoch=done
+        )
+    loop.enter("training")
+
+    def train(epochs: int, steps_per_epoch: int | None) -> None:
+        with datasets.reading(loop):
+            model.fit(
+                data.training(),
+                epochs=epochs,
+                initial_epoch=done,
+                steps_per_epoch=steps_per_epoch,
+                callbacks=[*called[:1], *data.callbacks, *called[1:]],
+                validation_data=data.validation,
+                validation_steps=data.validation_steps,
+                verbose=0,
+            )
+
+    if position.steps and steps:
+        # The rest of the epoch in whose middle the run was told to leave.
+        progress.skipped = boundaries.skipped = position.steps
+        train(done + 1, steps - position.steps)
+        progress.skipped = boundaries.skipped = 0
+        done += 1
+    if done < parameters.epochs and not getattr(model, "stop_training", False):
+        train(parameters.epochs, steps)
+    return model
+
+
+def _check_keras(loop: Loop) -> None:
+    """Measured with TensorFlow 2.21 and Keras 3.15."""
+    if not model_build.is_keras_3():
+        return
+    if isinstance(loop.strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        raise program_error(
+            "spec.program.keras: 3 fails in Model.fit under MultiWorkerMirrored (it takes the value of one "
+            "replica where there are several); use 2, or give the program a loss or a train_step"
+        )
+    if loop.strategy._should_use_with_coordinator:
+        raise program_error("spec.program.keras: 3 fails in Model.fit under ParameterServer; use 2")
+
+
+def build(model: Any, dataset: Any, loop: Loop) -> None:
+    """Makes all variables, the optimizer's too: later ones would be restored by whichever task makes them."""
+    element = dataset.element_spec
+    model_build.build(model, element, loop.program.entrypoint)
+    _check_batch_dimension(model, element[0] if isinstance(element, tuple) else element, loop)
+    optimizer = model.optimizer
+    if hasattr(optimizer, "build"):
+        optimizer.build(model.trainable_variables)
+    elif hasattr(optimizer, "_create_all_weights"):  # tf.keras.optimizers.legacy
+        optimizer._create_all_weights(model.trainable_variables)
+    if loop.strategy._should_use_with_coordinator:
+        keras_2_optimizers.mend(optimizer)
+    advice.advise(loop, model, dataset)
+
+
+def _check_batch_dimension(model: Any, features: Any, loop: Loop) -> None:
+    """Raises Failure where the model was made for single examples, or for batches of another size."""
+    given, wanted = tf.nest.flatten(features), tf.nest.flatten(getattr(model, "inputs", None))
+    share = loop.parameters.global_batch_size // loop.strategy.num_replicas_in_sync
+    for spec, tensor in zip(given, wanted, strict=False):
+        shape = getattr(tensor, "shape", None)
+        if shape is None or not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
+            continue
+        shape, data = list(shape), list(spec.shape)
+        if len(shape) == len(data) - 1 and shape == data[1:]:
+            raise _no_batch(loop, f"takes {shape}, a single example, and train_dataset() gives {data}")
+        if len(shape) == len(data) and shape[0] not in (None, share):
+            raise _no_batch(
+                loop, f"takes batches of {shape[0]} only, and each replica gets {share} examples in a step"
+            )
+    for tensor in tf.nest.flatten(getattr(model, "outputs", None)):
+        shape = getattr(tensor, "shape", None)
+        if shape is not None and len(shape) == 0:
+            raise _no_batch(loop, "returns a scalar for a batch, not a prediction for each of its examples")
+
+
+def _no_batch(loop: Loop, what: str) -> Failure:
+    return program_error(
+        f"{loop.program.entrypoint}: model() has no batch dimension: it {what}; leave it open, as "
+        "tf.keras.Input(shape) without a batch_size does"
+    )
+
+
+def _keep_metrics_apart(model: Any, strategy: Any) -> None:
+    """Has Keras 2 give this task's metrics while an epoch runs, not their sum over all tasks.
+
+    Its "auto" adds them up under MultiWorkerMirrored: an accuracy of 0.9 on each of three workers is told as
+    2.7, at the cost of an all-reduce for each. At the end of an epoch the true ones are read.
+    """
+    is_own = type(model).train_step is not tf.keras.Model.train_step
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and not is_own:
+        model.distribute_reduction_method = "first"
+
+
+def _packing(model: Any, loop: Loop, steps: int | None, own: list[Any]) -> list[Any]:
+    """Sets how many steps go into one execution; what finds it while training, where that is left to us.
+
+    It costs a message each under ParameterServer, and Keras' own overhead everywhere. A callback with hooks
+    for every batch would be called less often, so it keeps the number at 1.
+    """
+    given = loop.parameters.steps_per_execution
+    if model_build.is_keras_3():
+        _pack_keras_3(model, loop, steps)
+        return []
+    if not replica_shares.has_keras_steps(model) and datasets.wants_equal_shapes(
+        loop, model, loop.program.element
+    ):
+        given = 1  # the batches of a step that is the program's own are not filled
+    compiled = int(model._steps_per_execution.numpy())
+    found = given is None and compiled == 1 and steps is not None
+    most = steps
+    if steps is not None and loop.strategy._should_use_with_coordinator:
+        # Every worker should have several executions an epoch, or one would wait for another.
+        most = max(1, steps // (_EXECUTIONS_PER_WORKER * loop.workers))
+    if most == 1 or any(callback._implements_train_batch_hooks() for callback in own):
+        found = False
+    # Outside of the scope: a ParameterServer run would ask a ps for the number at every execution.
+    with tf.device("/device:CPU:0"):
+        model._configure_steps_per_execution(given or compiled)
+    if not found:
+        return []
+    # So that Keras makes functions with a loop although the number is 1, and leaves it to us.
+    model._autotune_steps_per_execution = True
+    model._steps_per_execution_tuner = _Tuner()
+    agree = by_first_task(loop.strategy, loop.writes)
+    return [callbacks.Packer(Packing(), loop.workers, most, agree)]
+
+
+class _Tuner:
+    """In the place of Keras' own, whose thread measures every 5 s and changes the number every 50 s."""
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+
+def _pack_keras_3(model: Any, loop: Loop, steps: int | None) -> None:
+    """Keras 3 builds the number into its function; what it cannot do is said, and fewer are packed."""
+    packed = loop.parameters.steps_per_execution or model.steps_per_execution
+    several = loop.strategy.num_replicas_in_sync > 1
+    whole, why = packed, ""
+    if several and isinstance(loop.strategy, tf.distribute.MirroredStrategy):
+        # "You must feed a value for placeholder tensor", with Keras 3.15.
+        whole, why = 1, "in Model.fit Keras 3 cannot pack the steps of several Mirrored replicas"
+    elif steps and steps % packed:
+        whole = max(number for number in range(1, packed + 1) if steps % number == 0)
+        why = f"with Keras 3 it must divide the {steps} steps of an epoch"
+    if whole != packed and loop.writes:
+        loop.reporter.notice(f"stepsPerExecution is {whole}, not {packed}: {why}")
+    model.steps_per_execution = whole
+
+
+def saving(loop: Loop, directory: ModelDirectory) -> list[Any]:
+    """Callbacks, in their order: the checkpoint is the last thing of an epoch."""
+    logs = directory.path("logs") if loop.writes else tempfile.mkdtemp(prefix="logs-")
+    return [
+        tf.keras.callbacks.TensorBoard(logs, write_graph=False, profile_batch=0),
+        callbacks.Validation(loop),
+        callbacks.Checkpoints(loop, directory),
+    ]

@@ -1,0 +1,116 @@
+"""The data of `Model.fit` and of the evaluation in it, for each kind of strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from worker.cluster.executions import Executions
+from worker.context import Loop
+from worker.evaluation import inline
+from worker.input import datasets, replica_shares
+from worker.input.distribution import Once
+from worker.models.model_build import is_keras_3
+from worker.steps.step import Steps
+
+
+@dataclass(frozen=True)
+class FitData:
+    """What `Model.fit` gets: `training()` is made anew for each call of it. `callbacks` evaluate in its place
+    where `validation` is None and there is something to evaluate.
+    """
+
+    training: Callable[[], Any]
+    validation: Any = None
+    validation_steps: int | None = None
+    callbacks: list[Any] = field(default_factory=list)
+
+
+def prepare(loop: Loop, model: Any, dataset: Any, steps: int | None, own: list[Any]) -> FitData:
+    """For `dataset`, what the program gave, with `steps` in an epoch; `own` are the program's callbacks."""
+    if loop.strategy._should_use_with_coordinator:
+        return _on_workers(loop, model, dataset, own)
+    if not isinstance(dataset, tf.data.Dataset) or steps is None or is_keras_3():
+        return _as_keras_does(loop, dataset, steps)
+    wanted = {"with_shares": True, "fill": 1}
+    if not replica_shares.has_keras_steps(model):
+        dataset = datasets.refusing_small_batches(loop, dataset)
+    evaluation, evaluation_steps = None, None
+    with loop.strategy.scope():
+        if _evaluates(loop):
+            held_out, evaluation_steps = datasets.evaluation_dataset(loop)
+            evaluation = datasets.distributed_evaluation(loop, held_out, **wanted)
+        if replica_shares.has_keras_steps(model) and datasets.wants_equal_shapes(
+            loop, model, dataset.element_spec
+        ):
+            wanted["fill"] = loop.parameters.global_batch_size // loop.strategy.num_replicas_in_sync
+        training = datasets.distributed_training(loop, dataset, steps, **wanted)
+    if training.has_shares or (evaluation is not None and evaluation.has_shares):
+        replica_shares.use_shares(model, training, evaluation)
+
+    def iterated() -> Any:
+        once = Once(training.elements)
+        loop.kept.append(once)
+        return once
+
+    validation = Once(evaluation.elements) if evaluation is not None else None
+    loop.kept.append(validation)
+    return FitData(iterated, validation, evaluation_steps)
+
+
+def _as_keras_does(loop: Loop, dataset: Any, steps: int | None) -> FitData:
+    """A DatasetCreator, a dataset whose end only its reading tells, or a model of Keras 3."""
+    validation, validation_steps = None, None
+    if _evaluates(loop):
+        validation, validation_steps = datasets.evaluation_dataset(loop)
+        validation = datasets.shared_by_data(loop, validation)
+    if isinstance(dataset, tf.data.Dataset):
+        dataset = datasets.repeated(loop, dataset, steps)
+    return FitData(lambda: dataset, validation, validation_steps)
+
+
+def _on_workers(loop: Loop, model: Any, dataset: Any, own: list[Any]) -> FitData:
+    if isinstance(dataset, tf.data.Dataset):
+        dataset = tf.keras.utils.experimental.DatasetCreator(datasets.on_each_worker(loop))
+    found = [_Evaluation(loop, model, own)] if _evaluates(loop) else []
+    return FitData(lambda: dataset, callbacks=found)
+
+
+def _evaluates(loop: Loop) -> bool:
+    return loop.validates and loop.program.has("evaluation_dataset")
+
+
+class _Evaluation(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Evaluates on the workers of a ParameterServer run after each epoch, before other callbacks hear of it.
+
+    Keras' own way does not know several outputs, weights or regularisation losses, and fails where there are
+    fewer batches than its shards (tf_keras 2.21).
+    """
+
+    def __init__(self, loop: Loop, model: Any, own: list[Any]) -> None:
+        super().__init__()
+        self._supports_tf_logs = True
+        self._loop = loop
+        self._own = own
+        # There is one for a strategy: Keras will get this one.
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
+        with loop.strategy.scope():
+            steps = Steps(loop.program, model, loop.parameters.global_batch_size, loop.program.element)
+            steps.build_compiled(loop.program.element)
+        executions = Executions(coordinator, loop.workers, lambda _: loop.alive(), loop.failed)
+        self._evaluation = inline.evaluation(loop, coordinator, executions, steps)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Adds what it finds to `logs`."""
+        if self._evaluation is not None and logs is not None:
+            self._loop.enter(f"evaluating epoch {epoch + 1}")
+            for callback in self._own:
+                callback.on_test_begin()
+            found = self._evaluation.run()
+            for callback in self._own:
+                callback.on_test_end(found)
+            logs.update({f"val_{name}": value for name, value in found.items()})
+            self._loop.enter("training")

@@ -1,0 +1,257 @@
+"""Training by `loss` or `train_step` under ParameterServer: the workers run what the chief schedules.
+
+The loop of https://www.tensorflow.org/tutorials/distribute/parameter_server_training, with several steps in
+an execution, of which nothing comes back, and a bounded number of executions scheduled ahead.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from worker.checkpoints.model_directory import Position
+from worker.cluster.executions import Executions
+from worker.context import Loop
+from worker.contract import Event
+from worker.evaluation import inline
+from worker.input import datasets
+from worker.program import LoadedProgram
+from worker.progress.records import Records
+from worker.reporting import as_floats
+from worker.steps.metric_sums import Sums
+from worker.steps.step import Steps
+from worker.steps.steps_per_execution import Packing
+from worker.steps.variable_exchange import Together
+from worker.training import callbacks, fit
+
+_EXECUTIONS_PER_WORKER = 4
+_MEASURED_PER_WORKER = 2
+_UNROLLED = (4, 5, 3, 2)
+
+
+def coordinate(loop: Loop) -> Any:
+    """Trains to the last epoch, from the newest checkpoint where there is one. Returns the model."""
+    try:
+        return _Coordination(loop).run()
+    except tf.errors.OpError:
+        raise
+    except Exception as error:
+        # TensorFlow wraps what a dataset raised when a worker built it.
+        original = getattr(error, "original_exception", None)
+        if original is None:
+            raise
+        raise original from error
+
+
+class _Coordination:
+    def __init__(self, loop: Loop) -> None:
+        parameters = loop.parameters
+        self._loop = loop
+        loop.kept.append(self)
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
+        with loop.strategy.scope():
+            datasets.check_batch_size(loop)
+            loop.enter("running model()")
+            # First: what looks words up in a dataset is made in it, on every worker.
+            self._model = loop.program.model()
+            dataset, steps = datasets.training_dataset(loop)
+            datasets.check_is_dataset(loop, dataset)
+            # Never None: training_dataset() asks for the number where it is not known.
+            self._epoch_steps = steps = steps or 0
+            if self._model.run_eagerly:
+                loop.reporter.notice(
+                    "model.compile(run_eagerly=True) has no meaning under ParameterServer: workers run graphs"
+                )
+            fit.build(self._model, dataset, loop)
+            self._steps = Steps(loop.program, self._model, parameters.global_batch_size, dataset.element_spec)
+            loop.enter("reading the checkpoint")
+            position = (
+                loop.directory.resume(self._model, loop.reporter.notice) if loop.directory else Position()
+            )
+        self._position = position.within(parameters.epochs, steps)
+        self._records = Records(loop.reporter if loop.writes else None, parameters.epochs)
+        self._executions = Executions(self._coordinator, loop.workers, self._moved, loop.failed)
+        self._packing = Packing(parameters.steps_per_execution)
+        # Every worker gets several executions of an epoch, or some would wait long for the last.
+        self._most = max(1, steps // (_EXECUTIONS_PER_WORKER * loop.workers))
+        if loop.strategy.num_replicas_in_sync == 1:
+            self._steps.exchange = Together(_learning_rate(self._model, loop.program))
+        self._unrolled = _unrolled(parameters.steps_per_execution)
+        self._single, self._several = _functions(loop, self._steps, self._unrolled)
+        self._read = tf.function(self._steps._results)
+        self._iterator = iter(self._coordinator.create_per_worker_dataset(_dataset_function(loop)))
+        self._evaluation = inline.evaluation(loop, self._coordinator, self._executions, self._steps)
+        self._callbacks = self._calling()
+        self._done = 0
+        self._has_stepped = self._is_asked = self._is_warm = False
+
+    def run(self) -> Any:
+        loop, model, epochs = self._loop, self._model, self._loop.parameters.epochs
+        loop.reporter.emit(
+            Event.TRAINING,
+            epochs=epochs,
+            steps_per_epoch=self._epoch_steps,
+            initial_epoch=self._position.epochs,
+        )
+        model.stop_training = False
+        self._callbacks.on_train_begin()
+        logs: dict[str, float] = {}
+        for epoch in range(self._position.epochs, epochs):
+            loop.enter(f"training epoch {epoch + 1}")
+            self._callbacks.on_epoch_begin(epoch)
+            logs = self._train(epoch)
+            is_saved = (epoch + 1) % loop.parameters.checkpoint_epochs == 0 or epoch + 1 == epochs
+            if self._evaluation is not None and is_saved:
+                loop.enter(f"evaluating epoch {epoch + 1}")
+                logs |= {f"val_{name}": value for name, value in self._evaluation.run().items()}
+            self._callbacks.on_epoch_end(epoch, logs)
+            if model.stop_training:
+                break
+        self._callbacks.on_train_end(logs)
+        return model
+
+    def _calling(self) -> Any:
+        loop = self._loop
+        loop.enter("running callbacks()")
+        called = loop.program.callbacks()
+        for callback in called:
+            callbacks.check_hooks(callback, loop.program.entrypoint)
+        if loop.directory is not None:
+            called += fit.saving(loop, loop.directory)
+        return tf.keras.callbacks.CallbackList(
+            called, model=self._model, epochs=loop.parameters.epochs, steps=self._epoch_steps, verbose=0
+        )
+
+    def _train(self, epoch: int) -> dict[str, float]:
+        """What is left of `epoch`, from 0. Returns the metrics of these steps, all of which are done."""
+        first = self._position.steps if epoch == self._position.epochs else 0
+        with self._loop.strategy.scope():
+            self._steps.reset()
+        self._records.begin(epoch + 1, self._epoch_steps, first)
+        self._done = step = first
+        while step < self._epoch_steps:
+            # The first step is traced for itself, and tells how those that are written out are to be traced.
+            steps = self._packing.steps(self._epoch_steps - step) if self._has_stepped else 1
+            self._loop.boundary(self._model, epoch, step, self._executions.join)
+            if self._packing.settled or not self._has_stepped:
+                self._schedule(steps)
+                step += steps
+                if not self._has_stepped:
+                    self._executions.join()
+            else:
+                step += self._measure(steps, self._epoch_steps - step)
+        self._executions.join()
+        if not self._packing.settled:
+            self._packing.epoch_ended()
+            self._bound()
+        metrics = self._steps.results()
+        self._records.end(self._epoch_steps, metrics)
+        return metrics
+
+    def _measure(self, steps: int, left: int) -> int:
+        """Has each worker do executions of `steps`, by the clock. Returns how many steps that were."""
+        count = _MEASURED_PER_WORKER * self._loop.workers
+        if count * steps > left:
+            self._schedule(steps)
+            return steps
+        if steps >= self._unrolled and not self._is_warm:
+            # `several` is traced here, and made ready by each worker: seconds, which its size does not cost.
+            self._is_warm = True
+            for _ in range(count):
+                self._schedule(steps)
+            self._executions.join()
+            return count * steps
+        began = time.monotonic()
+        for _ in range(count):
+            self._schedule(steps)
+        self._executions.join()
+        self._packing.measured(steps, (time.monotonic() - began) / _MEASURED_PER_WORKER)
+        self._bound()
+        return count * steps
+
+    def _bound(self) -> None:
+        if self._packing.number > self._most:
+            self._packing.agree(self._most, True)
+
+    def _schedule(self, steps: int) -> None:
+        """Has `steps` done: those that are not written out in `several` one by one."""
+        times, rest = divmod(steps, self._unrolled)
+        if times and steps > 1:
+            arguments = (self._iterator, tf.constant(times, tf.int32))
+            self._executions.schedule(self._several, arguments, times * self._unrolled)
+        else:
+            rest = steps
+        for _ in range(rest):
+            self._executions.schedule(self._single, (self._iterator,), 1)
+        if self._records.due and self._has_stepped and not self._is_asked:
+            self._is_asked = True
+            self._executions.schedule(self._read, (), report=self._tell)
+
+    def _moved(self, steps: int) -> None:
+        self._done += steps
+        if steps and not self._has_stepped:
+            self._has_stepped = True
+            self._loop.stepped()
+        self._loop.alive()
+
+    def _tell(self, value: Any) -> None:
+        """Makes a record with the metrics that `value` brings."""
+        self._is_asked = False
+        metrics = as_floats(value.fetch())
+        self._records.check(metrics)
+        self._records.write(self._done, metrics)
+
+
+def _dataset_function(loop: Loop) -> Any:
+    """What makes a worker's dataset there."""
+    strategy, dataset = loop.strategy, datasets.on_each_worker(loop)
+
+    def distributed() -> Any:
+        if strategy.num_replicas_in_sync == 1:
+            return dataset(None)
+        return strategy.distribute_datasets_from_function(dataset)
+
+    return distributed
+
+
+def _functions(loop: Loop, steps: Steps, unrolled: int) -> tuple[Any, Any]:
+    """`(iterator)` does one step, `(iterator, times)` does `unrolled` steps so often.
+
+    Neither returns a value. A loop costs a message to each ps for each round, and steps written out do not.
+    """
+    strategy = loop.strategy
+    # A train_step may read the metrics that it updates.
+    metrics = steps.metrics()[: 1 if loop.program.has("train_step") else None]
+    sums = Sums(metrics if strategy.num_replicas_in_sync == 1 else [])
+
+    def step(iterator: Any, totals: list[Any]) -> list[Any]:
+        with sums.collected() as added:
+            strategy.run(steps.train, args=(next(iterator),))
+        return [total + addend for total, addend in zip(totals, added, strict=True)]
+
+    def single(iterator: Any) -> None:
+        sums.add(step(iterator, sums.zeros()))
+
+    def several(iterator: Any, times: Any) -> None:
+        totals = sums.zeros()
+        for _ in tf.range(times):
+            for _ in range(unrolled):
+                totals = step(iterator, totals)
+        sums.add(totals)
+
+    return tf.function(single), tf.function(several)
+
+
+def _learning_rate(model: Any, program: LoadedProgram) -> float | None:
+    """Where nothing changes it: callbacks might."""
+    rate = getattr(model.optimizer, "_learning_rate", None)
+    return None if program.has("callbacks") or not isinstance(rate, tf.Variable) else float(rate.numpy())
+
+
+def _unrolled(fixed: int | None) -> int:
+    """How many steps are written out: what divides the number of an execution, if that is given."""
+    if fixed is None:
+        return _UNROLLED[0]
+    return next((number for number in _UNROLLED if fixed % number == 0), 1)

@@ -1,0 +1,203 @@
+"""Leaving on SIGTERM, as on a spot node that is taken away, without losing a step.
+
+A training task notes the signal and goes on to the next boundary between two executions of steps. There it
+saves what it has, as `backup/ckpt-<epochs>-<steps>`, and leaves; the next attempt goes on at that very step.
+
+So it does when a parameter server was told to leave, which stays until the chief has gone: without it there
+would be nothing to save.
+
+The tasks of a collective strategy must all stop after the same execution, or those that go on would wait
+for ever for those that stopped. They agree through TensorFlow's coordination service, by the protocol of
+tf.distribute.experimental.PreemptionCheckpointHandler. That class itself does nothing where it finds a CPU
+of Google Cloud, and on a GPU there it waits for a maintenance event and not for SIGTERM:
+tensorflow/python/distribute/failure_handling/failure_handling.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import tensorflow as tf
+
+from worker import contract
+from worker.checkpoints.model_directory import ModelDirectory, Position
+from worker.cluster.kv_store import ERRORS, get, put
+from worker.cluster.server import leave_on_signal
+from worker.contract import Event, ExitCode
+from worker.failures import Left
+from worker.process.supervisor import Silence, Watch
+from worker.reporting import Reporter
+from worker.task import Task
+
+_SERVERS_SECONDS = 2.0
+_LAST_SECONDS = 10.0
+"""For the others to have saved, when the first task is ready to leave."""
+
+
+class Preemption:
+    """Ends a training loop at a boundary once the task, or one that it trains with, was told to leave.
+
+    `directory` is where this task writes; None, without a model directory, leaves at once.
+    Under a collective strategy every task must have the same boundaries. To be used in the main thread.
+    """
+
+    def __init__(
+        self, task: Task, directory: ModelDirectory | None, reporter: Reporter, watch: Watch
+    ) -> None:
+        self._directory = directory
+        self._reporter = reporter
+        self._watch = watch
+        self._writes = task.is_primary
+        self._told = False
+        self._training = False
+        self._peers = _Peers(task) if _is_collective(task) else None
+        self._servers = _Servers(task)
+
+    def begin(self) -> None:
+        """Before training, with the strategy there: from the first boundary on, SIGTERM is only noted."""
+        if self._directory is None:
+            return
+        signal.signal(signal.SIGTERM, self._note)
+        if self._peers is not None:
+            self._peers.watch()
+
+    def end(self) -> None:
+        """All steps are done: SIGTERM ends the process at once again."""
+        leave_on_signal()
+        if self._told:
+            os._exit(ExitCode.PREEMPTED)
+
+    def boundary(self, model: Any, epoch: int, step: int, settle: Callable[[], object] | None = None) -> None:
+        """To be called before each execution, when `epoch` epochs and `step` steps of the next are done.
+
+        Where they may only have been scheduled, `settle` waits for them. Raises Left when everything is saved
+        and the task must end. Cheap otherwise.
+        """
+        self._training = True
+        if self._peers is not None:
+            leaving = self._peers.boundary(self._told)
+        else:
+            leaving = self._told or self._servers.leaving()
+        if leaving and self._directory is not None:
+            self._leave(self._directory, model, Position(epoch, step), settle)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._told = True
+        if not self._training:
+            os._exit(ExitCode.PREEMPTED)
+
+    def _leave(
+        self,
+        directory: ModelDirectory,
+        model: Any,
+        position: Position,
+        settle: Callable[[], object] | None,
+    ) -> None:
+        if settle is not None:
+            settle()
+        # Variables may be spread over all tasks of a collective: each must save, and one keeps it.
+        if not self._writes:
+            directory = ModelDirectory(tempfile.mkdtemp(prefix="scratch-"))
+        if position > Position():
+            directory.back_up(model, position)
+        if self._writes:
+            why = "told to leave (SIGTERM)" if self._told else "another task was told to leave (SIGTERM)"
+            self._reporter.notice(f"{why}: saved after {position}")
+        if self._peers is not None:
+            self._watch.expect(Silence(_LAST_SECONDS, Event.NOTICE, _UNSAVED, ExitCode.PREEMPTED))
+            with contextlib.suppress(*ERRORS):
+                self._peers.saved()
+        # Also those that were not told: their going is no failure of theirs, and is not counted.
+        raise Left(ExitCode.PREEMPTED)
+
+
+_UNSAVED = {"message": "left without having heard that every other task had saved its part"}
+
+
+class _Servers:
+    """The parameter servers, which say on their disks that they were told to leave."""
+
+    def __init__(self, task: Task) -> None:
+        self._paths = {
+            f"/job:ps/replica:0/task:{index}/device:CPU:0": contract.leaving_path(
+                task.directory, task.name, task.pod("ps", index)
+            )
+            for index in task.cluster.get("ps", {})
+            if task.directory is not None and task.config.strategy == "ParameterServer"
+        }
+        self._look_at = 0.0
+
+    def leaving(self) -> bool:
+        """Whether one of them is. Asks them every two seconds, which takes a millisecond each."""
+        now = time.monotonic()
+        if not self._paths or now < self._look_at:
+            return False
+        self._look_at = now + _SERVERS_SECONDS
+        return any(self._exists(path, device) for device, path in self._paths.items())
+
+    def _exists(self, path: str, device: str) -> bool:
+        with tf.device(device):
+            return bool(tf.size(tf.io.matching_files(glob.escape(path))) > 0)
+
+
+class _Peers:
+    """How the tasks of a collective agree on the boundary at which all stop.
+
+    The one that is told to leave names the next boundary. It goes on only when every task knows of it, so
+    nobody is past it: no execution ends without all tasks.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._index = _number(task)
+        self._count = 1 + len(task.peers)
+        self._boundaries = 0
+        self._stop_at: int | None = None
+
+    def watch(self) -> None:
+        """A thread waits for the boundary to be named: asking at each would cost a message."""
+        threading.Thread(target=self._wait, name="preemption", daemon=True).start()
+
+    def boundary(self, told: bool) -> bool:
+        """Whether to stop here."""
+        self._boundaries += 1
+        if self._stop_at is None and told:
+            with contextlib.suppress(tf.errors.AlreadyExistsError):  # another one was told too
+                put("stop", str(self._boundaries + 1))
+            for index in range(self._count):
+                get(f"known/{index}")
+            return False
+        return self._stop_at is not None and self._boundaries >= self._stop_at
+
+    def saved(self) -> None:
+        """Tells the first task, which hosts the service and must leave last."""
+        put(f"saved/{self._index}", "yes")
+        if self._index == 0:
+            for index in range(self._count):
+                get(f"saved/{index}")
+
+    def _wait(self) -> None:
+        try:
+            self._stop_at = int(get("stop"))
+            put(f"known/{self._index}", "yes")
+        except ERRORS:
+            return  # a task was lost, which the training hears of too
+
+
+def _is_collective(task: Task) -> bool:
+    return task.config.strategy == "MultiWorkerMirrored" and bool(task.peers)
+
+
+def _number(task: Task) -> int:
+    """0 for the task that hosts the coordination service: the chief, else worker 0."""
+    if task.role == "chief":
+        return 0
+    return task.index + ("chief" in task.cluster)

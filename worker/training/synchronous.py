@@ -1,0 +1,213 @@
+"""Training by `loss` or `train_step` under the strategies whose replicas take every step together.
+
+The loop of TensorFlow's tutorials distribute/custom_training and distribute/multi_worker_with_ctl, with
+the records, checkpoints and callbacks that Model.fit has in `fitting`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from worker.checkpoints.model_directory import Position
+from worker.cluster.kv_store import by_first_task
+from worker.context import Loop
+from worker.contract import Event
+from worker.input import datasets
+from worker.progress.heartbeat import pulse
+from worker.progress.records import Records
+from worker.steps.iteration import ALL, Iteration
+from worker.steps.step import Steps
+from worker.steps.steps_per_execution import Packing
+from worker.training import fit
+
+_EVALUATION_STEPS = 32
+
+
+def train_together(loop: Loop) -> Any:
+    """Trains to the last epoch, from the newest checkpoint where there is one. Returns the model."""
+    with datasets.reading(loop):
+        return _Synchronous(loop).run()
+
+
+class _Synchronous:
+    def __init__(self, loop: Loop) -> None:
+        parameters, strategy = loop.parameters, loop.strategy
+        self._loop = loop
+        loop.kept.append(self)
+        with strategy.scope():
+            datasets.check_batch_size(loop)
+            loop.enter("running model()")
+            # First: what looks words up in a dataset is made in it.
+            self._model = loop.program.model()
+            dataset, self._epoch_steps = datasets.training_dataset(loop)
+            datasets.check_is_dataset(loop, dataset)
+            fit.build(self._model, dataset, loop)
+            self._steps = Steps(loop.program, self._model, parameters.global_batch_size, dataset.element_spec)
+            loop.enter("reading the checkpoint")
+            position = (
+                loop.directory.resume(self._model, loop.reporter.notice) if loop.directory else Position()
+            )
+        self._position = position.within(parameters.epochs, self._epoch_steps)
+        self._records = Records(loop.reporter if loop.writes else None, parameters.epochs)
+        fixed = {"batches": 1, "epoch": ALL, "steps": parameters.steps_per_execution}
+        self._packing = Packing(fixed[parameters.iteration])
+        self._agree = by_first_task(strategy, loop.writes)
+        self._eagerly = bool(self._model.run_eagerly)
+        by_batch, shares = parameters.iteration == "batches", {"with_shares": True, "fill": 1}
+        equal = datasets.wants_equal_shapes(loop, self._model, dataset.element_spec)
+        if loop.program.has("train_step"):
+            # Its arithmetic is the program's, so batches cannot be filled to one size.
+            by_batch = by_batch or equal
+            dataset = datasets.refusing_small_batches(loop, dataset)
+        elif equal:
+            shares["fill"] = parameters.global_batch_size // strategy.num_replicas_in_sync
+        self._training = Iteration(
+            strategy,
+            self._steps.train,
+            datasets.distributed_training(loop, dataset, self._epoch_steps, **shares),
+            endless=self._epoch_steps is not None,
+            by_batch=by_batch,
+            eagerly=self._eagerly,
+        )
+        self._evaluation, self._evaluation_steps = self._evaluating()
+        loop.enter("running callbacks()")
+        called = loop.program.callbacks()
+        if loop.directory is not None:
+            called += fit.saving(loop, loop.directory)
+        self._callbacks = tf.keras.callbacks.CallbackList(
+            called, model=self._model, epochs=parameters.epochs, steps=self._epoch_steps, verbose=0
+        )
+        self._has_stepped = False
+
+    def run(self) -> Any:
+        loop, model, epochs = self._loop, self._model, self._loop.parameters.epochs
+        if loop.writes:
+            loop.reporter.emit(
+                Event.TRAINING,
+                epochs=epochs,
+                steps_per_epoch=self._epoch_steps,
+                initial_epoch=self._position.epochs,
+            )
+        model.stop_training = False
+        self._callbacks.on_train_begin()
+        logs: dict[str, float] = {}
+        for epoch in range(self._position.epochs, epochs):
+            loop.enter(f"training epoch {epoch + 1}")
+            self._callbacks.on_epoch_begin(epoch)
+            logs = self._train(epoch)
+            if self._evaluation is not None:
+                loop.enter(f"evaluating epoch {epoch + 1}")
+                logs |= {f"val_{name}": value for name, value in self._evaluate(self._evaluation).items()}
+            self._callbacks.on_epoch_end(epoch, logs)
+            if model.stop_training:
+                break
+        self._callbacks.on_train_end(logs)
+        return model
+
+    def _train(self, epoch: int) -> dict[str, float]:
+        """What is left of `epoch`, from 0. Returns the metrics of these steps."""
+        loop, steps, packing = self._loop, self._epoch_steps, self._packing
+        done = self._position.steps if epoch == self._position.epochs else 0
+        self._reset()
+        self._records.begin(epoch + 1, steps, done)
+        if steps is None and epoch > self._position.epochs:
+            self._training.restart()
+        began = self._iterations() - done
+        while steps is None or done < steps:
+            loop.boundary(self._model, epoch, done)
+            wanted = packing.steps(ALL if steps is None else steps - done)
+            self._callbacks.on_train_batch_begin(done)
+            try:
+                with self._watched(began):
+                    ran = self._execute(wanted)
+            except tf.errors.OutOfRangeError as error:
+                gone = self._iterations() - began
+                raise datasets.ended_early(loop, epoch + 1, gone, steps or gone) from error
+            done += ran
+            if ran:
+                self._moved(done)
+            if ran < wanted:
+                if steps is not None or done == 0:
+                    raise datasets.ended_early(loop, epoch + 1, done, steps or 1)
+                break
+        if not packing.settled:
+            packing.epoch_ended()
+            packing.agree(*self._agree(packing.number, packing.settled))
+        metrics = self._steps.results(training=True)
+        self._records.end(done, metrics)
+        return metrics
+
+    def _execute(self, wanted: int) -> int:
+        """At most so many steps. Returns how many it were."""
+        packing = self._packing
+        began = time.monotonic()
+        self._last_loss, ran = self._training.run(wanted)
+        if not packing.settled:
+            float(self._last_loss)  # waits for a GPU
+            packing.measured(ran, time.monotonic() - began)
+            packing.agree(*self._agree(packing.number, packing.settled))
+        return ran
+
+    def _moved(self, done: int) -> None:
+        if not self._has_stepped:
+            self._has_stepped = True
+            self._loop.stepped()
+        self._loop.alive()
+        # Not the metrics: in a collective, each task would have to read them at the same time.
+        logs = {"loss": self._last_loss}
+        self._callbacks.on_train_batch_end(done - 1, logs)
+        if self._records.due:
+            metrics = {"loss": float(self._last_loss)}
+            self._records.check(metrics)
+            self._records.write(done, metrics)
+
+    def _watched(self, began: int) -> Any:
+        """For an execution of a whole epoch, in which nobody else could tell that it goes on."""
+        if self._loop.parameters.iteration != "epoch":
+            return contextlib.nullcontext()
+
+        def moved(iterations: int) -> None:
+            self._loop.alive()
+            self._records.write(iterations - began, {})
+
+        return pulse(self._iterations, moved)
+
+    def _iterations(self) -> int:
+        """The optimizer's count, read from this task's first replica."""
+        counted = self._model.optimizer.iterations
+        variable = counted if isinstance(counted, tf.Variable) else counted.value  # Keras 3's own
+        return int(self._loop.strategy.experimental_local_results(variable)[0])
+
+    def _evaluating(self) -> tuple[Iteration | None, int]:
+        """What evaluates, and the number of its steps."""
+        loop, strategy = self._loop, self._loop.strategy
+        if not (loop.validates and loop.program.has("evaluation_dataset")):
+            return None, 0
+        with strategy.scope():
+            dataset, steps = datasets.evaluation_dataset(loop)
+            distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=1)
+
+        def step(batch: Any, share: Any) -> Any:
+            self._steps.evaluate(batch, share)
+            return tf.constant(0.0)
+
+        return Iteration(strategy, step, distributed, endless=True, eagerly=self._eagerly), steps
+
+    def _evaluate(self, evaluation: Iteration) -> dict[str, float]:
+        self._reset()
+        is_packed = self._loop.parameters.iteration == "steps"
+        wanted = self._packing.number if is_packed else _EVALUATION_STEPS
+        left = self._evaluation_steps
+        while left:
+            _, ran = evaluation.run(min(wanted, left))
+            left -= ran
+            self._loop.alive()
+        return self._steps.results()
+
+    def _reset(self) -> None:
+        with self._loop.strategy.scope():
+            self._steps.reset()

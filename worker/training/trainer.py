@@ -1,0 +1,331 @@
+"""The task that trains: the chief of a ParameterServer run, every task of a collective one, or the only one.
+
+Runs in the child process of `watchdog.supervise`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from worker.checkpoints.chief_io import save_here
+from worker.cluster.barrier import leave_together, unanswered, wait_for_all
+from worker.contract import Event, ExitCode
+from worker.failures import Failure, Left, classify, program_error, writing
+from worker.imports import import_tensorflow
+from worker.parameters import TrainingParameters
+from worker.process import lease, probes
+from worker.process.activity import Stage
+from worker.process.supervisor import Silence, Watch, overtaken
+from worker.program import LoadedProgram, load, user_roots
+from worker.reporting import Reporter, failed_fields
+from worker.task import Task, leave_out
+
+_FAILED_STEP_SECONDS = 20.0
+_KEPT: list[object] = []
+"""What must live as long as the process: collecting a remote function sends a message to each task, with a
+line of log for each that has left."""
+
+
+def train(task: Task, watch: Watch) -> int:
+    """Trains, exports, releases the others. Returns the exit code; what failed is reported before."""
+    return _Training(task, watch).run()
+
+
+class _Training:
+    def __init__(self, task: Task, watch: Watch) -> None:
+        self._task = task
+        self._config = task.config
+        self._watch = watch
+        self._reporter = Reporter(task.name)
+        self._stage = Stage(watch, task.config.stall_seconds, task.config.starting_deadline_seconds)
+        self._program: LoadedProgram | None = None
+        self._directory: Any = None
+        self._connected = False
+
+    def run(self) -> int:
+        try:
+            self._train()
+        except Left as left:
+            _KEPT.append(left)
+            return left.exit_code
+        except BaseException as error:  # noqa: BLE001 - whatever a program raises must be told
+            _KEPT.append(error)
+            return self._fail(self._classify(error))
+        return ExitCode.DONE
+
+    def _classify(self, error: BaseException) -> Failure:
+        datasets = self._program.datasets if self._program else []
+        alone = not self._task.peers
+        return classify(error, self._stage.doing, self._roots, datasets, alone)
+
+    @property
+    def _roots(self) -> list[Any]:
+        return self._program.roots if self._program else user_roots(self._task.source)
+
+    def _train(self) -> None:
+        task, config, stage = self._task, self._config, self._stage
+        stage.enter("importing TensorFlow")
+        import_tensorflow(keras=True)
+        from worker.checkpoints import model_directory
+        from worker.cluster import devices, strategies
+        from worker.evaluation import sidecar
+        from worker.training import loops, preemption
+
+        devices.check(task)
+        if config.strategy == "ParameterServer":
+            save_here()  # what the program's own callbacks save
+        strategies.prepare(task)
+        parameters = TrainingParameters.read(config.parameters)
+        stage.enter(f"importing {config.entrypoint}")
+        self._program = load(config.entrypoint, task.source, config.parameters)
+        for notice in self._program.notices:
+            self._reporter.notice(notice)
+        if config.mode != "Train":
+            self._apply(self._program, parameters)
+            self._finish()
+            return
+        again = False
+        has_evaluator = config.replicas.get("evaluator", 0) > 0
+        if has_evaluator:
+            sidecar.check_program(self._program)
+        if config.model_dir:
+            stage.enter("claiming the model directory")
+            directory = model_directory.ModelDirectory(config.model_dir, self._io_device())
+            if task.is_primary:
+                self._claim(config.model_dir)
+            # Not before: it may be another run's.
+            self._directory = directory
+        if self._directory is not None and task.is_primary:
+            beginning = model_directory.begin(self._directory, config.run_id)
+            if beginning.finished:
+                self._reporter.notice("this run is done already: its model directory says so")
+                self._finish()
+                return
+            again = not beginning.previous_run
+            position = self._directory.position()
+            if beginning.previous_run and position > model_directory.Position():
+                self._reporter.notice(
+                    f"{config.model_dir} holds an earlier run that did not finish: going on from {position}"
+                )
+        elif self._directory is not None and model_directory.is_done(self._directory, config.run_id):
+            # The first task of the collective will not be there to train with.
+            self._finish()
+            return
+        self._wait(config.starting_deadline_seconds, again)
+        task = self._task
+        strategy = self._connect(task)
+        leaving = preemption.Preemption(task, self._directory, self._reporter, self._watch)
+        loop = self._loop(self._program, parameters, strategy, leaving.boundary, validates=not has_evaluator)
+        leaving.begin()
+        _KEPT.append(loops.train(loop))
+        leaving.end()
+        if self._directory is not None and task.is_primary:
+            self._export(self._program)
+            self._directory.write_state(model_directory.RunState(config.run_id, "done", "trained"))
+        self._finish()
+
+    def _loop(
+        self, program: LoadedProgram, parameters: Any, strategy: Any, boundary: Any, *, validates: bool = True
+    ) -> Any:
+        """With the strategy there, and what the tasks make of each other from now on."""
+        from worker.context import Loop
+
+        task, config = self._task, self._config
+        if config.strategy == "ParameterServer":
+            workers = task.cluster.get("worker", {})
+            self._watch.attend({task.pod("worker", index): workers[index] for index in workers})
+        return Loop(
+            program=program,
+            parameters=parameters.with_replicas(strategy.num_replicas_in_sync),
+            strategy=strategy,
+            directory=self._directory,
+            writes=task.is_primary,
+            workers=_taking_steps(task),
+            validates=validates,
+            reporter=self._reporter,
+            enter=self._stage.enter,
+            alive=self._watch.alive,
+            stepped=self._stage.stepped,
+            failed=self._step_failed,
+            kept=_KEPT,
+            boundary=boundary,
+            strategy_options=config.strategy_options,
+            evaluation=config.evaluation,
+            address=task.address,
+        )
+
+    def _apply(self, program: LoadedProgram, parameters: Any) -> None:
+        """Evaluates what an earlier run has trained, or predicts with it. Neither claims the model directory
+        nor writes a run's state: that training may be done, or go on.
+        """
+        from worker.checkpoints.model_directory import ModelDirectory
+        from worker.evaluation import standalone, trained_model
+
+        config = self._config
+        if not config.model_dir:
+            raise program_error(f"spec.modelDir: mode: {config.mode} needs it, to find the checkpoints")
+        directory = ModelDirectory(config.model_dir, self._io_device())
+        if config.mode == "Predict":
+            self._predict(program, parameters, directory)
+            return
+        standalone.check_program(program)
+        trained_model.choose(directory, config.checkpoint)
+        self._wait(config.starting_deadline_seconds)
+        loop = self._loop(program, parameters, self._connect(self._task), lambda *_: None)
+        _KEPT.append(standalone.evaluate(loop, directory, config.checkpoint))
+
+    def _predict(self, program: LoadedProgram, parameters: Any, directory: Any) -> None:
+        from worker.evaluation import trained_model
+        from worker.prediction import predict
+        from worker.prediction.files import DONE, PredictionFiles
+
+        task, config = self._task, self._config
+        predict.check_program(program)
+        files = PredictionFiles(directory.path("predictions", config.run), task.name)
+        state = files.read_state()
+        again = state is not None and state.run_id == config.run_id != ""
+        if state is not None and again and state.phase == DONE:
+            self._reporter.notice("this run is done already: its predictions say so")
+            predict.report_done(self._reporter, files, state)
+            return
+        if not again:
+            trained_model.choose(directory, config.checkpoint)  # before anything is made
+        if task.is_primary:
+            self._stage.enter("claiming the predictions")
+            self._claim(files.root)
+        if config.strategy == "MultiWorkerMirrored":
+            # Nothing is to be agreed upon, so that a task that is lost holds nobody up.
+            strategy = self._connect(replace(task, config=replace(config, strategy="Mirrored")))
+        else:
+            self._wait(config.starting_deadline_seconds, again)
+            strategy = self._connect(self._task)
+        loop = self._loop(program, parameters, strategy, lambda *_: None)
+        share = predict.Share.of(task)
+        if task.is_primary:
+            size = share.batch_size(loop.parameters)
+            state = predict.begin(task, directory, files, size, self._reporter.notice)
+        else:
+            self._stage.enter("waiting for the first task to begin")
+            state = predict.await_begun(task, files, self._watch.alive)
+        predict.predict(loop, directory, files, state, share)
+
+    def _connect(self, task: Task) -> Any:
+        """The strategy."""
+        from worker.cluster import devices, strategies
+
+        self._stage.enter("connecting to the cluster")
+        strategy = strategies.build(task)
+        devices.report(self._task, self._reporter, strategy, _taking_steps(self._task))
+        self._connected = task.config.strategy == self._config.strategy
+        return strategy
+
+    def _claim(self, directory: str) -> None:
+        """Raises Failure where another run has it."""
+        config = self._config
+        holder = lease.new_holder(config.run, config.run_id, config.chief_address, self._task.name)
+        held = lease.Lease(directory, holder)
+        with writing(directory):
+            held.claim(self._watch.alive)
+        if lease.is_remote(directory):
+            held.keep(lambda other: self._watch.expect(overtaken(other)))
+        else:
+            self._watch.hold(held)
+
+    def _io_device(self) -> str | None:
+        """Where checkpoints are read and written: here. A ps does not have the model directory."""
+        if self._config.strategy != "ParameterServer":
+            return None
+        return f"/job:{self._task.role}/replica:0/task:{self._task.index}/device:CPU:0"
+
+    def _wait(self, deadline: float, again: bool = False) -> None:
+        """Until every peer answers. Raises Failure (RETRYABLE) that names those who do not.
+
+        A chief that has been here before goes on without the workers that are gone, or hung, or cut off.
+        """
+        coordinates = self._config.strategy == "ParameterServer"
+        if coordinates and again:
+            deadline = min(deadline, self._config.stall_seconds)
+        try:
+            wait_for_all(self._task, deadline, self._stage, self._reporter, self._watch.alive)
+        except probes.Unanswered as error:
+            if coordinates and again and self._spares(error.missing):
+                self._task = leave_out(self._task, error.missing)
+                self._reporter.notice(
+                    f"going on without {probes.described(error.missing)}: used when the chief starts again"
+                )
+                return
+            raise unanswered(error) from error
+
+    def _spares(self, missing: Collection[str]) -> bool:
+        """Whether the run can go on without `missing`: only workers, and not all of them."""
+        task = self._task
+        workers = {task.pod("worker", index) for index in task.cluster.get("worker", {})}
+        return set(missing) < workers
+
+    def _step_failed(self, error: BaseException) -> None:
+        """From the progress thread. A worker that cannot be cancelled must not hide the error."""
+        failure = self._classify(error)
+        fields = failed_fields(failure)
+        self._watch.expect(Silence(_FAILED_STEP_SECONDS, Event.FAILED, fields, failure.exit_code))
+
+    def _export(self, program: LoadedProgram) -> None:
+        """From an ordinary model, loaded from the last checkpoint.
+
+        The trained one may be spread over parameter servers, which would write to their own disks.
+        """
+        from worker.models.model_build import build
+
+        self._stage.enter("exporting the model")
+        model = program.model()
+        build(model, program.element, program.entrypoint)
+        self._directory.load(model, self._directory.epochs()[-1])
+        guard = contextlib.nullcontext() if program.has("export") else writing(self._directory.root)
+        with guard:
+            path = self._directory.replace_directory("export", partial(program.export, model))
+        self._reporter.emit(Event.EXPORTED, path=path)
+
+    def _finish(self) -> None:
+        self._release("done", ExitCode.DONE)
+        if self._connected:
+            leave_together(self._task, self._stage, self._watch.alive)
+        self._reporter.emit(Event.DONE)
+
+    def _fail(self, failure: Failure) -> int:
+        self._reporter.failed(failure)
+        if failure.exit_code == ExitCode.RETRYABLE:
+            return failure.exit_code  # the others stay, for the next try
+        if self._directory is not None and self._task.is_primary:
+            from worker.checkpoints.model_directory import RunState
+
+            with contextlib.suppress(Failure):
+                state = RunState(self._config.run_id, "failed", failure.message)
+                self._directory.write_state(state)
+        try:
+            self._release("failed", failure.exit_code)
+        except Exception as error:  # noqa: BLE001 - the run has failed already, with its own reason
+            reason = classify(error, "releasing the other tasks").message
+            self._reporter.notice(f"the other tasks will leave by themselves: {reason}")
+        return failure.exit_code
+
+    def _release(self, outcome: str, exit_code: int) -> None:
+        if self._config.strategy != "ParameterServer":
+            return
+        self._watch.attend({})  # they leave now, and nobody is missed
+        from worker.cluster.shutdown import release
+
+        if not self._connected:
+            # Over before it began: they may not be up yet.
+            with contextlib.suppress(Failure):
+                self._wait(self._config.starting_deadline_seconds)
+        release(self._task, outcome, self._reporter, self._watch, exit_code, self._connected)
+
+
+def _taking_steps(task: Task) -> int:
+    """ParameterServer's chief only coordinates."""
+    coordinates = task.config.strategy == "ParameterServer"
+    chiefs = 0 if coordinates else len(task.cluster.get("chief", {}))
+    return max(1, len(task.cluster.get("worker", {})) + chiefs)
