@@ -56,6 +56,6 @@ def save_here() -> None:
     would write its variables to its own disk, where a pod has no `modelDir`. A device that
     `tf.train.CheckpointOptions(experimental_io_device=...)` names goes before. A second call does nothing.
     """
-    from worker.checkpoints import chief_io
+    from worker.tf_compat import checkpoint_io
 
-    chief_io.save_here()
+    checkpoint_io.save_here()

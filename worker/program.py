@@ -125,6 +125,8 @@ class LoadedProgram:
         """The model, built and compiled. Raises Failure where it is not one."""
         import tensorflow as tf
 
+        from worker.tf_compat import keras_models
+
         model = self._instance.model()
         if not isinstance(model, tf.keras.Model):
             kind = f"{type(model).__module__}.{type(model).__qualname__}"
@@ -135,8 +137,7 @@ class LoadedProgram:
                 else ""
             )
             raise self._wrong("model()", f"a {kind}, not a tf.keras.Model{hint}")
-        # The first is Keras 2's, the second Keras 3's.
-        if not getattr(model, "_is_compiled", getattr(model, "compiled", False)):
+        if not keras_models.is_compiled(model):
             raise self._wrong("model()", "a model that is not compiled: call model.compile(...) in it")
         return model
 
@@ -173,9 +174,11 @@ class LoadedProgram:
 
     def export(self, model: Any, path: str) -> None:
         """See `Program`; a SavedModel where the program does not define it."""
+        from worker.tf_compat import keras_models
+
         if self.has("export"):
             self._instance.export(model, path)
-        elif not hasattr(model, "_is_compiled"):  # Keras 3
+        elif keras_models.is_keras_3(model):
             model.export(path, verbose=False)
         else:
             model.save(path, save_format="tf", include_optimizer=False)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from worker.checkpoints.chief_io import save_here
 from worker.cluster.barrier import gather, leave_last
 from worker.contract import Env, Event, ExitCode
 from worker.failures import Failure, classify, frames, program_error
@@ -27,6 +26,8 @@ from worker.process.activity import Stage
 from worker.process.supervisor import Silence, Watch, stalled
 from worker.reporting import Reporter, failed_fields
 from worker.task import Task, from_environment
+from worker.tf_compat import connections
+from worker.tf_compat.checkpoint_io import save_here
 
 USAGE = "python -m worker -- SCRIPT [ARGUMENTS], or -- -m MODULE [ARGUMENTS]"
 _UNWATCHED_SECONDS = 1e9
@@ -67,7 +68,7 @@ class _Run:
         self.released = True
         self.watch.expect(self.silence())
         if not self.supervised:
-            _keep_functions()
+            connections.keep_functions()
 
     def silence(self) -> Silence:
         """How long the script may be silent."""
@@ -266,20 +267,5 @@ def _leave_python() -> None:
 
 
 def _is_connected() -> bool:
-    """Whether the script has connected this process to the cluster. TensorFlow has no public way to ask."""
-    if "tensorflow" not in sys.modules:
-        return False
-    from tensorflow.python.eager import context
-
-    return context.context().get_server_def() is not None
-
-
-def _keep_functions() -> None:
-    """Of TensorFlow, when Python collects them: each would be removed from every task by a message, with some
-    lines of error for each task that has left.
-    """
-    from tensorflow.python.eager.polymorphic_function import atomic_function
-
-    references: dict[Any, int] = getattr(atomic_function, "RUNTIME_FUNCTION_REFS", {})
-    for key in references:
-        references[key] += 1
+    """Whether the script has connected this process to the cluster."""
+    return "tensorflow" in sys.modules and connections.is_connected()

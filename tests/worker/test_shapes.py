@@ -94,7 +94,9 @@ def test_trains_or_is_refused(cell: Cell, judged: Judge, renew: bool) -> None:
 
 
 @pytest.mark.shapes
-def test_every_cell_is_recorded() -> None:
+def test_every_cell_is_recorded(renew: bool) -> None:
+    if renew:
+        pytest.skip("the record is being written by the tests beside this one")
     record = json.loads(RECORD.read_text())
     assert record["styles"] == STYLES
     assert record["strategies"] == COLUMNS

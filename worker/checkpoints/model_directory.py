@@ -8,7 +8,7 @@
     export/                       the SavedModel
 
 A checkpoint has the names of TensorFlow's tutorials, `tf.train.Checkpoint(model=model, optimizer=optimizer)`,
-and those of `tf.train.Checkpoint(root=model)` and `model.load_weights`: see `_ByEveryName`.
+and those of `tf.train.Checkpoint(root=model)` and `model.load_weights`: see `_by_every_name`.
 
 A run that did not finish goes on from its newest checkpoint; one that finished and is submitted again
 starts anew, as with TensorFlow's BackupAndRestore, which deletes its backup at the end of training.
@@ -28,6 +28,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.failures import classify, is_lost_peer, program_error, writing
+from worker.tf_compat.trackable import Named, children
 
 KEPT = 5
 """Checkpoints kept: the evaluator may be that many epochs behind and miss none."""
@@ -203,7 +204,7 @@ class ModelDirectory:
     def _write(self, model: Any, path: str, saves: int) -> None:
         with writing(path):
             tf.io.gfile.makedirs(path.rpartition("/")[0])
-            tf.train.Checkpoint(root=_ByEveryName(model, saves)).write(path, options=self._options)
+            tf.train.Checkpoint(root=_by_every_name(model, saves)).write(path, options=self._options)
 
     def _load(self, model: Any, path: str) -> None:
         # Not model.load_weights: that of Keras 3 does not read TensorFlow's checkpoints.
@@ -239,7 +240,7 @@ class ModelDirectory:
                 pass
 
 
-class _ByEveryName(tf.Module):  # type: ignore[misc]
+def _by_every_name(model: Any, saves: int) -> Named:
     """What a checkpoint is written from: a model under the names by which people read it, each variable once.
 
     `model`, `optimizer` and `save_counter` are the names that `tf.train.CheckpointManager` writes for
@@ -247,19 +248,11 @@ class _ByEveryName(tf.Module):  # type: ignore[misc]
     as if the model were the root: so `tf.train.Checkpoint(root=model)` and `model.load_weights` read it too,
     which otherwise would restore nothing, and say so in warnings only.
     """
-
-    def __init__(self, model: Any, saves: int) -> None:
-        super().__init__()
-        # In a thread of its own, which no strategy's scope holds for: there it would be one of the strategy's
-        # variables, which the tasks of a collective make together.
-        with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            counter = thread.submit(tf.Variable, saves, dtype=tf.int64, trainable=False).result()
-        self._model, self._counter = model, counter
-
-    def _trackable_children(self, save_type: str = "checkpoint", **_: Any) -> dict[str, Any]:
-        """TensorFlow's hook for what is saved under which name."""
-        own = self._model._trackable_children("checkpoint")
-        return {**own, **_tutorial_names(self._model), "save_counter": self._counter}
+    # In a thread of its own, which no strategy's scope holds for: there it would be one of the strategy's
+    # variables, which the tasks of a collective make together.
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        counter = thread.submit(tf.Variable, saves, dtype=tf.int64, trainable=False).result()
+    return Named(lambda: {**children(model), **_tutorial_names(model), "save_counter": counter})
 
 
 def _tutorial_names(model: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from worker.contract import Env, Event
 from worker.failures import program_error
 from worker.reporting import Reporter
 from worker.task import Task
+from worker.tf_compat.strategies import uses_coordinator
 
 _CPU_INFO = Path("/proc/cpuinfo")
 
@@ -25,7 +26,7 @@ def report(task: Task, reporter: Reporter, strategy: Any = None, tasks: int = 0)
     """
     if strategy is not None:
         # Under ParameterServer the number is one worker's.
-        several = tasks if strategy._should_use_with_coordinator else 1
+        several = tasks if uses_coordinator(strategy) else 1
         replicas = strategy.num_replicas_in_sync * several
     else:
         replicas = tasks * max(1, len(_gpus()))

@@ -10,21 +10,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.tf_compat import remote_values
+
 _WAIT_SECONDS = 0.02
 _FETCH_SECONDS = 0.0005
 _AHEAD_SECONDS = 0.5
 _LEAST, _MOST = 2, 64
-
-
-def is_done(value: Any) -> bool:
-    """Whether the RemoteValue `value` will not change any more: it has failed, or is in this process.
-
-    A worker that is lost before it was fetched does the execution again, though its status was READY.
-    """
-    # TensorFlow has no public way to ask without waiting.
-    if value._status.name == "NOT_READY":
-        return False
-    return bool(value._error is not None or value._has_fetched_to_local)
 
 
 @dataclass
@@ -83,8 +74,8 @@ class Executions:
         self._coordinator.join()
 
     def _wait(self) -> None:
-        # TensorFlow has no public way to wait with a limit: get() would not see the error of another.
-        if self._pending[0].value._status_available_event.wait(_WAIT_SECONDS):
+        # Not get(), which would not see the error of another.
+        if remote_values.wait(self._pending[0].value, _WAIT_SECONDS):
             time.sleep(_FETCH_SECONDS)  # it is being fetched, or is done
         self._look()
         # Raises an error that none of the values tells of.
@@ -95,10 +86,10 @@ class Executions:
         steps = 0
         waiting: collections.deque[_Execution] = collections.deque()
         for execution in self._pending:
-            if not is_done(execution.value):
+            if not remote_values.is_done(execution.value):
                 waiting.append(execution)
                 continue
-            error = execution.value._error
+            error = remote_values.error_of(execution.value)
             if error is not None:
                 if not isinstance(error, tf.errors.CancelledError):
                     # TensorFlow wraps what a dataset raised when a worker built it.

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import context
+
+from worker.tf_compat import connections
+from worker.tf_compat.strategies import worker_count
 
 Agree = Callable[[int, bool], tuple[int, bool]]
 ERRORS = (tf.errors.OpError, RuntimeError)
@@ -18,7 +20,7 @@ def by_first_task(strategy: Any, is_first: bool) -> Agree:
 
     In a run of one task, or under another strategy, it gives back what it gets.
     """
-    if strategy._should_use_with_coordinator or getattr(strategy.extended, "_num_workers", 1) == 1:
+    if worker_count(strategy) == 1:
         return lambda number, settled: (number, settled)
     calls = 0
 
@@ -37,9 +39,9 @@ def by_first_task(strategy: Any, is_first: bool) -> Agree:
 
 def put(key: str, value: str) -> None:
     """Tells every task of the collective. Raises AlreadyExistsError where another one has."""
-    context.context().set_config_key_value(f"tf-launcher/{key}", value)
+    connections.put_key(f"tf-launcher/{key}", value)
 
 
 def get(key: str) -> str:
     """What a task has `put` there; waits for it."""
-    return str(context.context().get_config_key_value(f"tf-launcher/{key}"))
+    return connections.get_key(f"tf-launcher/{key}")

@@ -20,6 +20,7 @@ from worker.process import probes
 from worker.process.supervisor import Silence, Watch
 from worker.reporting import Reporter
 from worker.task import Task
+from worker.tf_compat import connections
 
 TASK_SECONDS = 5.0
 """For one task. An operation takes 0.01 to 0.03 s; one on a hung task never returns."""
@@ -149,9 +150,6 @@ def _adopt() -> None:
     """Makes restarted tasks known to this process again, as the coordinator does when it next uses them.
 
     Blocks while any task of the cluster is away, so it comes before the first one is released.
-    TensorFlow has no public function for it.
     """
-    from tensorflow.python.eager import context
-
     with contextlib.suppress(tf.errors.OpError):
-        context.context().update_server_def(context.get_server_def())
+        connections.connect_again()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from worker.cluster.reconnect import connect_when_back
 from worker.failures import Failure, program_error
 from worker.task import Task
 from worker.tf_compat.lookup_tables import reach_tables_from_loops
+from worker.tf_compat.strategies import with_local_cpus
 
 _MIN_SHARD_BYTES = 256 << 10
 """As TensorFlow's parameter-server tutorial: smaller pieces cost more messages than they save."""
@@ -128,7 +128,7 @@ def _multi_worker_mirrored(task: Task) -> tf.distribute.Strategy:
         bytes_per_pack=int(options.get("bytesPerPack", 0)), implementation=known[chosen]
     )
     try:
-        with _local_devices(len(_cpus(task) or [])):
+        with with_local_cpus(len(_cpus(task) or [])):
             return tf.distribute.MultiWorkerMirroredStrategy(
                 cluster_resolver=tf.distribute.cluster_resolver.TFConfigClusterResolver(),
                 communication_options=communication,
@@ -137,25 +137,6 @@ def _multi_worker_mirrored(task: Task) -> tf.distribute.Strategy:
         if "must be configured at program startup" not in str(error):
             raise
         raise _too_late("spec.strategy: MultiWorkerMirrored") from error
-
-
-@contextlib.contextmanager
-def _local_devices(count: int) -> Iterator[None]:
-    """MultiWorkerMirroredStrategy takes all GPUs of a task, but only one CPU, and has no parameter for it."""
-    from tensorflow.python.distribute import collective_all_reduce_strategy
-
-    extended = collective_all_reduce_strategy.CollectiveAllReduceExtended
-    original = extended._initialize_local_devices
-
-    def cpus(_self: Any, _resolver: Any, worker_device: str) -> tuple[tuple[str, ...], str]:
-        return tuple(f"{worker_device}/device:CPU:{index}" for index in range(count)), "CPU"
-
-    if count > 1:
-        extended._initialize_local_devices = cpus
-    try:
-        yield
-    finally:
-        extended._initialize_local_devices = original
 
 
 def _parameter_server(task: Task) -> tf.distribute.Strategy:

@@ -26,6 +26,7 @@ from worker.program import LoadedProgram
 from worker.reporting import Reporter, as_floats
 from worker.steps.step import Steps
 from worker.task import Task
+from worker.tf_compat import keras_models
 
 _POLL_SECONDS = 0.25
 _POLL_URL_SECONDS = 5.0
@@ -117,13 +118,7 @@ class Evaluator:
 
     def _by_keras(self, model: Any, dataset: Any) -> None:
         if self._program.has("loss") and not model.loss:
-            compiled = model.compiled_metrics
-            model.compile(
-                model.optimizer,
-                self._program.loss,
-                metrics=compiled._user_metrics,
-                weighted_metrics=compiled._user_weighted_metrics,
-            )
+            keras_models.compile_with_loss(model, self._program.loss)
         evaluator = tf.keras.utils.SidecarEvaluator(
             model,
             data=dataset,

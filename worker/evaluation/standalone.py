@@ -26,6 +26,7 @@ from worker.reporting import as_floats
 from worker.steps.iteration import Iteration
 from worker.steps.step import Steps
 from worker.tf_compat.keras_3_metrics import mend_metrics
+from worker.tf_compat.strategies import uses_coordinator
 
 _STEPS = 32
 """In one execution."""
@@ -55,7 +56,7 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
         model_build.build(model, dataset.element_spec, program.entrypoint)
         trained_model.load(loop, directory, model, epoch)
     loop.enter(f"evaluating ckpt-{epoch}")
-    if strategy._should_use_with_coordinator:
+    if uses_coordinator(strategy):
         metrics = _by_workers(loop, model, dataset)
     elif program.has("loss") or program.has("train_step"):
         metrics = _by_replicas(loop, model, dataset, batches)

@@ -8,21 +8,7 @@ import tensorflow as tf
 
 from worker.context import Loop
 from worker.failures import program_error
-
-_KEEP_BATCHES = (
-    "_AssertCardinalityDataset",
-    "_FilterDataset",
-    "_IgnoreErrorsDataset",
-    "_OptionsDataset",
-    "_PrefetchDataset",
-    "_RepeatDataset",
-    "_ShardDataset",
-    "_ShuffleDataset",
-    "_SkipDataset",
-    "_TakeDataset",
-    "CacheDataset",
-)
-"""What passes its input's elements on as they are, by TensorFlow 2.21's names."""
+from worker.tf_compat import graphs
 
 
 def check(loop: Loop, dataset: Any) -> None:
@@ -52,12 +38,4 @@ def batch_size(dataset: Any) -> int | None:
         shape = getattr(spec, "shape", None)
         if shape is not None and shape.rank and shape[0] is not None:
             return int(shape[0])
-    dataset = getattr(dataset, "_impl", dataset)
-    while type(dataset).__name__ in _KEEP_BATCHES:
-        (dataset,) = dataset._inputs()
-        dataset = getattr(dataset, "_impl", dataset)
-    found = getattr(dataset, "_batch_size", None)
-    if found is None or not type(dataset).__name__.endswith("BatchDataset"):
-        return None
-    value = tf.get_static_value(found)
-    return None if value is None else int(value)
+    return graphs.batch_size(dataset)

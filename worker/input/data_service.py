@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.process.probes import split
+from worker.tf_compat.graphs import data_service_dataset
 
 
 class Service:
@@ -35,8 +36,5 @@ class Service:
 
     def dataset(self, job: Any) -> Any:
         """What is left of the data in `job`, a string tensor: all who read a job share its elements."""
-        # The public from_dataset_id takes the name as a Python string only, so every job would be traced.
-        from tensorflow.python.data.experimental.ops.data_service_ops import _from_dataset_id
-
         policy = tf.data.experimental.service.ShardingPolicy.DYNAMIC
-        return _from_dataset_id(policy, self._address, self._id, self._element, job_name=job)
+        return data_service_dataset(policy, self._address, self._id, self._element, job)

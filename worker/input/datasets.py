@@ -16,6 +16,7 @@ from worker.input.replica_shares import shares_metrics
 from worker.models.model_build import has_sparse_gradients
 from worker.program import LoadedProgram
 from worker.tf_compat.graphs import file_count, operation_types
+from worker.tf_compat.strategies import uses_coordinator
 
 _AUTO_SHARD = "spec.strategyOptions.autoShard"
 
@@ -32,7 +33,7 @@ def training_dataset(loop: Loop) -> tuple[Any, int | None]:
         return dataset, _steps_of_creator(loop)
     batch_size.check(loop, dataset)
     steps = steps_per_epoch(loop, dataset)
-    if loop.strategy._should_use_with_coordinator:
+    if uses_coordinator(loop.strategy):
         check_for_python(loop.program, dataset)
     return dataset, steps
 
@@ -174,7 +175,7 @@ def steps_per_epoch(loop: Loop, dataset: Any) -> int | None:
         return size
     if size == 0:
         raise _empty(loop)
-    several = loop.strategy._should_use_with_coordinator or loop.workers > 1
+    several = uses_coordinator(loop.strategy) or loop.workers > 1
     packed = (loop.parameters.steps_per_execution or 1) > 1
     if size == tf.data.INFINITE_CARDINALITY or several or packed:
         raise program_error(
@@ -186,7 +187,7 @@ def steps_per_epoch(loop: Loop, dataset: Any) -> int | None:
 def _is_fit_of_replicas(loop: Loop) -> bool:
     """Whether this is Model.fit of one task with several replicas."""
     own = loop.program.has("loss") or loop.program.has("train_step")
-    one_task = loop.workers == 1 and not loop.strategy._should_use_with_coordinator
+    one_task = loop.workers == 1 and not uses_coordinator(loop.strategy)
     return one_task and not own and loop.strategy.num_replicas_in_sync > 1
 
 
@@ -240,7 +241,7 @@ def _policy(loop: Loop, dataset: Any) -> str | None:
     policies = tf.data.experimental.AutoShardPolicy
     own = policies(dataset.options().experimental_distribute.auto_shard_policy)
     chosen = policies[loop.strategy_options.get("autoShard", own.name)]
-    if loop.workers == 1 or loop.strategy._should_use_with_coordinator:
+    if loop.workers == 1 or uses_coordinator(loop.strategy):
         return None
     files = file_count(dataset)
     if chosen == policies.AUTO and (files is None or files < loop.workers):
@@ -262,7 +263,7 @@ def _steps_of_creator(loop: Loop) -> int:
         raise program_error(
             "spec.program.parameters.stepsPerEpoch: needed, because train_dataset() returns a DatasetCreator"
         )
-    if loop.strategy._should_use_with_coordinator:
+    if uses_coordinator(loop.strategy):
         check_for_python(loop.program, loop.program.datasets[-1])
     return loop.parameters.steps_per_epoch
 

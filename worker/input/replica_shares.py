@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from worker.failures import program_error
 from worker.input.distribution import Distributed, Share, counted
+from worker.tf_compat import keras_models
 
 _current = threading.local()
 """The `Share` of the replica that is being traced, each in a thread of its own."""
@@ -34,7 +35,7 @@ def use_shares(model: Any, training: Distributed, evaluation: Distributed | None
     regularisation losses, and what it adds by `add_loss`. What a model's own `train_step` computes without
     `compiled_loss` is left as it is, where the replica has an example.
     """
-    _install()
+    keras_models.scale_losses(_part)
     model.train_step = _taking(model, training, model.train_step, True)
     if evaluation is not None:
         model.test_step = _taking(model, evaluation, model.test_step, False)
@@ -165,17 +166,6 @@ def _share() -> Share | None:
     return getattr(_current, "share", None)
 
 
-def _install() -> None:
-    """Once: `compiled_loss` finds this function in its module when it is called."""
-    from tf_keras.src.utils import losses_utils
-
-    original = losses_utils.scale_loss_for_distribution
-    if hasattr(original, "without_shares"):
-        return
-
-    def scale_loss_for_distribution(loss_value: Any) -> Any:
-        share = _share()
-        return original(loss_value) if share is None else loss_value * tf.cast(share.part, loss_value.dtype)
-
-    scale_loss_for_distribution.without_shares = original  # type: ignore[attr-defined]
-    losses_utils.scale_loss_for_distribution = scale_loss_for_distribution
+def _part() -> Any:
+    share = _share()
+    return None if share is None else share.part

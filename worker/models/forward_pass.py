@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.tf_compat.strategies import uses_coordinator
+
 
 class ForwardPass:
     """`function` makes the model's outputs, in their order, of a batch of features.
@@ -20,7 +22,7 @@ class ForwardPass:
         self._strategy = strategy
         self._model = model
         self.function = tf.function(self._of_batch, input_signature=[features])
-        if model.run_eagerly and not strategy._should_use_with_coordinator:
+        if model.run_eagerly and not uses_coordinator(strategy):
             self.function = self._of_batch
 
     def _of_batch(self, features: Any) -> Any:

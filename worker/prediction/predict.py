@@ -34,6 +34,7 @@ from worker.progress.records import RECORD_SECONDS
 from worker.reporting import Reporter
 from worker.task import Task
 from worker.tf_compat.graphs import shuffles
+from worker.tf_compat.strategies import uses_coordinator
 
 _AHEAD_PER_WORKER = 4
 """Batches that are sent to the workers before the first of them is written."""
@@ -185,7 +186,7 @@ class _Prediction:
         loop = self._loop
         loop.enter("predicting")
         self._recorded_at = time.monotonic()
-        outputs = self._by_workers() if loop.strategy._should_use_with_coordinator else self._here()
+        outputs = self._by_workers() if uses_coordinator(loop.strategy) else self._here()
         for part, batches in itertools.groupby(outputs, key=lambda output: output[0].part):
             file = self._files.open_part(part)
             for batch, predictions in batches:

@@ -11,9 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.cluster.executions import is_done
 from worker.progress.records import Records
 from worker.reporting import Reporter, as_floats
+from worker.tf_compat import remote_values
+from worker.tf_compat.strategies import uses_coordinator
 
 _POLL_SECONDS = 0.2
 
@@ -56,7 +57,7 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: Any = None) -> None:
         """Starts the thread under ParameterServer."""
         self._training = True
-        if self.model.distribute_strategy._should_use_with_coordinator:
+        if uses_coordinator(self.model.distribute_strategy):
             threading.Thread(target=self._watch, name="progress", daemon=True).start()
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -130,12 +131,13 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
         with self._lock:
             while self._pending:
                 steps, value = self._pending[0]
-                if not is_done(value):
+                if not remote_values.is_done(value):
                     break
                 self._pending.popleft()
-                if value._error is not None:
+                error = remote_values.error_of(value)
+                if error is not None:
                     self._training = False
-                    self._failed(value._error)
+                    self._failed(error)
                     return None
                 self._done += steps
                 newest = value

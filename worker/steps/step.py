@@ -17,6 +17,7 @@ from worker.input.distribution import Share, batch_count, counted
 from worker.program import LoadedProgram
 from worker.reporting import as_floats
 from worker.steps.variable_exchange import Exchange
+from worker.tf_compat.keras_models import compiled_metrics, is_keras_3
 
 _LOSS = "loss(labels, predictions)"
 _TRAIN_STEP = "train_step(model, batch, global_batch_size)"
@@ -40,7 +41,7 @@ class Steps:
         self.exchange = Exchange()
         self._loss = tf.keras.metrics.Mean(name="loss")
         self._in_step: list[str] | None = None
-        self._read = tf.function(self._results)
+        self._read = tf.function(self.results_in_graph)
         if self._has_loss:
             self._prepare(element)
         if program.has("train_step"):
@@ -67,7 +68,7 @@ class Steps:
         elif self._model.loss:
             loss = self._model.compute_loss(features, *known)
             # Keras 2 divides it by the number of replicas.
-            self._loss.update_state(loss * (1 if _is_keras_3(self._model) else self._replicas), size)
+            self._loss.update_state(loss * (1 if is_keras_3(self._model) else self._replicas), size)
         self._update_compiled_metrics(labels, predictions, weights)
 
     def reset(self) -> None:
@@ -146,7 +147,7 @@ class Steps:
 
     def _update_compiled_metrics(self, labels: Any, predictions: Any, weights: Any) -> None:
         # Not model.compute_metrics, which also reads the results: a message to each replica for each step.
-        metrics = _compiled_metrics(self._model)
+        metrics = compiled_metrics(self._model)
         if metrics is not None:
             metrics.update_state(labels, predictions, weights)
 
@@ -155,7 +156,8 @@ class Steps:
         # The compiled loss has a metric of that name too, which nothing updates here.
         return [self._loss, *(metric for metric in self._model.metrics if metric.name != "loss")]
 
-    def _results(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
+    def results_in_graph(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
+        """What `results` gives, for a tf.function: tensors by the metrics' names."""
         results: dict[str, Any] = {}
         for metric in self.metrics():
             if training and self._in_step is not None and metric.name not in self._in_step:
@@ -217,20 +219,11 @@ class Steps:
         )
 
 
-def _is_keras_3(model: Any) -> bool:
-    return hasattr(model, "_compile_metrics")
-
-
-def _compiled_metrics(model: Any) -> Any:
-    """None where the model was compiled without any."""
-    return model._compile_metrics if _is_keras_3(model) else model.compiled_metrics
-
-
 def _build_compiled_metrics(model: Any, labels: Any, predictions: Any) -> None:
-    metrics = _compiled_metrics(model)
+    metrics = compiled_metrics(model)
     if metrics is None or metrics.built:
         return
-    if _is_keras_3(model):
+    if is_keras_3(model):
         metrics.build(labels, predictions)
     else:
         metrics.build(predictions, labels)

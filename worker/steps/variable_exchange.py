@@ -14,6 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.tf_compat import keras_models
+
 _LARGEST_BYTES = 256 << 10
 """Of a variable: copying a larger one together with others costs more than its own message."""
 
@@ -88,21 +90,21 @@ class Together(Exchange):
 
     @contextmanager
     def _fixed(self, optimizer: Any) -> Iterator[None]:
-        variable = optimizer.__dict__.get("_learning_rate")
-        if self._learning_rate is None or not isinstance(variable, tf.Variable):
+        rate = self._learning_rate
+        if rate is None or not isinstance(keras_models.learning_rate(optimizer), tf.Variable):
             yield
             return
-        optimizer.__dict__["_learning_rate"] = self._learning_rate
+        variable = keras_models.replace_learning_rate(optimizer, rate)
         try:
             yield
         finally:
-            optimizer.__dict__["_learning_rate"] = variable
+            keras_models.replace_learning_rate(optimizer, variable)
 
 
 def _takes_gradients_as_they_are(optimizer: Any) -> bool:
     """Keras 2's optimizers, where they do not clip: that would be done on the worker."""
     clips = [getattr(optimizer, name, None) for name in ("clipnorm", "clipvalue", "global_clipnorm")]
-    is_known = isinstance(optimizer, tf.keras.optimizers.Optimizer) and hasattr(optimizer, "_clip_gradients")
+    is_known = keras_models.clips_gradients_itself(optimizer)
     return is_known and not hasattr(optimizer, "get_scaled_loss") and not any(clips)
 
 

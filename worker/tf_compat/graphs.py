@@ -20,6 +20,20 @@ _READERS = (
     "TextLineDataset",
     "TFRecordDataset",
 )
+_KEEP_BATCHES = (
+    "_AssertCardinalityDataset",
+    "_FilterDataset",
+    "_IgnoreErrorsDataset",
+    "_OptionsDataset",
+    "_PrefetchDataset",
+    "_RepeatDataset",
+    "_ShardDataset",
+    "_ShuffleDataset",
+    "_SkipDataset",
+    "_TakeDataset",
+    "CacheDataset",
+)
+"""What passes its input's elements on as they are, by TensorFlow 2.21's names."""
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 
 
@@ -67,6 +81,16 @@ def file_names(dataset: Any, most: int) -> list[str] | None:
     return [name.numpy().decode() for name in source]
 
 
+def data_service_dataset(policy: Any, address: str, identifier: Any, element: Any, job: Any) -> Any:
+    """tf.data.experimental.service.from_dataset_id, whose `job`, a string tensor, need not be traced anew.
+
+    The public function takes a Python string only.
+    """
+    from tensorflow.python.data.experimental.ops.data_service_ops import _from_dataset_id
+
+    return _from_dataset_id(policy, address, identifier, element, job_name=job)
+
+
 def _file_counts(dataset: Any) -> Iterator[int]:
     for source in _file_sources(dataset):
         count = int(source.cardinality())
@@ -82,6 +106,21 @@ def _file_sources(dataset: Any) -> Iterator[Any]:
         yield inputs[0]
     for source in inputs:
         yield from _file_sources(source)
+
+
+def batch_size(dataset: Any) -> int | None:
+    """Of every whole batch of `dataset`; None where its transformations do not tell."""
+    dataset = getattr(dataset, "_impl", dataset)
+    while type(dataset).__name__ in _KEEP_BATCHES:
+        (dataset,) = dataset._inputs()
+        dataset = getattr(dataset, "_impl", dataset)
+    if not type(dataset).__name__.endswith("BatchDataset"):
+        return None
+    import tensorflow as tf
+
+    # One of another kind, such as a ragged batch, need not have it.
+    value = tf.get_static_value(getattr(dataset, "_batch_size", None))
+    return None if value is None else int(value)
 
 
 def shuffles(dataset: Any) -> bool:

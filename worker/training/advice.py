@@ -13,6 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from worker.context import Loop
+from worker.tf_compat import keras_models
+from worker.tf_compat.strategies import ps_count, uses_coordinator
 
 _MEGABYTE = 1 << 20
 _LARGEST_PART = 0.5
@@ -32,8 +34,8 @@ def advise(loop: Loop, model: Any, dataset: Any) -> None:
 
 def _servers(loop: Loop, model: Any) -> Iterator[str]:
     """Of a ParameterServer run with several of them."""
-    count = getattr(loop.strategy.extended, "_num_ps", 1)
-    if not loop.strategy._should_use_with_coordinator or count < 2:
+    count = ps_count(loop.strategy)
+    if count < 2:
         return
     yield from _hot(loop, model.optimizer, count)
     yield from _unbalanced(loop, model, count)
@@ -46,9 +48,9 @@ def _hot(loop: Loop, optimizer: Any, count: int) -> Iterator[str]:
     # In that case the workers have the rate as a constant: worker/training/parameter_server.py.
     sends_rate = program.has("loss") and not (program.has("train_step") or program.has("callbacks"))
     found, advice = [], []
-    rate = getattr(optimizer, "_learning_rate", None)
+    rate = keras_models.learning_rate(optimizer)
     if isinstance(rate, tf.keras.optimizers.schedules.LearningRateSchedule):
-        found.append(optimizer._current_learning_rate)
+        found.append(keras_models.current_learning_rate(optimizer))
         advice.append("a fixed learning rate")
     elif isinstance(rate, tf.Variable) and not sends_rate:
         found.append(rate)
@@ -114,7 +116,7 @@ def _options(loop: Loop, dataset: Any) -> Iterator[str]:
         f"{loop.program.entrypoint}: train_dataset() sets tf.data.Options' auto_shard_policy to {own.name}"
     )
     given = loop.strategy_options.get("autoShard")
-    if loop.strategy._should_use_with_coordinator:
+    if uses_coordinator(loop.strategy):
         yield (
             f"{where}, which ParameterServer ignores: each worker reads all of the data. Shuffle it without "
             "a seed, so that they read it in different orders"

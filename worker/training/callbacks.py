@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,17 +16,18 @@ from worker.failures import program_error
 from worker.input.datasets import ended_early
 from worker.reporting import as_floats
 from worker.steps.steps_per_execution import Packing
+from worker.tf_compat import keras_models, remote_values
+from worker.tf_compat.strategies import uses_coordinator
 
 _EXECUTIONS_PER_MEASUREMENT = 2
 """Of each worker, under ParameterServer."""
 
 
-class Boundaries(tf.keras.callbacks.Callback):  # type: ignore[misc]
+class Boundaries(keras_models.Callback):
     """Tells the loop's `boundary`; `skipped` steps of the epoch were done before."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__()
-        self._supports_tf_logs = True
         self._loop = loop
         self._epoch = 0
         self.skipped = 0
@@ -38,12 +38,12 @@ class Boundaries(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Before each execution."""
-        coordinator = getattr(self.model, "_cluster_coordinator", None)
+        coordinator = keras_models.coordinator(self.model)
         settle = coordinator.join if coordinator is not None else None
         self._loop.boundary(self.model, self._epoch, self.skipped + batch, settle)
 
 
-class WholeEpochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
+class WholeEpochs(keras_models.Callback):
     """Ends the training when the data is over before the epoch is: Keras only warns, and trains no more.
 
     Where only the end of the data ends an epoch, TensorFlow counts the step that finds it, now and then: the
@@ -52,7 +52,6 @@ class WholeEpochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self, loop: Loop) -> None:
         super().__init__()
-        self._supports_tf_logs = True
         self._loop = loop
         self._done = self._before = 0
 
@@ -73,15 +72,15 @@ class WholeEpochs(tf.keras.callbacks.Callback):  # type: ignore[misc]
             self.model.optimizer.iterations.assign(self._before + self._done)
         if not steps or self.model.stop_training:
             return
-        if self.model.distribute_strategy._should_use_with_coordinator:
-            handler = _of_fit("data_handler")
-            if handler is not None and handler._insufficient_data:
+        if uses_coordinator(self.model.distribute_strategy):
+            handler, _ = keras_models.fit_data(self.model)
+            if keras_models.ran_out_of_data(handler):
                 raise ended_early(self._loop, epoch + 1, 0, steps)
         elif self._done < steps:
             raise ended_early(self._loop, epoch + 1, self._done, steps)
 
 
-class Packer(tf.keras.callbacks.Callback):  # type: ignore[misc]
+class Packer(keras_models.Callback):
     """Finds `steps_per_execution` of a Keras 2 model while the first epoch runs, by `packing`.
 
     Under ParameterServer executions of all workers overlap, and an epoch's are scheduled at once: until the
@@ -93,7 +92,6 @@ class Packer(tf.keras.callbacks.Callback):  # type: ignore[misc]
         self, packing: Packing, workers: int, most: int | None, agree: Callable[[int, bool], tuple[int, bool]]
     ) -> None:
         super().__init__()
-        self._supports_tf_logs = True
         self._packing = packing
         self._workers = workers
         self._most = most
@@ -117,13 +115,13 @@ class Packer(tf.keras.callbacks.Callback):  # type: ignore[misc]
         if self._packing.settled:
             return
         steps, self._steps_done = batch + 1 - self._steps_done, batch + 1
-        if self.model.distribute_strategy._should_use_with_coordinator:
+        if uses_coordinator(self.model.distribute_strategy):
             self._scheduled.append(logs)
             if len(self._scheduled) < _EXECUTIONS_PER_MEASUREMENT * self._workers:
                 return
             for value in self._scheduled:
                 # An error is raised by the next that is scheduled.
-                value._status_available_event.wait()
+                remote_values.wait(value)
             self._scheduled = []
             executions = _EXECUTIONS_PER_MEASUREMENT
         else:
@@ -146,15 +144,14 @@ class Packer(tf.keras.callbacks.Callback):  # type: ignore[misc]
             packing.epoch_ended()
         number = packing.number if self._most is None else min(packing.number, self._most)
         packing.agree(*self._agree(number, packing.settled))
-        self.model._steps_per_execution.assign(packing.number)
+        keras_models.set_steps_per_execution(self.model, packing.number)
 
 
-class Checkpoints(tf.keras.callbacks.Callback):  # type: ignore[misc]
+class Checkpoints(keras_models.Callback):
     """Saves after every `checkpointEpochs` epochs, and after the last, whichever that is."""
 
     def __init__(self, loop: Loop, directory: ModelDirectory) -> None:
         super().__init__()
-        self._supports_tf_logs = True
         self._loop = loop
         # Every task of a collective strategy must save, because variables may be spread; one keeps it.
         self._directory = directory if loop.writes else ModelDirectory(tempfile.mkdtemp(prefix="scratch-"))
@@ -169,12 +166,11 @@ class Checkpoints(tf.keras.callbacks.Callback):  # type: ignore[misc]
             self._loop.enter("training")
 
 
-class Validation(tf.keras.callbacks.Callback):  # type: ignore[misc]
+class Validation(keras_models.Callback):
     """Reports what `Model.fit` found on the evaluation dataset."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__()
-        self._supports_tf_logs = True
         self._loop = loop
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -187,7 +183,7 @@ class Validation(tf.keras.callbacks.Callback):  # type: ignore[misc]
             )
 
 
-class KeptData(tf.keras.callbacks.Callback):  # type: ignore[misc]
+class KeptData(keras_models.Callback):
     """Keeps the training data of `Model.fit` from being collected when it returns.
 
     Removing its functions from the workers, one message each, took 9 s for 6,000 images of Fashion-MNIST.
@@ -196,32 +192,21 @@ class KeptData(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self, kept: list[object]) -> None:
         super().__init__()
-        self._supports_tf_logs = True
         self._kept = kept
 
     def on_train_end(self, logs: Any = None) -> None:
         """While `fit` still has them."""
-        self._kept.extend([_of_fit("data_handler"), _of_fit("iterator")])
+        self._kept.extend(keras_models.fit_data(self.model))
 
 
 def check_hooks(callback: Any, entrypoint: str) -> None:
     """Raises Failure for a callback of the program's that ParameterServer cannot serve."""
-    by_batch = callback._implements_train_batch_hooks() or callback._implements_test_batch_hooks()
+    by_batch = keras_models.has_batch_hooks(callback, evaluation=True)
     # Keras' own, but for those, make do with what they get.
     saves = isinstance(callback, (tf.keras.callbacks.ModelCheckpoint, tf.keras.callbacks.BackupAndRestore))
-    if by_batch and (saves or not getattr(callback, "_supports_tf_logs", False)):
+    if by_batch and (saves or not keras_models.takes_tensors(callback)):
         raise program_error(
             f"{entrypoint}: callbacks() has a {type(callback).__name__} with hooks for every batch, which "
             "ParameterServer cannot call: batches are scheduled ahead and run on the workers; use its hooks "
             "for every epoch (on_epoch_end, or save_freq='epoch'), or another spec.strategy"
         )
-
-
-def _of_fit(name: str) -> Any:
-    """A local variable of the `Model.fit` that called, None where there is none."""
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if frame.f_code.co_name == "fit" and name in frame.f_locals:
-            return frame.f_locals[name]
-    return None

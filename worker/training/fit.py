@@ -16,7 +16,8 @@ from worker.input import datasets, replica_shares
 from worker.models import model_build
 from worker.progress.callback import Progress
 from worker.steps.steps_per_execution import Packing
-from worker.tf_compat import keras_2_optimizers
+from worker.tf_compat import keras_2_optimizers, keras_models
+from worker.tf_compat.strategies import uses_coordinator
 from worker.training import advice, callbacks, fit_datasets
 
 _EXECUTIONS_PER_WORKER = 10
@@ -38,7 +39,7 @@ def fit(loop: Loop) -> Any:
         position = loop.directory.resume(model, loop.reporter.notice) if loop.directory else Position()
     loop.enter("running callbacks()")
     own = loop.program.callbacks()
-    if strategy._should_use_with_coordinator:
+    if uses_coordinator(strategy):
         for callback in own:
             callbacks.check_hooks(callback, loop.program.entrypoint)
     boundaries = callbacks.Boundaries(loop)
@@ -46,7 +47,7 @@ def fit(loop: Loop) -> Any:
         loop.reporter if loop.writes else None, loop.alive, loop.stepped, loop.failed, parameters.epochs
     )
     called = [progress, boundaries, *_packing(model, loop, steps, own), *own, callbacks.WholeEpochs(loop)]
-    if strategy._should_use_with_coordinator:
+    if uses_coordinator(strategy):
         called.append(callbacks.KeptData(loop.kept))
     if loop.directory is not None:
         called += saving(loop, loop.directory)
@@ -92,7 +93,7 @@ def _check_keras(loop: Loop) -> None:
             "spec.program.keras: 3 fails in Model.fit under MultiWorkerMirrored (it takes the value of one "
             "replica where there are several); use 2, or give the program a loss or a train_step"
         )
-    if loop.strategy._should_use_with_coordinator:
+    if uses_coordinator(loop.strategy):
         raise program_error("spec.program.keras: 3 fails in Model.fit under ParameterServer; use 2")
 
 
@@ -102,11 +103,8 @@ def build(model: Any, dataset: Any, loop: Loop) -> None:
     model_build.build(model, element, loop.program.entrypoint)
     _check_batch_dimension(model, element[0] if isinstance(element, tuple) else element, loop)
     optimizer = model.optimizer
-    if hasattr(optimizer, "build"):
-        optimizer.build(model.trainable_variables)
-    elif hasattr(optimizer, "_create_all_weights"):  # tf.keras.optimizers.legacy
-        optimizer._create_all_weights(model.trainable_variables)
-    if loop.strategy._should_use_with_coordinator:
+    keras_models.build_optimizer(optimizer, model.trainable_variables)
+    if uses_coordinator(loop.strategy):
         keras_2_optimizers.mend(optimizer)
     advice.advise(loop, model, dataset)
 
@@ -164,34 +162,20 @@ def _packing(model: Any, loop: Loop, steps: int | None, own: list[Any]) -> list[
         loop, model, loop.program.element
     ):
         given = 1  # the batches of a step that is the program's own are not filled
-    compiled = int(model._steps_per_execution.numpy())
+    compiled = keras_models.steps_per_execution(model)
     found = given is None and compiled == 1 and steps is not None
     most = steps
-    if steps is not None and loop.strategy._should_use_with_coordinator:
+    if steps is not None and uses_coordinator(loop.strategy):
         # Every worker should have several executions an epoch, or one would wait for another.
         most = max(1, steps // (_EXECUTIONS_PER_WORKER * loop.workers))
-    if most == 1 or any(callback._implements_train_batch_hooks() for callback in own):
+    if most == 1 or any(keras_models.has_batch_hooks(callback) for callback in own):
         found = False
-    # Outside of the scope: a ParameterServer run would ask a ps for the number at every execution.
-    with tf.device("/device:CPU:0"):
-        model._configure_steps_per_execution(given or compiled)
+    keras_models.configure_steps_per_execution(model, given or compiled)
     if not found:
         return []
-    # So that Keras makes functions with a loop although the number is 1, and leaves it to us.
-    model._autotune_steps_per_execution = True
-    model._steps_per_execution_tuner = _Tuner()
+    keras_models.leave_steps_per_execution_to_us(model)
     agree = by_first_task(loop.strategy, loop.writes)
     return [callbacks.Packer(Packing(), loop.workers, most, agree)]
-
-
-class _Tuner:
-    """In the place of Keras' own, whose thread measures every 5 s and changes the number every 50 s."""
-
-    def start(self) -> None:
-        """Nothing to start."""
-
-    def stop(self) -> None:
-        """Nothing to stop."""
 
 
 def _pack_keras_3(model: Any, loop: Loop, steps: int | None) -> None:

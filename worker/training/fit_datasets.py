@@ -15,6 +15,7 @@ from worker.input import datasets, replica_shares
 from worker.input.distribution import Once
 from worker.models.model_build import is_keras_3
 from worker.steps.step import Steps
+from worker.tf_compat.strategies import uses_coordinator
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class FitData:
 
 def prepare(loop: Loop, model: Any, dataset: Any, steps: int | None, own: list[Any]) -> FitData:
     """For `dataset`, what the program gave, with `steps` in an epoch; `own` are the program's callbacks."""
-    if loop.strategy._should_use_with_coordinator:
+    if uses_coordinator(loop.strategy):
         return _on_workers(loop, model, dataset, own)
     if not isinstance(dataset, tf.data.Dataset) or steps is None or is_keras_3():
         return _as_keras_does(loop, dataset, steps)

@@ -7,6 +7,7 @@ from typing import Any
 
 from worker.context import Loop
 from worker.tf_compat.keras_3_metrics import mend_metrics
+from worker.tf_compat.strategies import uses_coordinator
 from worker.training.fit import fit
 from worker.training.parameter_server import coordinate
 from worker.training.synchronous import train_together
@@ -20,6 +21,6 @@ def train(loop: Loop) -> Any:
     mend_metrics(loop.strategy)
     if not (loop.program.has("loss") or loop.program.has("train_step")):
         return fit(loop)
-    if loop.strategy._should_use_with_coordinator:
+    if uses_coordinator(loop.strategy):
         return coordinate(loop)
     return train_together(loop)

@@ -24,6 +24,7 @@ from worker.steps.metric_sums import Sums
 from worker.steps.step import Steps
 from worker.steps.steps_per_execution import Packing
 from worker.steps.variable_exchange import Together
+from worker.tf_compat import keras_models
 from worker.training import callbacks, fit
 
 _EXECUTIONS_PER_WORKER = 4
@@ -80,7 +81,7 @@ class _Coordination:
             self._steps.exchange = Together(_learning_rate(self._model, loop.program))
         self._unrolled = _unrolled(parameters.steps_per_execution)
         self._single, self._several = _functions(loop, self._steps, self._unrolled)
-        self._read = tf.function(self._steps._results)
+        self._read = tf.function(self._steps.results_in_graph)
         self._iterator = iter(self._coordinator.create_per_worker_dataset(_dataset_function(loop)))
         self._evaluation = inline.evaluation(loop, self._coordinator, self._executions, self._steps)
         self._callbacks = self._calling()
@@ -246,7 +247,7 @@ def _functions(loop: Loop, steps: Steps, unrolled: int) -> tuple[Any, Any]:
 
 def _learning_rate(model: Any, program: LoadedProgram) -> float | None:
     """Where nothing changes it: callbacks might."""
-    rate = getattr(model.optimizer, "_learning_rate", None)
+    rate = keras_models.learning_rate(model.optimizer)
     return None if program.has("callbacks") or not isinstance(rate, tf.Variable) else float(rate.numpy())
 
 

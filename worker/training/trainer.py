@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from worker.checkpoints.chief_io import save_here
 from worker.cluster.barrier import leave_together, unanswered, wait_for_all
 from worker.contract import Event, ExitCode
 from worker.failures import Failure, Left, classify, program_error, writing
@@ -23,6 +22,7 @@ from worker.process.supervisor import Silence, Watch, overtaken
 from worker.program import LoadedProgram, load, user_roots
 from worker.reporting import Reporter, failed_fields
 from worker.task import Task, leave_out
+from worker.tf_compat.checkpoint_io import save_here
 
 _FAILED_STEP_SECONDS = 20.0
 _KEPT: list[object] = []

@@ -16,6 +16,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from worker.tf_compat.connections import own_device
+
 _MODULE = "tensorflow.python.checkpoint.checkpoint_options"
 _MENDED = "_tf_launcher_mended"
 
@@ -29,19 +31,6 @@ def save_here() -> None:
         _mend(sys.modules[_MODULE])
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
-
-
-def own_device() -> str | None:
-    """This task's CPU by its name in the cluster; None before it has connected to one.
-
-    TensorFlow has no public way to ask.
-    """
-    from tensorflow.python.eager import context
-
-    server = context.context().get_server_def()
-    if server is None:
-        return None
-    return f"/job:{server.job_name}/replica:0/task:{server.task_index}/device:CPU:0"
 
 
 def _mend(module: ModuleType) -> None:

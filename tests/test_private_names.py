@@ -1,0 +1,85 @@
+"""What TensorFlow, Keras and tf_keras keep private is used in worker/tf_compat/ and nowhere else."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COMPAT = ROOT / "worker" / "tf_compat"
+OF_PYTHON = {"os._exit", "atexit._run_exitfuncs", "sys._getframe"}
+BY_NAME = {"getattr", "setattr", "hasattr", "delattr"}
+
+
+def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and text of each use of a name that another module keeps private."""
+    own = {name for node in ast.walk(tree) for name in _defined(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            found = _is_private(node.attr) and node.attr not in own and ast.unparse(node) not in OF_PYTHON
+        elif isinstance(node, ast.ImportFrom):
+            found = _is_hidden(node.module or "")
+        elif isinstance(node, ast.Import):
+            found = any(_is_hidden(alias.name) for alias in node.names)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BY_NAME:
+            name = node.args[1] if len(node.args) > 1 else None
+            found = isinstance(name, ast.Constant) and _is_private(str(name.value))
+        else:
+            continue
+        if found:
+            yield node.lineno, ast.unparse(node)
+
+
+def _defined(node: ast.AST) -> Iterator[str]:
+    """Functions, classes, and what a class writes to itself as its own."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+                each = each.value if isinstance(each, ast.Starred) else each
+                if isinstance(each, ast.Name):
+                    yield each.id
+                elif isinstance(each, ast.Attribute) and ast.unparse(each.value) in ("self", "cls"):
+                    yield each.attr
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def _is_hidden(module: str) -> bool:
+    first, _, rest = module.partition(".")
+    return (first, rest.partition(".")[0]) in {
+        ("tensorflow", "python"),
+        ("tensorflow", "core"),
+        ("keras", "src"),
+        ("tf_keras", "src"),
+    }
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in sorted((ROOT / "worker").rglob("*.py")) if COMPAT not in path.parents], ids=str
+)
+def test_no_other_module_uses_a_private_name(path: Path) -> None:
+    found = list(private_names(ast.parse(path.read_text())))
+    assert not found, f"{path.relative_to(ROOT)}: move these into worker/tf_compat/: {found}"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "strategy._should_use_with_coordinator",
+        "model._steps_per_execution.assign(3)",
+        "getattr(strategy.extended, '_num_workers', 1)",
+        "from tensorflow.python.eager import context",
+        "import tf_keras.src.engine.training",
+        "from keras.src import backend",
+        "optimizer._learning_rate = 3",
+    ],
+)
+def test_a_private_name_is_found(code: str) -> None:
+    assert list(private_names(ast.parse(code)))

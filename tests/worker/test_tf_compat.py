@@ -1,0 +1,362 @@
+"""What TensorFlow, Keras 2 and Keras 3 keep private, and the runtime uses: each access does what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.distribute.coordinator.values import RemoteValueImpl
+
+from tests.worker.cluster import ROOT
+from worker.tf_compat import graphs, strategies, trackable
+from worker.tf_compat.remote_values import error_of, is_done, wait
+
+
+def in_process(code: str, keras: str = "2") -> Any:
+    """What `code` prints last, as JSON, in a process of its own that has the given Keras."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TF_USE_LEGACY_KERAS": "1" if keras == "2" else "0",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "program.py")  # AutoGraph reads the source
+        path.write_text(code)
+        done = subprocess.run(
+            [sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=200
+        )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_value_is_done_when_it_was_fetched() -> None:
+    value = RemoteValueImpl(None, None)
+    assert not is_done(value)
+    assert not wait(value, 0.01)
+    value._set_values(None)
+    assert wait(value, 0.01)
+    assert not is_done(value), "a worker that is lost now does it again"
+    value.get()
+    assert is_done(value)
+    assert error_of(value) is None
+
+
+@pytest.mark.parametrize("end", ["_set_error", "_set_aborted"])
+def test_what_failed_or_was_aborted_is_done(end: str) -> None:
+    value = RemoteValueImpl(None, None)
+    error = tf.errors.InvalidArgumentError(None, None, "no such word")
+    getattr(value, end)(error)
+    assert is_done(value)
+    assert error_of(value) is error
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        lambda: tf.distribute.OneDeviceStrategy("/cpu:0"),
+        lambda: tf.distribute.MirroredStrategy(["/cpu:0"]),
+        tf.distribute.experimental.CentralStorageStrategy,
+    ],
+)
+def test_strategies_of_one_task(strategy: Callable[[], Any]) -> None:
+    made = strategy()
+    assert not strategies.uses_coordinator(made)
+    assert (strategies.worker_count(made), strategies.ps_count(made)) == (1, 0)
+
+
+def test_a_batch_size_is_found_behind_what_keeps_batches() -> None:
+    numbers = tf.data.Dataset.range(100)
+    assert graphs.batch_size(numbers.batch(5).repeat().prefetch(2).take(3)) == 5
+    assert graphs.batch_size(numbers.padded_batch(7)) == 7
+    assert graphs.batch_size(numbers.batch(5).map(lambda batch: batch[:2])) is None
+    assert graphs.batch_size(numbers) is None
+
+
+def test_graphs_tell_shuffles_operations_and_lines() -> None:
+    numbers = tf.data.Dataset.range(100)
+    assert graphs.shuffles(numbers.shuffle(5).batch(2))
+    assert not graphs.shuffles(numbers.batch(2))
+    assert "Sin" in graphs.operation_types(numbers.map(lambda n: tf.sin(tf.cast(n, tf.float32))).batch(2))
+    failing = numbers.map(lambda n: tf.debugging.check_numerics(1.0 / tf.cast(n, tf.float32), "far"))
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        list(failing)
+    frames = graphs.dataset_frames(caught.value, [failing])
+    assert any(frame.filename == __file__ for frame in frames)
+
+
+def test_a_checkpoint_has_the_names_that_are_chosen(tmp_path: Any) -> None:
+    inner = tf.train.Checkpoint(weight=tf.Variable(3.0))
+    other = tf.Variable(4.0)
+    root = trackable.Named(lambda: {**trackable.children(inner), "other": other})
+    path = tf.train.Checkpoint(root=root).write(str(tmp_path / "ckpt"))
+    names = [name.partition("/")[0] for name, _ in tf.train.list_variables(path)]
+    assert {"weight", "other"} <= set(names)
+
+
+MODELS = """
+import json, sys
+import tensorflow as tf
+from worker.tf_compat import keras_models as models
+found = {}
+model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+found["is_3"] = models.is_keras_3(model)
+found["compiled"] = [models.is_compiled(model)]
+model.compile("sgd", "mse", metrics=["mae"])
+found["compiled"].append(models.is_compiled(model))
+found["metrics"] = models.compiled_metrics(model) is not None
+rate = models.learning_rate(model.optimizer)
+found["rate"] = [hasattr(rate, "assign"), round(float(rate), 4)]
+schedule = tf.keras.optimizers.schedules.ExponentialDecay(0.5, 10, 0.9)
+rate = models.learning_rate(tf.keras.optimizers.SGD(schedule))
+found["schedule"] = isinstance(rate, tf.keras.optimizers.schedules.LearningRateSchedule)
+models.build_optimizer(model.optimizer, model.trainable_variables)
+found["tensors"] = [models.takes_tensors(made()) for made in (models.Callback, tf.keras.callbacks.Callback)]
+data = tf.data.Dataset.from_tensors((tf.ones((4, 2)), tf.ones((4, 1)))).repeat(6)
+"""
+
+KERAS_2 = (
+    MODELS
+    + """
+found["hooks"] = []
+class Batches(tf.keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None): pass
+class Tests(tf.keras.callbacks.Callback):
+    def on_test_batch_end(self, batch, logs=None): pass
+for callback in (Batches(), Tests(), tf.keras.callbacks.Callback()):
+    has = models.has_batch_hooks
+    found["hooks"].append([has(callback), has(callback, evaluation=True)])
+models.compile_with_loss(model, "mae")
+model.evaluate(data, verbose=0)
+found["again"] = [model.loss, [metric.name for metric in model.metrics]]
+found["clips"] = models.clips_gradients_itself(model.optimizer)
+legacy = tf.keras.optimizers.legacy.Adam()
+models.build_optimizer(legacy, model.trainable_variables)
+found["legacy"] = [len(legacy.weights), models.clips_gradients_itself(legacy), models.learning_rate(legacy)]
+decayed = tf.keras.optimizers.SGD(schedule)
+decayed.build(model.trainable_variables)
+found["current"] = float(models.current_learning_rate(decayed))
+before = models.replace_learning_rate(model.optimizer, 0.25)
+found["replaced"] = [isinstance(before, tf.Variable), float(model.optimizer.learning_rate)]
+models.replace_learning_rate(model.optimizer, before)
+found["coordinator"] = models.coordinator(model)
+
+executions = []
+class Counts(models.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        executions.append(batch)
+        found["logs"] = type(logs["loss"]).__name__
+        if len(executions) == 2:
+            models.set_steps_per_execution(model, 4)
+    def on_train_end(self, logs=None):
+        handler, iterator = models.fit_data(self.model)
+        found["fit"] = [type(handler).__name__, iterator is not None]
+        found["short"] = models.ran_out_of_data(handler)
+models.configure_steps_per_execution(model, 1)
+models.leave_steps_per_execution_to_us(model)
+model.fit(data, steps_per_epoch=6, callbacks=[Counts()], verbose=0)
+found["executions"] = executions
+found["steps"] = models.steps_per_execution(model)
+found["outside"] = False
+try:
+    models.fit_data(model)
+except LookupError:
+    found["outside"] = True
+
+class Short(models.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        found["short"] = [found["short"], models.ran_out_of_data(models.fit_data(self.model)[0])]
+models.set_steps_per_execution(model, 1)
+model.fit(data.take(3), steps_per_epoch=6, callbacks=[Short()], verbose=0)
+
+part = [None]
+models.scale_losses(lambda: part[0])
+models.scale_losses(lambda: 7.0)  # once for a process
+def loss():
+    made = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1, kernel_initializer="ones")])
+    made.compile("sgd", "mse")
+    return float(made.compute_loss(tf.ones((4, 2)), tf.zeros((4, 1)), made(tf.ones((4, 2)))))
+whole = loss()
+part[0] = 0.25
+found["scaled"] = loss() / whole
+print(json.dumps(found))
+"""
+)
+
+
+def test_models_of_keras_2() -> None:
+    assert in_process(KERAS_2) == {
+        "is_3": False,
+        "compiled": [False, True],
+        "metrics": True,
+        "rate": [True, 0.01],
+        "schedule": True,
+        "hooks": [[True, True], [False, True], [False, False]],
+        "tensors": [True, False],
+        "again": ["mae", ["loss", "mae"]],
+        "clips": True,
+        "legacy": [5, False, None],
+        "current": 0.5,
+        "replaced": [True, 0.25],
+        "coordinator": None,
+        "logs": "EagerTensor",
+        "fit": ["DataHandler", True],
+        "executions": [0, 1, 5],
+        "steps": 4,
+        "outside": True,
+        "short": [False, True],
+        "scaled": 0.25,
+    }
+
+
+def test_models_of_keras_3() -> None:
+    assert in_process(MODELS + "print(json.dumps(found))", "3") == {
+        "is_3": True,
+        "compiled": [False, True],
+        "metrics": True,
+        "rate": [True, 0.01],
+        "schedule": True,
+        "tensors": [True, False],
+    }
+
+
+KERAS_3_METRICS = """
+import json
+import tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+from worker.tf_compat.keras_3_metrics import mend_metrics
+strategy = tf.distribute.experimental.CentralStorageStrategy(["/cpu:0", "/cpu:1"])
+mend_metrics(strategy)
+with strategy.scope():
+    metric = tf.keras.metrics.Sum()
+@tf.function
+def step():
+    strategy.run(lambda: metric.update_state(3.0))
+for _ in range(4):
+    step()
+print(json.dumps(float(metric.result())))
+"""
+
+
+def test_metrics_of_keras_3_under_central_storage() -> None:
+    assert in_process(KERAS_3_METRICS, "3") == 4 * 2 * 3.0
+
+
+CLUSTER = """
+import json, socket
+import tensorflow as tf
+from worker.tf_compat import connections, keras_models, remote_values, strategies
+from worker.tf_compat.lookup_tables import reach_tables_from_loops
+found = {"before": [connections.is_connected(), connections.own_device()]}
+sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
+ports = [opened.getsockname()[1] for opened in sockets]
+for opened in sockets:
+    opened.close()
+cluster = tf.train.ClusterSpec({
+    "worker": [f"localhost:{port}" for port in ports[:2]],
+    "ps": [f"localhost:{port}" for port in ports[2:]],
+})
+# With fewer, a worker waits for itself: as in TensorFlow's tutorial on ParameterServerStrategy.
+config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4)
+servers = [
+    tf.distribute.Server(cluster, job_name=job, task_index=index, config=config)
+    for job in ("worker", "ps")
+    for index in (0, 1)
+]
+resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(cluster, rpc_layer="grpc")
+strategy = tf.distribute.ParameterServerStrategy(resolver)
+found["counts"] = [
+    strategies.uses_coordinator(strategy), strategies.worker_count(strategy), strategies.ps_count(strategy)
+]
+found["after"] = [connections.is_connected(), connections.own_device()]
+seen = []
+connections.before_connecting(lambda: seen.append(connections.connecting()))
+connections.connect_again()
+found["again"] = [seen, connections.connecting()]
+
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+value = coordinator.schedule(tf.function(lambda: tf.constant(5.0)))
+coordinator.join()
+found["value"] = [remote_values.is_done(value), remote_values.error_of(value), float(value.get())]
+
+reach_tables_from_loops()
+reach_tables_from_loops()
+with strategy.scope():
+    table = tf.lookup.StaticVocabularyTable(
+        tf.lookup.KeyValueTensorInitializer(["a", "b"], tf.constant([0, 1], tf.int64)), 1
+    )
+@tf.function
+def looked_up():
+    total = tf.constant(0, tf.int64)
+    for _ in tf.range(3):
+        total += table.lookup(tf.constant("b"))
+    return total
+found["table"] = int(coordinator.schedule(looked_up).fetch())
+
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+def data(context):
+    return tf.data.Dataset.from_tensors((tf.ones((4, 2)), tf.ones((4, 1)))).repeat()
+class Looks(keras_models.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        found["coordinator"] = type(keras_models.coordinator(self.model)).__name__
+    def on_train_batch_end(self, batch, logs=None):
+        found["logs"] = type(logs).__name__
+model.fit(
+    tf.keras.utils.experimental.DatasetCreator(data), steps_per_epoch=2, callbacks=[Looks()], verbose=0
+)
+connections.keep_functions()
+print(json.dumps(found), flush=True)
+import os
+os._exit(0)
+"""
+
+
+def test_a_cluster_of_parameter_servers() -> None:
+    assert in_process(CLUSTER) == {
+        "before": [False, None],
+        "counts": [True, 1, 2],
+        "after": [True, "/job:chief/replica:0/task:0/device:CPU:0"],
+        "again": [[False], False],
+        "value": [True, None, 5.0],
+        "table": 3,
+        "coordinator": "ClusterCoordinator",
+        "logs": "RemoteValueImpl",
+    }
+
+
+COLLECTIVE = """
+import json, os, socket
+with socket.create_server(("127.0.0.1", 0)) as opened:
+    port = opened.getsockname()[1]
+os.environ["TF_CONFIG"] = json.dumps(
+    {"cluster": {"worker": [f"localhost:{port}"]}, "task": {"type": "worker", "index": 0}}
+)
+import tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+from worker.tf_compat import connections, strategies
+with strategies.with_local_cpus(2):
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+connections.put_key("answer", "42")
+print(json.dumps([
+    strategies.worker_count(strategy), strategy.num_replicas_in_sync, connections.get_key("answer")
+]), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_collective() -> None:
+    assert in_process(COLLECTIVE) == [1, 2, "42"]

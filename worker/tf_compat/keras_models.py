@@ -1,0 +1,167 @@
+"""Models, optimizers and callbacks of Keras 2 (tf_keras) and Keras 3, where no public function will do."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import tensorflow as tf
+
+
+class Callback(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """A callback whose batch hooks get tensors, or under ParameterServer RemoteValues, not numbers.
+
+    Keras 2 would wait for the numbers at each batch for any other.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._supports_tf_logs = True
+
+
+def takes_tensors(callback: Any) -> bool:
+    """Whether `callback` is such a one, as Keras' own are."""
+    # Keras looks for it in this way, too: the base class has none.
+    return bool(getattr(callback, "_supports_tf_logs", False))
+
+
+def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
+    """Whether a Keras 2 `callback` is called for every batch of a training; or of an `evaluation`, too."""
+    found = callback._implements_train_batch_hooks()
+    return bool(found or (evaluation and callback._implements_test_batch_hooks()))
+
+
+def is_keras_3(model: Any) -> bool:
+    """Whether `model` is Keras 3's, and not Keras 2's."""
+    return any(kind.__module__.startswith("keras.src.") for kind in type(model).__mro__)
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether `model.compile` was called."""
+    return bool(model.compiled if is_keras_3(model) else model._is_compiled)
+
+
+def compiled_metrics(model: Any) -> Any:
+    """What holds the metrics given to `compile`; None where Keras 3 was given none."""
+    return model._compile_metrics if is_keras_3(model) else model.compiled_metrics
+
+
+def compile_with_loss(model: Any, loss: Any) -> None:
+    """Compiles a Keras 2 `model` again with `loss`; its optimizer and metrics stay."""
+    compiled = model.compiled_metrics
+    model.compile(
+        model.optimizer,
+        loss,
+        metrics=compiled._user_metrics,
+        weighted_metrics=compiled._user_weighted_metrics,
+    )
+
+
+def build_optimizer(optimizer: Any, variables: Any) -> None:
+    """Makes the variables of `optimizer`: Keras 3's, Keras 2's, or one of tf.keras.optimizers.legacy."""
+    if hasattr(optimizer, "build"):
+        optimizer.build(variables)
+    else:
+        optimizer._create_all_weights(variables)
+
+
+def learning_rate(optimizer: Any) -> Any:
+    """A variable or a schedule; None for an optimizer of tf.keras.optimizers.legacy, or of the program's."""
+    if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
+        return None
+    return optimizer._learning_rate
+
+
+def current_learning_rate(optimizer: Any) -> Any:
+    """The variable in which Keras 2 keeps what a schedule gives for the step."""
+    return optimizer._current_learning_rate
+
+
+def replace_learning_rate(optimizer: Any, rate: Any) -> Any:
+    """Has a Keras 2 `optimizer` use `rate`. Returns what it used before."""
+    # Its own `__setattr__` would make it a variable that is tracked.
+    before = optimizer.__dict__["_learning_rate"]
+    optimizer.__dict__["_learning_rate"] = rate
+    return before
+
+
+def clips_gradients_itself(optimizer: Any) -> bool:
+    """Whether `optimizer` is one of Keras 2 that clips in `apply_gradients`, where it clips at all."""
+    return isinstance(optimizer, tf.keras.optimizers.Optimizer) and hasattr(optimizer, "_clip_gradients")
+
+
+def steps_per_execution(model: Any) -> int:
+    """Of a Keras 2 model that is compiled."""
+    return int(model._steps_per_execution.numpy())
+
+
+def set_steps_per_execution(model: Any, number: int) -> None:
+    """While `Model.fit` of Keras 2 runs, from the next execution on."""
+    model._steps_per_execution.assign(number)
+
+
+def configure_steps_per_execution(model: Any, number: int) -> None:
+    """Before `Model.fit` of Keras 2."""
+    # Outside of the scope: a ParameterServer run would ask a ps for the number at every execution.
+    with tf.device("/device:CPU:0"):
+        model._configure_steps_per_execution(number)
+
+
+def leave_steps_per_execution_to_us(model: Any) -> None:
+    """Has Keras 2 make functions with a loop although the number is 1, and not change the number itself."""
+    model._autotune_steps_per_execution = True
+    model._steps_per_execution_tuner = _Tuner()
+
+
+class _Tuner:
+    """In the place of Keras' own, whose thread measures every 5 s and changes the number every 50 s."""
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+
+def coordinator(model: Any) -> Any:
+    """The ClusterCoordinator of a Keras 2 model that `Model.fit` trains; None under other strategies."""
+    return None if is_keras_3(model) else model._cluster_coordinator
+
+
+def fit_data(model: Any) -> tuple[Any, Any]:
+    """The data handler and the iterator of the `Model.fit` of Keras 2 that calls this, through a callback.
+
+    They are locals of `fit`, found in the frames above. Raises LookupError where they are not.
+    """
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        local = frame.f_locals
+        if frame.f_code.co_name == "fit" and local.get("self") is model and "data_handler" in local:
+            return local["data_handler"], local.get("iterator")
+    raise LookupError("no Model.fit of Keras 2 calls this")
+
+
+def ran_out_of_data(handler: Any) -> bool:
+    """Whether the data ended before the epoch that `handler` (see `fit_data`) was to make of it."""
+    return bool(handler._insufficient_data)
+
+
+def scale_losses(share: Any) -> None:
+    """Has `compiled_loss` of Keras 2 multiply a replica's loss by what `share()` gives, `float32[]`.
+
+    Where that is None, Keras divides it by the number of replicas, as it does. Once for a process:
+    `compiled_loss` finds the function in its module when it is called.
+    """
+    from tf_keras.src.utils import losses_utils
+
+    original = losses_utils.scale_loss_for_distribution
+    if hasattr(original, "without_shares"):
+        return
+
+    def scale_loss_for_distribution(loss_value: Any) -> Any:
+        part = share()
+        return original(loss_value) if part is None else loss_value * tf.cast(part, loss_value.dtype)
+
+    scale_loss_for_distribution.without_shares = original  # type: ignore[attr-defined]
+    losses_utils.scale_loss_for_distribution = scale_loss_for_distribution

@@ -1,0 +1,50 @@
+"""What TensorFlow's strategies keep to themselves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+
+def uses_coordinator(strategy: Any) -> bool:
+    """Whether steps are scheduled on workers, as under ParameterServerStrategy."""
+    return bool(strategy._should_use_with_coordinator)
+
+
+def worker_count(strategy: Any) -> int:
+    """How many tasks take every step together; 1 but for MultiWorkerMirroredStrategy."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 1
+    return int(strategy.extended._num_workers)
+
+
+def ps_count(strategy: Any) -> int:
+    """How many parameter servers hold the variables; 0 but for ParameterServerStrategy."""
+    if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        return 0
+    return int(strategy.extended._num_ps)
+
+
+@contextlib.contextmanager
+def with_local_cpus(count: int) -> Iterator[None]:
+    """A MultiWorkerMirroredStrategy that is made within takes `count` logical CPUs, where that is above 1.
+
+    It takes all GPUs of a task, but only one CPU, and has no parameter for it.
+    """
+    from tensorflow.python.distribute import collective_all_reduce_strategy
+
+    extended = collective_all_reduce_strategy.CollectiveAllReduceExtended
+    original = extended._initialize_local_devices
+
+    def cpus(_self: Any, _resolver: Any, worker_device: str) -> tuple[tuple[str, ...], str]:
+        return tuple(f"{worker_device}/device:CPU:{index}" for index in range(count)), "CPU"
+
+    if count > 1:
+        extended._initialize_local_devices = cpus
+    try:
+        yield
+    finally:
+        extended._initialize_local_devices = original
