@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.distribute.coordinator.values import RemoteValueImpl
 
 from tests.worker.cluster import ROOT
-from worker.tf_compat import graphs, strategies, trackable
+from worker.tf_compat import graphs, strategies, trackable, versions
 from worker.tf_compat.remote_values import error_of, is_done, wait
 
 
@@ -36,6 +36,21 @@ def in_process(code: str, keras: str = "2") -> Any:
         )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_versions() -> None:
+    assert versions.too_old(tf.version.VERSION) is None
+    assert versions.untested(tf.version.VERSION) is None, "test it, then raise NEWEST"
+    assert [versions.too_old(version) is None for version in ("2.15.1", "2.16.0", "3.0.0-rc1")] == [
+        False,
+        True,
+        True,
+    ]
+    assert [versions.untested(version) is None for version in ("2.21.3", "2.22.0", "3.0.0")] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_a_value_is_done_when_it_was_fetched() -> None:

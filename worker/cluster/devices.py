@@ -14,6 +14,7 @@ from worker.contract import Env, Event
 from worker.failures import program_error
 from worker.reporting import Reporter
 from worker.task import Task
+from worker.tf_compat import versions
 from worker.tf_compat.strategies import uses_coordinator
 
 _CPU_INFO = Path("/proc/cpuinfo")
@@ -38,13 +39,18 @@ def report(task: Task, reporter: Reporter, strategy: Any = None, tasks: int = 0)
         tensorflow=tf.version.VERSION,
         lacking=_lacking(task),
     )
+    if task.is_primary and (notice := versions.untested(tf.version.VERSION)):
+        reporter.notice(notice)
 
 
 def check(task: Task) -> None:
-    """Raises Failure where the task asked for GPUs, sees none, and may not do without.
+    """Raises Failure where TensorFlow is too old, or where the task asked for GPUs, sees none, and may not do
+    without.
 
     Where resources have no meaning, nobody has given it any.
     """
+    if complaint := versions.too_old(tf.version.VERSION):
+        raise program_error(f"{complaint}; use a newer image (spec.image, or the role's own)")
     lacking = _lacking(task)
     if not lacking or task.role in task.config.allow_cpu or Env.LOCAL in os.environ:
         return

@@ -1,0 +1,28 @@
+"""The versions of TensorFlow that this runtime is tested with. `version` is as in tf.version.VERSION."""
+
+from __future__ import annotations
+
+OLDEST = (2, 16)
+NEWEST = (2, 21)
+
+
+def too_old(version: str) -> str | None:
+    """A sentence where this runtime does not work with `version`, else None."""
+    if _number(version) >= OLDEST:
+        return None
+    return f"TensorFlow {version} is older than {_said(OLDEST)}, the oldest that this runtime works with"
+
+
+def untested(version: str) -> str | None:
+    """A sentence where `version` is newer than what was tested, else None."""
+    if _number(version) <= NEWEST:
+        return None
+    return f"TensorFlow {version} is newer than {_said(NEWEST)}, the newest that this runtime is tested with"
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def _said(number: tuple[int, ...]) -> str:
+    return ".".join(map(str, number))
