@@ -34,7 +34,7 @@ def validate(options: Namespace) -> int:
     for loaded in _load(options):
         planning.plan(loaded)
         planned = topology.build(loaded.cluster)
-        counts = ", ".join(f"{role.replicas} {name}" for name, role in planned.roles)
+        counts = ", ".join(f"{role.replicas} {role.name}" for role in planned.roles)
         print(f"{loaded.source}: {planned.run}: valid: {loaded.cluster.spec.strategy} with {counts}")
     return 0
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from launcher import podtemplate, roles
 from launcher.merging import MERGE_KEYS
-from launcher.naming import CONTAINER
 from launcher.podfields import Check
-from launcher.spec import Role, RoleName, RoleTemplate, Spec, TensorBoard
+from launcher.spec import RoleTemplate, TensorBoard
+from launcher.topology import Topology
 from launcher.yamlfile import Path
 
 Finding = tuple[Path, str]
@@ -41,42 +40,23 @@ def of_role(template: RoleTemplate | TensorBoard, here: Path) -> Iterator[Findin
     yield from Check(patch=True).problems(patch, "PodTemplateSpec", (*here, "podTemplate"))
 
 
-def of_pods(spec: Spec, present: Sequence[tuple[RoleName, Role]]) -> Iterator[Finding]:
+def of_pods(topology: Topology) -> Iterator[Finding]:
     """What is wrong with the podTemplates once they are merged. One by one they are right."""
     found: dict[Finding, None] = {}
-    for name, role in present:
-        if not role.pod_template and not spec.template.pod_template:
+    for role in topology.roles:
+        shared, own = role.pod_templates
+        if not own and not shared:
             continue
-        pod = podtemplate.merged(_pod(spec, role), spec, role)
-        for path, message in Check().problems(pod, "PodTemplateSpec", ()):
+        for path, message in Check().problems(role.pod, "PodTemplateSpec", ()):
             # The role's own goes last, and over the other.
             given, holder = max(
-                (_given(path, pod, role.pod_template), name),
-                (_given(path, pod, spec.template.pod_template), "template"),
+                (_given(path, role.pod, own), role.name),
+                (_given(path, role.pod, shared), "template"),
                 key=lambda one: len(one[0]),
             )
             if len(given) >= len(path) - 1:
                 found[("spec", holder, "podTemplate", *given, *path[len(given) :]), message] = None
     yield from found
-
-
-def _pod(spec: Spec, role: Role) -> dict[str, Any]:
-    """What the podTemplates are merged over, as far as the file says it."""
-    whole = roles.effective(spec, role)
-    container = {
-        "name": CONTAINER,
-        "env": [variable.model_dump(exclude_none=True) for variable in whole.env],
-        "envFrom": list(whole.env_from),
-        "volumeMounts": [mount.model_dump(exclude_none=True) for mount in whole.volume_mounts],
-    }
-    pod = {
-        "affinity": whole.affinity,
-        "containers": [container],
-        "imagePullSecrets": list(whole.image_pull_secrets),
-        "tolerations": list(whole.tolerations),
-        "volumes": list(whole.volumes),
-    }
-    return {"metadata": {}, "spec": pod}
 
 
 def _given(path: Path, merged: Any, patch: Any) -> Path:

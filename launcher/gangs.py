@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from launcher.naming import GROUP_LABEL, QUEUE_LABEL
-from launcher.spec import Gang, RoleName, Spec, TrainingCluster
-from launcher.topology import Topology, present
+from launcher.spec import Gang, RoleName, Spec
+from launcher.topology import Topology
 from launcher.yamlfile import Path
 
 SCHEDULERS: Final[dict[Gang, str]] = {
@@ -34,8 +34,9 @@ def gang(spec: Spec) -> Gang | None:
     return scheduling.gang or ("Kueue" if scheduling.queue is not None else None)
 
 
-def broken(cluster: TrainingCluster) -> Iterator[tuple[Path, str]]:
+def broken(topology: Topology) -> Iterator[tuple[Path, str]]:
     """What is wrong with queue and gang together."""
+    cluster = topology.cluster
     spec = cluster.spec
     scheduling = spec.scheduling
     given: list[tuple[Path, Mapping[str, str]]] = [(("metadata", "labels"), cluster.metadata.labels)]
@@ -60,7 +61,7 @@ def broken(cluster: TrainingCluster) -> Iterator[tuple[Path, str]]:
         if getattr(scheduling, field) and gang(spec) not in known:
             alias = type(scheduling).model_fields[field].alias or field
             yield ("spec", "scheduling", alias), f"it is for gang: {' or '.join(known)}: remove it"
-    most = sum(role.replicas for name, role in present(spec) if name != "evaluator")
+    most = sum(role.replicas for role in topology.roles if role.name != "evaluator")
     if gang(spec) in API_VERSIONS and (scheduling.min_member or 0) > most:
         said = f"expected at most {most}: more tasks there are not, the evaluator apart"
         yield ("spec", "scheduling", "minMember"), said
@@ -87,9 +88,9 @@ def members(topology: Topology) -> dict[RoleName, int]:
     """
     survives = topology.cluster.spec.strategy == "ParameterServer"
     return {
-        name: 1 if name == "worker" and survives else role.replicas
-        for name, role in topology.roles
-        if name != "evaluator"
+        role.name: 1 if role.name == "worker" and survives else role.replicas
+        for role in topology.roles
+        if role.name != "evaluator"
     }
 
 
@@ -101,7 +102,7 @@ def membership(topology: Topology, role: RoleName) -> tuple[dict[str, str], dict
     """
     found = gang(topology.cluster.spec)
     if found == "Kueue" and not topology.jobset:
-        total = sum(role.replicas for _, role in topology.roles)
+        total = sum(role.replicas for role in topology.roles)
         labels = {**queue_labels(topology.cluster.spec), GROUP_LABEL: topology.run}
         return labels, {"kueue.x-k8s.io/pod-group-total-count": str(total)}
     if role == "evaluator":

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from launcher import gangs, naming, roles
-from launcher.spec import Role, RoleName
+from launcher.roles import ResolvedRole
+from launcher.spec import RoleName
 from launcher.topology import Topology
 
 _SUFFIX: Final = "-abcde"
@@ -35,16 +36,16 @@ def survives(topology: Topology, role: RoleName) -> bool:
     return role == "evaluator" or (role == "worker" and topology.cluster.spec.strategy == "ParameterServer")
 
 
-def retries(topology: Topology, name: RoleName, role: Role) -> dict[str, Any]:
+def retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
     """The fields of the role's Job that say how often a task of ours is tried again by itself.
 
     One that the others cannot do without is not: its Job fails, and all are started again.
     """
     limit = _limit(topology)
-    if name == "evaluator":
+    if role.name == "evaluator":
         # A Job that has failed ends the JobSet or starts it again, and the training does without this one.
         return {"backoffLimit": _FOR_EVER}
-    if not survives(topology, name):
+    if not survives(topology, role.name):
         return {"backoffLimit": 0}
     if role.replicas == 1:
         return {"backoffLimit": limit}
@@ -67,7 +68,7 @@ def policies(topology: Topology) -> dict[str, Any]:
             "onJobFailureReasons": ["PodFailurePolicy", "DeadlineExceeded"],
         }
     ]
-    if any(name == "worker" and survives(topology, name) for name, _ in topology.roles):
+    if any(role.name == "worker" and survives(topology, role.name) for role in topology.roles):
         rules.append({"name": "noWorkerIsLeft", "action": "FailJobSet", "targetReplicatedJobs": ["worker"]})
     fields: dict[str, Any] = {
         # Kueue's webhook would see to it; where that does not answer, no pod must start unadmitted.

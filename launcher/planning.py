@@ -9,6 +9,7 @@ from launcher.backends.base import Plan
 from launcher.backends.names import check_namespace
 from launcher.errors import Problem, SpecError
 from launcher.loading import Loaded
+from launcher.topology import Topology
 
 
 def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
@@ -38,19 +39,32 @@ def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
     `as_jobset`: its roles are the replicatedJobs of one JobSet.
     """
     planned = topology.build(loaded.cluster, jobset=as_jobset)
-    if as_jobset and (said := jobset.name_too_long(planned)):
-        raise SpecError([Problem(loaded.source, 0, 0, "metadata.name", said)])
+    if as_jobset:
+        _check_name(loaded, planned)
     program = source.read(loaded)
+    made = _plan(loaded, planned, program, run_id)
+    if as_jobset or gangs.gang(loaded.cluster.spec) != "Kueue":
+        return made
+    other = dataclasses.replace(planned, jobset=True)
+    _check_name(loaded, other)
+    return dataclasses.replace(made, as_jobset=_plan(loaded, other, program, run_id))
+
+
+def _check_name(loaded: Loaded, planned: Topology) -> None:
+    if said := jobset.name_too_long(planned):
+        raise SpecError([Problem(loaded.source, 0, 0, "metadata.name", said)])
+
+
+def _plan(loaded: Loaded, planned: Topology, program: source.Source | None, run_id: str) -> Plan:
+    """The plan in the form that the topology has."""
     objects = rendering.render(planned, program, run_id)
     if (large := sizes.too_large(objects)) is not None:
         field = "spec" if program is None else "spec.program.source"
         hint = "shorten it" if program is None else "give it fewer files, shorter names, or less in them"
         raise SpecError([Problem(loaded.source, 0, 0, field, f"{large}: {hint}")])
-    queued = gangs.gang(loaded.cluster.spec) == "Kueue"
     return Plan(
         run=planned.run,
         namespace=planned.namespace,
         objects=objects,
         addresses=[address for role in planned.addresses.values() for address in role],
-        as_jobset=plan(loaded, run_id, as_jobset=True) if queued and not as_jobset else None,
     )

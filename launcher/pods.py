@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from launcher import gangs, jobset, naming, podtemplate, roles, storage
-from launcher.roles import CONFIG_PATH, SHM_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH
+from launcher import gangs, jobset, naming, roles, storage
+from launcher.roles import CONFIG_PATH, SHM_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
 from launcher.source import Source
-from launcher.spec import EnvVar, Role, RoleName
+from launcher.spec import EnvVar, RoleName
 from launcher.topology import Topology
 from worker.contract import GRACE_SECONDS, GRPC_FAIL_FAST, Env, ExitCode, RunConfig
 
@@ -79,7 +79,7 @@ def labels(topology: Topology, role: str | None = None) -> dict[str, str]:
 
 def service_ports(topology: Topology) -> list[Object]:
     """Where the tasks listen. A headless Service leads to all ports; these are for those who look."""
-    numbers = sorted(set(topology.ports.values()))
+    numbers = sorted({role.port for role in topology.roles})
     return [
         {"name": "tensorflow" if len(numbers) == 1 else f"tensorflow-{number}", "number": number}
         for number in numbers
@@ -95,7 +95,7 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
     """What every task of the run reads."""
     spec = topology.cluster.spec
     policy = spec.run_policy
-    graces = {name: podtemplate.grace_seconds(spec, role) for name, role in topology.roles}
+    graces = {role.name: role.grace_seconds for role in topology.roles}
     return RunConfig(
         run=topology.run,
         run_id=run_id,
@@ -108,9 +108,9 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
         keras=spec.program.keras if spec.program else 2,
         parameters=spec.program.parameters if spec.program else {},
         model_dir=spec.model_dir,
-        replicas={name: role.replicas for name, role in topology.roles},
-        gpus={name: asked for name, role in topology.roles if (asked := podtemplate.gpus(spec, role))},
-        allow_cpu=[name for name, role in topology.roles if roles.effective(spec, role).allow_cpu],
+        replicas={role.name: role.replicas for role in topology.roles},
+        gpus={role.name: asked for role in topology.roles if (asked := role.gpus)},
+        allow_cpu=[role.name for role in topology.roles if role.allow_cpu],
         # A task that trains alone opens no port.
         chief_address=None if topology.alone else topology.address(topology.primary, 0),
         starting_deadline_seconds=policy.starting_deadline_seconds,
@@ -120,66 +120,65 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
     )
 
 
-def plan(topology: Topology, name: RoleName, role: Role, source: Source | None) -> JobPlan:
+def plan(topology: Topology, role: ResolvedRole, source: Source | None) -> JobPlan:
     """The Job of one role."""
     spec = topology.cluster.spec
-    whole = roles.for_accelerators(spec, name, roles.effective(spec, role))
     custom = roles.is_custom(spec)
-    primary = name == topology.primary
-    annotations = {**topology.cluster.metadata.annotations, **whole.job_metadata.annotations}
-    pod_metadata = _pod_metadata(topology, name, role)
+    primary = role.name == topology.primary
+    annotations = {**topology.cluster.metadata.annotations, **role.job_annotations}
+    pod_metadata = _pod_metadata(topology, role)
     if primary:
         annotations[naming.PRIMARY_ANNOTATION] = "true"
         annotations[naming.SPEC_ANNOTATION] = topology.cluster.model_dump_json(exclude_defaults=True)
     elif custom:
-        needed = not _goes_on_without(topology, name, whole)
+        needed = not _goes_on_without(topology, role)
         annotations[naming.NEEDED_ANNOTATION] = "true" if needed else "false"
-    mounts, volumes = _volumes(topology, name, whole, source)
+    mounts, volumes = _volumes(topology, role, source)
     return JobPlan(
-        name=topology.job_name(name),
-        role=name,
+        name=topology.job_name(role.name),
+        role=role.name,
         replicas=role.replicas,
         primary=primary,
-        labels={**whole.job_metadata.labels, **labels(topology, name)},
+        labels={**role.job_labels, **labels(topology, role.name)},
         annotations=annotations,
         pod_labels=pod_metadata["labels"],
         pod_annotations=pod_metadata["annotations"],
-        retries=_retries(topology, name, whole),
-        failure_rules=_failure_rules(topology, name, whole),
-        job_fields=_job_fields(topology, name),
-        pod_fields=_pod_fields(topology, name, whole),
+        retries=_retries(topology, role),
+        failure_rules=_failure_rules(topology, role),
+        job_fields=_job_fields(topology, role),
+        pod_fields=_pod_fields(topology, role),
         container_fields=present(
             {
-                "imagePullPolicy": whole.image_pull_policy,
-                "workingDir": whole.working_dir or _script_directory(topology, whole, source),
-                "envFrom": list(whole.env_from),
-                "resources": roles.requirements(whole),
+                "imagePullPolicy": role.image_pull_policy,
+                "workingDir": role.working_dir or _script_directory(role, source),
+                "envFrom": list(role.env_from),
+                "resources": role.resources,
             }
         ),
         # An image that is to run as it is may write wherever its files let user 65532 write.
         read_only_root=not custom,
-        port=topology.ports[name],
+        port=role.port,
         port_name="tfjob-port" if custom else "tensorflow",
-        command=tuple(map(escaped, whole.command or (() if custom else roles.RUNTIME_COMMAND))),
-        args=tuple(map(escaped, whole.args or ())),
-        image=whole.image or roles.DEFAULT_IMAGE,
-        env=_env(topology, name, whole, source),
+        command=tuple(map(escaped, role.command or (() if custom else roles.RUNTIME_COMMAND))),
+        args=tuple(map(escaped, role.args)),
+        image=role.image,
+        env=_env(topology, role, source),
         volume_mounts=mounts,
         volumes=volumes,
     )
 
 
-def _pod_metadata(topology: Topology, name: RoleName, role: Role) -> dict[str, dict[str, str]]:
+def _pod_metadata(topology: Topology, role: ResolvedRole) -> dict[str, dict[str, str]]:
     """Labels and annotations of the pods; what the user says of sidecars is left to the user."""
     given = topology.cluster.metadata
-    own = podtemplate.metadata(topology.cluster.spec, role)
-    said = {*given.labels, *given.annotations, *own.get("labels", ()), *own.get("annotations", ())}
-    member = gangs.membership(topology, name)
+    own = role.pod_metadata
+    said = {*given.labels, *given.annotations, *(own.get("labels") or ()), *(own.get("annotations") or ())}
+    member = gangs.membership(topology, role.name)
     found = {
-        "labels": labels(topology, name) | member[0],
+        "labels": labels(topology, role.name) | member[0],
         "annotations": {**given.annotations, **member[1]},
     }
-    if name in storage.on_one_node(topology.cluster.spec):
+    if role.name in storage.on_one_node(topology):
         found["labels"][naming.NODE_LABEL] = topology.run
     return without_sidecars(found, said)
 
@@ -201,9 +200,9 @@ def escaped(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def _script_directory(topology: Topology, role: Role, source: Source | None) -> str | None:
+def _script_directory(role: ResolvedRole, source: Source | None) -> str | None:
     """Where a command finds the program's files by the names it has for them."""
-    return SOURCE_PATH if source is not None and roles.runs_script(topology.cluster.spec, role) else None
+    return SOURCE_PATH if source is not None and role.runs_script else None
 
 
 def present(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,10 +210,10 @@ def present(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value not in (None, {}, [], ())}
 
 
-def _job_fields(topology: Topology, name: RoleName) -> dict[str, Any]:
+def _job_fields(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
     spec = topology.cluster.spec
     policy = spec.run_policy
-    primary = name == topology.primary
+    primary = role.name == topology.primary
     # Whether a JobSet is suspended, and how long it stays, is its own to say; what Kueue admits, it starts.
     suspend = policy.suspend and gangs.gang(spec) != "Kueue"
     fields: Object = {} if topology.jobset else {"suspend": suspend}
@@ -223,54 +222,54 @@ def _job_fields(topology: Topology, name: RoleName) -> dict[str, Any]:
         fields |= present({"activeDeadlineSeconds": policy.active_deadline_seconds})
     if primary and not topology.jobset:
         fields |= present({"ttlSecondsAfterFinished": policy.ttl_seconds_after_finished})
-    several = dict(topology.roles)[name].replicas > 1
+    several = role.replicas > 1
     if primary and roles.is_custom(spec) and several and spec.strategy_options.success_policy != "AllWorkers":
         fields["successPolicy"] = {"rules": [{"succeededIndexes": "0"}]}
     return fields
 
 
-def _survives_a_task(topology: Topology, name: RoleName) -> bool:
+def _survives_a_task(topology: Topology, role: ResolvedRole) -> bool:
     """Whether the run goes on when a task of the role has failed for good. A coordinator gives a lost
     worker's work to the others; a collective lacks it, and a parameter server has variables.
     """
-    return name == "worker" and topology.cluster.spec.strategy == "ParameterServer"
+    return role.name == "worker" and topology.cluster.spec.strategy == "ParameterServer"
 
 
-def _retries(topology: Topology, name: RoleName, role: Role) -> dict[str, Any]:
+def _retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
     """Each task has its own tries; those of images that run as they are share them, as a TFJob's do."""
     if topology.jobset and not roles.is_custom(topology.cluster.spec):
-        return jobset.retries(topology, name, role)
+        return jobset.retries(topology, role)
     limit = topology.cluster.spec.run_policy.backoff_limit
     limit = UNLIMITED if limit is None else limit
     if roles.is_custom(topology.cluster.spec):
-        if _goes_on_without(topology, name, role):
+        if _goes_on_without(topology, role):
             return {"backoffLimitPerIndex": 0}
         return {"backoffLimit": 0 if role.restart_policy == "Never" else limit}
     if role.replicas == 1:
         return {"backoffLimit": limit}
-    if _survives_a_task(topology, name):
+    if _survives_a_task(topology, role):
         return {"backoffLimitPerIndex": limit}
     return {"backoffLimitPerIndex": limit, "maxFailedIndexes": 0}
 
 
-def _goes_on_without(topology: Topology, name: RoleName, role: Role) -> bool:
-    """Whether a run of strangers goes on when a task of the effective role has failed for good: workers that
-    may come and go.
+def _goes_on_without(topology: Topology, role: ResolvedRole) -> bool:
+    """Whether a run of strangers goes on when a task of the role has failed for good: workers that may come
+    and go.
     """
-    return name == "worker" and not topology.sees_all(name) and role.restart_policy == "Never"
+    return role.name == "worker" and not topology.sees_all(role.name) and role.restart_policy == "Never"
 
 
-def _failure_rules(topology: Topology, name: RoleName, role: Role) -> list[Object]:
+def _failure_rules(topology: Topology, role: ResolvedRole) -> list[Object]:
     taken_away = [{"type": "DisruptionTarget", "status": "True"}, *gangs.disruptions(topology)]
     disruption = {"action": "Ignore", "onPodConditions": taken_away}
     if role.restart_policy == "ExitCode":
         permanent = {"containerName": naming.CONTAINER, "operator": "In", "values": list(range(1, 128))}
         return [disruption, {"action": "FailJob", "onExitCodes": permanent}]
-    if not roles.uses_runtime(topology.cluster.spec, role):
+    if not role.uses_runtime:
         return [disruption]
-    if topology.jobset and name == "evaluator":
+    if topology.jobset and role.name == "evaluator":
         return [disruption]
-    action = "FailIndex" if _survives_a_task(topology, name) and role.replicas > 1 else "FailJob"
+    action = "FailIndex" if _survives_a_task(topology, role) and role.replicas > 1 else "FailJob"
     return [
         disruption,
         # Told to leave, or saved and left with a task that was: no try is used up.
@@ -283,7 +282,7 @@ def _exits_with(code: ExitCode) -> Object:
     return {"containerName": naming.CONTAINER, "operator": "In", "values": [int(code)]}
 
 
-def _pod_fields(topology: Topology, name: RoleName, role: Role) -> dict[str, Any]:
+def _pod_fields(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
     scheduling = topology.cluster.spec.scheduling
     return present(
         {
@@ -293,24 +292,24 @@ def _pod_fields(topology: Topology, name: RoleName, role: Role) -> dict[str, Any
             "schedulingGates": gangs.gates(topology),
             "nodeSelector": role.node_selector,
             "tolerations": list(role.tolerations),
-            "affinity": storage.affinity(topology, name, role.affinity),
+            "affinity": storage.affinity(topology, role),
             "imagePullSecrets": list(role.image_pull_secrets),
         }
     )
 
 
-def _env(topology: Topology, name: RoleName, role: Role, source: Source | None) -> list[Object]:
+def _env(topology: Topology, role: ResolvedRole, source: Source | None) -> list[Object]:
     index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     variables: list[Object] = [
         # First: TF_CONFIG refers to it, and a reference reaches only what stands before.
         {"name": Env.TASK_INDEX, "valueFrom": {"fieldRef": {"fieldPath": index}}},
     ]
-    if name in topology.file_roles:
+    if role.name in topology.file_roles:
         variables.append({"name": Env.CLUSTER_FILE, "value": f"{CONFIG_PATH}/{CLUSTER_FILE}"})
-    elif (tf_config := topology.tf_config(name)) is not None:
+    elif (tf_config := topology.tf_config(role.name)) is not None:
         variables.append({"name": Env.TF_CONFIG, "value": tf_config})
     variables += [
-        {"name": Env.ROLE, "value": name},
+        {"name": Env.ROLE, "value": role.name},
         {"name": Env.CONFIG, "value": f"{CONFIG_PATH}/{RUN_FILE}"},
         {"name": Env.TASK_DIR, "value": TASK_PATH},
     ]
@@ -319,14 +318,13 @@ def _env(topology: Topology, name: RoleName, role: Role, source: Source | None) 
     return [*variables, *_transport(topology, role), *(entry(variable) for variable in role.env)]
 
 
-def _transport(topology: Topology, role: Role) -> list[Object]:
+def _transport(topology: Topology, role: ResolvedRole) -> list[Object]:
     """What the runtime sets by itself, for TensorFlow in a command of the user's. An image that is to run as
     it is may be no TensorFlow at all.
     """
-    spec = topology.cluster.spec
     name, value = GRPC_FAIL_FAST
     is_given = any(variable.name == name for variable in role.env)
-    if is_given or roles.is_custom(spec) or roles.uses_runtime(spec, role):
+    if is_given or roles.is_custom(topology.cluster.spec) or role.uses_runtime:
         return []
     return [{"name": name, "value": value}]
 
@@ -339,7 +337,7 @@ def entry(variable: EnvVar) -> Object:
 
 
 def _volumes(
-    topology: Topology, name: RoleName, role: Role, source: Source | None
+    topology: Topology, role: ResolvedRole, source: Source | None
 ) -> tuple[list[Object], list[Object]]:
     run = topology.run
     own = [mount.model_dump(exclude_none=True) for mount in role.volume_mounts]
@@ -356,18 +354,17 @@ def _volumes(
         volumes.append(
             {"name": "launcher-source", "configMap": {"name": f"{run}-source", "items": source_items(source)}}
         )
-    _, given = podtemplate.volumes_and_mounts(topology.cluster.spec, dict(topology.roles)[name])
-    taken = {str(mount["mountPath"]).rstrip("/") for mount in given}
+    taken = {str(mount["mountPath"]).rstrip("/") for mount in role.pod_mounts}
     if TMP_PATH not in taken and not roles.is_custom(topology.cluster.spec):
         # The root file system is read-only, and TensorFlow does not start without a writable /tmp.
         mounts.append({"name": "launcher-tmp", "mountPath": TMP_PATH})
         volumes.append({"name": "launcher-tmp", "emptyDir": {}})
-    if roles.asks_for_gpus(role) and SHM_PATH not in taken:
+    if role.asks_for_gpus and SHM_PATH not in taken:
         mounts.append({"name": "launcher-shm", "mountPath": SHM_PATH})
         memory = {"medium": "Memory", "sizeLimit": SHM_SIZE}
         volumes.append({"name": "launcher-shm", "emptyDir": memory})
     claim = storage.claim(topology)
-    if claim is not None and roles.touches_model_dir(topology.cluster.spec, name):
+    if claim is not None and role.touches_model_dir:
         mounts.append({"name": "launcher-model", "mountPath": topology.cluster.spec.model_dir})
         volumes.append({"name": "launcher-model", "persistentVolumeClaim": {"claimName": claim}})
     return mounts + own, volumes + list(role.volumes)

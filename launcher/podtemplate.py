@@ -1,17 +1,16 @@
-"""The user's `podTemplate`s over a role's pods: what comes of them, and what they must leave alone."""
+"""The user's `podTemplate`s: what is wrong with one, and what of a pod it must leave alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from launcher import naming, roles
+from launcher import naming
 from launcher.merging import DIRECTIVE, check, strategic_merge
 from launcher.naming import CONTAINER
 from launcher.roles import CONFIG_PATH, TASK_PATH
-from launcher.spec import Role, Spec
 from launcher.yamlfile import Path
-from worker.contract import GRACE_SECONDS, Env
+from worker.contract import Env
 
 Object = dict[str, Any]
 
@@ -35,49 +34,6 @@ _SKELETON: Final[Object] = {
         ],
     },
 }
-
-
-def merged(base: Mapping[str, Any], spec: Spec, role: Role) -> Object:
-    """The pod template with `spec.template`'s and then the role's own over it."""
-    return strategic_merge(strategic_merge(base, spec.template.pod_template), role.pod_template)
-
-
-def volumes_and_mounts(spec: Spec, role: Role) -> tuple[dict[str, Object], list[Object]]:
-    """The user's volumes by name, and mounts in the program's container, wherever they are given."""
-    whole = roles.effective(spec, role)
-    mounts = [mount.model_dump(exclude_none=True) for mount in whole.volume_mounts]
-    base = {
-        "spec": {
-            "volumes": list(whole.volumes),
-            "containers": [{"name": CONTAINER, "volumeMounts": mounts}],
-        }
-    }
-    pod = merged(base, spec, role)["spec"]
-    container = next(each for each in pod["containers"] if each["name"] == CONTAINER)
-    return {volume["name"]: volume for volume in pod.get("volumes") or ()}, container.get(
-        "volumeMounts"
-    ) or []
-
-
-def grace_seconds(spec: Spec, role: Role) -> int:
-    """The pods' terminationGracePeriodSeconds."""
-    base = {"spec": {"terminationGracePeriodSeconds": GRACE_SECONDS}}
-    return int(merged(base, spec, role)["spec"].get("terminationGracePeriodSeconds") or GRACE_SECONDS)
-
-
-def gpus(spec: Spec, role: Role) -> str:
-    """The GPUs that the program's container asks for: `nvidia.com/gpu: 8`; "" where it asks for none."""
-    resources = roles.requirements(roles.effective(spec, role))
-    base = {"spec": {"containers": [{"name": CONTAINER, "resources": resources}]}}
-    containers = merged(base, spec, role)["spec"]["containers"]
-    limits = next(each for each in containers if each["name"] == CONTAINER).get("resources") or {}
-    return ", ".join(f"{name}: {count}" for name, count in roles.gpus(limits.get("limits") or {}))
-
-
-def metadata(spec: Spec, role: Role) -> Object:
-    """The labels and annotations that the user gives the role's pods in a podTemplate."""
-    found: Object = merged({"metadata": {"labels": {}, "annotations": {}}}, spec, role)["metadata"]
-    return found
 
 
 def broken(template: Mapping[str, Any], here: Path) -> Iterator[tuple[Path, str]]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import jinja2
 import yaml
 
-from launcher import gangs, jobset, naming, pods, podtemplate, source, storage, tensorboard
+from launcher import gangs, jobset, naming, pods, source, storage, tensorboard
 from launcher.bytecode import TemplateCache
 from launcher.errors import LauncherError
 from launcher.pods import Object
@@ -34,7 +34,7 @@ def render(topology: Topology, program: source.Source | None = None, run_id: str
     it is made of the file and the program: then the same again is the same run, and a change a new one.
     """
     run_id = run_id or _content_id(topology, program)
-    plans = [pods.plan(topology, name, role, program) for name, role in topology.roles]
+    plans = [pods.plan(topology, role, program) for role in topology.roles]
     common = {
         "run": topology.run,
         "namespace": topology.namespace,
@@ -69,8 +69,7 @@ def render(topology: Topology, program: source.Source | None = None, run_id: str
 
 def _job(topology: Topology, plan: pods.JobPlan, common: Object) -> Object:
     job = _print("job", **{**common, "labels": plan.labels}, plan=plan)
-    role = dict(topology.roles)[plan.role]
-    job["spec"]["template"] = podtemplate.merged(job["spec"]["template"], topology.cluster.spec, role)
+    job["spec"]["template"] = topology.role(plan.role).patched(job["spec"]["template"])
     return job
 
 
@@ -78,11 +77,11 @@ def _jobset(topology: Topology, jobs: list[Object], common: Object) -> Object:
     primary = jobs[0]["metadata"]
     templates = [
         {
-            "role": name,
+            "role": role.name,
             "metadata": {field: job["metadata"].get(field, {}) for field in ("labels", "annotations")},
             "spec": job["spec"],
         }
-        for (name, _), job in zip(topology.roles, jobs, strict=True)
+        for role, job in zip(topology.roles, jobs, strict=True)
     ]
     return _print(
         "jobset",

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from launcher import fragments, gangs, jobset, naming, podtemplate, roles, storage, topology
+from launcher.roles import ResolvedRole
 from launcher.spec import (
     Requirements,
     Role,
-    RoleName,
     RoleTemplate,
     Spec,
     StrategyOptions,
     TensorBoard,
     TrainingCluster,
 )
+from launcher.topology import Topology
 from launcher.yamlfile import Path
 from worker.contract import Env, pod_name
 
@@ -31,18 +33,19 @@ Finding = tuple[Path, str]
 def broken(cluster: TrainingCluster) -> list[Finding]:
     """Every rule that the cluster breaks."""
     spec = cluster.spec
-    found = [*_replicas(spec), *_options(spec), *_custom(spec), *_program(spec), *_evaluation(spec)]
-    found += _mode(spec)
-    found += gangs.broken(cluster)
+    planned = topology.build(cluster)
+    found = [*_replicas(spec), *_options(spec), *_custom(spec), *_program(planned), *_evaluation(spec)]
+    found += _mode(planned)
+    found += gangs.broken(planned)
     if spec.tensorboard is not None:
         found += _resources(spec.tensorboard, ("spec", "tensorboard"))
         found += fragments.of_role(spec.tensorboard, ("spec", "tensorboard"))
-    templates = _templates(spec)
+    templates = _templates(planned)
     found += templates
     if not any("podTemplate" in path for path, _ in templates):
-        found += [*_mounts(spec), *storage.broken(spec)]
+        found += [*_mounts(planned), *storage.broken(planned)]
     if not found:
-        found += _limits(cluster)
+        found += _limits(planned)
     return found
 
 
@@ -50,7 +53,7 @@ def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
     """What is made of the file that a reader might not expect; unless it stays on this machine, by a cluster
     too.
     """
-    found = [] if local else list(storage.notices(cluster))
+    found = [] if local else list(storage.notices(topology.build(cluster)))
     spec = cluster.spec
     if spec.mode != "Train" and spec.evaluator is not None and spec.evaluator.replicas:
         found.append(f"spec.evaluator: none is started, since mode: {spec.mode} trains nothing")
@@ -196,13 +199,14 @@ def _asks_for_tpu(spec: Spec) -> bool:
     if options.accelerator is not None and options.topology is not None:
         return True
     trains = spec.chief or spec.worker or Role.model_construct()
-    return roles.TPU_RESOURCE in roles.requirements(roles.effective(spec, trains)).get("limits", {})
+    return roles.TPU_RESOURCE in roles.requirements(roles.given_resources(spec, trains)).get("limits", {})
 
 
 _BATCH_SIZES: Final = ("globalBatchSize", "batchSizePerReplica")
 
 
-def _program(spec: Spec) -> Iterator[Finding]:
+def _program(planned: Topology) -> Iterator[Finding]:
+    spec = planned.cluster.spec
     program = spec.program
     if program is not None and program.entrypoint is not None and spec.command is not None:
         said = "give an entrypoint or a command, not both: a program is run by the worker runtime"
@@ -220,23 +224,20 @@ def _program(spec: Spec) -> Iterator[Finding]:
         )
         yield ("spec", "program", "keras"), said
     if (program is None or program.entrypoint is None) and not roles.is_custom(spec):
-        for name, role in topology.present(spec):
-            if _needs_entrypoint(spec, name, role):
+        for role in planned.roles:
+            if _needs_entrypoint(planned, role):
                 at: Path = ("spec", "program") if program is None else ("spec", "program", "entrypoint")
-                yield (
-                    at,
-                    f"missing: the {name} runs it, having no command of its own for an image's own script",
-                )
+                said = "having no command of its own for an image's own script"
+                yield at, f"missing: the {role.name} runs it, {said}"
                 return
 
 
-def _needs_entrypoint(spec: Spec, name: RoleName, role: Role) -> bool:
-    if name == "ps" or (name == "worker" and spec.strategy == "ParameterServer"):
+def _needs_entrypoint(planned: Topology, role: ResolvedRole) -> bool:
+    spec = planned.cluster.spec
+    if role.name == "ps" or (role.name == "worker" and spec.strategy == "ParameterServer"):
         # They serve whoever coordinates, unless nobody trains at all.
-        return spec.program is None and all(
-            roles.effective(spec, other).command is None for _, other in topology.present(spec)
-        )
-    return not roles.runs_script(spec, roles.effective(spec, role))
+        return spec.program is None and all(other.command is None for other in planned.roles)
+    return not role.runs_script
 
 
 def _evaluation(spec: Spec) -> Iterator[Finding]:
@@ -258,24 +259,26 @@ def _evaluation(spec: Spec) -> Iterator[Finding]:
         yield ("spec", "evaluation", "exact"), said
 
 
-def _templates(spec: Spec) -> list[Finding]:
+def _templates(planned: Topology) -> list[Finding]:
     """What is wrong with the roles and `spec.template`, each path once."""
+    spec = planned.cluster.spec
     found: dict[Path, str] = {}
     holders = [(name, getattr(spec, name)) for name in (*topology.ROLES, "template")]
     given = [(("spec", name), template) for name, template in holders if template is not None]
     for here, template in given:
         found |= {path: message for path, message in _template(template, here) if path not in found}
-    merged = () if any("podTemplate" in path for path in found) else topology.present(spec)
+    can_be_merged = not any("podTemplate" in path for path in found)
     for here, template in given:
         for path, message in fragments.of_role(template, here):
             found.setdefault(path, message)
-    for path, message in fragments.of_pods(spec, merged):
+    for path, message in fragments.of_pods(planned) if can_be_merged else ():
         found.setdefault(path, message)
     return list(found.items())
 
 
-def _mode(spec: Spec) -> Iterator[Finding]:
+def _mode(planned: Topology) -> Iterator[Finding]:
     """What only a training takes, and what only the other modes do."""
+    spec = planned.cluster.spec
     mode, here = spec.mode, ("spec", "mode")
     if mode == "Train":
         if spec.checkpoint is not None:
@@ -296,10 +299,10 @@ def _mode(spec: Spec) -> Iterator[Finding]:
             f"that mode: {mode} reads: train with Retain"
         )
         yield ("spec", "storage", "reclaimPolicy"), said
-    for name, role in topology.present(spec):
-        if roles.runs_script(spec, roles.effective(spec, role)):
-            said = f"the {name} has a command or args, and a script decides by itself what it does: use Train"
-            yield here, f"{said}, or give a program"
+    for role in planned.roles:
+        if role.runs_script:
+            said = f"the {role.name} has a command or args, and a script decides by itself what it does"
+            yield here, f"{said}: use Train, or give a program"
             return
 
 
@@ -326,18 +329,20 @@ def _twice(values: Sequence[str], here: Path, *field: str) -> Iterator[Finding]:
             yield (*here, index, *field), f"{value} is given twice: keep one"
 
 
-def _mounts(spec: Spec) -> Iterator[Finding]:
+def _mounts(planned: Topology) -> Iterator[Finding]:
     """Mounts of volumes that are not there. Their podTemplates are right."""
-    for name, role in topology.present(spec):
-        volumes = podtemplate.volumes_and_mounts(spec, role)[0]
+    spec = planned.cluster.spec
+    for role in planned.roles:
+        volumes = role.pod_volumes
         known = f"; the volumes are {', '.join(sorted(volumes))}" if volumes else ""
-        own = [mount.mount_path for mount in role.volume_mounts]
-        for mount in roles.effective(spec, role).volume_mounts:
+        own: Role | None = getattr(spec, role.name)
+        for mount in role.volume_mounts:
             if mount.name not in volumes:
-                given = role if mount.mount_path in own else spec.template
-                where = name if given is role else "template"
+                is_own = own is not None and mount in own.volume_mounts
+                given = own if own is not None and is_own else spec.template
+                where = role.name if is_own else "template"
                 index = given.volume_mounts.index(mount)
-                said = f"there is no volume {mount.name} for the {name}{known}"
+                said = f"there is no volume {mount.name} for the {role.name}{known}"
                 yield ("spec", where, "volumeMounts", index, "name"), said
 
 
@@ -381,9 +386,9 @@ def _environment(template: RoleTemplate, here: Path) -> Iterator[Finding]:
             yield at, "give value or valueFrom, not both"
 
 
-def _limits(cluster: TrainingCluster) -> Iterator[Finding]:
-    planned = topology.build(cluster)
-    pods = [pod_name(planned.run, name, role.replicas - 1) for name, role in planned.roles]
+def _limits(planned: Topology) -> Iterator[Finding]:
+    cluster = planned.cluster
+    pods = [pod_name(planned.run, role.name, role.replicas - 1) for role in planned.roles]
     longest = max(pods, key=len)
     if (over := len(longest) - naming.LABEL_LENGTH) > 0:
         said = (
@@ -393,7 +398,7 @@ def _limits(cluster: TrainingCluster) -> Iterator[Finding]:
         yield ("metadata", "name"), said
         return
     if gangs.gang(cluster.spec) == "Kueue" and (
-        said := jobset.name_too_long(topology.build(cluster, jobset=True))
+        said := jobset.name_too_long(dataclasses.replace(planned, jobset=True))
     ):
         yield ("metadata", "name"), said
         return
@@ -404,7 +409,7 @@ def _limits(cluster: TrainingCluster) -> Iterator[Finding]:
             f"most {naming.LABEL_LENGTH}: shorten the run's name by {over}"
         )
         yield ("metadata", "name"), said
-    for name, _ in planned.roles:
+    for name in (role.name for role in planned.roles):
         size = planned.tf_config_bytes(name)
         if name not in planned.file_roles and size > topology.MAX_ENV_BYTES:
             said = (

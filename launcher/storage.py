@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from launcher import naming, podtemplate, roles, topology
-from launcher.roles import CONFIG_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH
-from launcher.spec import RoleName, Spec, Storage, TrainingCluster
+from launcher import naming, roles
+from launcher.roles import CONFIG_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
+from launcher.spec import RoleName, Spec, Storage
 from launcher.topology import Topology
 from launcher.yamlfile import Path
 
@@ -47,20 +47,21 @@ def claim(topology: Topology) -> str | None:
     spec = topology.cluster.spec
     if spec.model_dir is None or not spec.model_dir.startswith("/"):
         return None
-    if any(held.mount is not None for held in holdings(spec)):
+    if any(held.mount is not None for held in holdings(topology)):
         return None
     return f"{topology.run}-model"
 
 
-def on_one_node(spec: Spec) -> tuple[RoleName, ...]:
+def on_one_node(topology: Topology) -> tuple[RoleName, ...]:
     """The roles whose pods must share a node, because they mount a claim that only one node can mount; its
     TensorBoard must be there too.
     """
+    spec = topology.cluster.spec
     if spec.model_dir is None or not spec.model_dir.startswith("/"):
         return ()
     if "ReadWriteMany" in (spec.storage or Storage.model_construct()).access_modes:
         return ()
-    found = holdings(spec)
+    found = holdings(topology)
     if any(held.mount is not None for held in found) or _readers(spec, found) < 2:
         return ()
     return tuple(held.role for held in found)
@@ -75,20 +76,20 @@ def _reader_names(spec: Spec, found: Sequence[str]) -> list[str]:
     return [*found, *(["tensorboard"] if spec.tensorboard is not None else [])]
 
 
-def affinity(topology: Topology, name: RoleName, own: Mapping[str, Any]) -> Object:
+def affinity(topology: Topology, role: ResolvedRole) -> Object:
     """The role's own affinity, and with it the one that a ReadWriteOnce claim needs.
 
     The first pod has nobody to join: the scheduler lets a pod pass whose own labels match the term
     (https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/).
     """
-    if name not in on_one_node(topology.cluster.spec):
-        return dict(own)
-    return _beside({"matchLabels": {naming.NODE_LABEL: topology.run}}, own)
+    if role.name not in on_one_node(topology):
+        return dict(role.affinity)
+    return _beside({"matchLabels": {naming.NODE_LABEL: topology.run}}, role.affinity)
 
 
 def tensorboard_affinity(topology: Topology, own: Mapping[str, Any]) -> Object:
     """The same for the TensorBoard, which is never the first: it would choose a node without GPUs for all."""
-    together = on_one_node(topology.cluster.spec)
+    together = on_one_node(topology)
     if not together:
         return dict(own)
     members = {
@@ -106,12 +107,12 @@ def _beside(members: Object, own: Mapping[str, Any]) -> Object:
     return {**own, "podAffinity": {**between, _REQUIRED: [*between.get(_REQUIRED, ()), term]}}
 
 
-def notices(cluster: TrainingCluster) -> Iterator[str]:
+def notices(topology: Topology) -> Iterator[str]:
     """What a cluster makes of the storage that is asked for, and a reader of the file might not expect."""
-    spec = cluster.spec
-    if together := on_one_node(spec):
+    spec = topology.cluster.spec
+    if together := on_one_node(topology):
         names = _reader_names(spec, together)
-        pods = _readers(spec, holdings(spec))
+        pods = _readers(spec, holdings(topology))
         yield (
             f"spec.storage: one node at a time can mount a ReadWriteOnce claim, so the {pods} pods of "
             f"{_and(names)} are placed on one node; accessModes: [ReadWriteMany], or a modelDir such as "
@@ -122,8 +123,9 @@ def notices(cluster: TrainingCluster) -> Iterator[str]:
         yield f"spec.modelDir: {scheme}:// needs a plugin in your image; TensorFlow itself opens gs:// only"
 
 
-def broken(spec: Spec) -> Iterator[tuple[Path, str]]:
+def broken(topology: Topology) -> Iterator[tuple[Path, str]]:
     """The rules for modelDir and storage that the spec breaks."""
+    spec = topology.cluster.spec
     path = spec.model_dir
     here: Path = ("spec", "modelDir")
     custom = roles.is_custom(spec)
@@ -141,7 +143,7 @@ def broken(spec: Spec) -> Iterator[tuple[Path, str]]:
     elif (known := _scheme(path)) is not None:
         if spec.storage is not None:
             yield ("spec", "storage"), f"modelDir is {path}: there is nothing to mount; remove storage"
-        yield from _known(spec, known)
+        yield from _known(topology, known)
     elif not path.startswith("/") or ":" in path or path.rstrip("/") == "" or ".." in path.split("/"):
         said = f"expected an absolute path other than /, or a URL such as gs://bucket/run, not {path}"
         yield here, said
@@ -150,7 +152,7 @@ def broken(spec: Spec) -> Iterator[tuple[Path, str]]:
     ):
         yield here, f"{path} is not for a model: choose another, such as /model"
     else:
-        yield from _volumes(spec, path)
+        yield from _volumes(topology, path)
 
 
 def _scheme(path: str | None) -> str | None:
@@ -158,14 +160,12 @@ def _scheme(path: str | None) -> str | None:
     return match[1] if match else None
 
 
-def _known(spec: Spec, scheme: str) -> Iterator[tuple[Path, str]]:
+def _known(topology: Topology, scheme: str) -> Iterator[tuple[Path, str]]:
     """An image of the user's may hold what the launcher's does not."""
     ours = [
-        name
-        for name, role in topology.present(spec)
-        if roles.touches_model_dir(spec, name)
-        and roles.effective(spec, role).image == roles.DEFAULT_IMAGE
-        and roles.uses_runtime(spec, roles.effective(spec, role))
+        role.name
+        for role in topology.roles
+        if role.touches_model_dir and role.image == roles.DEFAULT_IMAGE and role.uses_runtime
     ]
     if scheme not in BUILT_IN and ours:
         said = (
@@ -176,8 +176,9 @@ def _known(spec: Spec, scheme: str) -> Iterator[tuple[Path, str]]:
         yield ("spec", "modelDir"), said
 
 
-def _volumes(spec: Spec, path: str) -> Iterator[tuple[Path, str]]:
-    found = holdings(spec)
+def _volumes(topology: Topology, path: str) -> Iterator[tuple[Path, str]]:
+    spec = topology.cluster.spec
+    found = holdings(topology)
     own = [held for held in found if held.mount is not None]
     without = [held.role for held in found if held.mount is None]
     here: Path = ("spec", "modelDir")
@@ -226,16 +227,16 @@ def _volumes(spec: Spec, path: str) -> Iterator[tuple[Path, str]]:
             yield (*where, "accessModes"), said
 
 
-def holdings(spec: Spec) -> list[Holding]:
+def holdings(topology: Topology) -> list[Holding]:
     """Of the roles that touch the model directory, which is a path."""
+    directory = topology.cluster.spec.model_dir or ""
     found = []
-    for name, role in topology.present(spec):
-        if roles.touches_model_dir(spec, name):
-            volumes, mounts = podtemplate.volumes_and_mounts(spec, role)
-            covering = [m for m in mounts if roles.covers(str(m["mountPath"]), spec.model_dir or "")]
+    for role in topology.roles:
+        if role.touches_model_dir:
+            covering = [m for m in role.pod_mounts if roles.covers(str(m["mountPath"]), directory)]
             mount = max(covering, key=lambda mount: len(mount["mountPath"]), default=None)
-            volume = volumes.get(mount.get("name", "")) if mount is not None else None
-            found.append(Holding(name, role.replicas, mount, volume))
+            volume = role.pod_volumes.get(mount.get("name", "")) if mount is not None else None
+            found.append(Holding(role.name, role.replicas, mount, volume))
     return found
 
 

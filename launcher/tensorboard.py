@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from launcher import naming, pods, podtemplate, roles, storage
+from launcher import naming, pods, roles, storage
 from launcher.pods import Object
-from launcher.roles import TMP_PATH
-from launcher.spec import Role, TensorBoard
+from launcher.roles import TMP_PATH, ResolvedRole
+from launcher.spec import TensorBoard
 from launcher.topology import Topology
 
 COMPONENT: Final = "tensorboard"
@@ -58,12 +58,10 @@ def arguments(directory: str, run: str, port: int) -> tuple[str, ...]:
 
 def plan(topology: Topology, board: TensorBoard) -> BoardPlan:
     """The run has a model directory."""
-    spec, run = topology.cluster.spec, topology.run
-    primary = dict(topology.roles)[topology.primary]
-    whole = roles.effective(spec, primary)
-    directory = spec.model_dir or ""
+    run, primary = topology.run, topology.role(topology.primary)
+    directory = topology.cluster.spec.model_dir or ""
     is_path = directory.startswith("/")
-    mounts, volumes = _directory(topology) if is_path else _everything(topology, primary)
+    mounts, volumes = _directory(topology) if is_path else _everything(primary)
     if not any(mount["mountPath"].rstrip("/") == TMP_PATH for mount in mounts):
         mounts.append({"name": "launcher-tmp", "mountPath": TMP_PATH})
         volumes.append({"name": "launcher-tmp", "emptyDir": {}})
@@ -73,7 +71,7 @@ def plan(topology: Topology, board: TensorBoard) -> BoardPlan:
     theirs = (naming.RUN_LABEL, naming.ROLE_LABEL)
     pod_labels = {key: value for key, value in ours.items() if key not in theirs}
     metadata = {"labels": pod_labels | selector(run), "annotations": dict(given.annotations)}
-    if storage.on_one_node(spec):
+    if storage.on_one_node(topology):
         metadata["labels"][naming.NODE_LABEL] = run
     pods.without_sidecars(metadata, {*given.labels, *given.annotations})
     return BoardPlan(
@@ -82,26 +80,28 @@ def plan(topology: Topology, board: TensorBoard) -> BoardPlan:
         selector=selector(run),
         pod_labels=metadata["labels"],
         pod_annotations=metadata["annotations"],
-        pod_fields=_pod_fields(topology, board, whole, is_path),
+        pod_fields=_pod_fields(topology, board, primary, is_path),
         container_fields=pods.present(
             {
-                "imagePullPolicy": whole.image_pull_policy,
-                "envFrom": [] if is_path else list(whole.env_from),
-                "resources": roles.requirements(board),
+                "imagePullPolicy": primary.image_pull_policy,
+                "envFrom": [] if is_path else list(primary.env_from),
+                "resources": roles.requirements(board.resources),
             }
         ),
-        image=board.image or whole.image or roles.DEFAULT_IMAGE,
+        image=board.image or primary.image,
         # On all its addresses: the kubelet asks there whether it is ready, the Service leads there.
         command=("python", "-m", MODULE, *map(pods.escaped, arguments(directory, run, PORT)), "--bind_all"),
         port=PORT,
-        env=[] if is_path else [pods.entry(each) for each in whole.env],
+        env=[] if is_path else [pods.entry(each) for each in primary.env],
         volume_mounts=mounts,
         volumes=volumes,
     )
 
 
-def _pod_fields(topology: Topology, board: TensorBoard, primary: Role, is_path: bool) -> dict[str, Any]:
-    shares = bool(storage.on_one_node(topology.cluster.spec))
+def _pod_fields(
+    topology: Topology, board: TensorBoard, primary: ResolvedRole, is_path: bool
+) -> dict[str, Any]:
+    shares = bool(storage.on_one_node(topology))
     return pods.present(
         {
             "serviceAccountName": None if is_path else primary.service_account_name,
@@ -115,18 +115,17 @@ def _pod_fields(topology: Topology, board: TensorBoard, primary: Role, is_path: 
 
 def _directory(topology: Topology) -> tuple[list[Object], list[Object]]:
     """The mount with the model directory, and its volume."""
-    spec = topology.cluster.spec
     if (claim := storage.claim(topology)) is not None:
-        mount: Object = {"name": "launcher-model", "mountPath": spec.model_dir}
+        mount: Object = {"name": "launcher-model", "mountPath": topology.cluster.spec.model_dir}
         volume: Object = {"name": "launcher-model", "persistentVolumeClaim": {"claimName": claim}}
     else:
-        held = next(held for held in storage.holdings(spec) if held.role == topology.primary)
+        held = next(held for held in storage.holdings(topology) if held.role == topology.primary)
         mount, volume = dict(held.mount or {}), dict(held.volume or {})
         mount.pop("mountPropagation", None)
     return [{**mount, "readOnly": True}], [volume]
 
 
-def _everything(topology: Topology, primary: Role) -> tuple[list[Object], list[Object]]:
+def _everything(primary: ResolvedRole) -> tuple[list[Object], list[Object]]:
     """All of the user's mounts and volumes."""
-    volumes, mounts = podtemplate.volumes_and_mounts(topology.cluster.spec, primary)
-    return [{**mount, "readOnly": True} for mount in mounts], list(volumes.values())
+    mounts = [{**mount, "readOnly": True} for mount in primary.pod_mounts]
+    return mounts, list(primary.pod_volumes.values())

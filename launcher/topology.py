@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import Any, Final
 
 from launcher import naming, roles
+from launcher.roles import ResolvedRole
 from launcher.spec import Role, RoleName, Spec, TrainingCluster
-from worker.contract import PORT, Env
+from worker.contract import Env
 
 INDEX: Final = f"$({Env.TASK_INDEX})"
 """Replaced by Kubernetes in every pod with the pod's own index."""
@@ -43,12 +44,12 @@ class Task:
 class Topology:
     """The run's tasks, and what each is told.
 
-    `roles` are those with at least one task, in the order chief, worker, ps, evaluator. `jobset`: they are
-    the replicatedJobs of one JobSet, which gives the pods names of its own.
+    `roles` are those with at least one task, resolved, in the order chief, worker, ps, evaluator. `jobset`:
+    they are the replicatedJobs of one JobSet, which gives the pods names of its own.
     """
 
     cluster: TrainingCluster
-    roles: tuple[tuple[RoleName, Role], ...]
+    roles: tuple[ResolvedRole, ...]
     jobset: bool = False
 
     @property
@@ -64,7 +65,11 @@ class Topology:
     @property
     def primary(self) -> RoleName:
         """The role whose Job's end is the run's: the chief, or the workers where there is none."""
-        return self.roles[0][0]
+        return self.roles[0].name
+
+    def role(self, name: RoleName) -> ResolvedRole:
+        """One that has tasks, by its name."""
+        return next(role for role in self.roles if role.name == name)
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -85,22 +90,16 @@ class Topology:
     def address(self, role: RoleName, index: int | str) -> str:
         """`host:port`; with INDEX for the index, an address that Kubernetes completes in each pod."""
         host = f"{self.job_name(role)}-{index}.{self.run}.{self.namespace}.svc"
-        return f"{host}:{self.ports.get(role, PORT)}"
+        return f"{host}:{self.role(role).port}"
 
     @cached_property
     def addresses(self) -> dict[RoleName, list[str]]:
         """Of each role's tasks, in the order of `roles`."""
         found = {}
-        for name, role in self.roles:
-            before, _, after = self.address(name, INDEX).partition(INDEX)
-            found[name] = [f"{before}{index}{after}" for index in range(role.replicas)]
+        for role in self.roles:
+            before, _, after = self.address(role.name, INDEX).partition(INDEX)
+            found[role.name] = [f"{before}{index}{after}" for index in range(role.replicas)]
         return found
-
-    @cached_property
-    def ports(self) -> dict[RoleName, int]:
-        """Where the tasks of each role listen."""
-        spec = self.cluster.spec
-        return {name: roles.effective(spec, role).port or PORT for name, role in self.roles}
 
     @cached_property
     def training_cluster(self) -> dict[str, list[str]]:
@@ -125,7 +124,7 @@ class Topology:
         A TFJob's evaluator counts, although it does not train: the script may expect a TF_CONFIG then.
         """
         if roles.is_custom(self.cluster.spec):
-            return sum(role.replicas for _, role in self.roles) == 1
+            return sum(role.replicas for role in self.roles) == 1
         return sum(len(addresses) for addresses in self.training_cluster.values()) == 1
 
     def sees_all(self, role: RoleName) -> bool:
@@ -137,7 +136,7 @@ class Topology:
             return True
         sparse = spec.sparse_cluster_spec
         if sparse is None:
-            sparse = roles.uses_runtime(spec, roles.effective(spec, dict(self.roles)[role]))
+            sparse = self.role(role).uses_runtime
         return not sparse
 
     def tf_config(self, role: RoleName) -> str | None:
@@ -162,12 +161,10 @@ class Topology:
         """Roles of the runtime whose TF_CONFIG is too long for the environment; they read the cluster from a
         file.
         """
-        spec = self.cluster.spec
         return frozenset(
-            name
-            for name, role in self.roles
-            if roles.uses_runtime(spec, roles.effective(spec, role))
-            and self.tf_config_bytes(name) > FILE_BYTES
+            role.name
+            for role in self.roles
+            if role.uses_runtime and self.tf_config_bytes(role.name) > FILE_BYTES
         )
 
     def tf_config_bytes(self, role: RoleName) -> int:
@@ -184,11 +181,15 @@ def _tf_config(cluster: Any, task_type: str, *, cloud: bool = False) -> str:
 
 
 def build(cluster: TrainingCluster, *, jobset: bool = False) -> Topology:
-    """The cluster's topology. The cluster has passed `launcher.rules`."""
-    return Topology(cluster, present(cluster.spec), jobset)
+    """The cluster's topology, with each role resolved.
+
+    The cluster has passed `launcher.rules`. Of one that has not, its roles can be read; there may be none.
+    """
+    spec = cluster.spec
+    return Topology(cluster, tuple(roles.resolve(spec, name, role) for name, role in _present(spec)), jobset)
 
 
-def present(spec: Spec) -> tuple[tuple[RoleName, Role], ...]:
+def _present(spec: Spec) -> tuple[tuple[RoleName, Role], ...]:
     """The roles with at least one task, in the order of ROLES. A chief is there where nobody else leads, an
     evaluator only beside a training.
     """

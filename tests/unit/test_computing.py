@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from launcher import computing, display, loading, narration, podtemplate, topology
+from launcher import computing, display, loading, narration, topology
 from launcher.backends.base import EVERYONE, LogLine
 from launcher.backends.local import following
 from launcher.backends.local.store import RunDirectory
@@ -144,8 +144,7 @@ def test_what_a_pod_asks_for(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER)
     (loaded,) = loading.load(str(path))
-    spec = loaded.cluster.spec
-    asked = {name: podtemplate.gpus(spec, role) for name, role in topology.present(spec)}
+    asked = {role.name: role.gpus for role in topology.build(loaded.cluster).roles}
     assert asked == {
         "chief": "",
         "worker": "amd.com/gpu: 2",

@@ -101,7 +101,7 @@ def test_a_lone_collective_worker_waits_for_nobody() -> None:
 def test_all_of_tf_config_together_grows_linearly() -> None:
     def total(workers: int) -> int:
         planned = plan("ParameterServer", worker={"replicas": workers}, ps={"replicas": 20})
-        return sum(len(planned.tf_config(name) or "") * role.replicas for name, role in planned.roles)
+        return sum(len(planned.tf_config(role.name) or "") * role.replicas for role in planned.roles)
 
     assert total(1000) < 200_000
     assert total(2000) < 2.1 * total(1000)

@@ -1,0 +1,60 @@
+"""A role is resolved once: its fields are put together in one place, and all others read what came of it."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from launcher import loading, merging, planning, roles
+
+DEMO = "examples/fashion-mnist/cluster.yaml"
+NAMES = ("chief", "worker", "ps", "evaluator")
+
+
+def counted(act: Callable[[], object]) -> tuple[Counter[str], Counter[str]]:
+    """How often each role is resolved while `act` runs, and how often a module merges podTemplates.
+
+    Calls are counted where the functions begin, so that no import of them escapes.
+    """
+    resolved: Counter[str] = Counter()
+    merged: Counter[str] = Counter()
+
+    def see(frame: FrameType, event: str, _: Any) -> None:
+        if event != "call" or frame.f_back is None:
+            return
+        if frame.f_code is roles.resolve.__code__:
+            resolved[frame.f_locals["name"]] += 1
+        elif frame.f_code is merging.strategic_merge.__code__:
+            merged[frame.f_back.f_globals["__name__"]] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(see)
+    try:
+        act()
+    finally:
+        sys.setprofile(before)
+    # It calls itself for what is inside.
+    del merged[merging.__name__]
+    return resolved, merged
+
+
+@pytest.mark.parametrize("overrides", [(), ("spec.scheduling.queue=team-a",)], ids=["jobs", "both-forms"])
+def test_a_plan_resolves_each_role_once(overrides: tuple[str, ...]) -> None:
+    loaded = loading.load(DEMO, overrides)[0]
+    resolved, merged = counted(lambda: planning.plan(loaded))
+    assert resolved == dict.fromkeys(NAMES, 1)
+    # Two podTemplates, over what the file says of the pod, and over each pod that is rendered.
+    forms = 2 if overrides else 1
+    assert merged == {roles.__name__: 2 * len(NAMES) * (1 + forms)}
+
+
+def test_the_rules_resolve_each_role_once() -> None:
+    resolved, merged = counted(lambda: loading.load(DEMO))
+    assert resolved == dict.fromkeys(NAMES, 1)
+    # The other is the check of each podTemplate by itself: that of the template, and those of the roles.
+    assert merged == {roles.__name__: 2 * len(NAMES), "launcher.podtemplate": 1 + len(NAMES)}
