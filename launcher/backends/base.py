@@ -17,15 +17,22 @@ PROGRAM: Final = "python -m launcher"
 """How a message tells the user to call this program: it works wherever the package does."""
 
 
-def clean_policy(job: Mapping[str, Any]) -> str:
-    """What of the run is stopped or deleted once it has ended: the spec's cleanPolicy, which the primary Job
-    carries unless it is the default.
+def submitted(item: Mapping[str, Any], *path: str) -> Any:
+    """What the file of the run says at this path, and without one all of it, as the primary Job, or JobSet,
+    carries it: without fields that have their defaults. None where it says nothing, or nothing is carried.
     """
     try:
-        document = json.loads((job["metadata"].get("annotations") or {})[SPEC_ANNOTATION])
-        return str(document["spec"]["runPolicy"]["cleanPolicy"])
+        value = json.loads((item["metadata"].get("annotations") or {})[SPEC_ANNOTATION])
+        for name in path:
+            value = value[name]
     except (LookupError, ValueError, TypeError):
-        return "Running"
+        return None
+    return value
+
+
+def clean_policy(job: Mapping[str, Any]) -> str:
+    """What of the run is stopped or deleted once it has ended: the spec's cleanPolicy."""
+    return str(submitted(job, "spec", "runPolicy", "cleanPolicy") or "Running")
 
 
 @dataclass(frozen=True)

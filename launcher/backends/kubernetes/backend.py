@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -19,6 +18,7 @@ from launcher.backends.base import (
     Selection,
     Update,
     clean_policy,
+    submitted,
 )
 from launcher.backends.kubernetes import removal
 from launcher.backends.kubernetes.client import Client, Object
@@ -29,7 +29,7 @@ from launcher.backends.kubernetes.submission import Submission
 from launcher.backends.kubernetes.understanding import understood, understood_one_by_one
 from launcher.backends.patience import Patience
 from launcher.errors import ConflictError, NotFoundError
-from launcher.naming import RUN_LABEL, SPEC_ANNOTATION
+from launcher.naming import RUN_LABEL
 
 if TYPE_CHECKING:
     from launcher.backends.kubernetes.anchor import Anchor
@@ -264,16 +264,12 @@ class KubernetesBackend:
     def places(self, run: str, namespace: str) -> Mapping[str, str]:
         """See `base.Backend.places`."""
         _, primary = self._jobs(run, namespace)
-        try:
-            document = json.loads(primary["metadata"]["annotations"][SPEC_ANNOTATION])
-            model_dir = document["spec"]["modelDir"]
-        except (LookupError, ValueError, TypeError):
-            return {}
+        model_dir = submitted(primary, "spec", "modelDir")
         if not model_dir:
             return {}
         claim = _claim(primary, model_dir)
         found = {"model directory": f"{model_dir} on PersistentVolumeClaim {claim}" if claim else model_dir}
-        if document["spec"].get("tensorboard") is not None:
+        if submitted(primary, "spec", "tensorboard") is not None:
             found["tensorboard"] = f"{PROGRAM} tensorboard {run}{self.options(namespace)}"
         return found
 

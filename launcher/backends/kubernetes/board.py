@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Final
 
-from launcher.backends.base import PROGRAM
+from launcher.backends.base import PROGRAM, submitted
 from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.tunnel import Tunnel
 from launcher.errors import BackendError, ConflictError
-from launcher.naming import SPEC_ANNOTATION, TENSORBOARD_LABEL
+from launcher.naming import TENSORBOARD_LABEL
 from launcher.tensorboard import PORT
 
 _READY_SECONDS: Final = 120.0
@@ -19,11 +18,7 @@ _READY_SECONDS: Final = 120.0
 
 def asked_for(primary: Object) -> bool:
     """Whether the run of this primary Job has one."""
-    try:
-        document = json.loads(primary["metadata"]["annotations"][SPEC_ANNOTATION])
-        return document["spec"].get("tensorboard") is not None
-    except (LookupError, ValueError, TypeError):
-        return False
+    return submitted(primary, "spec", "tensorboard") is not None
 
 
 def open_tunnel(client: Client, run: str, namespace: str, primary: Object, port: int) -> Tunnel:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from launcher.backends.base import PROGRAM, Plan
+from launcher.backends.base import PROGRAM, Plan, submitted
 from launcher.backends.kubernetes import jobsets
 from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.resources import kind_of
 from launcher.backends.kubernetes.submission import Submission
 from launcher.backends.names import check_object
 from launcher.errors import BackendError, ConflictError, Problem, SpecError
-from launcher.naming import RUN_LABEL, SPEC_ANNOTATION
+from launcher.naming import RUN_LABEL
 
 _KINDS: Final = {"job": "Job", "configmap": "ConfigMap"}
 _SOURCE: Final = ("data", "binaryData")
@@ -86,20 +85,12 @@ def _foreign(client: Client, plan: Plan, owners: Sequence[str]) -> ConflictError
 
 def _is_same(client: Client, plan: Plan, live: Object) -> bool:
     """The same file, and the same program."""
-    if _spec(live) != _spec(plan.objects[0]):
+    if submitted(live) != submitted(plan.objects[0]):
         return False
     name = f"{plan.run}-source"
     planned = next((i for i in plan.objects if (i["kind"], i["metadata"]["name"]) == ("ConfigMap", name)), {})
     there = client.get("ConfigMap", plan.namespace, name) or {}
     return all((there.get(field) or {}) == (planned.get(field) or {}) for field in _SOURCE)
-
-
-def _spec(job: Any) -> Any:
-    annotations = job["metadata"].get("annotations") or {}
-    try:
-        return json.loads(annotations[SPEC_ANNOTATION])
-    except (LookupError, ValueError):
-        return None
 
 
 def _failed(job: Object) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from launcher.backends.base import PROGRAM, Plan
+from launcher.backends.base import PROGRAM, Plan, submitted
 from launcher.backends.kubernetes import jobsets, removal
 from launcher.backends.kubernetes.client import Applied, Client, Object
 from launcher.backends.kubernetes.differences import altered, differences, listed, wanted
@@ -378,12 +378,9 @@ def _take_run_id(item: Object, live: Mapping[str, Any]) -> None:
 
 def _spec_differences(live: Object, planned: Object) -> Iterator[str]:
     """In the words of the file that was submitted."""
-    texts = [(item["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION) for item in (live, planned)]
-    try:
-        before, after = (json.loads(text or "") for text in texts)
-    except ValueError:
-        return
-    yield from differences(before, after)
+    before, after = submitted(live), submitted(planned)
+    if before is not None and after is not None:
+        yield from differences(before, after)
 
 
 def _comparable(item: Mapping[str, Any]) -> Object:

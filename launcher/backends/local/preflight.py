@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.backends.base import clean_policy
+from launcher.backends.base import clean_policy, submitted
 from launcher.backends.local import fileformat, paths
 from launcher.backends.local.environment import MissingError
 from launcher.backends.local.pods import VOLUME_KINDS, PodTemplate
 from launcher.backends.local.store import RunDirectory, Submission
 from launcher.errors import BackendError
-from launcher.naming import SPEC_ANNOTATION
 
 _POD_FIELDS: Final = (
     "nodeSelector", "nodeName", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName",
@@ -99,15 +97,10 @@ def left_out(submission: Submission) -> str:
     for job in submission.of_kind("Job"):
         if (policy := clean_policy(job)) != "Running":
             names[f"cleanPolicy {policy} (tasks that still run are stopped, logs stay)"] = None
-        names.update((f"scheduling.{name}", None) for name in ("queue", "gang") if name in _scheduling(job))
+        scheduling = submitted(job, "spec", "scheduling") or {}
+        names.update((f"scheduling.{name}", None) for name in ("queue", "gang") if name in scheduling)
     names.update((kind, None) for kind in _kinds(submission.objects) if kind not in _OBJECTS)
     return f"no meaning on this machine, left out: {', '.join(names)}" if names else ""
-
-
-def _scheduling(job: Mapping[str, Any]) -> set[str]:
-    """What the primary Job's spec has of the file's `scheduling`."""
-    written = (job["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION)
-    return set(json.loads(written).get("spec", {}).get("scheduling", {})) if written else set()
 
 
 def _kinds(objects: Any) -> Iterator[str]:
