@@ -239,10 +239,11 @@ def _role_name(job: Mapping[str, Any]) -> str:
     return _labels(job).get(ROLE_LABEL) or str(job["metadata"]["name"])
 
 
-def _condition(job: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
-    for condition in (job.get("status") or {}).get("conditions") or ():
-        if condition["type"] == kind and condition["status"] == "True":
-            found: Mapping[str, Any] = condition
+def condition(item: Mapping[str, Any], *kinds: str) -> Mapping[str, Any] | None:
+    """The first condition of one of these kinds that holds for the object: a Job, or any with conditions."""
+    for each in (item.get("status") or {}).get("conditions") or ():
+        if each["type"] in kinds and each["status"] == "True":
+            found: Mapping[str, Any] = each
             return found
     return None
 
@@ -250,8 +251,8 @@ def _condition(job: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
 def _role(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> RoleStatus:
     status = job.get("status") or {}
     own = [task for task in tasks if task.role == _role_name(job)]
-    phase, condition = _job_phase(job, own)
-    condition = condition or _condition(job, "FailureTarget") or {}
+    phase, decisive = _job_phase(job, own)
+    why = decisive or condition(job, "FailureTarget") or {}
     return RoleStatus(
         role=_role_name(job),
         job=job["metadata"]["name"],
@@ -262,8 +263,8 @@ def _role(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> RoleStatus:
         succeeded=status.get("succeeded") or 0,
         failed=status.get("failed") or 0,
         restarts=sum(task.restarts for task in own),
-        reason=condition.get("reason") or "",
-        message=condition.get("message") or "",
+        reason=why.get("reason") or "",
+        message=why.get("message") or "",
         needed=said_needed(job),
     )
 
@@ -291,8 +292,8 @@ def leaves(job: Mapping[str, Any]) -> bool:
 def _job_phase(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> tuple[Phase, Mapping[str, Any] | None]:
     kinds = (("Failed", Phase.FAILED), ("Complete", Phase.SUCCEEDED), ("Suspended", Phase.SUSPENDED))
     for kind, phase in kinds:
-        if (condition := _condition(job, kind)) is not None:
-            return phase, condition
+        if (decisive := condition(job, kind)) is not None:
+            return phase, decisive
     if job["spec"].get("suspend"):
         return Phase.SUSPENDED, None
     begun = any(task.phase is not Phase.PENDING for task in tasks)
@@ -396,5 +397,5 @@ def _started(primary: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> float |
 
 def _finished(primary: Mapping[str, Any]) -> float | None:
     status = primary.get("status") or {}
-    condition = _condition(primary, "Failed") or _condition(primary, "Complete") or {}
-    return seconds(status.get("completionTime") or condition.get("lastTransitionTime"))
+    end = condition(primary, "Failed") or condition(primary, "Complete") or {}
+    return seconds(status.get("completionTime") or end.get("lastTransitionTime"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.refusals import ApiError
 from launcher.naming import GROUP_LABEL
+from launcher.status import condition
 
 
 def slim_workload(workload: Object) -> Object:
@@ -16,20 +17,19 @@ def slim_workload(workload: Object) -> Object:
 
 
 def _words(workload: Object) -> str:
-    conditions = {each["type"]: each for each in (workload.get("status") or {}).get("conditions") or ()}
-
-    def holds(kind: str) -> bool:
-        return (conditions.get(kind) or {}).get("status") == "True"
-
-    if holds("Admitted") or holds("Finished"):
+    if condition(workload, "Admitted", "Finished") is not None:
         return ""
     if workload["spec"].get("active") is False:
         return "it is held back, and `resume` lets it go on"
-    if holds("QuotaReserved"):
+    if condition(workload, "QuotaReserved") is not None:
         return "its quota is reserved, and admission checks are not done"
-    said = str((conditions.get("QuotaReserved") or {}).get("message") or "")
-    if holds("Evicted") and (message := str(conditions["Evicted"].get("message") or "")) != said:
-        said = f"it was evicted ({conditions['Evicted'].get('reason')}): {message}; {said}".rstrip("; ")
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    said = next(
+        (str(each.get("message") or "") for each in conditions if each["type"] == "QuotaReserved"), ""
+    )
+    evicted = condition(workload, "Evicted")
+    if evicted is not None and (message := str(evicted.get("message") or "")) != said:
+        said = f"it was evicted ({evicted.get('reason')}): {message}; {said}".rstrip("; ")
     return said or "Kueue has not said anything about it yet"
 
 
@@ -55,8 +55,7 @@ def release(client: Client, namespace: str, group: str) -> str:
 
 
 def _holds_quota(workload: Object) -> bool:
-    conditions = (workload.get("status") or {}).get("conditions") or ()
-    return not any(each["type"] == "Finished" and each["status"] == "True" for each in conditions)
+    return condition(workload, "Finished") is None
 
 
 def set_active(client: Client, namespace: str, selectors: tuple[str, str], *, active: bool) -> bool:

@@ -10,6 +10,7 @@ from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.tunnel import Tunnel
 from launcher.errors import BackendError, ConflictError
 from launcher.naming import TENSORBOARD_LABEL
+from launcher.status import condition
 from launcher.tensorboard import PORT
 
 _READY_SECONDS: Final = 120.0
@@ -55,8 +56,7 @@ def _pods(client: Client, run: str, namespace: str) -> list[Object]:
 
 
 def _ready(pod: Object) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return condition(pod, "Ready") is not None
 
 
 def _not_up(client: Client, run: str, namespace: str) -> BackendError:
@@ -77,7 +77,7 @@ def _reason(pod: Object) -> str:
             found = (container.get("state") or {}).get(state)
             if found and found.get("reason"):
                 return ": ".join(filter(None, (found["reason"], found.get("message"))))
-    for condition in status.get("conditions") or ():
-        if condition["status"] != "True" and condition.get("message"):
-            return f"{condition.get('reason') or condition['type']}: {condition['message']}"
+    for each in status.get("conditions") or ():
+        if each["status"] != "True" and each.get("message"):
+            return f"{each.get('reason') or each['type']}: {each['message']}"
     return str(status.get("phase") or "Pending")

@@ -12,7 +12,7 @@ from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.picture import Picture, find_primary, slim_job
 from launcher.backends.kubernetes.refusals import ApiError
 from launcher.naming import PRIMARY_ANNOTATION, RUN_LABEL
-from launcher.status import Records, RunStatus
+from launcher.status import Records, RunStatus, condition
 
 _ENDS = {"Completed": "succeeded", "Failed": "failed"}
 
@@ -48,10 +48,8 @@ def other_form(client: Client, first: Mapping[str, Any], run: str) -> Object | N
 
 def end(jobset: Mapping[str, Any]) -> tuple[str, Object]:
     """`succeeded` or `failed`, and the condition that says so; both empty while it goes on."""
-    for condition in (jobset.get("status") or {}).get("conditions") or ():
-        if condition["type"] in _ENDS and condition["status"] == "True":
-            return _ENDS[condition["type"]], condition
-    return "", {}
+    decisive = condition(jobset, *_ENDS)
+    return ("", {}) if decisive is None else (_ENDS[decisive["type"]], dict(decisive))
 
 
 def jobs_of(jobset: Mapping[str, Any]) -> list[Object]:
@@ -122,26 +120,25 @@ class JobSetPicture(Picture):
         return dataclasses.replace(status, roles=tuple(roles))
 
 
-def _seen(planned: Object, made: Object | None, word: str, condition: Object) -> Object:
+def _seen(planned: Object, made: Object | None, word: str, why: Object) -> Object:
     """The Job as it is for the run, which ends when the JobSet does: `word` says how, "" while it goes on."""
     status = (made or planned)["status"]
-    conditions = status.get("conditions") or []
     if not word:
         # The JobSet's controller may start it again, with all the others.
-        kept = [each for each in conditions if each["type"] not in ("Failed", "FailureTarget")]
+        kept = [
+            each for each in status.get("conditions") or () if each["type"] not in ("Failed", "FailureTarget")
+        ]
         return {**(made or planned), "status": {**status, "conditions": kept}}
-    if made is not None and any(
-        each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions
-    ):
+    if made is not None and condition(made, "Complete", "Failed") is not None:
         return made
     # Its controller removes what still runs at the end.
     is_primary = planned["metadata"]["annotations"].get(PRIMARY_ANNOTATION) == "true"
     ended = {
         "type": "Complete" if is_primary and word == "succeeded" else "Failed",
         "status": "True",
-        "reason": condition.get("reason", "") if is_primary else "RunEnded",
-        "message": condition.get("message", "") if is_primary else "Stopped, since the run has ended",
-        "lastTransitionTime": condition.get("lastTransitionTime"),
+        "reason": why.get("reason", "") if is_primary else "RunEnded",
+        "message": why.get("message", "") if is_primary else "Stopped, since the run has ended",
+        "lastTransitionTime": why.get("lastTransitionTime"),
     }
     return {**(made or planned), "status": {**status, "conditions": [ended]}}
 

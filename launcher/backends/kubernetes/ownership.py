@@ -14,6 +14,7 @@ from launcher.backends.kubernetes.submission import Submission
 from launcher.backends.names import check_object
 from launcher.errors import BackendError, ConflictError, Problem, SpecError
 from launcher.naming import RUN_LABEL
+from launcher.status import condition
 
 _KINDS: Final = {"job": "Job", "configmap": "ConfigMap"}
 _SOURCE: Final = ("data", "binaryData")
@@ -46,7 +47,9 @@ def submit(client: Client, plan: Plan, owners: Sequence[str]) -> str:
             pass
         elif not theirs & {each["uid"] for each in references}:
             raise _foreign(client, plan, owners)
-        elif _is_same(client, plan, live) and (not _failed(live) or references[-1]["uid"] in theirs):
+        elif _is_same(client, plan, live) and (
+            condition(live, "Failed") is None or references[-1]["uid"] in theirs
+        ):
             client.merge(kind, plan.namespace, name, {"metadata": {"ownerReferences": references}})
             return f"run {plan.run} is there already, and is what was submitted"
     return Submission(client, owned).submit(replace=True)
@@ -91,8 +94,3 @@ def _is_same(client: Client, plan: Plan, live: Object) -> bool:
     planned = next((i for i in plan.objects if (i["kind"], i["metadata"]["name"]) == ("ConfigMap", name)), {})
     there = client.get("ConfigMap", plan.namespace, name) or {}
     return all((there.get(field) or {}) == (planned.get(field) or {}) for field in _SOURCE)
-
-
-def _failed(job: Object) -> bool:
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Failed" and each["status"] == "True" for each in conditions)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from launcher.backends.kubernetes.client import Client, Object
 from launcher.backends.kubernetes.picture import STOPPED_ANNOTATION
 from launcher.backends.kubernetes.refusals import ApiError
+from launcher.status import condition
 
 
 def stop(client: Client, jobs: Iterable[Object], reason: str, message: str) -> list[str]:
@@ -39,5 +40,4 @@ def stop(client: Client, jobs: Iterable[Object], reason: str, message: str) -> l
 
 def is_over(job: Object) -> bool:
     """Whether the Job has succeeded or failed."""
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions)
+    return condition(job, "Complete", "Failed") is not None

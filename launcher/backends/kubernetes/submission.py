@@ -21,6 +21,7 @@ from launcher.backends.kubernetes.resources import kind_of
 from launcher.backends.kubernetes.versions import check_version
 from launcher.errors import BackendError, ConflictError, LauncherError
 from launcher.naming import QUEUE_LABEL, RECLAIM_ANNOTATION, RUN_LABEL, SPEC_ANNOTATION
+from launcher.status import condition
 from worker.contract import RunConfig
 
 _QUOTA_SECONDS: Final = 10.0
@@ -339,9 +340,8 @@ def _would_change(item: Object, changes: Sequence[str]) -> str:
 def _over(job: Mapping[str, Any]) -> str:
     """How the run of this primary Job, or JobSet, has ended, "" while it goes on."""
     words = {"Complete": "succeeded", "Completed": "succeeded", "Failed": "failed"}
-    for condition in (job.get("status") or {}).get("conditions") or ():
-        if condition["type"] in words and condition["status"] == "True":
-            return words[condition["type"]]
+    if (decisive := condition(job, *words)) is not None:
+        return words[decisive["type"]]
     return "been deleted" if job["metadata"].get("deletionTimestamp") else ""
 
 
