@@ -17,8 +17,9 @@ from pathlib import Path
 
 from benchmarks import recording
 from benchmarks.measuring import ENVIRONMENT, ROOT, table
-from launcher import loading, planning
-from launcher.loading import Loaded
+from launcher import planning
+from launcher.load import loader
+from launcher.load.loader import Loaded
 from worker.contract import Env, Event, Record, pod_name
 
 DEMO = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"
@@ -46,7 +47,7 @@ def launched(directory: Path) -> float:
 
     begin = time.time()
     run("submit", str(DEMO), "--backend", "local", *flags)
-    name = loading.load(str(DEMO))[0].cluster.metadata.name
+    name = loader.load(str(DEMO))[0].cluster.metadata.name
     printed = run("logs", name, "--role", "chief", "--raw").stdout.splitlines()
     run("delete", name)
     return first_step(printed) - begin
@@ -54,7 +55,7 @@ def launched(directory: Path) -> float:
 
 def by_hand(directory: Path) -> float:
     """Seconds from the start of the first process to the first step."""
-    (loaded,) = loading.load(str(DEMO), SHORT)
+    (loaded,) = loader.load(str(DEMO), SHORT)
     environments = tasks(loaded, directory)
     begin = time.time()
     with ExitStack() as stack:

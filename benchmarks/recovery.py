@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks import recording
 from benchmarks.measuring import table
 from benchmarks.recovery_runs import ByHand, Shape, Submitted, Task, Training
-from launcher.backends.local.jobs import Backoff
+from launcher.backends.local.supervisor.jobs import Backoff
 from launcher.errors import LauncherError
 
 SHAPES = [

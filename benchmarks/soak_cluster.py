@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from benchmarks import processes
-from launcher.backends.kubernetes.client import Client
-from launcher.backends.kubernetes.connection import connect
-from launcher.backends.kubernetes.refusals import ApiError
+from launcher.backends.kubernetes.api.api_errors import ApiError
+from launcher.backends.kubernetes.api.client import Client
+from launcher.backends.kubernetes.api.connection import connect
 from launcher.errors import LauncherError
 from launcher.naming import CONTAINER, RUN_LABEL
 from launcher.run import Run

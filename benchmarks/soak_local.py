@@ -15,7 +15,7 @@ from typing import Literal
 
 from benchmarks import processes
 from launcher.backends.local import ports
-from launcher.backends.local.processes import MARK
+from launcher.backends.local.process.processes import MARK
 from launcher.backends.local.store import RunDirectory, default_root
 from launcher.run import Run
 

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 from benchmarks import tf_config
 from benchmarks.measuring import ROOT
-from launcher import loading, planning, printing
+from launcher import planning
 from launcher.backends.base import Plan
+from launcher.load import loader
+from launcher.plan import serialization
 
 DEMO = str(ROOT / "examples" / "fashion-mnist" / "cluster.yaml")
 LAUNCHER = [sys.executable, "-m", "launcher"]
@@ -38,7 +40,7 @@ class Starter(NamedTuple):
         if self.manifests is None:
             return submit(run, workers, self.namespace)
         plan = planned(run, workers, self.namespace, as_jobset=self.manifests is jobset)
-        manifests.write_text(printing.as_json(self.manifests(plan)))
+        manifests.write_text(serialization.as_json(self.manifests(plan)))
         # Without --server-side kubectl keeps each object once more in an annotation, of 256 KiB at most.
         return ["kubectl", "apply", "--server-side", "-f", str(manifests)]
 
@@ -87,7 +89,7 @@ def planned(
     run: str, workers: int, namespace: str, *, suspended: bool = False, as_jobset: bool = False
 ) -> Plan:
     """What is submitted."""
-    (loaded,) = loading.load(DEMO, overrides(run, workers, suspended=suspended))
+    (loaded,) = loader.load(DEMO, overrides(run, workers, suspended=suspended))
     return planning.plan(planning.placed(loaded, None, namespace), run, as_jobset=as_jobset)
 
 

@@ -22,9 +22,9 @@ from benchmarks.cluster import cluster
 from benchmarks.measuring import ENVIRONMENT, ROOT, milliseconds, table
 from benchmarks.processes import cpu_seconds
 from benchmarks.starters import LABEL, LAUNCHER, planned, submit
-from launcher import printing
+from launcher.backends.kubernetes.api.connection import connect
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.connection import connect
+from launcher.plan import serialization
 
 FEW, MANY = 2, 1_000
 WATCHED_SECONDS = 30
@@ -51,7 +51,7 @@ def submissions(backend: KubernetesBackend, rounds: int, directory: Path) -> str
         for number, (way, command) in enumerate(ways.items()):
             name = f"bench-{os.getpid()}-{round_}-{number}"
             plan = planned(name, MANY, backend.namespace, suspended=True)
-            manifests.write_text(printing.as_json(plan.objects))
+            manifests.write_text(serialization.as_json(plan.objects))
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             wall = milliseconds(command(name), quiet=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 import launcher
-from launcher import schema
+from launcher.config import schema
 from launcher.tfjob.conversion import VERSIONS
 
 CHART: Final = Path(__file__).parent / "tf-launcher"

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import launcher
-from launcher import cli, schema
+from launcher.cli import parser
+from launcher.config import schema
 from launcher.tfjob import fields
 from worker.contract import Env, ExitCode
 
@@ -50,7 +51,7 @@ def reference() -> str:
         "## Programs of every shape",
         *_shapes(json.loads(SHAPES.read_text(encoding="utf-8"))),
         "## Commands",
-        *_commands(cli.parser()),
+        *_commands(parser.parser()),
         "## Python",
         "What `import launcher` offers; typed, and loaded when it is first used.",
         *_python(),

@@ -34,12 +34,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from launcher.api import convert, doctor, find, render, runs, submit
     from launcher.backends.base import Board, Finding, LogLine, RunEvent
+    from launcher.config.spec import TrainingCluster
     from launcher.errors import BackendError, ConflictError, LauncherError, NotFoundError, Problem, SpecError
-    from launcher.loading import Loaded, load
+    from launcher.load.loader import Loaded, load
+    from launcher.plan.topology import build
     from launcher.run import Run
-    from launcher.spec import TrainingCluster
     from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
-    from launcher.topology import build
 
 _NAMES = {
     "launcher.api": ("convert", "doctor", "find", "render", "runs", "submit"),
@@ -52,11 +52,11 @@ _NAMES = {
         "Problem",
         "SpecError",
     ),
-    "launcher.loading": ("Loaded", "load"),
+    "launcher.load.loader": ("Loaded", "load"),
     "launcher.run": ("Run",),
-    "launcher.spec": ("TrainingCluster",),
+    "launcher.config.spec": ("TrainingCluster",),
     "launcher.status": ("Phase", "RoleStatus", "RunStatus", "TaskStatus"),
-    "launcher.topology": ("build",),
+    "launcher.plan.topology": ("build",),
 }
 
 __all__ = [

@@ -6,7 +6,7 @@ import gc
 import sys
 import warnings
 
-from launcher import cli
+from launcher.cli import parser
 
 
 def main() -> int:
@@ -15,7 +15,7 @@ def main() -> int:
         # Those of libraries are for whoever works on this program: `python -W default` shows them.
         warnings.simplefilter("ignore")
     try:
-        return cli.main()
+        return parser.main()
     finally:
         # Python would look through everything twice more for garbage, a tenth of a submission's time.
         gc.freeze()

@@ -8,14 +8,16 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args
 
-from launcher import functions, loading, planning, printing, rules, tfjob
+from launcher import functions, planning, tfjob
 from launcher.backends import choice
 from launcher.backends.base import Finding
 from launcher.backends.names import check_namespace
+from launcher.config.spec import TrainingCluster
 from launcher.errors import Problem, SpecError
-from launcher.loading import Loaded
+from launcher.load import loader, rules
+from launcher.load.loader import Loaded
+from launcher.plan import serialization
 from launcher.run import Run
-from launcher.spec import TrainingCluster
 
 BackendName = Literal["kubernetes", "local"]
 Form = Literal["jobs", "jobset"]
@@ -54,7 +56,7 @@ def convert(what: str | os.PathLike[str] | Mapping[str, Any], *, overrides: Sequ
     if loaded.conversion is None:
         raise SpecError([Problem(loaded.source, 0, 0, "kind", "expected a TFJob: this is none")])
     remarks = {(): tfjob.HEADER, **loaded.conversion.remarks}
-    return printing.as_yaml_with_comments(loaded.conversion.value, remarks)
+    return serialization.as_yaml_with_comments(loaded.conversion.value, remarks)
 
 
 def submit(
@@ -157,20 +159,20 @@ def _loaded(what: Any, overrides: Sequence[str], fields: Mapping[str, Any]) -> L
         raise _refused("overrides", f'expected a list, as in ["{overrides}"]')
     if callable(what):
         document, directory = functions.cluster(what, fields)
-        checked = loading.check(document, overrides, directory=directory, source=functions.called(what))
+        checked = loader.check(document, overrides, directory=directory, source=functions.called(what))
         # Whoever runs its code may send it, too.
         return dataclasses.replace(checked, allow_outside=True)
     if fields:
         raise _refused(", ".join(fields), "only a class or a function takes fields: use overrides")
     if isinstance(what, Loaded):
-        checked = loading.check(what.cluster, overrides, directory=what.directory, source=what.source)
+        checked = loader.check(what.cluster, overrides, directory=what.directory, source=what.source)
         return dataclasses.replace(checked, conversion=what.conversion, allow_outside=what.allow_outside)
     if isinstance(what, TrainingCluster | Mapping):
-        return loading.check(what, overrides)
+        return loader.check(what, overrides)
     if not isinstance(what, str | os.PathLike):
         said = "expected a path, a mapping, a TrainingCluster, or a class or a function"
         raise _refused("", f"{said}, not {type(what).__name__}")
-    loaded = loading.load(what, overrides)
+    loaded = loader.load(what, overrides)
     if len(loaded) > 1:
         said = f"it holds {len(loaded)} runs: take them one by one, from load()"
         raise SpecError([Problem(loaded[0].source, 0, 0, "", said)])

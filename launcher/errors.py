@@ -1,6 +1,6 @@
 """Everything the launcher refuses or fails at, as one tree.
 
-    LauncherError            any of them; `launcher.cli` turns it into one message and an exit code
+    LauncherError            any of them; `launcher.cli.parser` turns it into one message and an exit code
     ├── SpecError       2    the file is not a valid training cluster; carries every Problem found
     ├── NotFoundError   3    there is no such run
     ├── ConflictError   4    the run's state forbids it: its name is in use, it has ended already

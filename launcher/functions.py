@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from pydantic.alias_generators import to_camel
 
+from launcher.config.spec import API_VERSION
 from launcher.errors import Problem, SpecError
 from launcher.naming import LABEL_LENGTH
-from launcher.spec import API_VERSION
 
 CALLER: Final = ("--", "-m", "worker.function")
 """What the worker runtime runs where the training is a function; `module:function` comes behind."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from launcher import gangs, jobset, rendering, sizes, source, topology
 from launcher.backends.base import Plan
 from launcher.backends.names import check_namespace
 from launcher.errors import Problem, SpecError
-from launcher.loading import Loaded
-from launcher.topology import Topology
+from launcher.load import source
+from launcher.load.loader import Loaded
+from launcher.plan import gang_scheduling, jobset, object_size, rendering, topology
+from launcher.plan.program_files import ProgramFiles
+from launcher.plan.topology import Topology
 
 
 def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
@@ -43,7 +45,7 @@ def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
         _check_name(loaded, planned)
     program = source.read(loaded)
     made = _plan(loaded, planned, program, run_id)
-    if as_jobset or gangs.gang(loaded.cluster.spec) != "Kueue":
+    if as_jobset or gang_scheduling.gang(loaded.cluster.spec) != "Kueue":
         return made
     other = dataclasses.replace(planned, jobset=True)
     _check_name(loaded, other)
@@ -55,10 +57,10 @@ def _check_name(loaded: Loaded, planned: Topology) -> None:
         raise SpecError([Problem(loaded.source, 0, 0, "metadata.name", said)])
 
 
-def _plan(loaded: Loaded, planned: Topology, program: source.Source | None, run_id: str) -> Plan:
+def _plan(loaded: Loaded, planned: Topology, program: ProgramFiles | None, run_id: str) -> Plan:
     """The plan in the form that the topology has."""
     objects = rendering.render(planned, program, run_id)
-    if (large := sizes.too_large(objects)) is not None:
+    if (large := object_size.too_large(objects)) is not None:
         field = "spec" if program is None else "spec.program.source"
         hint = "shorten it" if program is None else "give it fewer files, shorter names, or less in them"
         raise SpecError([Problem(loaded.source, 0, 0, field, f"{large}: {hint}")])

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from launcher.backends.base import Backend, Board, LogLine, RunEvent, Selection
+from launcher.config.spec import RoleName
 from launcher.errors import ConflictError
-from launcher.spec import RoleName
 from launcher.status import RunStatus
 
 

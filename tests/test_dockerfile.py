@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from packaging.requirements import Requirement
 
-from launcher.roles import DEFAULT_IMAGE
+from launcher.plan.roles import DEFAULT_IMAGE
 
 ROOT = Path(__file__).parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launcher import loading
+from launcher.load import loader
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -51,7 +51,7 @@ def test_commands(document: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_is_one(document: Path) -> None:
     """Those that run elsewhere, or stand in the text, at least parse."""
-    from launcher import cli
+    from launcher.cli import parser
 
     text = document.read_text().replace("\\\n", " ")
     for line in re.findall(r"python -m launcher ([a-z]+ [^\n`|>#;]*)", text):
@@ -59,7 +59,7 @@ def test_every_command_is_one(document: Path) -> None:
         if any(word in ("FILE", "FOLDER", "NAME") for word in arguments):
             continue
         try:
-            cli.parser().parse_args(arguments)
+            parser.parser().parse_args(arguments)
         except SystemExit:
             pytest.fail(f"{document.name}: python -m launcher {line}")
 
@@ -84,7 +84,7 @@ def test_files(document: Path, tmp_path: Path) -> None:
                 spec.setdefault("program", {"entrypoint": "a:B"})
         path = tmp_path / "cluster.yaml"
         path.write_text(yaml.safe_dump(whole))
-        assert loading.load(str(path))
+        assert loader.load(str(path))
 
 
 def test_links_lead_somewhere() -> None:
@@ -103,9 +103,9 @@ def test_the_reference_is_up_to_date() -> None:
 
 
 def test_the_table_of_commands_has_them_all() -> None:
-    from launcher import cli
+    from launcher.cli import parser
 
-    (subparsers,) = (a for a in cli.parser()._actions if a.choices)
+    (subparsers,) = (a for a in parser.parser()._actions if a.choices)
     assert subparsers.choices is not None
     readme = (ROOT / "README.md").read_text()
     for command in subparsers.choices:

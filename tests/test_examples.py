@@ -11,7 +11,8 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 
-from launcher import loading, rendering, source, topology
+from launcher.load import loader, source
+from launcher.plan import rendering, topology
 from worker.data import FASHION_MNIST
 
 ROOT = Path(__file__).parent.parent
@@ -22,7 +23,7 @@ SIZES = {"train": 6000, "t10k": 2000}
 
 @pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_the_strict_schemas_take_every_example(path: Path) -> None:
-    for loaded in loading.load(str(path)):
+    for loaded in loader.load(str(path)):
         for item in rendering.render(topology.build(loaded.cluster), source.read(loaded)):
             for version in ("1.33", "1.34", "1.35", "1.36"):
                 kubernetes_validate.validate(item, version, strict=True)

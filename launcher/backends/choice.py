@@ -39,7 +39,7 @@ def kubernetes(context: str | None = None, patience: Patience | None = None) -> 
 
 def cluster_known() -> bool:
     """Whether there is a kubeconfig, or a pod's own service account. Nothing is asked of a cluster."""
-    from launcher.backends.kubernetes import connection
+    from launcher.backends.kubernetes.api import connection
 
     return connection.configured()
 

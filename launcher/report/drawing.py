@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from launcher.report.amounts import number, rate
 from launcher.report.curves import SPEED, Curve, Point
-from launcher.report.words import number, rate
 
 _SECONDS: Final = (
     0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800,

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Final
 
-from launcher import computing, narration, scoring
+from launcher import evaluator_outcome, messages, task_devices
 from launcher.backends.base import History
 from launcher.report import drawing
+from launcher.report.amounts import counted, duration, number, rate
 from launcher.report.curves import LOSS, SPEED, Curve, curves, last
 from launcher.report.drawing import Chart, Tick, share
-from launcher.report.folding import rows
-from launcher.report.happenings import Happening, happenings, shortened
-from launcher.report.lanes import Lane, State, heard, horizon, lanes, origin
+from launcher.report.events import Happening, happenings, shortened
 from launcher.report.restarts import Restart, restarts
-from launcher.report.spent import Spent, spent
-from launcher.report.strips import Legend, Strip, legend, strip
-from launcher.report.words import counted, duration, number, rate
+from launcher.report.row_folding import rows
+from launcher.report.time_breakdown import Spent, spent
+from launcher.report.timeline import Lane, State, heard, horizon, lanes, origin
+from launcher.report.timeline_rows import Legend, Strip, legend, strip
 from launcher.status import Phase, RunStatus
 from worker.contract import Event
 
@@ -116,7 +116,7 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
     shown = shortened(found)
     strips = tuple(strip(row, begin, end, status) for row in rows(tasks, end - begin))
     columns, values = _table(drawn)
-    devices = computing.of_run(status)
+    devices = task_devices.of_run(status)
     return Report(
         run=status.run,
         badge=_BADGES[status.phase],
@@ -127,7 +127,10 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
         missing=(*history.missing, *_gaps(history, tasks)),
         message=status.message if status.phase not in (Phase.SUCCEEDED, Phase.SUSPENDED) else "",
         failures=_failures(status) if status.phase is not Phase.SUCCEEDED else (),
-        troubles=(*filter(None, [scoring.trouble(status)]), *(text for _, text, bad in devices if bad)),
+        troubles=(
+            *filter(None, [evaluator_outcome.trouble(status)]),
+            *(text for _, text, bad in devices if bad),
+        ),
         figures=_figures(history, where, drawn, again),
         parts=_parts(where),
         strips=strips,
@@ -175,9 +178,9 @@ def _failures(status: RunStatus) -> tuple[Failure, ...]:
         record = status.records.get(task.name, {}).get(Event.FAILED)
         fields = record.fields if record is not None and record.time >= (task.started or 0) - 1 else {}
         message, traceback = str(fields.get("message", "")), str(fields.get("traceback", ""))
-        name = narration.who(task.role, task.index, status)
+        name = messages.who(task.role, task.index, status)
         # A program that does not import fails so in every role.
-        found.setdefault((message, traceback), Failure(name, narration.ending(task), message, traceback))
+        found.setdefault((message, traceback), Failure(name, messages.ending(task), message, traceback))
     return tuple(found.values())
 
 

@@ -12,8 +12,8 @@ import jinja2
 from markupsafe import Markup
 
 from launcher.backends.base import History
-from launcher.bytecode import TemplateCache
 from launcher.errors import Problem, SpecError
+from launcher.plan.template_cache import TemplateCache
 from launcher.report.model import Report, report
 
 _LONGEST: Final = 4_000

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from launcher.report.endings import ending
-from launcher.report.lanes import Lane, State
+from launcher.report.pod_endings import ending
+from launcher.report.timeline import Lane, State
 from launcher.status import Phase, TaskStatus
 from worker.contract import ExitCode
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from launcher.config.spec import API_VERSION, RoleName
+from launcher.config.yaml_positions import Path
 from launcher.naming import CONTAINER, QUEUE_LABEL
-from launcher.spec import API_VERSION, RoleName
 from launcher.tfjob import fields, holders, metadata, remarks, templates
-from launcher.yamlfile import Path
 
 GROUP: Final = "kubeflow.org/"
 VERSION: Final = "kubeflow.org/v1"

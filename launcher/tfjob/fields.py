@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from launcher import podfields
-from launcher.yamlfile import Path
+from launcher.config.yaml_positions import Path
+from launcher.pod_spec import pod_fields
 
 Problem = tuple[Path, str]
 
@@ -43,13 +43,13 @@ TFJOB: Final[Mapping[str, Mapping[str, str]]] = {
         "scheduleTimeoutSeconds": "int",
     },
 }
-"""By type, each field's own type; those of Kubernetes are in `launcher.podfields`."""
+"""By type, each field's own type; those of Kubernetes are in `launcher.pod_spec.pod_fields`."""
 
 OLD_POLICY: Final = ("activeDeadlineSeconds", "backoffLimit", "cleanPodPolicy", "ttlSecondsAfterFinished")
 """Of runPolicy, what stood beside tfReplicaSpecs before there was one."""
 
 
-class _Check(podfields.Check):
+class _Check(pod_fields.Check):
     def __init__(self) -> None:
         old = {name: TFJOB["RunPolicy"][name] for name in OLD_POLICY}
         super().__init__({**TFJOB, "TFJobSpec": {**TFJOB["TFJobSpec"], **old}})

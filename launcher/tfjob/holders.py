@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from launcher.yamlfile import Path
+from launcher.config.yaml_positions import Path
 
 _IN_TEXT: Final = re.compile(r"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?TFJob\b""", re.MULTILINE)
 """A manifest that stands as text, with its templates' braces: no YAML yet."""

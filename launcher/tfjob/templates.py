@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from launcher.merging import MERGE_KEYS
+from launcher.config.yaml_positions import Path
 from launcher.naming import CONTAINER
-from launcher.yamlfile import Path
+from launcher.pod_spec.strategic_merge import MERGE_KEYS
 from worker.contract import PORT
 
 PORT_NAME: Final = "tfjob-port"

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from launcher import loading, planning
+from launcher import planning
 from launcher.backends.base import Plan, Update
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.settings import Settings
+from launcher.backends.kubernetes.cleanup.settings import Settings
+from launcher.load import loader
 from launcher.status import RunStatus, TaskStatus
 from tests.api.conftest import Api
 from tests.api.kubelet import Kubelet
@@ -53,7 +54,7 @@ def plan(directory: Path, namespace: str, *overrides: str, program: str = "class
     """A submission of the cluster above."""
     (directory / "cluster.yaml").write_text(CLUSTER)
     (directory / "mnist.py").write_text(program)
-    (loaded,) = loading.load(str(directory / "cluster.yaml"), [f"metadata.namespace={namespace}", *overrides])
+    (loaded,) = loader.load(str(directory / "cluster.yaml"), [f"metadata.namespace={namespace}", *overrides])
     return planning.plan(loaded, uuid.uuid4().hex)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher import cli, printing
 from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.cli import parser
+from launcher.plan import serialization
 from launcher.status import Phase
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
@@ -26,7 +27,7 @@ def applied(api: Api, kubelet: Kubelet, tmp_path: Path) -> None:
         pytest.skip(f"no kubectl on the path nor in {directory}")
     subprocess.run(
         [kubectl, "apply", "-f", "-"],
-        input=printing.as_yaml(plan(tmp_path, kubelet.namespace).objects).encode(),
+        input=serialization.as_yaml(plan(tmp_path, kubelet.namespace).objects).encode(),
         env={**os.environ, "KUBECONFIG": str(api.kubeconfig)},
         check=True,
         capture_output=True,
@@ -50,7 +51,7 @@ def test_it_is_seen_read_and_deleted(
         bind(api, worker, space)
         served.write(worker["metadata"]["name"], "a step is done")
         start_all(kubelet)
-        assert cli.main(["status", *where]) == 0
+        assert parser.main(["status", *where]) == 0
         shown = capsys.readouterr().out
         assert [line.split()[0] for line in shown.splitlines() if "Running" in line] == [
             "chief",
@@ -61,11 +62,11 @@ def test_it_is_seen_read_and_deleted(
         served.end(worker["metadata"]["name"])
         # Without a kubelet, only a pod that has ended can go from its node.
         kubelet.end(worker, 0)
-        assert cli.main(["logs", *where, "--role", "worker", "--index", "0"]) == 0
+        assert parser.main(["logs", *where, "--role", "worker", "--index", "0"]) == 0
         assert capsys.readouterr().out.split() == ["worker-0", "|", "a", "step", "is", "done"]
-        assert cli.main(["list", "-n", space, "--backend", "kubernetes"]) == 0
+        assert parser.main(["list", "-n", space, "--backend", "kubernetes"]) == 0
         assert "1 chief, 2 worker, 1 ps, 1 evaluator" in capsys.readouterr().out
-        assert cli.main(["delete", *where]) == 0
+        assert parser.main(["delete", *where]) == 0
     assert "what it has trained stays, on PersistentVolumeClaim mnist-model" in capsys.readouterr().out
     for kind in ("Job", "Pod", "Service", "NetworkPolicy"):
         assert api.list(kind, space) == [], kind

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import cli
+from launcher.cli import parser
 from tests.api.conftest import Api, wait_for
 
 SPEC = Path(__file__).parent.parent / "specs" / "valid" / "one-task-mirrored.yaml"
@@ -24,22 +24,22 @@ def test_a_run_from_submit_to_delete(
     # Retain: nothing here takes the finalizer from a claim.
     settings = [f"metadata.namespace={namespace}", "spec.storage.reclaimPolicy=Retain"]
     submit = ["submit", str(SPEC), "--detach", *(w for s in settings for w in ("--set", s))]
-    assert cli.main(submit) == 0
+    assert parser.main(submit) == 0
     assert f"status autoencoder -n {namespace}" in capsys.readouterr().out
     (job,) = api.list("Job", namespace)
     # The same again changes nothing.
-    assert cli.main(submit) == 0
+    assert parser.main(submit) == 0
     assert [again["metadata"]["uid"] for again in api.list("Job", namespace)] == [job["metadata"]["uid"]]
 
     run = ["autoencoder", "-n", namespace]
-    assert cli.main(["status", *run]) == 0
+    assert parser.main(["status", *run]) == 0
     assert "chief" in capsys.readouterr().out
-    assert cli.main(["suspend", *run]) == 0
+    assert parser.main(["suspend", *run]) == 0
     assert api.list("Job", namespace)[0]["spec"]["suspend"] is True
-    assert cli.main(["resume", *run]) == 0
-    assert cli.main(["list", "--backend", "kubernetes"]) == 0
+    assert parser.main(["resume", *run]) == 0
+    assert parser.main(["list", "--backend", "kubernetes"]) == 0
     assert "autoencoder" in capsys.readouterr().out
-    assert cli.main(["delete", *run]) == 0
+    assert parser.main(["delete", *run]) == 0
     assert wait_for(lambda: not api.list("Job", namespace))
-    assert cli.main(["status", *run]) == 3
+    assert parser.main(["status", *run]) == 3
     assert "there is no run autoencoder" in capsys.readouterr().err

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from launcher import loading, rendering, topology
+from launcher.load import loader
+from launcher.plan import rendering, topology
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet
 
@@ -23,7 +24,7 @@ def submit(api: Api, namespace: str, tmp_path: Path, roles: str, *overrides: str
         f"spec:\n  program: {{entrypoint: a:B}}\n  {roles}\n"
     )
     policy = "spec.runPolicy.backoffLimit=0"
-    (loaded,) = loading.load(str(path), [f"metadata.namespace={namespace}", policy, *overrides])
+    (loaded,) = loader.load(str(path), [f"metadata.namespace={namespace}", policy, *overrides])
     for item in rendering.render(topology.build(loaded.cluster)):
         made = api.create(item, namespace)
         assert made.status == 201, made.body

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher import cli
 from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.cli import parser
 from launcher.errors import BackendError
 from tests.api.conftest import Api, installed
 from tests.api.runs import RUN, plan
@@ -93,14 +93,14 @@ def test_without_its_definition_nothing_is_made(
     assert api.list("Job", namespace) == api.list("ConfigMap", namespace)[1:] == []
 
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(api, tmp_path, namespace=namespace)))
-    assert cli.main(["doctor"]) == 0
+    assert parser.main(["doctor"]) == 0
     assert f"(spec.scheduling.gang: {gang})" in capsys.readouterr().out
     file = str(tmp_path / "cluster.yaml")
-    assert cli.main(["doctor", file, "--set", f"spec.scheduling.gang={gang}"]) == 5
+    assert parser.main(["doctor", file, "--set", f"spec.scheduling.gang={gang}"]) == 5
     out = capsys.readouterr().out
     assert re.search(r"^missing .* is not installed: the cluster does not know podgroups", out, re.MULTILINE)
     assert f"or change spec.scheduling.gang: {gang}." in out
-    assert cli.main(["doctor", file]) == 0
+    assert parser.main(["doctor", file]) == 0
     assert "podgroups" not in capsys.readouterr().out
 
 
@@ -115,14 +115,14 @@ def test_the_printed_role_is_enough(
 ) -> None:
     planned = plan(tmp_path, namespace, f"spec.scheduling={{gang: {gang}}}")
     file = (str(tmp_path / "cluster.yaml"), "--set", f"spec.scheduling.gang={gang}")
-    assert cli.main(["doctor", *file, "--role", "-n", namespace]) == 0
+    assert parser.main(["doctor", *file, "--role", "-n", namespace]) == 0
     rules = yaml.safe_load(capsys.readouterr().out)["rules"]
     lacking = user(api, namespace, rules[:-1], tmp_path)
     monkeypatch.setenv("KUBECONFIG", str(lacking))
-    assert cli.main(["doctor", *file]) == 5
+    assert parser.main(["doctor", *file]) == 5
     assert "right to podgroups" in capsys.readouterr().out
     # Any other run does without.
-    assert cli.main(["doctor"]) == 0
+    assert parser.main(["doctor"]) == 0
     assert f"Without it, a run with spec.scheduling.gang: {gang} is refused." in capsys.readouterr().out
     with pytest.raises(BackendError, match="may not patch podgroups"):
         KubernetesBackend(str(lacking)).submit(planned, detach=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launcher import cli
 from launcher.backends.base import Selection
 from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.cli import parser
 from launcher.status import Phase
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
@@ -28,7 +28,7 @@ def run(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        code = cli.main(arguments)
+        code = parser.main(arguments)
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

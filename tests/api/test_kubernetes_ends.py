@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from launcher import cli, display
 from launcher.backends.base import Selection
 from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.cli import console, parser
 from launcher.status import Phase, RunStatus
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
@@ -116,7 +116,7 @@ def test_all_of_a_run_that_failed_goes_when_its_last_words_were_read(
             for pod in kubelet.start(role, count):
                 kubelet.end(pod, 0)
         kubelet.end(chief, 70)
-        assert cli.main(["wait", RUN, "-n", space, "--backend", "kubernetes"]) == 1
+        assert parser.main(["wait", RUN, "-n", space, "--backend", "kubernetes"]) == 1
         captured = capsys.readouterr()
     assert "chief ended with exit code 70  The end of its log:\n  it went wrong here" in captured.out
     assert "its pods are deleted, as its cleanPolicy says" in captured.err
@@ -181,7 +181,7 @@ def test_a_run_that_cannot_go_on_is_ended_by_who_follows_it(
         start_all(kubelet)
         for pod in failing:
             kubelet.end(pod, 3)
-        assert display.watch(backend, RUN, kubelet.namespace, stop_on_interrupt=False) == 1
+        assert console.watch(backend, RUN, kubelet.namespace, stop_on_interrupt=False) == 1
         printed = " ".join(capsys.readouterr().out.split())
     why = f"mnist-{role} has failed (mnist-{role}-"
     assert why in printed

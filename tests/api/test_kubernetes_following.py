@@ -9,7 +9,7 @@ import pytest
 
 from launcher.backends.base import EVERYONE, Selection
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.settings import Settings
+from launcher.backends.kubernetes.cleanup.settings import Settings
 from launcher.errors import ConflictError, NotFoundError
 from launcher.status import Phase, RunStatus, latest
 from tests.api.conftest import Api, wait_for

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from launcher import cli
 from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.cli import parser
 from launcher.errors import BackendError
-from launcher.report.lanes import Lane, lanes
 from launcher.report.restarts import restarts
+from launcher.report.timeline import Lane, lanes
 from launcher.status import Phase, seconds
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
@@ -149,7 +149,7 @@ def test_a_run_with_a_killed_worker(
 
         monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig))
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-        assert cli.main(["report", RUN, "-n", space, "-o", str(tmp_path / "run.html")]) == 0
+        assert parser.main(["report", RUN, "-n", space, "-o", str(tmp_path / "run.html")]) == 0
         assert capsys.readouterr().out == f"wrote {tmp_path / 'run.html'}\n"
         page = (tmp_path / "run.html").read_text()
         assert "<trainer>" not in page

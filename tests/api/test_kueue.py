@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher import cli
-from launcher.backends.kubernetes import jobsets
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.jobsets import jobs_of
-from launcher.backends.kubernetes.rights import RULES
+from launcher.backends.kubernetes.preflight.rbac import RULES
+from launcher.backends.kubernetes.state import jobsets
+from launcher.backends.kubernetes.state.jobsets import jobs_of
+from launcher.cli import parser
 from launcher.errors import BackendError, ConflictError
 from launcher.status import ADMISSION, Phase
 from tests.api.conftest import Api, installed, wait_for
@@ -163,7 +163,7 @@ def test_no_kueue(
         )
     assert api.list("Job", namespace) == []
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(api, tmp_path, namespace=namespace)))
-    assert cli.main(["doctor", str(tmp_path / "cluster.yaml"), "--set", QUEUE]) == 5
+    assert parser.main(["doctor", str(tmp_path / "cluster.yaml"), "--set", QUEUE]) == 5
     out = capsys.readouterr().out
     assert re.search(r"^missing +Kueue +Kueue is not installed", out, re.MULTILINE)
 
@@ -387,9 +387,9 @@ def test_no_such_queue(
     assert api.list("Job", space) == []
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(api, tmp_path, namespace=space)))
     file = str(tmp_path / "cluster.yaml")
-    assert cli.main(["doctor", file, "--set", "spec.scheduling={queue: team-b}"]) == 5
+    assert parser.main(["doctor", file, "--set", "spec.scheduling={queue: team-b}"]) == 5
     assert f"there is no LocalQueue team-b in namespace {space}" in capsys.readouterr().out
-    assert cli.main(["doctor", file, "--set", QUEUE]) == 0
+    assert parser.main(["doctor", file, "--set", QUEUE]) == 0
     out = capsys.readouterr().out
     assert re.search(r"^ok +queue +team-a is there$", out, re.MULTILINE)
     assert re.search(
@@ -408,7 +408,7 @@ def test_the_printed_role_is_enough(
     space = kubelet.namespace
     planned = plan(tmp_path, space, QUEUE)
     file = str(tmp_path / "cluster.yaml")
-    assert cli.main(["doctor", file, "--set", QUEUE, "--role", "-n", space]) == 0
+    assert parser.main(["doctor", file, "--set", QUEUE, "--role", "-n", space]) == 0
     rules = yaml.safe_load(capsys.readouterr().out)["rules"]
     assert "podgroups" not in json.dumps(rules)
     backend = KubernetesBackend(str(user(api, space, rules, tmp_path)))

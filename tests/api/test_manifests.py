@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from launcher import loading, rendering, source, topology
+from launcher.load import loader, source
+from launcher.plan import rendering, topology
 from tests.api.conftest import PATHS, Api, restricted_namespace, wait_for
 from tests.api.server import DEFAULT_ASSETS
 
@@ -28,7 +29,7 @@ TASK_INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-ind
 def objects(path: Path) -> list[dict[str, Any]]:
     return [
         item
-        for loaded in loading.load(str(path))
+        for loaded in loader.load(str(path))
         for item in rendering.render(topology.build(loaded.cluster), source.read(loaded))
     ]
 
@@ -120,7 +121,7 @@ def test_render_pipes_into_kubectl_apply(api: Api) -> None:
 
 def test_the_job_controller_makes_the_pods_of_the_topology(api: Api, namespace: str) -> None:
     """In a namespace that enforces Pod Security "restricted"."""
-    (loaded,) = loading.load(str(DEMO), [f"metadata.namespace={namespace}"])
+    (loaded,) = loader.load(str(DEMO), [f"metadata.namespace={namespace}"])
     planned = topology.build(loaded.cluster)
     for item in rendering.render(planned, source.read(loaded)):
         made = api.create(item, namespace)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from urllib3.exceptions import HTTPError
 
-from launcher.merging import MERGE_KEYS, SETS, check, strategic_merge
+from launcher.pod_spec.strategic_merge import MERGE_KEYS, SETS, check, strategic_merge
 from tests.api.conftest import Api, Response
 
 Object = dict[str, Any]

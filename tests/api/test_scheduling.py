@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from launcher import loading, rendering, topology
+from launcher.load import loader
+from launcher.plan import rendering, topology
 from tests.api.conftest import Api, restricted_namespace, wait_for
 from tests.api.server import UnavailableError, scheduler
 
@@ -63,7 +64,7 @@ def nodes(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def submit(api: Api, namespace: str, path: Path, *overrides: str, first: str = "Job") -> None:
     path.write_text(FILE)
-    (loaded,) = loading.load(str(path), [*overrides, f"metadata.namespace={namespace}"])
+    (loaded,) = loader.load(str(path), [*overrides, f"metadata.namespace={namespace}"])
     for item in sorted(
         rendering.render(topology.build(loaded.cluster)), key=lambda item: bool(item["kind"] != first)
     ):

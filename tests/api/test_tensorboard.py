@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from launcher.backends.kubernetes import board, rights
+from launcher.backends.kubernetes import tensorboard
 from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.backends.kubernetes.preflight import rbac
 from launcher.errors import BackendError, ConflictError
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import STARTED, Kubelet, bind, node
@@ -159,7 +160,7 @@ def test_why_it_is_not_up(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(board, "_READY_SECONDS", 0.0)
+    monkeypatch.setattr(tensorboard, "_READY_SECONDS", 0.0)
     namespace = kubelet.namespace
     backend.submit(plan(tmp_path, namespace, *ASKED), detach=True)
     (pod,) = wait_for(lambda: board_pods(api, namespace))
@@ -193,14 +194,14 @@ def test_who_may_not_open_a_tunnel_is_told(
     backend.submit(plan(tmp_path, namespace, *ASKED), detach=True)
     with node(api, tmp_path, name):
         start(api, namespace, name)
-        rules = [rule for rule in rights.rules([rights.TENSORBOARD]) if rule is not rights.TUNNEL]
+        rules = [rule for rule in rbac.rules([rbac.TENSORBOARD]) if rule is not rbac.TUNNEL]
         other = person(api, namespace, rules, tmp_path)
         with pytest.raises(BackendError, match=r"may not create pods/portforward in namespace"):
             other.tensorboard(RUN, namespace)
 
 
 def test_who_may_make_no_deployment_has_runs_without(api: Api, namespace: str, tmp_path: Path) -> None:
-    other = person(api, namespace, rights.RULES, tmp_path)
+    other = person(api, namespace, rbac.RULES, tmp_path)
     with pytest.raises(BackendError, match=r"may not patch deployments.apps in namespace"):
         other.submit(plan(tmp_path, namespace, *ASKED), detach=True)
     assert not api.list("Job", namespace)

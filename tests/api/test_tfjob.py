@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher import loading, planning
+from launcher import planning
 from launcher.backends.base import Plan
 from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.load import loader
 from launcher.status import Phase, RunStatus
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet
@@ -37,7 +38,7 @@ def planned(kubelet: Kubelet, directory: Path, replicas: dict[str, Any], **spec:
     }
     path = directory / "tfjob.yaml"
     path.write_text(yaml.safe_dump(document))
-    (loaded,) = loading.load(str(path))
+    (loaded,) = loader.load(str(path))
     return planning.plan(loaded, uuid.uuid4().hex)
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from launcher import loading, planning
+from launcher import planning
 from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.load import loader
 from tests.api import users
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet
@@ -185,7 +186,7 @@ def test_somebody_elses_run(release: Release, tmp_path: Path) -> None:
         "{apiVersion: launcher/v1alpha1, kind: TrainingCluster, metadata: {name: one-device}, "
         "spec: {strategy: OneDevice, command: [train]}}"
     )
-    (loaded,) = loading.load(str(tmp_path / "cluster.yaml"))
+    (loaded,) = loader.load(str(tmp_path / "cluster.yaml"))
     theirs = planning.plan(planning.placed(loaded, release.namespace, "default"), uuid.uuid4().hex)
     KubernetesBackend(str(release.api.kubeconfig)).submit(theirs, detach=True)
     release.done("install", "-f", VALUES)

@@ -12,9 +12,13 @@ import yaml
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from launcher import loading, planning, rendering, source, yamlfile
-from launcher.backends.kubernetes import requirements, rights
-from launcher.backends.kubernetes.versions import OLDEST
+from launcher import planning
+from launcher.backends.kubernetes.preflight import rbac, requirements
+from launcher.backends.kubernetes.preflight.versions import OLDEST
+from launcher.config import yaml_positions
+from launcher.json_in_yaml import quoted
+from launcher.load import loader, source
+from launcher.plan.program_files import ProgramFiles
 from tests.chart.helm import (
     CHART,
     CI_VALUES,
@@ -65,19 +69,19 @@ def test_objects(helm: Helm, values: Path) -> None:
 def test_the_launcher_gets_the_file(helm: Helm, cluster: Path, tmp_path: Path) -> None:
     """Equal to the file as the launcher itself reads it; and so is the program."""
     objects = helm.template("-f", cluster, *sources(cluster))
-    (read,) = yamlfile.parse(cluster.read_text(), str(cluster))
+    (read,) = yaml_positions.parse(cluster.read_text(), str(cluster))
     assert document(objects) == read.value
-    (there,), (here,) = loading.load(str(cluster)), loading.load(str(unpack(objects, tmp_path)))
+    (there,), (here,) = loader.load(str(cluster)), loader.load(str(unpack(objects, tmp_path)))
     assert here.cluster == there.cluster
     assert source.read(here) == source.read(there)
 
 
 @pytest.mark.parametrize("tfjob", TFJOBS, ids=lambda path: path.stem)
 def test_the_launcher_gets_a_tfjob(helm: Helm, tfjob: Path, tmp_path: Path) -> None:
-    (there,) = loading.load(str(tfjob))
+    (there,) = loader.load(str(tfjob))
     space = there.cluster.metadata.namespace
     objects = helm.template("-f", tfjob, "--namespace", space)
-    (here,) = loading.load(str(unpack(objects, tmp_path)))
+    (here,) = loader.load(str(unpack(objects, tmp_path)))
     assert here.conversion is not None
     assert here.cluster == there.cluster
 
@@ -100,9 +104,9 @@ def test_folders(helm: Helm, tmp_path: Path) -> None:
     folder = tmp_path / "pod"
     folder.mkdir()
     path = unpack(helm.template("-f", tmp_path / "values.yaml"), folder)
-    (loaded,) = loading.load(str(path))
+    (loaded,) = loader.load(str(path))
     assert loaded.cluster.metadata.name == "mnist", "the release's name, where the file has none"
-    assert source.read(loaded) == source.Source(
+    assert source.read(loaded) == ProgramFiles(
         {name.removeprefix("src/"): text.encode() for name, text in files.items() if name != "not.py"}
     )
 
@@ -147,10 +151,10 @@ def test_any_value(
     values |= {"podAnnotations": {"note": text}, "commonAnnotations": {"note": text}}
     directory = tmp_path_factory.mktemp("any")
     # JSON that YAML reads as the same.
-    (directory / "values.yaml").write_text(rendering.quoted(values))
+    (directory / "values.yaml").write_text(quoted(values))
     objects = helm.template("-f", directory / "values.yaml")
     config = one(objects, "ConfigMap")
-    (read,) = yamlfile.parse(config["data"]["cluster.json"], "cluster.json")
+    (read,) = yaml_positions.parse(config["data"]["cluster.json"], "cluster.json")
     # Helm keeps a mapping's null where the chart has no default for the key.
     assert read.value == {key: values[key] for key in ("apiVersion", "kind", "metadata", "spec")}
     assert content(config, "f0").decode() == values["program"]["files"]["line.py"]
@@ -200,14 +204,14 @@ def test_what_helm_reads_otherwise(helm: Helm, tmp_path: Path) -> None:
     parameters = [got["spec"]["program"]["parameters"][f"p{index}"] for index in range(len(texts))]
     assert dict(zip(texts, parameters, strict=True)) == SAME | {text: to for text, (to, _) in OTHER.items()}
     for text, value in (SAME | {text: own for text, (_, own) in OTHER.items()}).items():
-        (read,) = yamlfile.parse(f"[{text}]", "text")
+        (read,) = yaml_positions.parse(f"[{text}]", "text")
         assert read.value == [value]
 
 
 def test_role(helm: Helm) -> None:
     """What the launcher needs, and nothing else."""
     objects = helm.template("-f", ONE_DEVICE)
-    assert one(objects, "Role")["rules"] == rights.RULES
+    assert one(objects, "Role")["rules"] == rbac.RULES
     assert one(objects, "RoleBinding")["subjects"] == [
         {"kind": "ServiceAccount", "name": "mnist-tf-launcher", "namespace": "vision"}
     ]
@@ -218,10 +222,10 @@ def test_role_for_a_gang(helm: Helm, scheduling: str) -> None:
     """As `doctor --role` prints it for the same file, and nothing of the other gangs."""
     name, value = scheduling.split("=")
     file = Path(__file__).parent.parent / "specs" / "valid" / "gpus.yaml"
-    (loaded,) = loading.load(str(file), [f"spec.scheduling={{{name}: {value}}}"])
+    (loaded,) = loader.load(str(file), [f"spec.scheduling={{{name}: {value}}}"])
     (kind,) = [each.kind for each in requirements.needed(planning.plan(loaded).objects)]
     objects = helm.template("-f", ONE_DEVICE, "--set", f"spec.scheduling.{scheduling}")
-    assert one(objects, "Role")["rules"] == rights.rules([kind])
+    assert one(objects, "Role")["rules"] == rbac.rules([kind])
 
 
 def test_role_for_a_tensorboard(helm: Helm) -> None:
@@ -233,8 +237,8 @@ def test_role_for_a_tensorboard(helm: Helm) -> None:
         "spec.modelDir=/model,spec.scheduling.gang=Volcano",
     )
     rules = one(helm.template("-f", ONE_DEVICE, *values), "Role")["rules"]
-    kinds = ["PodGroup.scheduling.volcano.sh", rights.TENSORBOARD]
-    assert rules == [rule for rule in rights.rules(kinds) if rule is not rights.TUNNEL]
+    kinds = ["PodGroup.scheduling.volcano.sh", rbac.TENSORBOARD]
+    assert rules == [rule for rule in rbac.rules(kinds) if rule is not rbac.TUNNEL]
 
 
 def test_an_account_of_ones_own(helm: Helm) -> None:

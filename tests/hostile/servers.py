@@ -84,8 +84,8 @@ def kubeconfig(
 
 _ONE_BY_ONE = """
 import json, sys
-from launcher import cli
-sys.exit(max([cli.main(command) for command in json.loads(sys.argv[1])]))
+from launcher.cli import parser
+sys.exit(max([parser.main(command) for command in json.loads(sys.argv[1])]))
 """
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launcher import cli
+from launcher.cli import parser
 from tests.hostile.servers import GOOD, Respond, answering, kubeconfig, launch, server
 
 Object = dict[str, Any]
@@ -20,7 +20,7 @@ DOCUMENTED = (0, 1, 2, 3, 4, 5)
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     try:
-        code = cli.main(arguments)
+        code = parser.main(arguments)
     except SystemExit as leave:
         code = int(leave.code or 0)
     captured = capsys.readouterr()
@@ -78,7 +78,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Its `respond` is the test's."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     # No answer is worth being waited for.
-    monkeypatch.setattr("launcher.backends.kubernetes.client.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("launcher.backends.kubernetes.api.client.PATIENCE_SECONDS", 0.0)
     with server(answering(b"{}")) as found:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, f"http://127.0.0.1:{found.port}")))
         yield found

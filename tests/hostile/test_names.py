@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import launcher
-from launcher import cli
-from launcher.backends.kubernetes.client import Client
-from launcher.backends.kubernetes.connection import connect
-from launcher.backends.kubernetes.resources import path_of
+from launcher.backends.kubernetes.api.client import Client
+from launcher.backends.kubernetes.api.connection import connect
+from launcher.backends.kubernetes.api.resources import path_of
+from launcher.cli import parser
 from launcher.errors import BackendError, SpecError
 from tests.hostile.servers import GOOD, answering, kubeconfig, server
 
@@ -55,7 +55,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     try:
-        code = cli.main(arguments)
+        code = parser.main(arguments)
     except SystemExit as leave:
         code = int(leave.code or 0)
     return code, capsys.readouterr().err

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from launcher import cli
 from launcher.backends import patience
 from launcher.backends.patience import OutOfPatienceError, Patience
+from launcher.cli import parser
 from tests.hostile.servers import GOOD, kubeconfig
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -80,7 +80,7 @@ def dripping(first: bytes, again: bytes) -> Iterator[int]:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    code = cli.main(arguments)
+    code = parser.main(arguments)
     return code, capsys.readouterr().err
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from launcher import display
 from launcher.backends.base import LogLine
+from launcher.cli import console
 from launcher.terminal import Guarded, visible
 from tests.hostile.servers import GOOD, ROOT, Respond, answering, kubeconfig, server
 
@@ -93,9 +93,9 @@ def test_logs(text: str, raw: bool) -> None:
     """On a terminal visible, elsewhere as they are."""
     line = LogLine("worker", 0, 0, text, None)
     terminal, pipe = Terminal(), io.StringIO()
-    display.show_logs([line], raw=raw, out=Console(file=terminal, force_terminal=True, color_system=None))
+    console.show_logs([line], raw=raw, out=Console(file=terminal, force_terminal=True, color_system=None))
     assert FORBIDDEN.search(terminal.getvalue()) is None
-    display.show_logs([line], raw=raw, out=display.console(pipe))
+    console.show_logs([line], raw=raw, out=console.console(pipe))
     if raw:
         assert pipe.getvalue() == f"{text}\n"
 

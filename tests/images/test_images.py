@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 import launcher as launcher_package
-from launcher import loading, planning
+from launcher import planning
+from launcher.load import loader
 from tests.images.conftest import CONFINED, Image, docker
 from worker.contract import Event, Record
 
@@ -92,7 +93,7 @@ def test_the_launcher_image_validates_and_renders(launcher: Image, example: Path
     assert valid.returncode == 0, valid.stderr
     rendered = launcher.run("render", f"/examples/{example}", options=mounted)
     assert rendered.returncode == 0, rendered.stderr
-    (loaded,) = loading.load(str(ROOT / "examples" / example))
+    (loaded,) = loader.load(str(ROOT / "examples" / example))
     expected = [(item["kind"], item["metadata"]["name"]) for item in planning.plan(loaded).objects]
     objects = [item for item in yaml.safe_load_all(rendered.stdout) if item]
     assert [(item["kind"], item["metadata"]["name"]) for item in objects] == expected
@@ -125,7 +126,7 @@ class Pod:
         directory.chmod(0o755)
         (directory / "cluster.yaml").write_text(cluster)
         shutil.copy(ROOT / "examples" / "fashion-mnist" / "fashion_mnist.py", directory)
-        (loaded,) = loading.load(str(directory / "cluster.yaml"))
+        (loaded,) = loader.load(str(directory / "cluster.yaml"))
         objects = planning.plan(loaded).objects
         (job,) = [
             item

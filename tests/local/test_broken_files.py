@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from launcher import display
 from launcher.backends.local.store import BrokenRunError, Settings
+from launcher.cli import console
 from launcher.errors import LauncherError, NotFoundError
 from launcher.status import Phase
 from tests.local.machine import Machine, job, linux_only, marked
@@ -77,8 +77,8 @@ def _copy_as_other(source: str, target: str) -> None:
 def shown(machine: Machine) -> str:
     """What `list` and `status` print."""
     out = io.StringIO()
-    display.show_list(machine.backend.runs(), display.console(out))
-    display.show_status(machine.backend, machine.status(), display.console(out))
+    console.show_list(machine.backend.runs(), console.console(out))
+    console.show_status(machine.backend, machine.status(), console.console(out))
     return out.getvalue()
 
 

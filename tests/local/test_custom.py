@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from launcher import planning
-from launcher.loading import Loaded
-from launcher.spec import TrainingCluster
+from launcher.config.spec import TrainingCluster
+from launcher.load.loader import Loaded
 from launcher.status import Phase, RunStatus
 from tests.local.machine import Machine, eventually, python
 

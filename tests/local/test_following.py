@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from launcher import display
 from launcher.backends.base import EVERYONE, Selection
+from launcher.cli import console
 from launcher.errors import ConflictError
 from launcher.status import Phase
 from tests.local.machine import TIMEOUT, Machine, eventually, job, kill
@@ -65,7 +65,7 @@ def text_of(console: Console) -> str:
 
 
 def watch(machine: Machine, out: Console) -> int:
-    return display.watch(machine.backend, "demo", "default", stop_on_interrupt=True, timeout=TIMEOUT, out=out)
+    return console.watch(machine.backend, "demo", "default", stop_on_interrupt=True, timeout=TIMEOUT, out=out)
 
 
 def test_a_run_seen_through_a_pipe(machine: Machine) -> None:
@@ -154,7 +154,7 @@ def test_waiting_has_an_end(machine: Machine) -> None:
     machine.submit(job("chief", "print('up'); import time; time.sleep(600)", primary=True))
     machine.printed("up")
     with pytest.raises(ConflictError, match=r"run demo has not ended within 0\.3 s"):
-        display.watch(machine.backend, "demo", "default", stop_on_interrupt=False, timeout=0.3, out=plain())
+        console.watch(machine.backend, "demo", "default", stop_on_interrupt=False, timeout=0.3, out=plain())
     assert machine.status().phase is Phase.RUNNING
 
 
@@ -190,13 +190,13 @@ def test_logs_as_text(machine: Machine) -> None:
     machine.run(job("chief", f"print('[red]own')\n{EVALUATES}", primary=True))
     lines = machine.lines()
     out = plain()
-    display.show_logs(lines, out=out)
+    console.show_logs(lines, out=out)
     assert text_of(out).splitlines() == [
         "chief-0     | [red]own",
         "chief-0     | evaluation after epoch 2: accuracy 0.8125, loss 0.4000",
     ]
     out = plain()
-    display.show_logs(lines, raw=True, out=out)
+    console.show_logs(lines, raw=True, out=out)
     assert json.loads(text_of(out).splitlines()[1])["event"] == "evaluation"
 
 
@@ -206,10 +206,10 @@ def test_status_knows_the_latest_records(machine: Machine) -> None:
     progress = machine.status().records[CHIEF]["progress"]
     assert progress.fields["step"] == 3
     out = plain()
-    display.show_status(machine.backend, machine.status(), out)
+    console.show_status(machine.backend, machine.status(), out)
     assert "run demo is running" in text_of(out)
     out = plain()
-    display.show_list(machine.backend.runs(), out)
+    console.show_list(machine.backend.runs(), out)
     assert "Running" in text_of(out)
 
 

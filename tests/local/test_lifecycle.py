@@ -414,7 +414,7 @@ def test_a_supervisor_that_does_not_start(
 ) -> None:
     program = shutil.which(interpreter)
     assert program is not None
-    monkeypatch.setattr("launcher.backends.local.starting.sys.executable", program)
+    monkeypatch.setattr("launcher.backends.local.supervisor.start.sys.executable", program)
     with pytest.raises(BackendError, match=f"(?i)the run's supervisor cannot be started: .*({message})"):
         machine.submit(job("chief", [program], primary=True))
     monkeypatch.undo()
@@ -503,7 +503,7 @@ def test_the_supervisor_sleeps(machine: Machine) -> None:
 def test_a_supervisor_that_comes_too_late_runs_nothing(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("launcher.backends.local.starting._TAKEN_SECONDS", 1e-6)
+    monkeypatch.setattr("launcher.backends.local.supervisor.start._TAKEN_SECONDS", 1e-6)
     with pytest.raises(BackendError, match="the run's supervisor cannot be started: timed out"):
         machine.submit(job("chief", WAIT, primary=True))
     assert not machine.directory().path.exists()

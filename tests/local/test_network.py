@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.backends.local import namespaces
 from launcher.backends.local.backend import LocalBackend
+from launcher.backends.local.process import network_namespace
 from tests.local.machine import Machine, job, linux_only
 
 ROOT = Path(__file__).parent.parent.parent
@@ -24,7 +24,7 @@ ADDRESSES = [f"demo-{role}-0.demo.default.svc:2222" for role in ("chief", "worke
 pytestmark = linux_only
 
 isolated_only = pytest.mark.skipif(
-    bool(namespaces.forbidden()), reason=f"no network namespaces here: {namespaces.forbidden()}"
+    bool(network_namespace.forbidden()), reason=f"no network namespaces here: {network_namespace.forbidden()}"
 )
 
 SERVER = """

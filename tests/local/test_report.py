@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from launcher import cli
 from launcher.backends.local.store import Settings
+from launcher.cli import parser
 from launcher.status import Phase
 from tests.browser import Browser, browser
 from tests.local.machine import Machine, eventually, job
@@ -87,7 +87,7 @@ def begin(machine: Machine, go: Path) -> None:
 
 def report(capsys: pytest.CaptureFixture[str], path: Path) -> str:
     """Writes it; returns the page's address."""
-    assert cli.main(["report", "demo", "-o", str(path)]) == 0
+    assert parser.main(["report", "demo", "-o", str(path)]) == 0
     assert capsys.readouterr().out == f"wrote {path}\n"
     return path.as_uri()
 
@@ -195,7 +195,7 @@ def test_the_page_on_standard_output(
     begin(here, tmp_path / "go")
     (tmp_path / "go").write_text("on")
     here.end()
-    assert cli.main(["report", "demo", "-o", "-"]) == 0
+    assert parser.main(["report", "demo", "-o", "-"]) == 0
     out, err = capfdbinary.readouterr()
     assert out.startswith(b"<!doctype html>\n")
     assert out.rstrip().endswith(b"</html>")
@@ -206,7 +206,7 @@ def test_a_file_that_cannot_be_written(
     here: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begin(here, tmp_path / "go")
-    assert cli.main(["report", "demo", "-o", str(tmp_path / "none" / "run.html")]) == 2
+    assert parser.main(["report", "demo", "-o", str(tmp_path / "none" / "run.html")]) == 2
     error = capsys.readouterr().err.splitlines()
     assert error[0] == f"--output: {tmp_path}/none/run.html cannot be written: No such file or directory"
     assert not (tmp_path / "none").exists()

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import soak_runs
 from benchmarks.soak import Usage, grew
 from benchmarks.soak_local import Local, local
-from launcher.backends.local.processes import MARK
+from launcher.backends.local.process.processes import MARK
 from tests.local.machine import linux_only
 
 pytestmark = linux_only

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import launcher
-from launcher.backends.local.processes import LINUX
+from launcher.backends.local.process.processes import LINUX
 from tests.local.machine import eventually, linux_only, with_variable
 
 ROOT = Path(__file__).parent.parent.parent

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher import loading, planning
+from launcher import planning
 from launcher.backends.local.backend import LocalBackend
 from launcher.backends.local.store import Settings
+from launcher.load import loader
 from launcher.status import Phase
 from tests.local.machine import Machine, linux_only
 
@@ -52,7 +53,7 @@ def test_parameter_servers_train_and_are_gone(tmp_path: Path, dynamic: bool) -> 
     model.mkdir()
     path = tmp_path / "tfjob.yaml"
     path.write_text(yaml.safe_dump(tfjob(model, dynamic=dynamic)))
-    (loaded,) = loading.load(str(path))
+    (loaded,) = loader.load(str(path))
     machine = Machine(tmp_path / "state", SETTINGS)
     backend: LocalBackend = machine.backend
     backend.submit(planning.plan(loaded, uuid.uuid4().hex), detach=True)

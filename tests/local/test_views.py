@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from launcher.backends.local import namespaces
 from launcher.backends.local.backend import LocalBackend
+from launcher.backends.local.process import network_namespace
 from launcher.status import Phase
 from tests.local.machine import Machine, job, linux_only
 
+WHY = network_namespace.forbidden()
 pytestmark = [
     linux_only,
-    pytest.mark.skipif(bool(namespaces.forbidden()), reason=f"no namespaces: {namespaces.forbidden()}"),
+    pytest.mark.skipif(
+        bool(network_namespace.forbidden()), reason=f"no namespaces: {network_namespace.forbidden()}"
+    ),
 ]
 
 CLAIM = {"persistentVolumeClaim": {"claimName": "model"}}

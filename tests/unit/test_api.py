@@ -17,7 +17,7 @@ import yaml
 
 import launcher
 from launcher import LauncherError, SpecError, TrainingCluster, load, render, submit
-from launcher.spec import Metadata, Spec
+from launcher.config.spec import Metadata, Spec
 
 SPECS = Path(__file__).parent.parent / "specs"
 FILE = SPECS / "valid" / "script-for-the-chief-only.yaml"

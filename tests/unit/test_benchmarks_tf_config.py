@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from benchmarks import tf_config
-from launcher import loading, planning
+from launcher import planning
+from launcher.load import loader
 
 CLUSTER = """
 apiVersion: launcher/v1alpha1
@@ -35,7 +36,7 @@ def test_a_tfjob_tells_every_pod_of_all() -> None:
 def test_ours_is_counted_in_every_pod_and_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER)
-    (loaded,) = loading.load(str(path), ["spec.worker.replicas=4000"])
+    (loaded,) = loader.load(str(path), ["spec.worker.replicas=4000"])
     objects = planning.plan(loaded).objects
     assert tf_config.replicas(objects) == {"chief": 1, "worker": 4000, "ps": 1}
     address = "run-{}.run.default.svc:2222".format

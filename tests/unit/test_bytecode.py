@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 import pytest
 
-from launcher.bytecode import TemplateCache
+from launcher.plan.template_cache import TemplateCache
 
 
 def rendered(directory: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, bool]:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import launcher
-from launcher import cli
+from launcher.cli import parser
 
 SPECS = Path(__file__).parent.parent / "specs"
 GOOD = str(SPECS / "valid" / "one-task-mirrored.yaml")
@@ -19,7 +19,7 @@ GOOD = str(SPECS / "valid" / "one-task-mirrored.yaml")
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     try:
-        code = cli.main(arguments)
+        code = parser.main(arguments)
     except SystemExit as leave:
         code = int(leave.code or 0)
     captured = capsys.readouterr()
@@ -127,7 +127,7 @@ def test_schema_is_one_that_takes_the_files(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_every_field_is_described() -> None:
-    from launcher import schema
+    from launcher.config import schema
 
     document = json.loads(schema.as_json())
     models = {**document["$defs"], "TrainingCluster": document}
@@ -145,7 +145,7 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     ("text", "seconds"), [("30", 30), ("30s", 30), ("10m", 600), ("1.5h", 5400), ("2d", 172_800)]
 )
 def test_times(text: str, seconds: float) -> None:
-    assert cli.parser().parse_args(["logs", "mnist", "--since", text]).since == seconds
+    assert parser.parser().parse_args(["logs", "mnist", "--since", text]).since == seconds
 
 
 @pytest.mark.parametrize("text", ["", "m", "ten", "10 weeks", "5ms"])
@@ -178,7 +178,7 @@ def test_a_reader_that_has_seen_enough() -> None:
 def test_an_error_in_the_launcher_is_no_traceback(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("launcher.topology.build", lambda cluster: 1 / 0)
+    monkeypatch.setattr("launcher.plan.topology.build", lambda cluster: 1 / 0)
     code, _, err = run(capsys, "validate", GOOD)
     assert code == 70
     assert err.startswith("error in the launcher itself: ZeroDivisionError")

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from launcher import computing, display, loading, narration, topology
+from launcher import messages, task_devices
 from launcher.backends.base import EVERYONE, LogLine
 from launcher.backends.local import following
 from launcher.backends.local.store import RunDirectory
+from launcher.cli import console
+from launcher.load import loader
 from launcher.naming import ROLE_LABEL
+from launcher.plan import topology
 from launcher.report.model import report
 from launcher.report.page import page
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
@@ -36,7 +39,7 @@ def said(role: str, index: int = 0, **changes: Any) -> LogLine:
 
 def words(line: LogLine) -> str:
     assert line.record is not None
-    return narration.describe(line.record)
+    return messages.describe(line.record)
 
 
 def test_words() -> None:
@@ -53,10 +56,10 @@ def test_the_first_trainer_is_told_and_one_of_those_that_lack_gpus() -> None:
     pods = [pod("chief"), *(pod("worker", index) for index in range(3))]
     lines = [said("chief"), said("worker"), *(said("worker", index, lacking=ASKED) for index in (1, 2))]
     status = history(pods, lines).status
-    news = narration.Narrator().news(status, lines)
+    news = messages.Narrator().news(status, lines)
     told = [(each.who, each.bad) for each in news if "TensorFlow" in each.text]
     assert told == [("chief", False), ("worker 1", True)]
-    rows = computing.of_run(status)
+    rows = task_devices.of_run(status)
     assert [(name, bad) for name, _, bad in rows] == [("devices", False), ("devices, worker", True)]
     assert rows[1][1].endswith(" was asked for (and 1 tasks more)")
 
@@ -65,12 +68,12 @@ def test_the_first_trainer_is_told_and_one_of_those_that_lack_gpus() -> None:
 def test_status_and_summary_have_it_in_red_where_gpus_lack(ended: bool) -> None:
     status = history([pod("chief")], [said("chief", lacking=ASKED)], finished=9.0 if ended else None).status
     out = Console(file=(file := io.StringIO()), force_terminal=True, color_system="standard", width=200)
-    display.show_status(_Nowhere(), status, out)  # type: ignore[arg-type]
+    console.show_status(_Nowhere(), status, out)  # type: ignore[arg-type]
     first = "1 (1 CPU, AMD EPYC 7B13)" if ended else "Number of devices: 1 (1 CPU, AMD EPYC 7B13)"
     assert f"{RED}{first}" in file.getvalue()
     fine = dataclasses.replace(status, records=history([pod("chief")], [said("chief")]).status.records)
     out = Console(file=(file := io.StringIO()), force_terminal=True, color_system="standard", width=200)
-    display.show_status(_Nowhere(), fine, out)  # type: ignore[arg-type]
+    console.show_status(_Nowhere(), fine, out)  # type: ignore[arg-type]
     assert first in file.getvalue()
     assert RED not in file.getvalue()
 
@@ -78,7 +81,7 @@ def test_status_and_summary_have_it_in_red_where_gpus_lack(ended: bool) -> None:
 def test_the_live_output_has_it_in_red() -> None:
     file = io.StringIO()
     out = Console(file=file, force_terminal=True, color_system="standard", width=200)
-    view = display._View(out)
+    view = console._View(out)
     line = said("chief", lacking=ASKED)
     view.show(history([pod("chief")], [line]).status, [line])
     assert f"{RED}Number of devices: 1" in file.getvalue()
@@ -143,7 +146,7 @@ spec:
 def test_what_a_pod_asks_for(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER)
-    (loaded,) = loading.load(str(path))
+    (loaded,) = loader.load(str(path))
     asked = {role.name: role.gpus for role in topology.build(loaded.cluster).roles}
     assert asked == {
         "chief": "",
@@ -151,7 +154,7 @@ def test_what_a_pod_asks_for(tmp_path: Path) -> None:
         "ps": "",
         "evaluator": "nvidia.com/mig-1g.5gb: 3",
     }
-    from launcher import pods
+    from launcher.plan import pods
 
     config = pods.run_config(topology.build(loaded.cluster), "")
     assert config.gpus == {"worker": "amd.com/gpu: 2", "evaluator": "nvidia.com/mig-1g.5gb: 3"}

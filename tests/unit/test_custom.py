@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher import rendering, rules, topology
-from launcher.spec import TrainingCluster
+from launcher.config.spec import TrainingCluster
+from launcher.load import rules
+from launcher.plan import rendering, topology
+from launcher.plan.topology import Topology
 from launcher.status import RunStatus, fold
-from launcher.topology import Topology
 
 Object = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from launcher import display
+from launcher.cli import console
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus
 
 
@@ -16,7 +16,7 @@ def test_a_list_cuts_no_name_short() -> None:
     )
     status = RunStatus(run, namespace, Phase.RUNNING, False, "", "", roles, (), started=0.0)
     file = io.StringIO()
-    display.show_list([status], display.console(file))
+    console.show_list([status], console.console(file))
     heading, line = file.getvalue().splitlines()
     assert heading.split() == ["NAMESPACE", "RUN", "STATE", "TASKS", "STARTED"]
     assert line.startswith(f"{namespace}   {run}   Running   100 chief, 100 worker, 100 ps, 100 evaluator   ")
@@ -29,7 +29,7 @@ def test_a_minute_has_sixty_seconds() -> None:
     def took(seconds: float) -> str:
         file = io.StringIO()
         status = RunStatus("x", "y", Phase.SUCCEEDED, True, "", "", roles, (), 1.0, 1.0 + seconds)
-        display.show_status(_Nowhere(), status, display.console(file))  # type: ignore[arg-type]
+        console.show_status(_Nowhere(), status, console.console(file))  # type: ignore[arg-type]
         return file.getvalue().splitlines()[1].removeprefix("run x has succeeded after ")
 
     assert [took(seconds) for seconds in (59.9, 59.97, 119.7, 3599.8)] == [
@@ -53,5 +53,5 @@ def test_what_a_queue_says_is_whole() -> None:
     roles = (RoleStatus("chief", "x-chief", Phase.SUSPENDED, 1, 0, 0, 0, 0, 0),)
     status = RunStatus("x", "y", Phase.SUSPENDED, False, ADMISSION, words, roles, ())
     file = io.StringIO()
-    display.show_status(_Nowhere(), status, display.console(file))  # type: ignore[arg-type]
+    console.show_status(_Nowhere(), status, console.console(file))  # type: ignore[arg-type]
     assert words in file.getvalue().splitlines()

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher import loading
 from launcher.errors import SpecError
+from launcher.load import loader
 
 SPECS = Path(__file__).parent.parent / "specs"
 
@@ -331,7 +331,7 @@ def cluster(fragment: str, *, everywhere: str = "") -> dict[str, Any]:
 
 def refused(document: dict[str, Any]) -> list[tuple[str, str]]:
     with pytest.raises(SpecError) as caught:
-        loading.check(document)
+        loader.check(document)
     return [(problem.path, problem.message) for problem in caught.value.problems]
 
 
@@ -349,7 +349,7 @@ def test_a_wrong_fragment(fragment: str, path: str, message: str) -> None:
 
 @pytest.mark.parametrize("fragment", RIGHT)
 def test_a_right_fragment(fragment: str) -> None:
-    loading.check(cluster(fragment))
+    loader.check(cluster(fragment))
 
 
 @pytest.mark.parametrize("fragment", [wrong for wrong, _, _ in WRONG if wrong.startswith("podTemplate")])
@@ -362,7 +362,7 @@ def test_what_every_role_is_given_is_said_once_where_it_stands(fragment: str) ->
 
 def test_what_two_patches_come_to_is_said_at_the_roles_own() -> None:
     everywhere = "podTemplate: {spec: {volumes: [{name: a, hostPath: {path: /a}}]}}"
-    loading.check(cluster("{}", everywhere=everywhere))
+    loader.check(cluster("{}", everywhere=everywhere))
     own = "podTemplate: {spec: {volumes: [{name: a, emptyDir: {}}]}}"
     ((found, said),) = refused(cluster(own, everywhere=everywhere))
     assert found == "spec.chief.podTemplate.spec.volumes[0]"
@@ -380,10 +380,10 @@ def test_a_tensorboard_too() -> None:
 
 
 def test_a_file_without_fragments_reads_no_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    from launcher import podfields
+    from launcher.pod_spec import pod_fields
 
     def read() -> None:
         pytest.fail("the fields of a pod were read for nothing")
 
-    monkeypatch.setattr(podfields, "types", read)
-    loading.load(str(SPECS / "valid" / "one-task-mirrored.yaml"))
+    monkeypatch.setattr(pod_fields, "types", read)
+    loader.load(str(SPECS / "valid" / "one-task-mirrored.yaml"))

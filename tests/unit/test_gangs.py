@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from launcher import gangs, loading, planning, rendering, topology
+from launcher import planning
 from launcher.backends.local import preflight
 from launcher.backends.local.store import Submission
+from launcher.load import loader
+from launcher.plan import gang_scheduling, rendering, topology
 
 TESTS = Path(__file__).parent.parent
 
 
 def built(name: str, *overrides: str) -> topology.Topology:
-    (loaded,) = loading.load(str(TESTS / "specs" / "valid" / f"{name}.yaml"), overrides)
+    (loaded,) = loader.load(str(TESTS / "specs" / "valid" / f"{name}.yaml"), overrides)
     return topology.build(loaded.cluster)
 
 
@@ -36,12 +38,12 @@ def pods(planned: topology.Topology) -> dict[str, dict[str, Any]]:
     ],
 )
 def test_what_makes_progress(name: str, expected: dict[str, int]) -> None:
-    assert gangs.members(built(name)) == expected
+    assert gang_scheduling.members(built(name)) == expected
 
 
 def test_volcano_counts_by_role_and_takes_queue_and_priority() -> None:
     planned = built("gang-of-volcano")
-    assert gangs.pod_group(planned) == {
+    assert gang_scheduling.pod_group(planned) == {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "spec": {
             "minMember": 4,
@@ -59,7 +61,7 @@ def test_volcano_counts_by_role_and_takes_queue_and_priority() -> None:
 
 def test_coscheduling_counts_all_of_a_collective_and_not_the_evaluator() -> None:
     planned = built("gang-of-coscheduling")
-    group = gangs.pod_group(planned)
+    group = gang_scheduling.pod_group(planned)
     assert group == {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "spec": {"minMember": 4}}
     found = pods(planned)
     labels = {role: pod["metadata"]["labels"] for role, pod in found.items()}
@@ -73,16 +75,16 @@ def test_coscheduling_counts_all_of_a_collective_and_not_the_evaluator() -> None
 
 def test_without_a_gang_there_is_no_group() -> None:
     planned = built("gpus")
-    assert (gangs.gang(planned.cluster.spec), gangs.pod_group(planned)) == (None, None)
+    assert (gang_scheduling.gang(planned.cluster.spec), gang_scheduling.pod_group(planned)) == (None, None)
     assert all("schedulerName" not in pod["spec"] for pod in pods(planned).values())
 
 
 def test_a_queue_alone_is_kueue_s() -> None:
-    assert gangs.gang(built("gpus", "spec.scheduling={queue: team-a}").cluster.spec) == "Kueue"
+    assert gang_scheduling.gang(built("gpus", "spec.scheduling={queue: team-a}").cluster.spec) == "Kueue"
 
 
 def test_the_laptop_says_once_what_it_leaves_out(tmp_path: Path) -> None:
-    (loaded,) = loading.load(str(TESTS / "specs" / "valid" / "parameter-server.yaml"))
+    (loaded,) = loader.load(str(TESTS / "specs" / "valid" / "parameter-server.yaml"))
     said = preflight.left_out(Submission("mnist", "default", "1", 0.0, planning.plan(loaded).objects, {}))
     assert said.count("scheduling.queue") == said.count("scheduling.gang") == 1
     assert said.count("priorityClassName") == 1

@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launcher import cli, loading, planning, yamlfile
+from launcher import planning
+from launcher.cli import parser
+from launcher.config import yaml_positions
 from launcher.errors import SpecError
+from launcher.load import loader
 
 ROOT = Path(__file__).parent.parent.parent
 VALID = ROOT / "tests" / "specs" / "valid" / "one-task-mirrored.yaml"
@@ -42,7 +45,7 @@ def cluster(**program: object) -> dict[str, object]:
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """The messages of a command that ends with 2, and prints no more than a screen of them."""
-    assert cli.main(list(arguments)) == 2, capsys.readouterr().err[:500]
+    assert parser.main(list(arguments)) == 2, capsys.readouterr().err[:500]
     captured = capsys.readouterr()
     assert captured.out == ""
     # The name of a file may have 4,096 characters.
@@ -72,8 +75,8 @@ def test_a_file_that_nests_too_deeply(text: str, tmp_path: Path, capsys: pytest.
     path = tmp_path / "deep.yaml"
     path.write_text(text)
     assert f"{path}:" in refused(capsys, "validate", str(path))
-    assert yamlfile.too_deep(text) is not None
-    assert yamlfile.too_deep(text.encode()) == yamlfile.too_deep(text)
+    assert yaml_positions.too_deep(text) is not None
+    assert yaml_positions.too_deep(text.encode()) == yaml_positions.too_deep(text)
 
 
 @pytest.mark.parametrize("text", [*DEEP.values()][:3], ids=[*DEEP][:3])
@@ -96,16 +99,16 @@ def test_the_process_lives_on() -> None:
 
 
 def test_what_nests_as_deep_as_allowed_is_read() -> None:
-    text = "[" * yamlfile.MAX_DEPTH + "]" * yamlfile.MAX_DEPTH
+    text = "[" * yaml_positions.MAX_DEPTH + "]" * yaml_positions.MAX_DEPTH
     padded = text + "\n# " + "x" * 5_000
-    assert yamlfile.too_deep(padded) is None
-    (document,) = yamlfile.parse(padded, "deep")
+    assert yaml_positions.too_deep(padded) is None
+    (document,) = yaml_positions.parse(padded, "deep")
     assert document.value is not None
 
 
 def test_what_is_no_yaml_is_not_too_deep() -> None:
-    assert yamlfile.too_deep("a: [}" * 1_000) is None
-    assert yamlfile.too_deep(bytes(range(128, 256)) * 100) is None
+    assert yaml_positions.too_deep("a: [}" * 1_000) is None
+    assert yaml_positions.too_deep(bytes(range(128, 256)) * 100) is None
 
 
 @pytest.mark.parametrize("depth", [100, 250, 900, 5_000])
@@ -114,7 +117,7 @@ def test_what_python_gives_nests_too_deeply(depth: int) -> None:
     for _ in range(depth):
         deep = {"a": deep}
     with pytest.raises(SpecError):
-        loading.check(cluster(parameters=deep))
+        loader.check(cluster(parameters=deep))
 
 
 # ---- values
@@ -166,7 +169,7 @@ def test_any_value_in_any_field(value: str) -> None:
     messages: dict[str, str] = {}
     for field in FIELDS:
         try:
-            (loaded,) = loading.load(str(VALID), [f"{field}={value}"])
+            (loaded,) = loader.load(str(VALID), [f"{field}={value}"])
             planning.plan(loaded)
         except SpecError as error:
             messages[field] = str(error)
@@ -180,7 +183,7 @@ def test_a_quantity_has_an_end(divisor: str) -> None:
     variable = {"name": "A", "valueFrom": {"resourceFieldRef": reference}}
     document["spec"]["chief"] = {"env": [variable], "resources": {"cpu": divisor}}  # type: ignore[index]
     with pytest.raises(SpecError, match="expected a quantity"):
-        loading.check(document)
+        loader.check(document)
 
 
 # ---- overrides
@@ -215,7 +218,7 @@ def test_an_odd_override(override: str, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_digit_of_another_script_is_an_index_as_python_has_it() -> None:
     given = ["spec.chief.env=[{name: A, value: b}]", "spec.chief.env[\u0660].value=c"]
-    (loaded,) = loading.load(str(VALID), given)
+    (loaded,) = loader.load(str(VALID), given)
     assert loaded.cluster.spec.chief is not None
     assert loaded.cluster.spec.chief.env[0].value == "c"
 
@@ -349,4 +352,4 @@ def test_an_odd_source(source: str, tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_programs_own_warnings_are_its_own(tmp_path: Path) -> None:
     path = folder(tmp_path)
     (tmp_path / "code" / "train.py").write_text(PROGRAM + 'PATTERN = "\\d"\nif 1 is 1: pass\n')
-    assert cli.main(["validate", path]) == 0
+    assert parser.main(["validate", path]) == 0

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from launcher import cli, loading, planning, printing, render, topology
+from launcher import planning, render
+from launcher.cli import parser
+from launcher.config.spec import Scheduling
 from launcher.errors import SpecError
-from launcher.spec import Scheduling
+from launcher.load import loader
+from launcher.plan import serialization, topology
 
 TESTS = Path(__file__).parent.parent
 VALID = sorted((TESTS / "specs" / "valid").glob("*.yaml"))
@@ -19,7 +22,7 @@ Object = dict[str, Any]
 
 
 def objects(name: str, *overrides: str) -> list[Any]:
-    (loaded,) = loading.load(str(TESTS / "specs" / "valid" / f"{name}.yaml"), overrides)
+    (loaded,) = loader.load(str(TESTS / "specs" / "valid" / f"{name}.yaml"), overrides)
     return list(planning.plan(loaded, as_jobset=True).objects)
 
 
@@ -43,8 +46,8 @@ def tf_config(job: Object, index: int) -> Object:
 
 @pytest.mark.parametrize("name", ["parameter-server", "multi-worker-without-chief"])
 def test_golden(name: str, renew: bool) -> None:
-    text = printing.as_yaml(objects(name))
-    assert text == printing.as_yaml(render(TESTS / "specs" / "valid" / f"{name}.yaml", form="jobset"))
+    text = serialization.as_yaml(objects(name))
+    assert text == serialization.as_yaml(render(TESTS / "specs" / "valid" / f"{name}.yaml", form="jobset"))
     golden = TESTS / "golden" / f"{name}.jobset.yaml"
     if renew:
         golden.write_text(text)
@@ -54,7 +57,7 @@ def test_golden(name: str, renew: bool) -> None:
 @pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
 def test_all_that_the_jobs_say_is_in_it(path: Path) -> None:
     """Same containers, volumes and labels; only names, retries and TF_CONFIG differ."""
-    (loaded,) = loading.load(str(path))
+    (loaded,) = loader.load(str(path))
     # By whom it is admitted is said in another place.
     spec = loaded.cluster.spec.model_copy(update={"scheduling": Scheduling()})
     loaded = dataclasses.replace(loaded, cluster=loaded.cluster.model_copy(update={"spec": spec}))
@@ -153,7 +156,7 @@ def test_annotations_of_a_role_s_job_are_those_of_its_replicated_job() -> None:
 
 def test_a_name_that_fits_jobs_and_no_jobset(capsys: pytest.CaptureFixture[str]) -> None:
     name = "a" * 50
-    (loaded,) = loading.load(
+    (loaded,) = loader.load(
         str(TESTS / "specs" / "valid" / "one-task-mirrored.yaml"), [f"metadata.name={name}"]
     )
     assert planning.plan(loaded).run == name
@@ -162,5 +165,5 @@ def test_a_name_that_fits_jobs_and_no_jobset(capsys: pytest.CaptureFixture[str])
     (problem,) = error.value.problems
     longest = max(task.pod_name for task in topology.build(loaded.cluster, jobset=True).tasks) + "-abcde"
     assert (problem.path, len(longest) - 63) == ("metadata.name", int(problem.message.rsplit(" ", 1)[1]))
-    assert cli.main(["render", loaded.source, "--as", "jobset", "--set", f"metadata.name={name}"]) == 2
+    assert parser.main(["render", loaded.source, "--as", "jobset", "--set", f"metadata.name={name}"]) == 2
     assert "in a JobSet the pod" in capsys.readouterr().err

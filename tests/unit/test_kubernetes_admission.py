@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher.backends.kubernetes.admission import slim_workload
+from launcher.backends.kubernetes.state.kueue import slim_workload
 
 PREEMPTED = "Preempted to accommodate a workload"
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from launcher.backends.base import LogLine
-from launcher.backends.kubernetes.client import Client
-from launcher.backends.kubernetes.clock import disagreement, local_lines, local_status
-from launcher.backends.kubernetes.connection import connect
-from launcher.backends.kubernetes.doctor import examine
-from launcher.backends.kubernetes.refusals import UnreachableError
+from launcher.backends.kubernetes.api.api_errors import UnreachableError
+from launcher.backends.kubernetes.api.client import Client
+from launcher.backends.kubernetes.api.connection import connect
+from launcher.backends.kubernetes.preflight.doctor import examine
+from launcher.backends.kubernetes.state.clock_skew import disagreement, local_lines, local_status
 from launcher.status import fold
 from tests.unit.fake_api import Fake, Handler, Query, says
 from worker.contract import Event, Record

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from launcher.backends.kubernetes.refusals import ApiError, UnreachableError
-from launcher.backends.kubernetes.tailing import PodLog, Source, Tail
-from launcher.backends.kubernetes.versions import check_version
-from launcher.backends.kubernetes.watching import Changed, Denied, Listed, Lost, Mailbox, Regained, Watch
+from launcher.backends.kubernetes.api.api_errors import ApiError, UnreachableError
+from launcher.backends.kubernetes.observe.pod_logs import PodLog, Source, Tail
+from launcher.backends.kubernetes.observe.watch import Changed, Denied, Listed, Lost, Mailbox, Regained, Watch
+from launcher.backends.kubernetes.preflight.versions import check_version
 from launcher.errors import BackendError
 from tests.unit.fake_api import Answer, Fake, event, hangs_up, listing, pod, says, streams, waits
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from launcher.backends.kubernetes.differences import altered, differences, listed, wanted
-from launcher.backends.kubernetes.picture import Picture, slim_event, slim_job, slim_pod
-from launcher.backends.kubernetes.refusals import Request, refusal, unreachable
+from launcher.backends.kubernetes.api.api_errors import Request, refusal, unreachable
+from launcher.backends.kubernetes.api.object_diff import altered, differences, listed, wanted
+from launcher.backends.kubernetes.state.run_state import Picture, slim_event, slim_job, slim_pod
 from launcher.status import Phase, RunStatus, TaskStatus
 
 Object = dict[str, Any]

@@ -10,11 +10,12 @@ from urllib.parse import urlparse
 
 import pytest
 
-from launcher import loading, planning
+from launcher import planning
 from launcher.backends.base import Plan
-from launcher.backends.kubernetes.refusals import UnreachableError
-from launcher.backends.kubernetes.submission import Submission
+from launcher.backends.kubernetes.api.api_errors import UnreachableError
+from launcher.backends.kubernetes.deploy.submission import Submission
 from launcher.errors import BackendError
+from launcher.load import loader
 from tests.unit.fake_api import Fake, Handler, Query, hangs_up, says
 
 CLUSTER = """\
@@ -77,7 +78,7 @@ class Store:
 def planned(tmp_path: Path) -> Plan:
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER)
-    (loaded,) = loading.load(str(path))
+    (loaded,) = loader.load(str(path))
     return planning.plan(loaded, "a")
 
 
@@ -173,7 +174,7 @@ def test_a_queue_that_kueue_gives_each_job_is_noticed(fake: Fake, tmp_path: Path
     """As in a namespace with a LocalQueue called default: its webhook answers to dry runs too."""
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER)
-    (loaded,) = loading.load(str(path), ["spec.scheduling={queue: team-a}"])
+    (loaded,) = loader.load(str(path), ["spec.scheduling={queue: team-a}"])
 
     def webhook(handler: Handler, path: str, dry: bool) -> bool:
         if path == "/apis/kueue.x-k8s.io/v1beta2":

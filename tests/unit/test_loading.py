@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher import loading
 from launcher.errors import SpecError
+from launcher.load import loader
 
 SPECS = Path(__file__).parent.parent / "specs"
 INVALID = sorted(SPECS.glob("invalid/*.yaml"))
@@ -18,13 +18,13 @@ VALID = sorted(SPECS.glob("valid/*.yaml"))
 
 def refusal(path: Path, *overrides: str) -> str:
     with pytest.raises(SpecError) as caught:
-        loading.load(str(path), overrides)
+        loader.load(str(path), overrides)
     return "".join(f"{problem}\n" for problem in caught.value.problems).replace(str(path), path.name)
 
 
 @pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
 def test_valid(path: Path) -> None:
-    (loaded,) = loading.load(str(path))
+    (loaded,) = loader.load(str(path))
     again = type(loaded.cluster).model_validate_json(loaded.cluster.model_dump_json(exclude_defaults=True))
     assert again == loaded.cluster
     assert loaded.directory == path.parent
@@ -65,7 +65,7 @@ def test_binary_junk(tmp_path: Path) -> None:
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (SPECS / "valid" / "one-task-mirrored.yaml").read_bytes()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-    (loaded,) = loading.load("-")
+    (loaded,) = loader.load("-")
     assert loaded.cluster.metadata.name == "autoencoder"
     assert loaded.directory == Path.cwd()
 
@@ -74,12 +74,12 @@ def test_several_documents(tmp_path: Path) -> None:
     path = tmp_path / "two.yaml"
     first = (SPECS / "valid" / "one-task-mirrored.yaml").read_text()
     path.write_text(f"{first}---\n{first.replace('autoencoder', 'second')}---\n")
-    assert [loaded.cluster.metadata.name for loaded in loading.load(str(path))] == ["autoencoder", "second"]
+    assert [loaded.cluster.metadata.name for loaded in loader.load(str(path))] == ["autoencoder", "second"]
 
 
 def test_overrides() -> None:
     path = SPECS / "valid" / "parameter-server.yaml"
-    (loaded,) = loading.load(
+    (loaded,) = loader.load(
         str(path),
         [
             "spec.worker.replicas=4",

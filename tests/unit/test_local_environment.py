@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.backends.local.environment import MissingError, environment, expand, quantity
-from launcher.pods import escaped
+from launcher.backends.local.pod.environment import MissingError, environment, expand, quantity
+from launcher.plan.pods import escaped
 
 POD = {
     "metadata": {

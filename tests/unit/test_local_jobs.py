@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.backends.local.jobs import Backoff, JobController, Verdict
-from launcher.backends.local.policy import format_indexes, match_failure, parse_indexes, success_rule
+from launcher.backends.local.supervisor.jobs import Backoff, JobController, Verdict
+from launcher.backends.local.supervisor.pod_failure_policy import (
+    format_indexes,
+    match_failure,
+    parse_indexes,
+    success_rule,
+)
 
 
 def controller(**spec: Any) -> JobController:

@@ -4,7 +4,7 @@ import os
 import select
 from pathlib import Path
 
-from launcher.backends.local import lifelines
+from launcher.backends.local.supervisor import submitter_pipe
 
 
 def is_cut(read: int) -> bool:
@@ -18,17 +18,17 @@ def descriptors() -> int:
 
 
 def test_a_run_that_has_ended_holds_no_descriptor() -> None:
-    lifelines.new()  # of whichever tests came before, those that have ended are given back
-    os.close(lifelines.new())
+    submitter_pipe.new()  # of whichever tests came before, those that have ended are given back
+    os.close(submitter_pipe.new())
     before = descriptors()
     for _ in range(100):
-        os.close(lifelines.new())
+        os.close(submitter_pipe.new())
     assert descriptors() <= before + 1
 
 
 def test_one_that_goes_on_keeps_its_own() -> None:
-    read = lifelines.new()
-    os.close(lifelines.new())
-    os.close(lifelines.new())
+    read = submitter_pipe.new()
+    os.close(submitter_pipe.new())
+    os.close(submitter_pipe.new())
     assert not is_cut(read)
     os.close(read)

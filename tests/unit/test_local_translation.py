@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.backends.local.translation import Translation
+from launcher.backends.local.pod.translation import Translation
 
 A, B = "demo-worker-1.demo.default.svc:2222", "demo-worker-11.demo.default.svc:2222"
 TRANSLATION = Translation(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launcher.merging import check, strategic_merge
+from launcher.pod_spec.strategic_merge import check, strategic_merge
 
 POD: dict[str, Any] = {
     "metadata": {"labels": {"a": "1"}, "finalizers": ["example.com/a"]},

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import io
 
-from launcher import display, narration
+from launcher import messages
 from launcher.backends.base import Finding, LogLine, RunEvent
+from launcher.cli import console
 from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
 from worker.contract import Event, Record
 
@@ -33,12 +34,12 @@ def line(text: str, attempt: int = 0, record: Record | None = None) -> LogLine:
     return LogLine("worker", 1, attempt, text, record)
 
 
-def texts(narrator: narration.Narrator, status: RunStatus, *lines: LogLine) -> list[str]:
+def texts(narrator: messages.Narrator, status: RunStatus, *lines: LogLine) -> list[str]:
     return [news.text for news in narrator.news(status, lines)]
 
 
 def test_why_a_role_waits_is_said_once() -> None:
-    narrator = narration.Narrator()
+    narrator = messages.Narrator()
     assert texts(narrator, run()) == []
     one = run(reason="Unschedulable", message=f"1 of 2 tasks: {WORDS}")
     assert texts(narrator, one) == [f"waits (Unschedulable): 1 of 2 tasks: {WORDS}"]
@@ -55,11 +56,11 @@ def test_a_role_that_is_about_to_fail_does_not_wait() -> None:
     """Its Job has the condition FailureTarget while its last pods leave."""
     leaving = dataclasses.replace(role("BackoffLimitExceeded", "too often"), waiting=False)
     status = dataclasses.replace(run(), roles=(leaving,))
-    assert texts(narration.Narrator(), status) == []
+    assert texts(messages.Narrator(), status) == []
 
 
 def test_a_task_that_is_started_again_leaves_its_last_lines() -> None:
-    narrator = narration.Narrator()
+    narrator = messages.Narrator()
     texts(narrator, run(task()), *[line(f"line {number}") for number in range(8)])
     assert texts(narrator, run(FAILED), line("the last")) == [
         "ended with exit code 137 (SIGKILL): out of memory: its limit is 2Gi"
@@ -74,7 +75,7 @@ def test_a_task_that_is_started_again_leaves_its_last_lines() -> None:
 
 
 def test_the_first_and_the_last_task_to_start_are_told() -> None:
-    narrator = narration.Narrator()
+    narrator = messages.Narrator()
     other = task(name="mnist-worker-0", index=0)
     waits = dataclasses.replace(other, phase=Phase.PENDING)
     assert texts(narrator, run(task(), waits)) == ["1 of 2 tasks started"]
@@ -88,7 +89,7 @@ def test_the_first_and_the_last_task_to_start_are_told() -> None:
 
 
 def test_a_task_that_has_said_why_it_failed_does_not() -> None:
-    narrator = narration.Narrator()
+    narrator = messages.Narrator()
     record = Record(Event.FAILED, "mnist-worker-1", 1.0, {"message": "no data"})
     assert texts(narrator, run(task()), line("one"), line("", record=record), line("two")) == [
         "1 of 2 tasks started",
@@ -100,21 +101,21 @@ def test_a_task_that_has_said_why_it_failed_does_not() -> None:
 def test_status_says_why_a_role_waits() -> None:
     file = io.StringIO()
     status = run(reason="ErrImagePull", message="2 of 2 tasks: not found")
-    display.show_status(None, status, display.console(file))  # type: ignore[arg-type]
+    console.show_status(None, status, console.console(file))  # type: ignore[arg-type]
     assert "Pending (ErrImagePull)" in file.getvalue()
     assert "worker waits (ErrImagePull): 2 of 2 tasks: not found" in file.getvalue()
 
 
 def test_an_event() -> None:
     event = RunEvent(0.0, "worker 1", True, "FailedScheduling", WORDS, 3)
-    assert narration.event(event).endswith(f" ! worker 1     FailedScheduling: {WORDS} (3 times)")
+    assert messages.event(event).endswith(f" ! worker 1     FailedScheduling: {WORDS} (3 times)")
 
 
 def test_findings() -> None:
     fine = Finding("quota", "ok", "none")
-    assert list(narration.findings([fine])) == ["ok       quota  none", "", "a run can be submitted"]
+    assert list(messages.findings([fine])) == ["ok       quota  none", "", "a run can be submitted"]
     missing = Finding("namespace", "missing", "there is no namespace a", "Create it.")
-    assert list(narration.findings([fine, missing]))[1:] == [
+    assert list(messages.findings([fine, missing]))[1:] == [
         "missing  namespace  there is no namespace a",
         "                    Create it.",
         "",
@@ -133,18 +134,18 @@ def test_a_prediction_is_told_with_the_sum_of_all_tasks() -> None:
         for number in range(2)
     }
     status = dataclasses.replace(run(), records=records, phase=Phase.RUNNING)
-    assert narration.predicted(status) == "predicted 2,001 examples, 40 examples/s"
+    assert messages.predicted(status) == "predicted 2,001 examples, 40 examples/s"
     out = io.StringIO()
-    display.console(out).print(display._live_table(status))
+    console.console(out).print(console._live_table(status))
     assert "predicted 2,001 examples, 40 examples/s" in out.getvalue()
 
     done = Record(Event.PREDICTED, "mnist-worker-0", 9.0, {"path": "/m/p", "examples": 2010, "parts": 1})
-    assert narration.describe(done) == "wrote the predictions to /m/p (2,010 examples in 1 file)"
-    assert narration.predicted(run()) == ""
+    assert messages.describe(done) == "wrote the predictions to /m/p (2,010 examples in 1 file)"
+    assert messages.predicted(run()) == ""
 
 
 def test_progress_of_a_prediction_is_a_line_now_and_then() -> None:
-    narrator = narration.Narrator()
+    narrator = messages.Narrator()
 
     def heard(seconds: float, *, steps: bool = True) -> list[str]:
         fields = {"examples": 7, "examples_per_second": 3.5}

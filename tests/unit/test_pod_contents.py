@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from launcher import loading, rendering, topology, yamlfile
+from launcher.config import yaml_positions
+from launcher.config.spec import RoleTemplate, TrainingCluster
 from launcher.errors import SpecError
+from launcher.load import loader
+from launcher.load.rules import notices
 from launcher.naming import NODE_LABEL, ROLE_LABEL
-from launcher.rules import notices
-from launcher.source import Source
-from launcher.spec import RoleTemplate, TrainingCluster
+from launcher.plan import rendering, topology
+from launcher.plan.program_files import ProgramFiles
 from worker.contract import RunConfig
 
 Object = dict[str, Any]
@@ -27,7 +29,7 @@ def cluster(**spec: Any) -> TrainingCluster:
         "metadata": {"name": "run", **spec.pop("metadata", {})},
         "spec": {"strategy": "Mirrored", "program": {"entrypoint": "a:B"}, **spec},
     }
-    found, problems = loading._validate(yamlfile.parse(json.dumps(document), "test")[0])
+    found, problems = loader._validate(yaml_positions.parse(json.dumps(document), "test")[0])
     if problems or found is None:
         raise SpecError(problems)
     return found
@@ -396,7 +398,7 @@ def test_only_the_primary_has_a_deadline_and_a_time_to_live() -> None:
 # ---- which run it is
 
 
-def run_id(source: Source | None = None, given: str = "", **spec: Any) -> str:
+def run_id(source: ProgramFiles | None = None, given: str = "", **spec: Any) -> str:
     objects = rendering.render(topology.build(cluster(**spec)), source, given)
     config = next(item for item in objects if item["metadata"]["name"] == "run-config")
     return RunConfig.from_json(config["data"]["run.json"]).run_id
@@ -411,14 +413,14 @@ def test_the_tasks_know_how_long_their_pods_may_take_to_leave() -> None:
 
 
 def test_the_same_file_is_the_same_run_and_a_change_another() -> None:
-    source = Source({"a.py": b"x", "b.py": b"y"})
+    source = ProgramFiles({"a.py": b"x", "b.py": b"y"})
     first = run_id(source)
     assert first
     assert first == run_id(source)
     assert first == run_id(source, runPolicy={"suspend": True})
     others = {
-        run_id(Source({"a.py": b"xb.py", "": b"y"})),
-        run_id(Source({"a.py": b"x", "b.py": b"z"})),
+        run_id(ProgramFiles({"a.py": b"xb.py", "": b"y"})),
+        run_id(ProgramFiles({"a.py": b"x", "b.py": b"z"})),
         run_id(),
         run_id(source, program={"entrypoint": "a:B", "parameters": {"epochs": 2}}),
         run_id(source, image="example.com/a:2"),

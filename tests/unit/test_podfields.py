@@ -10,7 +10,7 @@ from typing import Any
 import kubernetes_validate
 from kubernetes import client
 
-from launcher import podfields
+from launcher.pod_spec import pod_fields
 
 LEAVES = {"Quantity": "quantity", "IntOrString": "intstr", "Time": "str", "FieldsV1": "object"}
 
@@ -60,29 +60,29 @@ def test_the_fields_are_those_of_kubernetes(renew: bool) -> None:
     wanted = expected("PodTemplateSpec")
     if renew:
         lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in wanted.items())
-        podfields.FILE.write_text(f"{{\n{lines}\n}}\n")
-    assert json.loads(podfields.FILE.read_text()) == wanted
+        pod_fields.FILE.write_text(f"{{\n{lines}\n}}\n")
+    assert json.loads(pod_fields.FILE.read_text()) == wanted
 
 
 def test_every_type_that_is_named_is_there() -> None:
-    named = set(re.findall(r"\b[A-Z]\w+", json.dumps([*podfields.types().values()])))
-    fields = {field for known in podfields.types().values() for field in known}
-    assert named - fields - {"List", "Dict"} <= podfields.types().keys()
+    named = set(re.findall(r"\b[A-Z]\w+", json.dumps([*pod_fields.types().values()])))
+    fields = {field for known in pod_fields.types().values() for field in known}
+    assert named - fields - {"List", "Dict"} <= pod_fields.types().keys()
 
 
 def test_the_client_has_the_same_fields() -> None:
     """A second source, which is made of the same OpenAPI by others."""
-    for name, fields in podfields.types().items():
+    for name, fields in pod_fields.types().items():
         model = getattr(client, f"V1{name}", None) or getattr(client, f"CoreV1{name}", None)
         if model is not None:
             assert set(model.attribute_map.values()) == fields.keys(), name
 
 
 def test_the_tables_name_fields_that_there_are() -> None:
-    types = podfields.types()
-    for name, field in (*podfields.ENUMS, *podfields.FORMS, *podfields.MAY_BE_EMPTY):
+    types = pod_fields.types()
+    for name, field in (*pod_fields.ENUMS, *pod_fields.FORMS, *pod_fields.MAY_BE_EMPTY):
         assert field in types[name], (name, field)
-    for name, fields in podfields.ONE_OF.items():
+    for name, fields in pod_fields.ONE_OF.items():
         assert set(fields) <= types[name].keys()
 
 
@@ -90,7 +90,7 @@ def test_what_is_effectively_required_is_what_openapi_calls_so() -> None:
     said = {
         name
         for name, value in definitions().items()
-        if name in podfields.types()
+        if name in pod_fields.types()
         and "ffectively required" in value.get("properties", {}).get("name", {}).get("description", "")
     }
-    assert said == podfields.EFFECTIVELY_REQUIRED
+    assert said == pod_fields.EFFECTIVELY_REQUIRED

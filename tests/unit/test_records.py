@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher import display, narration
+from launcher import messages
 from launcher.backends.base import History, LogLine
+from launcher.cli import console
 from launcher.report import page
 from launcher.status import Phase
 from tests.unit.histories import BEGIN, history, pod
@@ -190,13 +191,13 @@ def read_by_all(texts: Sequence[str], phase: Phase = Phase.FAILED) -> None:
         pods = [pod("chief", finished=over, exit_code=None if over is None else 1), pod("worker"), pod("ps")]
         told = history(pods, lines, phase=phase, finished=over)
         out = io.StringIO()
-        console = display.console(out)
-        for news in narration.Narrator().news(told.status, lines):
+        screen = console.console(out)
+        for news in messages.Narrator().news(told.status, lines):
             out.write(news.text)
-        display.show_status(_Told(told), told.status, console)  # type: ignore[arg-type]
-        display.show_summary(_Told(told), told.status, console)  # type: ignore[arg-type]
-        display.show_list([told.status], console)
-        display.show_logs(lines, out=console)
+        console.show_status(_Told(told), told.status, screen)  # type: ignore[arg-type]
+        console.show_summary(_Told(told), told.status, screen)  # type: ignore[arg-type]
+        console.show_list([told.status], screen)
+        console.show_logs(lines, out=screen)
         out.write(page.page_of(told))
         out.getvalue().encode()
 

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.recovery import SHAPES, backoffs
 from benchmarks.recovery_runs import Marks, Shape, Task
-from launcher.backends.local.jobs import Backoff
+from launcher.backends.local.supervisor.jobs import Backoff
 from worker.contract import Event, Record
 
 PARAMETER_SERVER, COLLECTIVE, ONE_DEVICE, _ = SHAPES

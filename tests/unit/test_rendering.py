@@ -13,10 +13,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher import loading, printing, rendering, topology
+from launcher.config.spec import TrainingCluster
 from launcher.errors import SpecError
-from launcher.source import Source
-from launcher.spec import TrainingCluster
+from launcher.json_in_yaml import quoted
+from launcher.load import loader
+from launcher.plan import rendering, serialization, topology
+from launcher.plan.program_files import ProgramFiles
 from worker.contract import RunConfig
 
 TESTS = Path(__file__).parent.parent
@@ -25,13 +27,13 @@ Object = dict[str, Any]
 
 
 def objects(path: Path) -> list[Object]:
-    (loaded,) = loading.load(str(path))
+    (loaded,) = loader.load(str(path))
     return rendering.render(topology.build(loaded.cluster))
 
 
 @pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
 def test_golden(path: Path, renew: bool) -> None:
-    text = printing.as_yaml(objects(path))
+    text = serialization.as_yaml(objects(path))
     golden = TESTS / "golden" / path.name
     if renew:
         golden.write_text(text)
@@ -41,8 +43,8 @@ def test_golden(path: Path, renew: bool) -> None:
 @pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
 def test_what_is_printed_reads_back(path: Path) -> None:
     rendered = objects(path)
-    assert list(yaml.safe_load_all(printing.as_yaml(rendered))) == rendered
-    assert json.loads(printing.as_json(rendered))["items"] == rendered
+    assert list(yaml.safe_load_all(serialization.as_yaml(rendered))) == rendered
+    assert json.loads(serialization.as_json(rendered))["items"] == rendered
 
 
 @pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
@@ -71,7 +73,7 @@ def test_tf_config_refers_to_what_stands_before_it() -> None:
 
 
 def test_ten_thousand_workers() -> None:
-    (loaded,) = loading.load(
+    (loaded,) = loader.load(
         str(TESTS / "specs" / "valid" / "parameter-server.yaml"),
         ["spec.worker.replicas=10000", "spec.ps.replicas=200"],
     )
@@ -96,7 +98,7 @@ def test_only_who_needs_it_mounts_the_model_directory() -> None:
 
 
 def test_no_label_of_the_users_takes_an_object_out_of_its_run() -> None:
-    (loaded,) = loading.load(
+    (loaded,) = loader.load(
         str(TESTS / "specs" / "valid" / "parameter-server.yaml"),
         ["metadata.labels={tf-launcher.dev/run: other, app.kubernetes.io/instance: other}"],
     )
@@ -106,15 +108,15 @@ def test_no_label_of_the_users_takes_an_object_out_of_its_run() -> None:
 
 
 def test_files_of_any_kind_travel() -> None:
-    (loaded,) = loading.load(str(TESTS / "specs" / "valid" / "one-task-mirrored.yaml"))
+    (loaded,) = loader.load(str(TESTS / "specs" / "valid" / "one-task-mirrored.yaml"))
     files = {"a b/ü.py": "x = '\x7f\u2028'\n".encode(), "table.bin": b"\xff\x00", "empty.py": b""}
-    rendered = rendering.render(topology.build(loaded.cluster), Source(files))
+    rendered = rendering.render(topology.build(loaded.cluster), ProgramFiles(files))
     source = next(item for item in rendered if item["metadata"]["name"] == "autoencoder-source")
     assert source["data"] == {"file-0": "x = '\x7f\u2028'\n", "file-2": ""}
     assert source["binaryData"] == {"file-1": "/wA="}
     volume = next(v for v in pod(rendered[0])["volumes"] if v["name"] == "launcher-source")
     assert [item["path"] for item in volume["configMap"]["items"]] == list(files)
-    assert list(yaml.safe_load_all(printing.as_yaml(rendered))) == rendered
+    assert list(yaml.safe_load_all(serialization.as_yaml(rendered))) == rendered
 
 
 # ---- any text comes out as it went in, or is refused
@@ -177,14 +179,14 @@ def test_any_text(first: str, second: str, third: str) -> None:
         },
     }
     # The file as a person could write it: JSON is YAML, except for what `quoted` escapes.
-    text = rendering.quoted(document)
+    text = quoted(document)
     if any(is_refused(part) for part in (first, second, third)):
         with pytest.raises(SpecError):
             loading_from(text)
         return
     (loaded,) = loading_from(text)
     rendered = rendering.render(topology.build(loaded))
-    for again in (list(yaml.safe_load_all(printing.as_yaml(rendered))), rendered):
+    for again in (list(yaml.safe_load_all(serialization.as_yaml(rendered))), rendered):
         job = again[0]
         values = {variable["name"]: variable.get("value") for variable in container(job)["env"]}
         assert expanded(values["A"]) == first
@@ -241,8 +243,8 @@ def with_text_everywhere(text: str) -> Object:
 @settings(max_examples=150, deadline=None)
 @given(ANY_TEXT)
 def test_no_text_changes_what_a_manifest_is(text: str) -> None:
-    (plain,) = loading_from(rendering.quoted(with_text_everywhere("x")))
-    written = rendering.quoted(with_text_everywhere(text))
+    (plain,) = loading_from(quoted(with_text_everywhere("x")))
+    written = quoted(with_text_everywhere(text))
     if is_refused(text) or ":" in text:
         # The latter because part of a path.
         with pytest.raises(SpecError):
@@ -251,8 +253,8 @@ def test_no_text_changes_what_a_manifest_is(text: str) -> None:
     (cluster,) = loading_from(written)
     rendered = rendering.render(topology.build(cluster))
     assert shape(rendered[0]) == shape(rendering.render(topology.build(plain))[0])
-    assert list(yaml.safe_load_all(printing.as_yaml(rendered))) == rendered
-    assert json.loads(printing.as_json(rendered))["items"] == rendered
+    assert list(yaml.safe_load_all(serialization.as_yaml(rendered))) == rendered
+    assert json.loads(serialization.as_json(rendered))["items"] == rendered
 
 
 def is_refused(text: str) -> bool:
@@ -260,12 +262,12 @@ def is_refused(text: str) -> bool:
 
 
 def loading_from(text: str) -> list[TrainingCluster]:
-    from launcher import yamlfile
+    from launcher.config import yaml_positions
 
-    documents = yamlfile.parse(text, "property")
+    documents = yaml_positions.parse(text, "property")
     clusters = []
     for document in documents:
-        cluster, problems = loading._validate(document)
+        cluster, problems = loader._validate(document)
         if problems or cluster is None:
             raise SpecError(problems)
         clusters.append(cluster)

@@ -18,12 +18,12 @@ from launcher.backends.base import History, LogLine
 from launcher.errors import SpecError
 from launcher.report import drawing
 from launcher.report.curves import Curve, curves
-from launcher.report.folding import rows
-from launcher.report.happenings import MOST, happenings, shortened
-from launcher.report.lanes import lanes
+from launcher.report.events import MOST, happenings, shortened
 from launcher.report.model import Report, report
 from launcher.report.page import page, write
 from launcher.report.restarts import restarts
+from launcher.report.row_folding import rows
+from launcher.report.timeline import lanes
 from launcher.status import Phase
 from tests.unit.histories import BEGIN, event, history, pod, says, step
 from worker.contract import Event, Record

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from launcher.backends.base import History
-from launcher.report.lanes import Lane, State, lanes
+from launcher.report.amounts import duration
 from launcher.report.restarts import restarts
-from launcher.report.spent import Spent, spent
-from launcher.report.words import duration
+from launcher.report.time_breakdown import Spent, spent
+from launcher.report.timeline import Lane, State, lanes
 from launcher.status import Phase, TaskStatus
 from tests.unit.histories import BEGIN, event, history, pod, says, step
 

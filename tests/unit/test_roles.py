@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from launcher import loading, merging, planning, roles
+from launcher import planning
+from launcher.load import loader
+from launcher.plan import roles
+from launcher.pod_spec import strategic_merge
 
 DEMO = "examples/fashion-mnist/cluster.yaml"
 NAMES = ("chief", "worker", "ps", "evaluator")
@@ -29,7 +32,7 @@ def counted(act: Callable[[], object]) -> tuple[Counter[str], Counter[str]]:
             return
         if frame.f_code is roles.resolve.__code__:
             resolved[frame.f_locals["name"]] += 1
-        elif frame.f_code is merging.strategic_merge.__code__:
+        elif frame.f_code is strategic_merge.strategic_merge.__code__:
             merged[frame.f_back.f_globals["__name__"]] += 1
 
     before = sys.getprofile()
@@ -39,13 +42,13 @@ def counted(act: Callable[[], object]) -> tuple[Counter[str], Counter[str]]:
     finally:
         sys.setprofile(before)
     # It calls itself for what is inside.
-    del merged[merging.__name__]
+    del merged[strategic_merge.__name__]
     return resolved, merged
 
 
 @pytest.mark.parametrize("overrides", [(), ("spec.scheduling.queue=team-a",)], ids=["jobs", "both-forms"])
 def test_a_plan_resolves_each_role_once(overrides: tuple[str, ...]) -> None:
-    loaded = loading.load(DEMO, overrides)[0]
+    loaded = loader.load(DEMO, overrides)[0]
     resolved, merged = counted(lambda: planning.plan(loaded))
     assert resolved == dict.fromkeys(NAMES, 1)
     # Two podTemplates, over what the file says of the pod, and over each pod that is rendered.
@@ -54,7 +57,7 @@ def test_a_plan_resolves_each_role_once(overrides: tuple[str, ...]) -> None:
 
 
 def test_the_rules_resolve_each_role_once() -> None:
-    resolved, merged = counted(lambda: loading.load(DEMO))
+    resolved, merged = counted(lambda: loader.load(DEMO))
     assert resolved == dict.fromkeys(NAMES, 1)
     # The other is the check of each podTemplate by itself: that of the template, and those of the roles.
-    assert merged == {roles.__name__: 2 * len(NAMES), "launcher.podtemplate": 1 + len(NAMES)}
+    assert merged == {roles.__name__: 2 * len(NAMES), "launcher.plan.pod_template": 1 + len(NAMES)}

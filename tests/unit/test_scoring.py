@@ -9,8 +9,9 @@ from datetime import timezone
 import pytest
 from rich.console import Console
 
-from launcher import display, scoring
+from launcher import evaluator_outcome
 from launcher.backends.base import History, LogLine
+from launcher.cli import console
 from launcher.report.model import report
 from launcher.report.page import page
 from launcher.status import Phase
@@ -56,30 +57,33 @@ KEPT = "the model is trained and kept, but the evaluator"
     ids=["nothing", "later", "no word", "stopped", "a script that was stopped", "fine", "still at it"],
 )
 def test_what_is_said(of: History, expected: str) -> None:
-    assert scoring.trouble(of.status) == expected
+    assert evaluator_outcome.trouble(of.status) == expected
 
 
 def test_one_that_never_started() -> None:
     of = ended(code=None).status
     waits = dataclasses.replace(of.tasks[1], running=None, phase=Phase.PENDING)
     of = dataclasses.replace(of, tasks=(of.tasks[0], waits))
-    assert scoring.trouble(of) == f"{KEPT} never started and scored no checkpoint: the run is over"
+    assert evaluator_outcome.trouble(of) == f"{KEPT} never started and scored no checkpoint: the run is over"
 
 
 def test_a_run_that_has_failed_explains_itself() -> None:
     of = ended(READY, SAID).status
     failed = dataclasses.replace(of.roles[0], phase=Phase.FAILED)
-    assert scoring.trouble(dataclasses.replace(of, phase=Phase.FAILED, roles=(failed, of.roles[1]))) == ""
+    assert (
+        evaluator_outcome.trouble(dataclasses.replace(of, phase=Phase.FAILED, roles=(failed, of.roles[1])))
+        == ""
+    )
 
 
 def test_the_summary_has_it_in_red_with_the_evaluators_own_lines_and_the_run_has_succeeded() -> None:
     status = ended(READY, SAID).status
     out = Console(file=(file := io.StringIO()), force_terminal=True, color_system="standard", width=200)
-    display.show_summary(_Nowhere(), status, out)  # type: ignore[arg-type]
+    console.show_summary(_Nowhere(), status, out)  # type: ignore[arg-type]
     assert f"\x1b[1;31m{KEPT} failed and scored no checkpoint: no such table" in file.getvalue()
     assert "at films.py" in file.getvalue()
     assert "run mnist has succeeded" in file.getvalue()
-    assert display.exit_code(status) == 0
+    assert console.exit_code(status) == 0
 
 
 def test_the_report_has_it() -> None:

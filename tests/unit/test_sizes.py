@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launcher import cli
+from launcher.cli import parser
 
 PROGRAM = "class Program:\n    def model(self): ...\n    def train_dataset(self, batch_size): ...\n"
 
@@ -40,7 +40,7 @@ TOO_LARGE = {
 def test_a_program_that_no_server_takes(
     files: dict[str, bytes], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["validate", folder(tmp_path, files)]) == 2
+    assert parser.main(["validate", folder(tmp_path, files)]) == 2
     said = capsys.readouterr().err
     assert "spec.program.source: " in said
     assert message in said
@@ -55,4 +55,4 @@ def test_a_program_that_no_server_takes(
 def test_a_large_program_that_one_takes(
     files: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["validate", folder(tmp_path, files)]) == 0, capsys.readouterr().err
+    assert parser.main(["validate", folder(tmp_path, files)]) == 0, capsys.readouterr().err

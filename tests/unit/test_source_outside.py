@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 import launcher
-from launcher import cli, loading, source
+from launcher.cli import parser
 from launcher.errors import SpecError
+from launcher.load import loader, source
 
 PROGRAM = "class Program:\n    def model(self): ...\n    def train_dataset(self, batch_size): ...\n"
 
@@ -35,7 +36,7 @@ def written(place: Path, given: str, module: str = "train") -> str:
 
 
 def refused(path: str) -> str:
-    (loaded,) = loading.load(path)
+    (loaded,) = loader.load(path)
     with pytest.raises(SpecError) as caught:
         source.read(loaded)
     (problem,) = caught.value.problems
@@ -45,7 +46,7 @@ def refused(path: str) -> str:
 
 def test_what_lies_beside_the_file_is_taken(place: Path) -> None:
     for given in ("code", "./code", "code/../code", "code/train.py", str(place / "there" / "code")):
-        assert source.read(loading.load(written(place, given))[0])
+        assert source.read(loader.load(written(place, given))[0])
 
 
 def test_a_path_that_leads_out(place: Path) -> None:
@@ -78,7 +79,7 @@ def test_a_link_of_a_link_that_leads_out(place: Path) -> None:
 def test_a_link_within_the_folder_is_taken(place: Path) -> None:
     (place / "there" / "shared.py").write_text("")
     (place / "there" / "code" / "shared.py").symlink_to("../shared.py")
-    found = source.read(loading.load(written(place, "code"))[0])
+    found = source.read(loader.load(written(place, "code"))[0])
     assert found is not None
     assert set(found.files) == {"shared.py", "train.py"}
 
@@ -86,7 +87,7 @@ def test_a_link_within_the_folder_is_taken(place: Path) -> None:
 def test_the_files_own_folder_may_be_a_link(place: Path) -> None:
     written(place, "code")
     (place / "elsewhere").symlink_to("there")
-    assert source.read(loading.load(str(place / "elsewhere" / "cluster.yaml"))[0])
+    assert source.read(loader.load(str(place / "elsewhere" / "cluster.yaml"))[0])
 
 
 def test_what_a_kubelet_mounts_is_taken(place: Path) -> None:
@@ -94,15 +95,15 @@ def test_what_a_kubelet_mounts_is_taken(place: Path) -> None:
     (place / "there" / "code").rename(place / "there" / "..2026")
     (place / "there" / "..data").symlink_to("..2026")
     (place / "there" / "train.py").symlink_to("..data/train.py")
-    assert source.read(loading.load(written(place, "train.py"))[0])
+    assert source.read(loader.load(written(place, "train.py"))[0])
 
 
 def test_whoever_means_it_allows_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "there" / "code" / "more.py").symlink_to("../../secret.py")
     path = written(place, "code")
-    assert cli.main(["validate", path]) == 2
+    assert parser.main(["validate", path]) == 2
     assert "--allow-outside" in capsys.readouterr().err
-    assert cli.main(["validate", path, "--allow-outside"]) == 0
+    assert parser.main(["validate", path, "--allow-outside"]) == 0
     (loaded,) = launcher.load(path, allow_outside=True)
     maps = [item for item in launcher.render(loaded) if item["metadata"]["name"] == "run-source"]
     assert len(maps[0]["data"]) == 2

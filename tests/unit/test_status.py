@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher import narration
+from launcher import messages
 from launcher.backends.base import LogLine
 from launcher.status import Phase, RunStatus, attempts, fold, latest, seconds
 from worker.contract import Record
@@ -162,7 +162,7 @@ def at(phase: str, **more: Any) -> RunStatus:
 
 
 def test_what_is_new() -> None:
-    narrator = narration.Narrator()
+    narrator = messages.Narrator()
     record = Record("exported", "demo-chief-0", 7.0, {"path": "/x"})
     line = LogLine("chief", 0, 0, record.line(), record)
 
@@ -239,11 +239,11 @@ def test_what_is_new() -> None:
     ],
 )
 def test_records_in_words(event: str, fields: dict[str, Any], text: str) -> None:
-    assert narration.describe(Record(event, "demo-chief-0", 0.0, fields)) == text
+    assert messages.describe(Record(event, "demo-chief-0", 0.0, fields)) == text
 
 
 def test_progress_is_not_said_too_often() -> None:
-    narrator = narration.Narrator()
+    narrator = messages.Narrator()
     status = at("Running")
     said = []
     for step in range(1, 101):

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from launcher import loading, rendering, topology
+from launcher.load import loader
 from launcher.naming import NODE_LABEL, ROLE_LABEL, RUN_LABEL
-from launcher.tensorboard import selector
+from launcher.plan import rendering, topology
+from launcher.plan.tensorboard import selector
 
 Object = dict[str, Any]
 SPEC: Object = {
@@ -27,7 +28,7 @@ def objects(metadata: Object | None = None, **spec: Any) -> dict[tuple[str, str]
         "metadata": {"name": "run", **(metadata or {})},
         "spec": {**SPEC, **spec},
     }
-    rendered = rendering.render(topology.build(loading.check(document).cluster))
+    rendered = rendering.render(topology.build(loader.check(document).cluster))
     return {(item["kind"], item["metadata"]["name"]): item for item in rendered}
 
 

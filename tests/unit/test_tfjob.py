@@ -13,8 +13,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher import cli, loading, printing, rendering, topology
-from launcher.loading import Loaded
+from launcher.cli import parser
+from launcher.json_in_yaml import quoted
+from launcher.load import loader
+from launcher.load.loader import Loaded
+from launcher.plan import rendering, serialization, topology
 from launcher.tfjob import HEADER
 
 Object = dict[str, Any]
@@ -42,7 +45,7 @@ def tfjob(replicas: dict[str, Object], **spec: Any) -> Object:
 def load(document: Object, directory: Path) -> Loaded:
     path = directory / "tfjob.yaml"
     path.write_text(yaml.safe_dump(document))
-    (loaded,) = loading.load(str(path))
+    (loaded,) = loader.load(str(path))
     return loaded
 
 
@@ -272,7 +275,7 @@ def test_a_queue_of_kueues(tmp_path: Path) -> None:
 def test_a_pod_template_passes_through(tmp_path: Path) -> None:
     path = VALID / "tfjob-pod-template-as-it-is.yaml"
     document = yaml.safe_load(path.read_text())
-    (loaded,) = loading.load(str(path))
+    (loaded,) = loader.load(str(path))
     (job,) = jobs(loaded).values()
     given = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]
     found = pod(job)
@@ -336,8 +339,8 @@ def test_what_kubernetes_is_told_is_what_the_template_says(
     given_container = template(command=command, env=[{"name": "A", "value": value}])
     document["spec"]["tfReplicaSpecs"]["Worker"]["template"] = given_container
     path = tmp_path_factory.mktemp("job") / "tfjob.yaml"
-    path.write_text(rendering.quoted(document))
-    (loaded,) = loading.load(str(path))
+    path.write_text(quoted(document))
+    (loaded,) = loader.load(str(path))
     (job,) = jobs(loaded).values()
     words = [*container(job).get("command", []), container(job)["env"][-1].get("value", "")]
     assert [expanded(word) for word in words] == [expanded(word) for word in [*command, value]]
@@ -363,20 +366,20 @@ def expanded(text: str) -> str:
 def converted(loaded: Loaded) -> str:
     assert loaded.conversion is not None
     remarks = {(): HEADER, **loaded.conversion.remarks}
-    return printing.as_yaml_with_comments(loaded.conversion.value, remarks)
+    return serialization.as_yaml_with_comments(loaded.conversion.value, remarks)
 
 
 def same_when_read_again(loaded: Loaded, directory: Path) -> None:
     path = directory / "cluster.yaml"
     path.write_text(converted(loaded))
-    (again,) = loading.load(str(path))
+    (again,) = loader.load(str(path))
     assert again.conversion is None
     assert again.cluster == loaded.cluster
 
 
 @pytest.mark.parametrize("path", TFJOBS, ids=lambda path: path.stem)
 def test_what_convert_prints_is_the_same_run(path: Path, tmp_path: Path) -> None:
-    (loaded,) = loading.load(str(path))
+    (loaded,) = loader.load(str(path))
     same_when_read_again(loaded, tmp_path)
 
 
@@ -423,11 +426,11 @@ def test_every_remark_has_its_place(tmp_path: Path) -> None:
 
 def test_the_commands_take_a_tfjob(capsys: pytest.CaptureFixture[str]) -> None:
     path = str(VALID / "tfjob-chief-workers-ps-evaluator.yaml")
-    assert cli.main(["convert", path]) == 0
+    assert parser.main(["convert", path]) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("---\n# A TFJob, as a cluster.yaml.")
     assert captured.err == ""
-    assert cli.main(["validate", path, "--set", "spec.tfReplicaSpecs.Worker.replicas=5"]) == 0
+    assert parser.main(["validate", path, "--set", "spec.tfReplicaSpecs.Worker.replicas=5"]) == 0
     captured = capsys.readouterr()
     assert captured.out.endswith("click-rate: valid: Custom with 1 chief, 5 worker, 2 ps, 1 evaluator\n")
     assert "a TFJob; `python -m launcher convert`" in captured.err
@@ -435,14 +438,14 @@ def test_the_commands_take_a_tfjob(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_convert_takes_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     path = VALID / "parameter-server.yaml"
-    assert cli.main(["convert", str(path)]) == 2
+    assert parser.main(["convert", str(path)]) == 2
     expected = f"{path}: kind: expected a TFJob: this is a TrainingCluster already\n"
     assert expected in capsys.readouterr().err
 
 
 def test_an_override_of_a_tfjob_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(VALID / "tfjob-one-worker.yaml")
-    assert cli.main(["validate", path, "--set", "spec.tfReplicaSpecs.Worker.replicas=-1"]) == 2
+    assert parser.main(["validate", path, "--set", "spec.tfReplicaSpecs.Worker.replicas=-1"]) == 2
     expected = "spec.tfReplicaSpecs.Worker.replicas: expected at least 0, not -1"
     assert expected in capsys.readouterr().err
 
@@ -461,7 +464,7 @@ def test_the_published_examples_convert(tmp_path: Path) -> None:
     for path in published():
         documents = [document for document in yaml.safe_load_all(path.read_text()) if document]
         if all(document.get("kind") == "TFJob" for document in documents):
-            for loaded in loading.load(str(path)):
+            for loaded in loader.load(str(path)):
                 assert jobs(loaded)
                 same_when_read_again(loaded, tmp_path)
 
@@ -472,7 +475,7 @@ def test_a_list_of_documents_keeps_its_names(tmp_path: Path) -> None:
     second["metadata"]["name"] = "other"
     path = tmp_path / "two.yaml"
     path.write_text(yaml.safe_dump_all([first, second]))
-    assert [loaded.cluster.metadata.name for loaded in loading.load(str(path))] == ["job", "other"]
+    assert [loaded.cluster.metadata.name for loaded in loader.load(str(path))] == ["job", "other"]
 
 
 def test_python_takes_one_as_a_mapping() -> None:

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 import launcher
-from launcher import cli, loading
+from launcher.cli import parser
 from launcher.errors import SpecError
+from launcher.load import loader
 from launcher.tfjob import metadata
 
 Object = dict[str, Any]
@@ -39,7 +40,7 @@ def written(document: Object, directory: Path) -> str:
 
 
 def converted(document: Object) -> tuple[Object, list[str]]:
-    conversion = loading.check(document).conversion
+    conversion = loader.check(document).conversion
     assert conversion is not None
     return conversion.value, conversion.notes
 
@@ -61,7 +62,7 @@ def test_a_name_goes_before_generate_name() -> None:
 
 
 def test_every_part_of_the_run_has_the_generated_name(tmp_path: Path) -> None:
-    (loaded,) = loading.load(written(tfjob({"generateName": "tfjob"}), tmp_path))
+    (loaded,) = loader.load(written(tfjob({"generateName": "tfjob"}), tmp_path))
     name = loaded.cluster.metadata.name
     assert name.startswith("tfjob")
     assert SUFFIX.fullmatch(name.removeprefix("tfjob"))
@@ -76,12 +77,12 @@ def test_every_part_of_the_run_has_the_generated_name(tmp_path: Path) -> None:
 
 def test_the_generated_name_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tfjob({"generateName": "tfjob-"}), tmp_path)
-    assert cli.main(["render", path]) == 0
+    assert parser.main(["render", path]) == 0
     captured = capsys.readouterr()
     name = yaml.safe_load(captured.out.split("---")[1])["metadata"]["name"].removesuffix("-worker")
     said = "made of generateName as an API server does: another name each time."
     assert f"{path}: note: The run is called {name}, {said}\n" in captured.err
-    assert cli.main(["convert", path]) == 0
+    assert parser.main(["convert", path]) == 0
     captured = capsys.readouterr()
     assert re.search(rf"# The run is called (tfjob-\w+), {said}\n  name: \1\n", captured.out)
     assert captured.err == ""
@@ -90,19 +91,19 @@ def test_the_generated_name_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_name_that_is_no_name_is_said_at_generate_name(tmp_path: Path) -> None:
     path = written(tfjob({"generateName": "a" * 58}), tmp_path)
     with pytest.raises(SpecError) as caught:
-        loading.load(path)
+        loader.load(path)
     (problem,) = caught.value.problems
     assert problem.path == "metadata.generateName"
     assert "shorten the run's name by 9" in problem.message
     with pytest.raises(SpecError, match=r"metadata.name: missing"):
-        loading.load(written(tfjob({"generateName": ""}), tmp_path))
+        loader.load(written(tfjob({"generateName": ""}), tmp_path))
 
 
 def test_whoever_owns_a_run_needs_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Else a launcher that is started again would make a second run beside the first."""
     path = written(tfjob({"generateName": "tfjob-"}), tmp_path)
     arguments = ["submit", path, "--owned-by", "Job/launcher", "--dry-run", "client"]
-    assert cli.main(arguments) == 2
+    assert parser.main(arguments) == 2
     assert "metadata.generateName: expected a metadata.name: with --owned-by" in capsys.readouterr().err
 
 
@@ -157,7 +158,7 @@ def test_v1beta2_is_read_as_v1() -> None:
 
 
 def test_what_a_server_adds_is_left_out_and_named() -> None:
-    (loaded,) = loading.load(str(SPECS / "valid" / "tfjob-as-kubectl-prints-it.yaml"))
+    (loaded,) = loader.load(str(SPECS / "valid" / "tfjob-as-kubectl-prints-it.yaml"))
     assert loaded.cluster.metadata.model_dump(exclude_unset=True) == {
         "name": "churn",
         "namespace": "retention",
@@ -171,4 +172,4 @@ def test_what_a_server_adds_is_left_out_and_named() -> None:
 
 def test_finalizers_are_not_taken() -> None:
     with pytest.raises(SpecError, match=r"metadata.finalizers: not supported: remove it"):
-        loading.check(tfjob({"name": "job", "finalizers": ["example.com/hold"]}))
+        loader.check(tfjob({"name": "job", "finalizers": ["example.com/hold"]}))

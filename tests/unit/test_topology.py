@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from launcher import topology
-from launcher.spec import TrainingCluster
-from launcher.topology import Topology
+from launcher.config.spec import TrainingCluster
+from launcher.plan import topology
+from launcher.plan.topology import Topology
 
 
 def plan(strategy: str, *, program: bool = True, **roles: Any) -> Topology:

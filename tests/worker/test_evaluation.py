@@ -135,16 +135,17 @@ def test_nobody_ever_came(make_cluster: MakeCluster) -> None:
 
 _REMOVED = """
 import sys
-from worker import checkpoints, runtime
+from worker import runtime
+from worker.checkpoints import model_directory
 
-load = checkpoints.ModelDirectory.load
+load = model_directory.ModelDirectory.load
 
 def removed_meanwhile(self, model, epoch):
     if epoch == 2 or "all" in sys.argv:
         self._remove(self.checkpoint(epoch))
     return load(self, model, epoch)
 
-checkpoints.ModelDirectory.load = removed_meanwhile
+model_directory.ModelDirectory.load = removed_meanwhile
 runtime.main([])
 """
 

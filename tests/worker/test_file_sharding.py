@@ -56,7 +56,7 @@ import json, sys
 from pathlib import Path
 from types import SimpleNamespace
 import tensorflow as tf
-from worker import filing
+from worker.input import file_sharding
 from worker.tf_compat.graphs import file_names
 
 data = tf.data
@@ -87,12 +87,12 @@ for name, dataset in datasets.items():
             program=SimpleNamespace(entrypoint="a:B"),
             reporter=SimpleNamespace(notice=said.append),
         )
-        filing.notice_unequal_files(loop, dataset)
+        file_sharding.notice_unequal_files(loop, dataset)
     found[name] = said
 order = file_names(datasets["listed"], 10)
 assert sorted(order) == files == file_names(datasets["direct"], 5)
 assert file_names(datasets["direct"], 4) is None
-unread = [filing.unread(*case) for case in (([0.7, 0.3], 1.0), ([0.7, 0.3], 0.5), ([0.5, 0.5], 2.0))]
+unread = [file_sharding.unread(*case) for case in (([0.7, 0.3], 1.0), ([0.7, 0.3], 0.5), ([0.5, 0.5], 2.0))]
 print(json.dumps([found, *unread]))
 """
 

@@ -89,7 +89,7 @@ _ALIKE = """
 import json, sys
 import numpy as np
 import tensorflow as tf
-from worker import optimizers
+from worker.tf_compat import keras_2_optimizers
 kinds = tf.keras.optimizers
 
 
@@ -119,7 +119,7 @@ for name, make in {
             optimizer, variable = make(), tf.Variable(tf.ones((6, 3)))
             optimizer.build([variable])
             if is_mended:
-                optimizers.mend(optimizer)
+                keras_2_optimizers.mend(optimizer)
                 inner = getattr(optimizer, "inner_optimizer", optimizer)
                 found[name] = "update_step" in vars(inner)
             random = np.random.RandomState(4)

@@ -19,7 +19,7 @@ from worker.contract import Event, ExitCode
 _BUILD = """
 import json, sys
 import tensorflow as tf
-from worker import strategies
+from worker.cluster import strategies
 from worker.contract import RunConfig
 from worker.failures import Failure
 from worker.task import Task
@@ -93,7 +93,7 @@ def test_each_option_reaches_its_strategy() -> None:
 _PARTITION = """
 import json, os, sys
 import tensorflow as tf
-from worker import strategies
+from worker.cluster import strategies
 from worker.contract import RunConfig
 from worker.task import Task
 

@@ -20,19 +20,19 @@ from launcher.backends.base import (
     clean_policy,
     submitted,
 )
-from launcher.backends.kubernetes import removal
-from launcher.backends.kubernetes.client import Client, Object
-from launcher.backends.kubernetes.connection import connect
-from launcher.backends.kubernetes.refusals import ApiError
-from launcher.backends.kubernetes.settings import Settings
-from launcher.backends.kubernetes.submission import Submission
-from launcher.backends.kubernetes.understanding import understood, understood_one_by_one
+from launcher.backends.kubernetes.api.api_errors import ApiError
+from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api.connection import connect
+from launcher.backends.kubernetes.api.malformed_objects import understood, understood_one_by_one
+from launcher.backends.kubernetes.cleanup.settings import Settings
+from launcher.backends.kubernetes.deploy import deletion
+from launcher.backends.kubernetes.deploy.submission import Submission
 from launcher.backends.patience import Patience
 from launcher.errors import ConflictError, NotFoundError
 from launcher.naming import RUN_LABEL
 
 if TYPE_CHECKING:
-    from launcher.backends.kubernetes.anchor import Anchor
+    from launcher.backends.kubernetes.state.root_object import Anchor
     from launcher.status import RunStatus
 
 
@@ -106,9 +106,9 @@ class KubernetesBackend:
     @understood
     def submit_for(self, plan: Plan, owners: Sequence[str]) -> str:
         """Starts the run as a part of other objects, `kind/name`; see `ownership.submit`."""
-        from launcher.backends.kubernetes import ownership
+        from launcher.backends.kubernetes.deploy import owner_references
 
-        return ownership.submit(self._client, self._fitting(plan), owners)
+        return owner_references.submit(self._client, self._fitting(plan), owners)
 
     @understood
     def dry_run(self, plan: Plan, *, replace: bool = False) -> list[str]:
@@ -125,16 +125,16 @@ class KubernetesBackend:
     def status(self, run: str, namespace: str) -> RunStatus:
         """See `base.Backend.status`."""
         # Here and below: what submits a run need not wait for what follows it.
-        from launcher.backends.kubernetes import following
+        from launcher.backends.kubernetes.observe import following
 
         return following.read_status(self._client, namespace, self._anchor(run, namespace))
 
     @understood
     def runs(self, namespace: str | None = None) -> list[RunStatus]:
         """See `base.Backend.runs`. Who may not look into all namespaces sees the context's."""
-        from launcher.backends.kubernetes import jobsets
-        from launcher.backends.kubernetes.anchor import Anchor
-        from launcher.backends.kubernetes.picture import find_primary, slim_job, slim_pod
+        from launcher.backends.kubernetes.state import jobsets
+        from launcher.backends.kubernetes.state.root_object import Anchor
+        from launcher.backends.kubernetes.state.run_state import find_primary, slim_job, slim_pod
 
         try:
             jobs, _ = self._client.list("Job", namespace, RUN_LABEL)
@@ -158,14 +158,14 @@ class KubernetesBackend:
     @understood_one_by_one
     def follow(self, run: str, namespace: str) -> Iterator[Update]:
         """See `base.Backend.follow`."""
-        from launcher.backends.kubernetes import following
+        from launcher.backends.kubernetes.observe import following
 
         return following.follow(self._client, namespace, self._anchor(run, namespace), self._settings)
 
     @understood_one_by_one
     def logs(self, run: str, namespace: str, selection: Selection, *, follow: bool) -> Iterator[LogLine]:
         """See `base.Backend.logs`. Of all attempts whose pods are still there."""
-        from launcher.backends.kubernetes import following
+        from launcher.backends.kubernetes.observe import following
 
         anchor = self._anchor(run, namespace)
         return following.logs(self._client, namespace, anchor, selection, self._settings, until_end=follow)
@@ -173,14 +173,14 @@ class KubernetesBackend:
     @understood
     def tensorboard(self, run: str, namespace: str, port: int = 0) -> Board:
         """See `base.Backend.tensorboard`. By a tunnel to the run's own."""
-        from launcher.backends.kubernetes import board
+        from launcher.backends.kubernetes import tensorboard
 
-        return board.open_tunnel(self._client, run, namespace, self._jobs(run, namespace)[1], port)
+        return tensorboard.open_tunnel(self._client, run, namespace, self._jobs(run, namespace)[1], port)
 
     @understood
     def history(self, run: str, namespace: str) -> History:
         """See `base.Backend.history`. Of the pods that are still there."""
-        from launcher.backends.kubernetes import history
+        from launcher.backends.kubernetes.observe import history
 
         return history.read(self._client, namespace, *self._anchored(run, namespace))
 
@@ -197,7 +197,7 @@ class KubernetesBackend:
     @understood
     def stop(self, run: str, namespace: str, *, at_once: bool = False) -> None:
         """See `base.Backend.stop`. Raises ConflictError for a run that is suspended."""
-        from launcher.backends.kubernetes import stopping
+        from launcher.backends.kubernetes.cleanup import stopping
 
         jobs, primary = self._jobs(run, namespace)
         if primary["spec"].get("suspend") and not stopping.is_over(primary):
@@ -212,8 +212,9 @@ class KubernetesBackend:
     @understood
     def clean(self, run: str, namespace: str) -> str:
         """See `base.Backend.clean`. With `cleanPolicy: All` the pods go, and with them their logs."""
-        from launcher.backends.kubernetes import admission, stopping
-        from launcher.backends.kubernetes.anchor import Anchor
+        from launcher.backends.kubernetes.cleanup import stopping
+        from launcher.backends.kubernetes.state import kueue
+        from launcher.backends.kubernetes.state.root_object import Anchor
 
         try:
             jobs, primary, jobset = self._found(run, namespace)
@@ -222,7 +223,7 @@ class KubernetesBackend:
         if not all(stopping.is_over(job) for job in jobs):
             return ""
         group = Anchor.of(jobset or primary).group
-        told = admission.release(self._client, namespace, group) if group else ""
+        told = kueue.release(self._client, namespace, group) if group else ""
         if clean_policy(primary) != "All":
             return told
         self._client.delete_all("Pod", namespace, f"{RUN_LABEL}={run}")
@@ -231,10 +232,10 @@ class KubernetesBackend:
     @understood
     def delete(self, run: str, namespace: str) -> str:
         """See `base.Backend.delete`. Waits until all is gone but a claim that is to be kept."""
-        found = removal.items(self._client, run, namespace)
+        found = deletion.items(self._client, run, namespace)
         if all(item.kept for item in found):
             raise self._not_found(run, namespace)
-        removal.remove(self._client, run, namespace, found)
+        deletion.remove(self._client, run, namespace, found)
         claims = [item.name for item in found if item.kept]
         if not claims:
             return ""
@@ -246,7 +247,7 @@ class KubernetesBackend:
     @understood_one_by_one
     def events(self, run: str, namespace: str, *, follow: bool) -> Iterator[RunEvent]:
         """See `base.Backend.events`."""
-        from launcher.backends.kubernetes import events
+        from launcher.backends.kubernetes.observe import events
 
         anchor, since = self._anchored(run, namespace)
         return events.of_run(self._client, namespace, anchor, since, until_end=follow)
@@ -256,7 +257,7 @@ class KubernetesBackend:
         """Whether these runs, None: any run, can be submitted to the namespace, finding by finding. Raises
         BackendError where there is no cluster to ask.
         """
-        from launcher.backends.kubernetes import doctor
+        from launcher.backends.kubernetes.preflight import doctor
 
         return doctor.examine(self._client, namespace, objects)
 
@@ -283,8 +284,8 @@ class KubernetesBackend:
 
         Of a JobSet whose Jobs are not all there, those that there would be.
         """
-        from launcher.backends.kubernetes import jobsets
-        from launcher.backends.kubernetes.picture import find_primary
+        from launcher.backends.kubernetes.state import jobsets
+        from launcher.backends.kubernetes.state.run_state import find_primary
 
         jobs, _ = self._client.list("Job", namespace, f"{RUN_LABEL}={run}")
         primary = find_primary(jobs)
@@ -303,7 +304,7 @@ class KubernetesBackend:
 
     def _anchored(self, run: str, namespace: str) -> tuple[Anchor, str]:
         """What the run hangs on, and when that was made."""
-        from launcher.backends.kubernetes.anchor import Anchor
+        from launcher.backends.kubernetes.state.root_object import Anchor
 
         _, primary, jobset = self._found(run, namespace)
         item = jobset or primary
@@ -318,8 +319,9 @@ class KubernetesBackend:
         )
 
     def _set_suspended(self, run: str, namespace: str, *, suspended: bool) -> None:
-        from launcher.backends.kubernetes import admission, jobsets, stopping
-        from launcher.backends.kubernetes.anchor import Anchor
+        from launcher.backends.kubernetes.cleanup import stopping
+        from launcher.backends.kubernetes.state import jobsets, kueue
+        from launcher.backends.kubernetes.state.root_object import Anchor
 
         jobs, primary, jobset = self._found(run, namespace)
         if stopping.is_over(primary) or (jobset is not None and jobsets.end(jobset)[0]):
@@ -327,9 +329,7 @@ class KubernetesBackend:
             raise ConflictError(f"run {run} has ended, so it cannot be {word}", "Submit it again.")
         anchor = Anchor.of(jobset or primary)
         # What Kueue admits is its own to start and stop: it would undo what another does.
-        if anchor.queue and admission.set_active(
-            self._client, namespace, anchor.workload, active=not suspended
-        ):
+        if anchor.queue and kueue.set_active(self._client, namespace, anchor.workload, active=not suspended):
             return
         if jobset is not None:
             self._client.merge("JobSet", namespace, run, {"spec": {"suspend": suspended}})

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from launcher.backends.base import PROGRAM, Board, History, LogLine, Plan, RunEvent, Selection, Update
-from launcher.backends.local import following, lifelines, ports, preflight
-from launcher.backends.local.leftovers import end_keepers, kill_leftovers
-from launcher.backends.local.pods import PodTemplate
-from launcher.backends.local.starting import WaitingGuard
+from launcher.backends.local import following, ports, preflight
+from launcher.backends.local.expiry import sweep
+from launcher.backends.local.pod.pods import PodTemplate
 from launcher.backends.local.store import (
     BrokenRunError,
     RunDirectory,
@@ -24,8 +23,10 @@ from launcher.backends.local.store import (
     new_uid,
     run_directories,
 )
-from launcher.backends.local.sweeping import sweep
-from launcher.backends.local.view import is_decided
+from launcher.backends.local.supervisor import submitter_pipe
+from launcher.backends.local.supervisor.job_status import is_decided
+from launcher.backends.local.supervisor.orphans import end_keepers, kill_leftovers
+from launcher.backends.local.supervisor.start import WaitingGuard
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.status import RunStatus
 from worker.contract import GRACE_SECONDS, RunConfig
@@ -143,7 +144,7 @@ class LocalBackend:
 
     def tensorboard(self, run: str, namespace: str, port: int = 0) -> Board:
         """See `base.Backend.tensorboard`. Starts one, whether the run's spec asks for it or not."""
-        from launcher.backends.local.board import LocalBoard
+        from launcher.backends.local.tensorboard import LocalBoard
 
         directory = self.places(run, namespace).get("model directory")
         if directory is None:
@@ -259,7 +260,7 @@ class LocalBackend:
         self.prepare()
         guard, self._guard = self._guard, None
         control = directory.open_control()
-        lifeline = None if detach else lifelines.new()
+        lifeline = None if detach else submitter_pipe.new()
         try:
             if guard is None:
                 raise BackendError("the run's supervisor cannot be started: there is none")

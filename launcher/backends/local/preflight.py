@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from launcher.backends.base import clean_policy, submitted
-from launcher.backends.local import fileformat, paths
-from launcher.backends.local.environment import MissingError
-from launcher.backends.local.pods import VOLUME_KINDS, PodTemplate
+from launcher.backends.local import file_format
+from launcher.backends.local.pod import volume_paths
+from launcher.backends.local.pod.environment import MissingError
+from launcher.backends.local.pod.pods import VOLUME_KINDS, PodTemplate
 from launcher.backends.local.store import RunDirectory, Submission
 from launcher.errors import BackendError
 
@@ -32,7 +33,7 @@ which the command `tensorboard` starts."""
 def check(directory: RunDirectory, submission: Submission) -> None:
     """Raises BackendError with everything that keeps the run from starting here."""
     problems: list[str] = []
-    if wrong := fileformat.mismatch_of_submission(dataclasses.asdict(submission)):
+    if wrong := file_format.mismatch_of_submission(dataclasses.asdict(submission)):
         problems.append(wrong)
     for job in submission.of_kind("Job") if not problems else ():
         template = PodTemplate(directory, submission, job)
@@ -46,7 +47,7 @@ def check(directory: RunDirectory, submission: Submission) -> None:
 
 def _problems(template: PodTemplate) -> Iterator[str]:
     container = template.container
-    if wrong := [*paths.problems(template.spec, template.config_keys)]:
+    if wrong := [*volume_paths.problems(template.spec, template.config_keys)]:
         yield from wrong
         return
     for volume in template.spec.get("volumes") or ():
@@ -66,7 +67,7 @@ def _problems(template: PodTemplate) -> Iterator[str]:
     except MissingError as missing:
         yield f"{missing} is not on this machine: give the value itself, or mark it optional"
         return
-    except paths.OutsideError as outside:
+    except volume_paths.OutsideError as outside:
         yield str(outside)
         return
     if not container.get("command"):

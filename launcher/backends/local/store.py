@@ -38,8 +38,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from launcher.backends.base import PROGRAM
-from launcher.backends.local import fileformat
-from launcher.backends.local.fileformat import UnreadableError
+from launcher.backends.local import file_format
+from launcher.backends.local.file_format import UnreadableError
 from launcher.errors import BackendError, Problem, SpecError
 from launcher.naming import RECLAIM_ANNOTATION, is_dns_1035, is_dns_1123
 
@@ -181,15 +181,15 @@ class RunDirectory:
 
     def submission(self) -> Submission | None:
         """None when there is no such run. Raises BrokenRunError."""
-        document = self._read("run.json", fileformat.SUBMISSION)
+        document = self._read("run.json", file_format.SUBMISSION)
         if document is None:
             if not self.path.is_dir():
                 return None
             # It may have been made in between.
-            document = self._read("run.json", fileformat.SUBMISSION)
+            document = self._read("run.json", file_format.SUBMISSION)
         if document is None:
             raise self._broken("run.json", "is missing")
-        if wrong := fileformat.mismatch_of_submission(document):
+        if wrong := file_format.mismatch_of_submission(document):
             raise self._broken("run.json", f"does not hold what this version expects: {wrong}")
         if (document["namespace"], document["run"]) != (self.namespace, self.run):
             raise self._broken("run.json", f"is that of run {document['run']} in {document['namespace']}")
@@ -202,7 +202,7 @@ class RunDirectory:
         """`{"jobs": [...], "pods": [...], "ended": bool, "supervisor": pid}`; None before the first word.
         Raises BrokenRunError.
         """
-        state: dict[str, Any] | None = self._read(self.state_path.name, fileformat.STATE)
+        state: dict[str, Any] | None = self._read(self.state_path.name, file_format.STATE)
         return state
 
     def uid(self) -> str | None:
@@ -217,9 +217,9 @@ class RunDirectory:
                 return found.group(1).decode()
         return None
 
-    def _read(self, name: str, shape: fileformat.Shape) -> Any:
+    def _read(self, name: str, shape: file_format.Shape) -> Any:
         try:
-            return fileformat.read(self.path / name, shape)
+            return file_format.read(self.path / name, shape)
         except UnreadableError as error:
             raise self._broken(name, str(error)) from error
 
@@ -282,7 +282,7 @@ class RunDirectory:
 
     def expired(self) -> bool:
         """Whether a finished run's time to live is over. Raises BrokenRunError."""
-        when = self._read("expires", fileformat.EXPIRES)
+        when = self._read("expires", file_format.EXPIRES)
         return when is not None and bool(time.time() >= when)
 
     def open_control(self) -> int:

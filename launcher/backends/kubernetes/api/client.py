@@ -1,0 +1,402 @@
+"""Requests and streams to one API server: what this backend needs of Kubernetes' API, and no more."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from launcher.backends.kubernetes.api.api_errors import (
+    ApiError,
+    Request,
+    UnreachableError,
+    refusal,
+    unreachable,
+)
+from launcher.backends.kubernetes.api.connection import Connection
+from launcher.backends.kubernetes.api.parallel import AT_A_TIME, together
+from launcher.backends.kubernetes.api.resources import api_of, kind_of, path_of, plural_of, resource, segment
+from launcher.backends.kubernetes.api.streams import Stream
+from launcher.backends.kubernetes.api.transport import Answer
+from launcher.backends.patience import Patience
+from launcher.json_in_yaml import quoted
+
+FIELD_MANAGER: Final = "tf-launcher"
+"""Whose fields they are, for server-side apply."""
+
+ANSWER_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 30.0
+"""For so long a request is repeated when the server says that it is busy."""
+
+SILENCE_SECONDS: Final = 100.0
+"""A watch gets a bookmark about every minute; after so long without one its connection is given up."""
+
+USUAL_SKEW_SECONDS: Final = 10.0
+"""An answer's Date counts whole seconds, and some time goes by on its way."""
+
+_LARGEST_SKEW_SECONDS: Final = 3e8
+"""Ten years, after which it is no clock."""
+
+_SECONDS: Final = re.compile(r"[0-9]{1,6}")
+"""Of Retry-After."""
+
+PAGE: Final = 500
+"""Objects in one answer, as kubectl asks for them."""
+
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What the server made of an object. `created`: it was not there before. `warnings` are the server's."""
+
+    body: Object
+    created: bool
+    warnings: tuple[str, ...]
+
+
+class Client:
+    """One API server. Every method raises ApiError when it refuses, and UnreachableError when there is no
+    answer; both are BackendErrors for the user.
+    """
+
+    def __init__(self, connection: Connection, patience: Patience | None = None) -> None:
+        self.connection = connection
+        self.patience = patience or Patience()
+        self._version: Object | None = None
+        self.ahead = 0.0
+        """Seconds by which this machine's clock is ahead of the server's, where that is worth a word."""
+
+    def get(self, kind: str, namespace: str, name: str) -> Object | None:
+        """The object; None when there is none."""
+        try:
+            request = Request("get", resource(kind), namespace, name)
+            return self._object(self._ask(request, path_of(kind, namespace, name))[1])
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def sign_in(self) -> None:
+        """Finds out who we are. Raises BackendError."""
+        self._credentials()
+
+    def warm_up(self) -> None:
+        """Opens the connections that requests made together will use. Needs no answer; what is wrong, the
+        requests themselves will tell.
+        """
+        with contextlib.suppress(Exception):
+            together([self.version] * AT_A_TIME)
+
+    def version(self) -> Object:
+        """The server's version, as it was when first asked."""
+        if self._version is None:
+            self._version = self._ask(Request("get", "the version"), "version")[1]
+        return self._version
+
+    def knows(self, kind: str) -> bool:
+        """Whether the server has the kind at all."""
+        api = api_of(kind)
+        try:
+            found = self._ask(Request("get", f"the API {api}"), api)[1]
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return any(each.get("name") == plural_of(kind) for each in found.get("resources") or ())
+
+    def namespace(self, name: str) -> Object:
+        """The namespace itself."""
+        return self._ask(Request("get", "namespaces", None, name), f"api/v1/namespaces/{segment(name)}")[1]
+
+    def allowed(self, namespace: str, verb: str, group: str, resource: str) -> bool:
+        """Whether we may do that. `resource` may have a part, as `pods/log` has."""
+        plural, _, part = resource.partition("/")
+        attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": plural}
+        review = {"spec": {"resourceAttributes": attributes | ({"subresource": part} if part else {})}}
+        _, answer, _ = self._ask(
+            Request("create", "selfsubjectaccessreviews"),
+            "apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            method="POST",
+            body=json.dumps(review),
+        )
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    def list(
+        self,
+        kind: str,
+        namespace: str | None,
+        labels: str = "",
+        fields: str = "",
+        *,
+        metadata_only: bool = False,
+        patience: float | None = None,
+    ) -> tuple[list[Object], str]:
+        """The objects in a namespace, None for all, and the resourceVersion from which to watch them."""
+        query = _selecting(labels, fields) | {"limit": str(PAGE)}
+        request = Request("list", resource(kind), namespace)
+        found: list[Object] = []
+        while True:
+            _, page, _ = self._ask(
+                request,
+                path_of(kind, namespace),
+                query,
+                accept=_METADATA_ONLY if metadata_only else "application/json",
+                patience=patience,
+            )
+            items, metadata = page.get("items"), page.get("metadata")
+            if not isinstance(items, list | None) or not isinstance(metadata, dict):
+                raise self._no_server("a list that is none of Kubernetes'")
+            found += map(self._object, items or ())
+            following = metadata.get("continue")
+            if not following:
+                return found, str(metadata.get("resourceVersion") or "")
+            query["continue"] = str(following)
+
+    def apply(self, item: Mapping[str, Any], *, dry_run: bool = False) -> Applied:
+        """Server-side apply: makes the object, or changes what of it is ours. Unknown fields are refused."""
+        metadata = item["metadata"]
+        kind, namespace, name = kind_of(item), metadata["namespace"], metadata["name"]
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        if dry_run:
+            query["dryRun"] = "All"
+        status, body, warnings = self._ask(
+            Request("patch", resource(kind), namespace, name),
+            path_of(kind, namespace, name),
+            query,
+            method="PATCH",
+            # The server reads it as YAML, in which not every JSON text means the same.
+            body=quoted(item),
+            content_type="application/apply-patch+yaml",
+        )
+        return Applied(body, status == 201, warnings)
+
+    def merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> Object:
+        """JSON merge patch."""
+        return self._ask(
+            Request("patch", resource(kind), namespace, name),
+            path_of(kind, namespace, name),
+            {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"},
+            method="PATCH",
+            body=json.dumps(patch),
+            content_type="application/merge-patch+json",
+        )[1]
+
+    def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        """Deletes this very object, and leaves what it owns to the garbage collector. That it is gone
+        already, or that another has taken its name, is no error.
+        """
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        try:
+            self._ask(
+                Request("delete", resource(kind), namespace, name),
+                path_of(kind, namespace, name),
+                method="DELETE",
+                body=json.dumps(options),
+            )
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+
+    def delete_all(self, kind: str, namespace: str, labels: str, *, grace: int | None = None) -> None:
+        """Deletes what has the labels; pods get so many seconds to leave, None: their own."""
+        self._ask(
+            Request("deletecollection", resource(kind), namespace),
+            path_of(kind, namespace),
+            _selecting(labels),
+            method="DELETE",
+            body=json.dumps({} if grace is None else {"gracePeriodSeconds": grace}),
+        )
+
+    def watch(self, kind: str, namespace: str, version: str, labels: str = "", fields: str = "") -> Stream:
+        """The changes since a resourceVersion, a JSON document a line. The server ends it after minutes."""
+        query = _selecting(labels, fields) | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            # Not all of them at once, after a restart of the server.
+            "timeoutSeconds": str(random.randint(240, 300)),  # noqa: S311 - no secret
+        }
+        return self._stream(
+            Request("watch", resource(kind), namespace), path_of(kind, namespace), query, SILENCE_SECONDS
+        )
+
+    def log(self, namespace: str, pod: str, query: Mapping[str, str], *, silence: float | None) -> Stream:
+        """A pod's log. `silence` is how long nothing may come, in seconds, None for ever."""
+        return self._stream(
+            Request("get", "pods/log", namespace, pod),
+            path_of("Pod", namespace, pod, "log"),
+            query,
+            silence,
+        )
+
+    def unreachable(self, error: BaseException) -> UnreachableError:
+        """The error for an exception of the connection."""
+        connection = self.connection
+        proxy = "" if connection.proxy is None else str(connection.proxy)
+        return unreachable(error, connection.host, connection.origin, proxy)
+
+    def _stream(self, request: Request, path: str, query: Mapping[str, str], silence: float | None) -> Stream:
+        signed = {"Accept": "application/json, */*", **self._credentials()}
+
+        def exchange() -> Answer:
+            response = self._send("GET", path, query, None, signed, silence)
+            if response.status != 200:
+                raise self._refusal(request, response)
+            return response
+
+        return Stream(self.patience.call(exchange, self._called), self.unreachable)
+
+    def _ask(
+        self,
+        request: Request,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        method: str = "GET",
+        body: str | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        patience: float | None = None,
+    ) -> tuple[int, Object, tuple[str, ...]]:
+        """Every request here may be repeated: it means the same the second time."""
+
+        def exchange() -> tuple[int, Object, tuple[str, ...]]:
+            response = self._send(method, path, query or {}, body, headers, ANSWER_SECONDS)
+            self.ahead = _ahead(response.header("Date"))
+            if response.status < 300:
+                return response.status, self._document(response), _warnings(response)
+            raise self._refusal(request, response)
+
+        patience = PATIENCE_SECONDS if patience is None else patience
+        until = time.monotonic() + patience
+        delay = 0.5
+        broken = False
+        while True:
+            headers = {"Accept": accept, "Content-Type": content_type, **self._credentials()}
+            try:
+                return self.patience.call(exchange, self._called)
+            except UnreachableError as error:
+                # An idle connection may have been closed at the other end, by a restart say.
+                if broken or error.refused or not patience:
+                    raise
+                broken = True
+            except ApiError as error:
+                pause = max(delay, error.retry_after or 0.0)
+                if not error.passing or time.monotonic() + pause > until:
+                    raise
+                time.sleep(pause)
+                delay = min(2 * delay, 5.0)
+
+    @property
+    def _called(self) -> str:
+        proxy = self.connection.proxy
+        return f"the API server {self.connection.host}" + ("" if proxy is None else f", through {proxy},")
+
+    def _credentials(self) -> Mapping[str, str]:
+        login = self.connection.login
+        if not login:
+            return self.connection.credentials(None)
+        seconds = self.patience.left()
+        return self.patience.call(
+            partial(self.connection.credentials, seconds), f"the {login}", limited=False
+        )
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: str | None,
+        headers: Mapping[str, str],
+        silence: float | None,
+    ) -> Answer:
+        url = f"{self.connection.host}/{path}" + (f"?{urlencode(query)}" if query else "")
+        sent = {**headers, "User-Agent": "tf-launcher"}
+        try:
+            return self.connection.transport.request(
+                method, url, None if body is None else body.encode(), sent, silence
+            )
+        except OSError as error:
+            raise self.unreachable(error) from error
+
+    def _read(self, response: Answer) -> bytes:
+        try:
+            return response.read()
+        except OSError as error:
+            raise self.unreachable(error) from error
+
+    def _document(self, response: Answer) -> Object:
+        try:
+            document = json.loads(self._read(response))
+        except (ValueError, RecursionError) as error:
+            raise self._no_server("no JSON") from error
+        if not isinstance(document, dict):
+            raise self._no_server("JSON that is no object")
+        return document
+
+    def _object(self, item: object) -> Object:
+        """One of Kubernetes'."""
+        metadata = item.get("metadata") if isinstance(item, dict) else None
+        if not isinstance(metadata, dict) or not isinstance(item, dict):
+            raise self._no_server("an object without metadata")
+        return item
+
+    def _no_server(self, sent: str) -> UnreachableError:
+        return UnreachableError(
+            f"what answers at {self.connection.host} is no API server: it sends {sent}",
+            f"Check the server's address in {self.connection.origin}.",
+            refused=True,
+        )
+
+    def _refusal(self, request: Request, response: Answer) -> ApiError:
+        content = self._read(response)
+        try:
+            body = json.loads(content)
+        except (ValueError, RecursionError):
+            # Something that stands between, a proxy say.
+            body = {"message": content.decode(errors="replace")}
+        if not isinstance(body, dict):
+            body = {"message": str(body)}
+        after = response.header("Retry-After")
+        return refusal(
+            request,
+            response.status,
+            body,
+            self.connection.host,
+            self.connection.origin,
+            float(after) if _SECONDS.fullmatch(after) else None,
+        )
+
+
+def _selecting(labels: str, fields: str = "") -> dict[str, str]:
+    both = {"labelSelector": labels, "fieldSelector": fields}
+    return {name: value for name, value in both.items() if value}
+
+
+def _ahead(date: str) -> float:
+    """How far this machine's clock is ahead of an answer's Date, 0.0 within what is usual."""
+    try:
+        seconds = time.time() - parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError, LookupError, OverflowError):
+        return 0.0
+    return seconds if USUAL_SKEW_SECONDS < abs(seconds) < _LARGEST_SKEW_SECONDS else 0.0
+
+
+def _warnings(response: Answer) -> tuple[str, ...]:
+    """Of the header `Warning: 299 - "text"`, RFC 7234 5.5, of which there may be several."""
+    texts = []
+    for header in response.headers("Warning"):
+        _, _, text = header.partition('"')
+        texts.append(text.rpartition('"')[0].replace('\\"', '"'))
+    return tuple(dict.fromkeys(filter(None, texts)))

@@ -1,0 +1,204 @@
+"""A kubeconfig's login command: what its output says of who we are. Nothing that it prints is shown, and its
+time has a bound.
+
+Source: https://kubernetes.io/docs/reference/config-api/client-authentication.v1/
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any, Final
+
+from launcher.backends.kubernetes.api.kubeconfig import Context, UnusableError
+from launcher.redaction import keep_secret
+
+_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_CLUSTER_FIELDS: Final = (
+    "server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url",
+)  # fmt: skip
+_MAX_BYTES: Final = 1 << 20
+_EARLIER: Final = timedelta(seconds=10)
+"""Before its end a token is renewed: it must not end on its way."""
+
+
+@dataclass(frozen=True)
+class Credential:
+    """What the command has said: a token, or a client certificate with its key, both PEM; "" for neither."""
+
+    token: str
+    certificate: str
+    key: str
+    until: datetime | None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it may be used again."""
+        return self.until is None or datetime.now(timezone.utc) < self.until - _EARLIER
+
+
+class Plugin:
+    """The command of a context's user. Raises UnusableError for one that cannot be run at all."""
+
+    def __init__(self, context: Context, origin: str) -> None:
+        self._entry: Mapping[str, Any] = context.user["exec"]
+        self._context = context
+        self._origin = origin
+        self._last: Credential | None = None
+        self.command = self._entry.get("command") or ""
+        if not self.command or "\0" in self.command:
+            raise self._failed("exec.command: expected the name of a program")
+        if self._entry.get("apiVersion") not in _VERSIONS:
+            raise self._failed(f"exec.apiVersion: expected {' or '.join(_VERSIONS)}")
+        if self._entry.get("interactiveMode") not in (None, "", "Never", "IfAvailable", "Always"):
+            raise self._failed("exec.interactiveMode: expected Never, IfAvailable or Always")
+
+    def credential(self, seconds: float | None) -> Credential:
+        """The last one where it still holds, else the command's, which gets so long, None: as it takes."""
+        if self._last is None or not self._last.fresh:
+            self._last = self._parsed(self._output(seconds))
+        return self._last
+
+    def _output(self, seconds: float | None) -> bytes:
+        # Only a command that says that it must ask gets the terminal.
+        asks = self._entry.get("interactiveMode") == "Always"
+        if asks and not sys.stdin.isatty():
+            raise self._failed(
+                "exec.interactiveMode: its login command asks something, and this is no terminal"
+            )
+        try:
+            process = subprocess.Popen(
+                [self._program(), *(self._entry.get("args") or ())],
+                stdin=None if asks else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=None if asks else subprocess.DEVNULL,
+                env=self._environment(asks),
+                start_new_session=not asks,
+            )
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "its arguments are none"
+            hint = self._entry.get("installHint") or ""
+            raise self._failed(f"the login command {self.command} cannot be run: {reason}", hint) from None
+        with process:
+            try:
+                content = _everything(process, seconds)
+            except BaseException:
+                _end(process)
+                raise
+        if content is None:
+            raise self._failed(
+                f"the login command {self.command} did not end within {seconds:g} s",
+                "Run it by hand: it may be waiting for an answer. --request-timeout 5m gives it longer.",
+            )
+        if process.returncode != 0:
+            raise self._failed(
+                f"the login command {self.command} failed with exit code {process.returncode}",
+                "`kubectl get jobs` with the same kubeconfig shows what it says. You may have to log in.",
+            )
+        return content
+
+    def _program(self) -> str:
+        """A path is relative to the kubeconfig; a bare name is looked for in PATH."""
+        return str(self._context.directory / self.command) if os.sep in self.command else self.command
+
+    def _environment(self, interactive: bool) -> dict[str, str]:
+        spec: dict[str, Any] = {"interactive": interactive}
+        if self._entry.get("provideClusterInfo"):
+            cluster = self._context.cluster
+            spec["cluster"] = {field: cluster[field] for field in _CLUSTER_FIELDS if cluster.get(field)}
+            for each in cluster.get("extensions") or ():
+                if isinstance(each, dict) and each.get("name") == "client.authentication.k8s.io/exec":
+                    spec["cluster"]["config"] = each.get("extension")
+        info = {"apiVersion": self._entry["apiVersion"], "kind": "ExecCredential", "spec": spec}
+        own = {pair.get("name") or "": pair.get("value") or "" for pair in self._entry.get("env") or ()}
+        try:
+            return {**os.environ, **own, "KUBERNETES_EXEC_INFO": json.dumps(info)}
+        except (ValueError, TypeError, RecursionError):
+            raise self._failed("the cluster's extensions cannot be given to its login command") from None
+
+    def _parsed(self, content: bytes) -> Credential:
+        try:
+            document = json.loads(content)
+        except (ValueError, RecursionError):
+            raise self._unfit("is no JSON") from None
+        status = document.get("status") if isinstance(document, dict) else None
+        if not isinstance(status, dict):
+            raise self._unfit("has no status")
+        if (
+            document.get("kind") != "ExecCredential"
+            or document.get("apiVersion") != self._entry["apiVersion"]
+        ):
+            raise self._unfit(f"is no ExecCredential of {self._entry['apiVersion']}")
+        names = ("token", "clientCertificateData", "clientKeyData", "expirationTimestamp")
+        values = [status.get(name) for name in names]
+        keep_secret(*(value for value in values[:3:2] if isinstance(value, str)))
+        for name, value in zip(names, values, strict=True):
+            if value is not None and not isinstance(value, str):
+                raise self._unfit(f"has a status.{name} that is no text")
+        token, certificate, key, until = (value or "" for value in values)
+        if bool(certificate) != bool(key):
+            raise self._unfit("has a client certificate without its key, or the other way round")
+        if not token and not certificate:
+            raise self._unfit("has neither a token nor a client certificate")
+        return Credential(token, certificate, key, self._time(until))
+
+    def _time(self, text: str) -> datetime | None:
+        if not text:
+            return None
+        try:
+            # Python 3.10 reads neither Z nor nanoseconds.
+            found = datetime.fromisoformat(re.sub(r"\.\d+", "", text).replace("Z", "+00:00"))
+        except ValueError:
+            raise self._unfit("has a status.expirationTimestamp that is no time of RFC 3339") from None
+        return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+    def _unfit(self, words: str) -> UnusableError:
+        return self._failed(f"what the login command {self.command} prints {words}")
+
+    def _failed(self, reason: str, hint: str = "") -> UnusableError:
+        return UnusableError(self._origin, reason, hint)
+
+
+def _everything(process: subprocess.Popen[bytes], seconds: float | None) -> bytes | None:
+    """What it prints until it ends, of that the first megabyte; None where it does not end in time."""
+    until = None if seconds is None else time.monotonic() + seconds
+
+    def left() -> float | None:
+        return None if until is None else max(0.0, until - time.monotonic())
+
+    content = b""
+    assert process.stdout is not None  # noqa: S101 - for the type checker
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while selector.select(left()):
+            piece = os.read(process.stdout.fileno(), 1 << 16)
+            if not piece:
+                try:
+                    process.wait(left())
+                except subprocess.TimeoutExpired:
+                    break
+                return content
+            content = (content + piece)[:_MAX_BYTES]
+    _end(process)
+    return None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """With all that it has started, where those are a session of their own."""
+    try:
+        if os.getpgid(process.pid) == process.pid:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    except OSError:
+        pass
+    process.wait()

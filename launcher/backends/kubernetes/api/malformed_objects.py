@@ -1,0 +1,87 @@
+"""An API server's objects have Kubernetes' form, and are not checked field by field: where one has not, that
+is said in one message.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+from launcher.backends.kubernetes.api.api_errors import not_understood
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ODD: Final = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
+"""What is raised by reading an object that is not as it should be."""
+
+
+_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "int | None": (int, type(None)),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+}
+
+
+def well_typed(value: T) -> T:
+    """A dataclass, or several, made of what was read. Raises TypeError where a field is of another type."""
+    if isinstance(value, tuple | list):
+        for each in value:
+            well_typed(each)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            found = getattr(value, field.name)
+            if not isinstance(found, _TYPES.get(str(field.type), (object,))):
+                raise TypeError(f"{field.name} is of type {type(found).__name__}")
+            well_typed(found)
+    return value
+
+
+@contextmanager
+def _watched(backend: Any) -> Iterator[None]:
+    try:
+        yield
+    except ODD as error:
+        if os.environ.get("TF_LAUNCHER_DEBUG"):
+            raise
+        raise not_understood(error, backend.host) from error
+
+
+def understood(method: Callable[P, T]) -> Callable[P, T]:
+    """A method of a backend that reads objects, with what goes wrong with them as a BackendError."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        with _watched(args[0]):
+            return well_typed(method(*args, **kwargs))
+
+    return cast("Callable[P, T]", call)
+
+
+def understood_one_by_one(method: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """The same for a method whose result is read later."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        with _watched(args[0]):
+            found = method(*args, **kwargs)
+        return _one_by_one(args[0], found)
+
+    return cast("Callable[P, Iterator[T]]", call)
+
+
+def _one_by_one(backend: Any, found: Iterator[T]) -> Iterator[T]:
+    while True:
+        with _watched(backend):
+            try:
+                item = well_typed(next(found))
+            except StopIteration:
+                return
+        yield item

@@ -1,0 +1,1 @@
+"""Stops what is left of a run when its primary has ended."""

@@ -1,0 +1,43 @@
+"""Ends Jobs so that their record stays, with their finished pods and those pods' logs.
+
+A Job's only outward way to fail is its deadline, so that is what is set; why is kept in an annotation, from
+which `picture` takes the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from launcher.backends.kubernetes.api.api_errors import ApiError
+from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION
+from launcher.status import condition
+
+
+def stop(client: Client, jobs: Iterable[Object], reason: str, message: str) -> list[str]:
+    """Makes the Jobs that go on fail, with this reason and message. Returns their names.
+
+    Kubernetes deletes their pods, with the pods' own grace.
+    """
+    stopped = []
+    for job in jobs:
+        metadata = job["metadata"]
+        if is_over(job) or job["spec"].get("suspend") or metadata.get("deletionTimestamp"):
+            continue
+        patch = {
+            "metadata": {"annotations": {STOPPED_ANNOTATION: f"{reason}: {message}"}},
+            "spec": {"activeDeadlineSeconds": 1},
+        }
+        try:
+            client.merge("Job", metadata["namespace"], metadata["name"], patch)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        else:
+            stopped.append(metadata["name"])
+    return stopped
+
+
+def is_over(job: Object) -> bool:
+    """Whether the Job has succeeded or failed."""
+    return condition(job, "Complete", "Failed") is not None

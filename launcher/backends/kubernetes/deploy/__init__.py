@@ -1,0 +1,1 @@
+"""Makes a run's objects, and deletes them."""

@@ -1,0 +1,144 @@
+"""Ends a run's objects, and waits until they are gone."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from launcher.backends.kubernetes.api.api_errors import ApiError
+from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api.parallel import together
+from launcher.backends.kubernetes.api.resources import OPTIONAL
+from launcher.errors import BackendError
+from launcher.naming import GROUP_ANNOTATION, PRIMARY_ANNOTATION, RECLAIM_ANNOTATION, RUN_LABEL
+
+KINDS: Final = (
+    "Job",
+    "Pod",
+    "Service",
+    "ConfigMap",
+    "NetworkPolicy",
+    "PersistentVolumeClaim",
+    *sorted(OPTIONAL),
+)
+"""Of a run's objects. Everything but the pods was made by us."""
+
+_GARBAGE_SECONDS: Final = 60.0
+"""For the garbage collector and the kubelets, beyond the grace that the pods have."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """An object of a run. `owners` are the uids of those whose end is its own; `kept`: a claim that outlives
+    the run, since its reclaim policy says so; `going`: it is being deleted.
+    """
+
+    kind: str
+    name: str
+    uid: str
+    owners: frozenset[str]
+    kept: bool
+    primary: bool
+    going: bool
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+def items(client: Client, run: str, namespace: str) -> list[Item]:
+    """All that bears the run's label, a claim to be kept included."""
+    calls = [partial(_listed, client, kind, run, namespace) for kind in KINDS]
+    listed = zip(KINDS, together(calls), strict=True)
+    return [_item(kind, item) for kind, found in listed for item in found]
+
+
+def _listed(client: Client, kind: str, run: str, namespace: str) -> list[Object]:
+    try:
+        if kind != "Workload":
+            return client.list(kind, namespace, f"{RUN_LABEL}={run}", metadata_only=True)[0]
+        # Kueue makes that of a group of pods, and keeps the pods until it is gone.
+        found, _ = client.list(kind, namespace, fields=f"metadata.name={run}", metadata_only=True)
+        return [item for item in found if GROUP_ANNOTATION in (item["metadata"].get("annotations") or {})]
+    except ApiError as error:
+        # The cluster does not know the kind, or we do not make any of it.
+        if kind in OPTIONAL and (error.status == 404 or error.no_right):
+            return []
+        raise
+
+
+def _item(kind: str, item: Object) -> Item:
+    metadata = item["metadata"]
+    annotations = metadata.get("annotations") or {}
+    owners = frozenset(owner["uid"] for owner in metadata.get("ownerReferences") or ())
+    kept = kind == "PersistentVolumeClaim" and annotations.get(RECLAIM_ANNOTATION) != "Delete"
+    primary = kind in ("Job", "JobSet") and annotations.get(PRIMARY_ANNOTATION) == "true"
+    going = bool(metadata.get("deletionTimestamp"))
+    return Item(kind, metadata["name"], metadata["uid"], owners, kept, primary, going)
+
+
+def release(client: Client, namespace: str, found: Sequence[Item]) -> list[Item]:
+    """The same, with the claims kept that would go with the run: the one that takes its place needs them."""
+    released = []
+    for item in found:
+        if item.kind == "PersistentVolumeClaim" and not item.kept and not item.going:
+            client.merge(item.kind, namespace, item.name, {"metadata": {"ownerReferences": None}})
+            item = dataclasses.replace(item, kept=True)
+        released.append(item)
+    return released
+
+
+def remove(client: Client, run: str, namespace: str, found: Sequence[Item]) -> None:
+    """Deletes what was found, claims to be kept apart, and waits until nothing of it is left.
+
+    The primary Job goes first and takes along what it owns. Raises BackendError when something is left
+    after the pods' grace and a minute.
+    """
+    # A JobSet first: its controller would make the Jobs again.
+    doomed = sorted((item for item in found if not item.kept), key=lambda item: item.kind != "JobSet")
+    grace = _longest_grace(client, run, namespace)
+    for item in doomed:
+        if item.primary:
+            client.delete(item.kind, namespace, item.name, item.uid)
+    uids = {item.uid for item in doomed}
+    # Of a kind that was added of late the garbage collector may not know yet.
+    known = all(item.kind == "Job" for item in doomed if item.primary)
+    for item in doomed:
+        # A pod is its Job's own business.
+        left = not uids & item.owners or item.kind in OPTIONAL or (not known and item.kind != "Pod")
+        if left and not item.primary:
+            client.delete(item.kind, namespace, item.name, item.uid)
+    _wait(client, run, namespace, uids, grace + _GARBAGE_SECONDS)
+
+
+def _wait(client: Client, run: str, namespace: str, uids: Set[str], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    pause = 0.05
+    while True:
+        left = [item for item in items(client, run, namespace) if item.uid in uids or _is_late(item, uids)]
+        if not left:
+            return
+        if time.monotonic() > until:
+            names = ", ".join(map(str, left[:5])) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
+            one = f"{left[0].kind.lower()} {left[0].name} -n {namespace}"
+            raise BackendError(
+                f"run {run} is deleted, but {seconds:.0f} s later there still are: {names}",
+                f"`kubectl describe {one}` tells what holds it: a finalizer, or a node that does not answer.",
+            )
+        client.patience.restart()  # it answers; what takes long is the deletion
+        time.sleep(pause)
+        pause = min(1.5 * pause, 1.0)
+
+
+def _is_late(item: Item, uids: Set[str]) -> bool:
+    """A pod that its Job has made meanwhile."""
+    return bool(uids & item.owners)
+
+
+def _longest_grace(client: Client, run: str, namespace: str) -> float:
+    jobs, _ = client.list("Job", namespace, f"{RUN_LABEL}={run}")
+    graces = [job["spec"]["template"]["spec"].get("terminationGracePeriodSeconds") or 30 for job in jobs]
+    return float(max(graces, default=30))

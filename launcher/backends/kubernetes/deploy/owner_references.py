@@ -1,0 +1,96 @@
+"""Runs that belong to other objects of their namespace, as to those of a Helm release, and go with them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Final
+
+from launcher.backends.base import PROGRAM, Plan, submitted
+from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api.resources import kind_of
+from launcher.backends.kubernetes.deploy.submission import Submission
+from launcher.backends.kubernetes.state import jobsets
+from launcher.backends.names import check_object
+from launcher.errors import BackendError, ConflictError, Problem, SpecError
+from launcher.naming import RUN_LABEL
+from launcher.status import condition
+
+_KINDS: Final = {"job": "Job", "configmap": "ConfigMap"}
+_SOURCE: Final = ("data", "binaryData")
+
+
+def submit(client: Client, plan: Plan, owners: Sequence[str]) -> str:
+    """Makes the run theirs: it goes when the last of them is gone. Returns what to tell the user.
+
+    `owners` are `kind/name`, of a ConfigMap or a Job in the run's namespace; the last is the one that
+    submits. A run of that name which belongs to one of them is replaced when it is another one, and otherwise
+    taken over as it is, whether it goes on or has ended: who submits may have been started again, or renewed.
+    One that has failed is taken over only by who has submitted it.
+
+    Raises SpecError for what is no `kind/name`, BackendError when an owner is not there, and ConflictError
+    when the run of that name belongs to somebody else; otherwise what `Submission.submit` does.
+    """
+    references = [_reference(client, plan.namespace, owner) for owner in owners]
+    primary = {**plan.objects[0]}
+    primary["metadata"] = {**primary["metadata"], "ownerReferences": references}
+    owned = dataclasses.replace(plan, objects=[primary, *plan.objects[1:]])
+    kind, name = kind_of(primary), primary["metadata"]["name"]
+    live = client.get(kind, plan.namespace, name)
+    # One in another form is theirs too, and another run.
+    other = jobsets.other_form(client, primary, plan.run) if live is None else None
+    if other is not None and not _owners(other) & {each["uid"] for each in references}:
+        raise _foreign(client, plan, owners)
+    if live is not None and (live["metadata"].get("labels") or {}).get(RUN_LABEL) == plan.run:
+        theirs = _owners(live)
+        if live["metadata"].get("deletionTimestamp"):
+            pass
+        elif not theirs & {each["uid"] for each in references}:
+            raise _foreign(client, plan, owners)
+        elif _is_same(client, plan, live) and (
+            condition(live, "Failed") is None or references[-1]["uid"] in theirs
+        ):
+            client.merge(kind, plan.namespace, name, {"metadata": {"ownerReferences": references}})
+            return f"run {plan.run} is there already, and is what was submitted"
+    return Submission(client, owned).submit(replace=True)
+
+
+def _owners(item: Object) -> set[str]:
+    return {each["uid"] for each in item["metadata"].get("ownerReferences") or ()}
+
+
+def _reference(client: Client, namespace: str, owner: str) -> Object:
+    kind, _, name = owner.partition("/")
+    known = _KINDS.get(kind.lower())
+    if known is None or not name:
+        said = f"expected Job/NAME or ConfigMap/NAME, not {owner}"
+        raise SpecError([Problem("--owned-by", 0, 0, "", said)])
+    check_object(name, "--owned-by")
+    found = client.get(known, namespace, name)
+    if found is None:
+        raise BackendError(
+            f"there is no {known} {name} in namespace {namespace}, which is to own the run",
+            "It may have been deleted meanwhile; then there is nothing to do.",
+        )
+    # Neither blocks the other's deletion: that would need rights on its finalizers where
+    # OwnerReferencesPermissionEnforcement is on.
+    api = "batch/v1" if known == "Job" else "v1"
+    return {"apiVersion": api, "kind": known, "name": name, "uid": found["metadata"]["uid"]}
+
+
+def _foreign(client: Client, plan: Plan, owners: Sequence[str]) -> ConflictError:
+    found = plan.run + client.connection.options(plan.namespace)
+    return ConflictError(
+        f"there is a run {plan.run} in namespace {plan.namespace} that does not belong to {owners[0]}",
+        f"Give this one another name (metadata.name), or remove the other with: {PROGRAM} delete {found}",
+    )
+
+
+def _is_same(client: Client, plan: Plan, live: Object) -> bool:
+    """The same file, and the same program."""
+    if submitted(live) != submitted(plan.objects[0]):
+        return False
+    name = f"{plan.run}-source"
+    planned = next((i for i in plan.objects if (i["kind"], i["metadata"]["name"]) == ("ConfigMap", name)), {})
+    there = client.get("ConfigMap", plan.namespace, name) or {}
+    return all((there.get(field) or {}) == (planned.get(field) or {}) for field in _SOURCE)

@@ -1,0 +1,389 @@
+"""Makes a run's objects, or finds that they are there already."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from launcher.backends.base import PROGRAM, Plan, submitted
+from launcher.backends.kubernetes.api.api_errors import ApiError
+from launcher.backends.kubernetes.api.client import Applied, Client, Object
+from launcher.backends.kubernetes.api.object_diff import altered, differences, listed, wanted
+from launcher.backends.kubernetes.api.parallel import together
+from launcher.backends.kubernetes.api.resources import kind_of
+from launcher.backends.kubernetes.deploy import deletion
+from launcher.backends.kubernetes.preflight.requirements import check_requirements, queues
+from launcher.backends.kubernetes.preflight.versions import check_version
+from launcher.backends.kubernetes.state import jobsets
+from launcher.errors import BackendError, ConflictError, LauncherError
+from launcher.naming import QUEUE_LABEL, RECLAIM_ANNOTATION, RUN_LABEL, SPEC_ANNOTATION
+from launcher.status import condition
+from worker.contract import RunConfig
+
+_QUOTA_SECONDS: Final = 10.0
+_SERVERS_OWN: Final = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
+
+
+class Submission:
+    """One plan on its way to the cluster."""
+
+    def __init__(self, client: Client, plan: Plan) -> None:
+        self._client = client
+        self._run = plan.run
+        self._namespace = plan.namespace
+        self._options = client.connection.options(plan.namespace)
+        self._objects = [copy.deepcopy(dict(item)) for item in plan.objects]
+        self._notes: list[str] = []
+        self._warnings: dict[str, None] = {}
+
+    def submit(self, *, replace: bool) -> str:
+        """Makes the run, goes on with the one that is there, or replaces it. Returns what to tell the user,
+        a line each. See `base.Backend.submit`.
+        """
+        selector = f"{RUN_LABEL}={self._run}"
+        # All at once: what is asked in vain, where the run is there, costs less than to ask it later.
+        first: list[Callable[[], Any]] = [
+            partial(check_version, self._client),
+            self._live,
+            partial(self._client.list, "Pod", self._namespace, selector, metadata_only=True),
+            partial(check_requirements, self._client, self._objects),
+            *self._attempts(),
+        ]
+        _, live, (pods, _), _, *answers = together(first)
+        if live is not None and not replace and not _over(live):
+            self._goes_on(live)
+        elif live is None and not pods and all(map(_is_new, answers)):
+            self._make(self._absent(answers))
+        else:
+            live = self._in_another_form(live, replace=replace)
+            if live is not None:
+                self._check_elsewhere()
+            self._clear(live)
+            self._make(self._rehearse_in_its_place())
+        return "\n".join([*self._notes, *self._warnings])
+
+    def rehearse(self, *, replace: bool) -> list[str]:
+        """What `submit` would do, as the server says, without doing it: a line for each object, and what
+        else there is to say.
+        """
+        check_version(self._client)
+        check_requirements(self._client, self._objects)
+        live = self._live()
+        if live is not None and not replace and not _over(live):
+            self._align(live)
+            lines = [_would_change(item, changes) for item, changes in self._compare(live)]
+        elif self._in_another_form(live, replace=replace) is not None:
+            self._check_elsewhere()
+            lines = [f"{_name(item)} would be replaced" for item in self._objects]
+        else:
+            absent = self._rehearse()
+            lines = [
+                f"{_name(item)} " + ("would be created" if _name(item) in absent else "is there already")
+                for item in self._objects
+            ]
+        return [*lines, *self._notes, *self._warnings]
+
+    def _live(self) -> Object | None:
+        """The primary Job, or JobSet, of that name. Raises ConflictError when it is somebody else's."""
+        first = self._objects[0]
+        live = self._client.get(kind_of(first), self._namespace, first["metadata"]["name"])
+        if live is not None:
+            self._check_ours(live, first["kind"])
+        return live
+
+    def _in_another_form(self, live: Object | None, *, replace: bool) -> Object | None:
+        """The run that is there, be it in another form than this one. Raises ConflictError where such a one
+        goes on and is not to be replaced.
+        """
+        if live is not None:
+            return live
+        other = jobsets.other_form(self._client, self._objects[0], self._run)
+        if other is not None and not replace and not _over(other):
+            forms = ("a JobSet", "Jobs") if self._objects[0]["kind"] == "JobSet" else ("Jobs", "a JobSet")
+            raise self._conflict([f"it is to be {forms[0]} and is there as {forms[1]}"])
+        return other
+
+    def _check_ours(self, live: Object, kind: str) -> None:
+        metadata = live["metadata"]
+        if (metadata.get("labels") or {}).get(RUN_LABEL) != self._run:
+            raise ConflictError(
+                f"there is a {kind} {metadata['name']} in namespace {self._namespace} "
+                f"that does not belong to a run {self._run}",
+                "Give the run another name (metadata.name), or another namespace.",
+            )
+
+    def _clear(self, live: Object | None) -> None:
+        """Removes the run that has ended or is to be replaced, or what is left of one whose primary Job is
+        gone: its Jobs have the same names, and would be taken for the new ones.
+        """
+        found = deletion.items(self._client, self._run, self._namespace)
+        if all(item.kept for item in found):
+            return
+        found = deletion.release(self._client, self._namespace, found)
+        deletion.remove(self._client, self._run, self._namespace, found)
+        if live is not None and not live["metadata"].get("deletionTimestamp"):
+            end = _over(live)
+            was = f"had {end}" if end else "went on"
+            self._notes.append(f"run {self._run}, which {was}, is deleted and replaced")
+
+    def _rehearse(self) -> set[str]:
+        """Lets the server check every object before the first is made: rights, admission, names in use.
+        Returns the names of those that are not there yet.
+        """
+        return self._absent(together(self._attempts()))
+
+    def _rehearse_in_its_place(self) -> set[str]:
+        """Behind a run that was deleted, whose share of the quotas comes free a moment later."""
+        until = time.monotonic() + _QUOTA_SECONDS
+        while True:
+            try:
+                return self._rehearse()
+            except ApiError as error:
+                if not error.over_quota or time.monotonic() > until:
+                    raise
+                time.sleep(0.5)
+
+    def _absent(self, answers: Sequence[Applied | ApiError]) -> set[str]:
+        pairs = zip(self._objects, answers, strict=True)
+        return {_name(item) for item, answer in pairs if self._judged(item, answer) is None}
+
+    def _attempts(self) -> list[Callable[[], Applied | ApiError]]:
+        """What the server would say to each object."""
+
+        def attempt(item: Object) -> Applied | ApiError:
+            try:
+                return self._client.apply(item, dry_run=True)
+            except ApiError as error:
+                return error
+
+        return [partial(attempt, item) for item in self._objects]
+
+    def _check_elsewhere(self) -> None:
+        """Raises what the server has against the objects, before the run in whose place they come is deleted.
+        They are tried under other names: under their own it would compare them with what is there.
+        """
+
+        def attempt(item: Object) -> None:
+            name = item["metadata"]["name"]
+            other = f"tf-launcher-{uuid.uuid4().hex[:12]}"
+            try:
+                self._client.apply({**item, "metadata": {**item["metadata"], "name": other}}, dry_run=True)
+            except ApiError as error:
+                if error.over_quota:
+                    return  # beside the run that is to be deleted, not in its place
+                error.message = error.message.replace(other, name)
+                raise
+
+        together([partial(attempt, item) for item in self._objects])
+
+    def _judged(self, item: Object, answer: Applied | ApiError) -> Object | None:
+        """None where the object is not there yet, else what it would become. Raises what forbids it."""
+        if isinstance(answer, ApiError):
+            if answer.status not in (403, 409, 422) or answer.no_right:
+                raise answer
+            live = self._client.get(kind_of(item), self._namespace, item["metadata"]["name"])
+            if live is None:
+                raise answer
+            self._check_ours(live, item["kind"])
+            raise self._refused(item, live, answer) from answer
+        for warning in answer.warnings:
+            self._warnings[f"warning: {_name(item)}: {warning}"] = None
+        if answer.created:
+            if queues([answer.body]) != queues([item]):
+                raise BackendError(
+                    f"Kueue would admit {_name(item)} by itself, and not the run as a whole",
+                    "It does so in a namespace with a LocalQueue called default, and where it manages Jobs "
+                    "without a queue: ask the administrator for JobSet, or use another namespace.",
+                )
+            changed = [line for line in altered(item, answer.body) if not line.startswith("metadata.")]
+            if changed:
+                self._notes.append(f"note: the cluster changes {_name(item)}:\n{listed(changed)}")
+            return None
+        live = self._client.get(kind_of(item), self._namespace, item["metadata"]["name"])
+        self._check_ours(live or answer.body, item["kind"])
+        return answer.body
+
+    def _refused(self, item: Object, live: Object, error: ApiError) -> LauncherError:
+        if item["kind"] == "PersistentVolumeClaim":
+            lines = list(wanted({"spec": live.get("spec")}, {"spec": item.get("spec")}))
+            return ConflictError(
+                f"{_name(item)} is there from an earlier run, and the cluster refuses to change it: "
+                f"{error.words}" + (f"\n{listed(lines)}" if lines else ""),
+                f"Ask for what it is in spec.storage, or delete it, and with it what it holds: "
+                f"`kubectl delete pvc {item['metadata']['name']} -n {self._namespace}`.",
+            )
+        if error.status == 403:
+            return error
+        lines = list(wanted({"spec": live.get("spec")}, {"spec": item.get("spec")})) or [error.words]
+        return self._conflict([f"{_name(item)}: {line}" for line in lines])
+
+    def _conflict(self, lines: Sequence[str]) -> ConflictError:
+        return ConflictError(
+            f"run {self._run} is going on, and this cannot be changed meanwhile:\n{listed(lines)}",
+            "Submit it with --replace, which ends the run and starts it anew from its backup; or give this "
+            "one another name (metadata.name).",
+        )
+
+    def _make(self, absent: set[str]) -> None:
+        """Makes all objects; where one fails, removes those that were made."""
+        primary, *others = self._objects
+        tried = [primary]
+        try:
+            made = self._client.apply(primary).body
+            # What the pods wait for comes before the other Jobs.
+            for jobs in (False, True):
+                some = [item for item in others if (item["kind"] == "Job") is jobs]
+                for item in some:
+                    _own(item, made)
+                tried += some
+                together([partial(self._client.apply, item) for item in some])
+        except BaseException as error:
+            self._undo([item for item in tried if _name(item) in absent], error)
+            raise
+
+    def _undo(self, made: Sequence[Object], cause: BaseException) -> None:
+        """The answer to the last one may be what was lost: so each is looked for."""
+        try:
+            for item in reversed(made):
+                live = self._client.get(kind_of(item), self._namespace, item["metadata"]["name"])
+                if live is not None:
+                    uid = live["metadata"]["uid"]
+                    self._client.delete(kind_of(item), self._namespace, item["metadata"]["name"], uid)
+        except BackendError as error:
+            if isinstance(cause, LauncherError):
+                cause.message += (
+                    f"; what was made of the run could not be removed again ({error.message.splitlines()[0]})"
+                )
+                cause.hint = f"`{PROGRAM} delete {self._run}{self._options}` removes it. {cause.hint}"
+        else:
+            if isinstance(cause, LauncherError) and made:
+                cause.message += "; what had been made of the run was removed again"
+
+    def _goes_on(self, live: Object) -> None:
+        """Brings what is there up to date, where that is allowed while it runs."""
+        self._align(live)
+        compared = list(self._compare(live))
+        changed = [f"{_name(item)}: {line}" for item, lines in compared for line in lines]
+        for item, lines in compared:
+            if lines:
+                self._client.apply(item)
+        if changed:
+            self._notes.append(f"run {self._run} is going on already; changed:\n{listed(changed)}")
+        else:
+            self._notes.append(f"run {self._run} is going on already, and is what was submitted")
+        if (queue := (self._objects[0]["metadata"].get("labels") or {}).get(QUEUE_LABEL)) is not None:
+            self._notes.append(f"queue {queue} says when it is started and stopped")
+        elif live["spec"].get("suspend"):
+            found = self._run + self._options
+            self._notes.append(f"it is suspended; resume it with: {PROGRAM} resume {found}")
+
+    def _align(self, live: Object) -> None:
+        """What differs from one submission to the next of the same file, or was commanded since, is no
+        difference: whether it is suspended, and which submission this is.
+        """
+        for item in self._objects[1:]:
+            _own(item, live)
+        for item in self._objects:
+            if item["kind"] in ("Job", "JobSet"):
+                name = item["metadata"]["name"]
+                there = live if item is self._objects[0] else self._client.get("Job", self._namespace, name)
+                if there is not None:
+                    item["spec"]["suspend"] = bool(there["spec"].get("suspend"))
+            elif item["kind"] == "ConfigMap":
+                there = self._client.get("ConfigMap", self._namespace, item["metadata"]["name"])
+                _take_run_id(item, there or {})
+
+    def _compare(self, live: Object) -> Iterator[tuple[Object, list[str]]]:
+        """Each object with what submitting it changes. Raises ConflictError for what must not change."""
+        specs = list(_spec_differences(live, self._objects[0]))
+        answers = []
+        for item, answer in zip(self._objects, together(self._attempts()), strict=True):
+            try:
+                answers.append(self._judged(item, answer))
+            except ConflictError as error:
+                # In the words of the file, where it tells.
+                raise (self._conflict(specs) if specs else error) from error
+        for item, after in zip(self._objects, answers, strict=True):
+            if after is None:
+                yield item, ["is made again"]
+                continue
+            before = self._client.get(kind_of(item), self._namespace, item["metadata"]["name"])
+            lines = [
+                line
+                for line in differences(_comparable(before or {}), _comparable(after))
+                if SPEC_ANNOTATION not in line
+            ]
+            if lines and item["kind"] == "ConfigMap":
+                # A task that is started again would get another program than the others.
+                raise self._conflict(specs or [f"{_name(item)}: {line}" for line in lines])
+            yield item, lines
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    return f"{item['kind']} {item['metadata']['name']}"
+
+
+def _is_new(answer: Applied | ApiError) -> bool:
+    return isinstance(answer, Applied) and answer.created
+
+
+def _would_change(item: Object, changes: Sequence[str]) -> str:
+    return f"{_name(item)} " + (
+        f"would be changed: {'; '.join(changes)}" if changes else "is there, unchanged"
+    )
+
+
+def _over(job: Mapping[str, Any]) -> str:
+    """How the run of this primary Job, or JobSet, has ended, "" while it goes on."""
+    words = {"Complete": "succeeded", "Completed": "succeeded", "Failed": "failed"}
+    if (decisive := condition(job, *words)) is not None:
+        return words[decisive["type"]]
+    return "been deleted" if job["metadata"].get("deletionTimestamp") else ""
+
+
+def _own(item: Object, primary: Mapping[str, Any]) -> None:
+    """Makes the object the primary Job's, so that it goes with it.
+
+    Not its controller, since that makes pods and no such objects. blockOwnerDeletion would need rights on
+    the Job's finalizers where OwnerReferencesPermissionEnforcement is on.
+    """
+    metadata = item["metadata"]
+    annotations = metadata.get("annotations") or {}
+    if item["kind"] == "PersistentVolumeClaim" and annotations.get(RECLAIM_ANNOTATION) != "Delete":
+        return
+    metadata["ownerReferences"] = [
+        {
+            "apiVersion": primary["apiVersion"],
+            "kind": primary["kind"],
+            "name": primary["metadata"]["name"],
+            "uid": primary["metadata"]["uid"],
+        }
+    ]
+
+
+def _take_run_id(item: Object, live: Mapping[str, Any]) -> None:
+    for key, text in (item.get("data") or {}).items():
+        there = (live.get("data") or {}).get(key)
+        try:
+            own, other = RunConfig.from_json(text), RunConfig.from_json(there or "")
+        except ValueError:
+            continue
+        document = {**json.loads(own.to_json()), "run_id": other.run_id}
+        item["data"][key] = RunConfig.from_json(json.dumps(document)).to_json()
+
+
+def _spec_differences(live: Object, planned: Object) -> Iterator[str]:
+    """In the words of the file that was submitted."""
+    before, after = submitted(live), submitted(planned)
+    if before is not None and after is not None:
+        yield from differences(before, after)
+
+
+def _comparable(item: Mapping[str, Any]) -> Object:
+    metadata = {key: value for key, value in item.get("metadata", {}).items() if key not in _SERVERS_OWN}
+    return {**{key: value for key, value in item.items() if key != "status"}, "metadata": metadata}

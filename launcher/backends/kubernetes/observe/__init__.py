@@ -1,0 +1,1 @@
+"""Watches a run: its objects, its logs, its events, and its past."""

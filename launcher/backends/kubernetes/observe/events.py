@@ -1,0 +1,148 @@
+"""What the cluster says about a run: its events, oldest first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Set
+from typing import Final
+
+from launcher.backends.base import RunEvent
+from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.observe.session import TICK_SECONDS
+from launcher.backends.kubernetes.observe.watch import Changed, Denied, Listed, Mailbox, Watch
+from launcher.backends.kubernetes.state.root_object import Anchor
+from launcher.backends.kubernetes.state.run_state import Picture
+from launcher.naming import ROLE_LABEL
+from launcher.plan.tensorboard import COMPONENT
+from launcher.status import Phase, seconds
+
+_OWN_KINDS: Final = (
+    "ConfigMap",
+    "Deployment",
+    "JobSet",
+    "NetworkPolicy",
+    "PersistentVolumeClaim",
+    "PodGroup",
+    "Service",
+    "Workload",
+)
+_TERMINAL: Final = (Phase.SUCCEEDED, Phase.FAILED)
+_POD: Final = re.compile(r"(?P<job>.+)-(?P<index>\d+)-[a-z0-9]{5}")
+"""A pod of an Indexed Job; it may be gone, its events are not."""
+
+
+_BOARD_POD: Final = re.compile(rf"{COMPONENT}-[a-z0-9]+-[a-z0-9]{{5}}")
+
+
+def of_run(
+    client: Client, namespace: str, anchor: Anchor, since: str, *, until_end: bool
+) -> Iterator[RunEvent]:
+    """The events of the run, made at `since`, then, with `until_end`, those that come until it has ended.
+    `time` is when an event was last seen.
+    """
+    picture = anchor.picture()
+    kinds = {kind: seen for kind, seen in anchor.seen.items() if kind in ("Job", "JobSet")}
+    if not until_end:
+        for kind, seen in kinds.items():
+            items, _ = client.list(kind, namespace, seen.labels)
+            picture.replace(kind, map(seen.slim, items))
+        found, _ = client.list("Event", namespace)
+        yield from _own(anchor.run, since, picture, found)
+        return
+    client.patience.lift()
+    mailbox = Mailbox()
+    watches = [
+        Watch(client, mailbox, kind, namespace, labels=seen.labels, slim=seen.slim)
+        for kind, seen in kinds.items()
+    ]
+    watches.append(Watch(client, mailbox, "Event", namespace, slim=dict))
+    for watch in watches:
+        watch.start()
+    try:
+        yield from _watched(anchor.run, since, picture, mailbox, set(kinds))
+    finally:
+        mailbox.closed.set()
+        for watch in watches:
+            watch.stop()
+
+
+def _watched(
+    run: str, since: str, picture: Picture, mailbox: Mailbox, needed: Set[str]
+) -> Iterator[RunEvent]:
+    waiting: list[Object] = []
+    listed: set[str] = set()
+    seen: dict[str, str] = {}
+    while True:
+        messages = mailbox.get(TICK_SECONDS)
+        for message in messages:
+            if isinstance(message, Denied):
+                raise message.error
+            if isinstance(message, Listed):
+                listed.add(message.kind)
+                if message.kind in needed:
+                    picture.replace(message.kind, message.items)
+                else:
+                    waiting += message.items
+            elif isinstance(message, Changed) and message.kind in needed:
+                (picture.drop if message.gone else picture.put)(message.kind, message.item)
+            elif isinstance(message, Changed) and not message.gone:
+                waiting.append(message.item)
+        if not listed >= needed:
+            continue
+        fresh = [item for item in waiting if seen.get(_uid(item)) != item["metadata"].get("resourceVersion")]
+        seen.update((_uid(item), item["metadata"].get("resourceVersion", "")) for item in fresh)
+        waiting = []
+        yield from _own(run, since, picture, fresh)
+        # What is said about the end comes a moment later than the end.
+        if "Event" in listed and not messages and _over(picture):
+            return
+
+
+def _over(picture: Picture) -> bool:
+    return picture.deleted or all(role.phase in _TERMINAL for role in picture.status({}).roles)
+
+
+def _uid(event: Object) -> str:
+    return str(event["metadata"].get("uid"))
+
+
+def _own(run: str, since: str, picture: Picture, found: Iterable[Object]) -> list[RunEvent]:
+    """Those of the run among them, oldest first."""
+    roles = {job["metadata"]["name"]: job["metadata"]["labels"].get(ROLE_LABEL, "") for job in picture.jobs}
+    uids = {job["metadata"]["uid"] for job in picture.jobs}
+    own = []
+    for event in found:
+        about = event.get("involvedObject") or {}
+        last = _last_time(event)
+        if (seconds(last) or 0.0) >= (seconds(since) or 0.0) and (name := _name(about, run, roles, uids)):
+            own.append(_event(event, name, seconds(last) or 0.0))
+    return sorted(own, key=lambda event: event.time)
+
+
+def _name(about: Object, run: str, roles: dict[str, str], uids: set[str]) -> str:
+    """What the event is about, as the user knows it; "" for what is not the run's."""
+    kind, name = about.get("kind", ""), about.get("name", "")
+    if kind == "Pod" and (match := _POD.fullmatch(name)) and match["job"] in roles:
+        return f"{roles[match['job']]} {match['index']}"
+    if kind == "Pod" and _BOARD_POD.fullmatch(name.removeprefix(f"{run}-")):
+        return COMPONENT
+    if kind == "Job" and about.get("uid") in uids:
+        return f"{kind} {name}"
+    # Kueue's name for the Workload of a JobSet begins with its kind.
+    if kind in _OWN_KINDS and (name == run or name.startswith((f"{run}-", f"jobset-{run}-"))):
+        return f"{kind} {name}"
+    return ""
+
+
+def _last_time(event: Object) -> str:
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return str(next(filter(None, times), event["metadata"].get("creationTimestamp") or ""))
+
+
+def _event(event: Object, about: str, time: float) -> RunEvent:
+    count = (event.get("series") or {}).get("count") or event.get("count") or 1
+    message = " ".join(str(event.get("message") or "").split())
+    return RunEvent(
+        time, about, event.get("type") == "Warning", event.get("reason") or "", message, int(count)
+    )

@@ -1,0 +1,264 @@
+"""A run's updates and logs while it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from launcher.backends.base import LogLine, Selection, Update
+from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.cleanup import stopping
+from launcher.backends.kubernetes.cleanup.clean_policy import Janitor
+from launcher.backends.kubernetes.cleanup.settings import Settings
+from launcher.backends.kubernetes.observe.pod_logs import PodLog, Source
+from launcher.backends.kubernetes.observe.session import TICK_SECONDS, Session, look, notice
+from launcher.backends.kubernetes.state.clock_skew import disagreement, local_lines, local_status
+from launcher.backends.kubernetes.state.root_object import Anchor
+from launcher.backends.kubernetes.state.run_state import Picture
+from launcher.errors import BackendError, NotFoundError
+from launcher.naming import ROLE_LABEL
+from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, RunStatus
+from worker.contract import Event, Record
+
+_TAIL_LINES: Final = 400
+"""Of a log that was begun before we came, what is looked through for records."""
+
+_HEAD_BYTES: Final = 64 << 10
+"""Of a longer log, where we look for what a task says once, when it begins."""
+
+_FAILED_TAILS: Final = 8
+"""Failed pods of a role whose logs are read unasked: a thousand may fail of the same."""
+
+_LAST_WORDS_SECONDS: Final = 15.0
+"""To read the rest of the logs when all has ended."""
+
+_MOST_STREAMS: Final = 50
+"""Logs followed at once, each on a connection of its own."""
+
+
+class Records:
+    """The latest record of each event, by task."""
+
+    def __init__(self) -> None:
+        self.of_task: dict[str, dict[str, Record]] = {}
+
+    def add(self, lines: Iterable[LogLine]) -> bool:
+        """Whether there was a record among them."""
+        changed = False
+        for line in lines:
+            if line.record is not None:
+                self.of_task.setdefault(line.record.task, {})[line.record.event] = line.record
+                changed = True
+        return changed
+
+
+def read_status(client: Client, namespace: str, anchor: Anchor) -> RunStatus:
+    """The run as it is now, with the records at the end of the logs that tell of its progress."""
+    picture = look(client, namespace, anchor)
+    records = Records()
+    status = picture.status(records.of_task)
+    failed = {task.name for task in status.failures}
+    pods = {task_of(pod): pod for pod in picture.pods() if has_begun(pod)}  # the last attempt of each
+    names = {(task.role, task.index): task.name for task in status.tasks}
+    for task, pod in pods.items():
+        if tells_progress(picture, pod) or names.get(task) in failed:
+            try:
+                log = PodLog(client, Source.of(pod, namespace))
+                with client.patience.waiting():
+                    lines = list(log.read(tail=_TAIL_LINES, within=client.patience.left()))
+                if len(lines) >= _TAIL_LINES:
+                    records.add(_beginning(client, namespace, pod))
+                records.add(lines)
+            except BackendError:
+                continue  # the node does not answer, or the log is gone: the status itself is known
+    return local_status(picture.status(records.of_task), client.ahead)
+
+
+def _beginning(client: Client, namespace: str, pod: Object) -> list[LogLine]:
+    """What a task says once, at the beginning of its log."""
+    head = PodLog(client, Source.of(pod, namespace)).read(head=_HEAD_BYTES)
+    return [line for line in head if line.record is not None and line.record.event == Event.DEVICES]
+
+
+def follow(client: Client, namespace: str, anchor: Anchor, settings: Settings) -> Iterator[Update]:
+    """See `base.Backend.follow`. What is left when the primary has ended is stopped."""
+    records = Records()
+    status: RunStatus | None = None
+    with Session(client, namespace, anchor) as session:
+        began_before_us: set[str] | None = None
+        janitor = Janitor(client, settings)
+        told = False
+        while True:
+            news = session.pump()
+            if not session.ready:
+                # The caller has seen the run: this is a matter of moments, or of a server gone away.
+                continue
+            if session.picture.deleted:
+                last = news.lines + _last_words(session)
+                records.add(last)
+                yield _update(client, _at_deletion(session.picture, records, anchor.run), last)
+                return
+            if news.changed or began_before_us is None:
+                pods = session.picture.pods()
+                if began_before_us is None:
+                    began_before_us = {pod["metadata"]["name"] for pod in pods}
+                    for pod in filter(has_begun, pods):
+                        if tells_progress(session.picture, pod):
+                            with contextlib.suppress(BackendError):
+                                records.add(_beginning(client, namespace, pod))
+                _tail(session, pods, began_before_us)
+            if records.add(news.lines) or news.changed or status is None:
+                status = session.picture.status(records.of_task)
+            notices = [*news.notices, *janitor.see_to(status, session.picture)]
+            if client.ahead and not told:
+                told = True
+                notices.append(disagreement(client.ahead))
+            lines = [*news.lines, *map(notice, notices)]
+            if status.ended or janitor.gave_up:
+                last = _last_words(session)
+                records.add(last)
+                final = dataclasses.replace(session.picture.status(records.of_task), ended=True)
+                yield _update(client, final, lines + last)
+                return
+            yield _update(client, status, lines)
+
+
+def _update(client: Client, status: RunStatus, lines: list[LogLine]) -> Update:
+    return Update(local_status(status, client.ahead), local_lines(lines, client.ahead))
+
+
+def _at_deletion(picture: Picture, records: Records, run: str) -> RunStatus:
+    """A run that had ended may be cleaned up under our eyes, by its time to live."""
+    if picture.primary is None or not stopping.is_over(picture.primary):
+        raise NotFoundError(f"run {run} was deleted")
+    return dataclasses.replace(picture.status(records.of_task), ended=True)
+
+
+def _tail(session: Session, pods: Iterable[Object], began_before_us: set[str]) -> None:
+    failed: Counter[str] = Counter()
+    for pod in pods:
+        if not has_begun(pod):
+            continue
+        name = pod["metadata"]["name"]
+        if session.tailed(pod) or tells_progress(session.picture, pod):
+            session.tail(pod, lines=_TAIL_LINES if name in began_before_us else None)
+        elif pod["status"]["phase"] == "Failed":
+            role = pod["metadata"]["labels"].get(ROLE_LABEL, "")
+            failed[role] += 1
+            if failed[role] <= _FAILED_TAILS:
+                session.tail(pod, lines=_TAIL_LINES)
+
+
+def _last_words(session: Session) -> list[LogLine]:
+    session.end_tails()
+    lines: list[LogLine] = []
+    until = time.monotonic() + _LAST_WORDS_SECONDS
+    while session.reading and time.monotonic() < until:
+        lines += session.pump(TICK_SECONDS).lines
+    return lines + session.pump(0).lines
+
+
+def has_begun(pod: Object) -> bool:
+    """Whether the slim pod runs or has run, so that there may be a log."""
+    return pod["status"]["phase"] not in (None, "Pending")
+
+
+def task_of(pod: Object) -> tuple[str, int]:
+    """The slim pod's role and index."""
+    labels = pod["metadata"]["labels"]
+    return labels.get(ROLE_LABEL, ""), int(labels.get(INDEX_KEY, 0))
+
+
+def tells_progress(picture: Picture, pod: Object) -> bool:
+    """The primary's first task reports the training, the evaluator its evaluations."""
+    role, index = task_of(pod)
+    primary = picture.primary
+    roles = ("evaluator", primary["metadata"]["labels"].get(ROLE_LABEL) if primary else None)
+    return index == 0 and role in roles
+
+
+def logs(
+    client: Client,
+    namespace: str,
+    anchor: Anchor,
+    selection: Selection,
+    settings: Settings,
+    *,
+    until_end: bool,
+) -> Iterator[LogLine]:
+    """See `base.Backend.logs`. What is left when the primary has ended is stopped, if they are followed."""
+    picture = look(client, namespace, anchor)
+    chosen = _chosen(picture, selection)
+    running = sum(1 for pod in chosen if pod["status"]["phase"] in ("Pending", "Running"))
+    if until_end and running > _MOST_STREAMS:
+        raise BackendError(
+            f"that would follow {running} logs at once, and {_MOST_STREAMS} is the most",
+            "Choose tasks with --role and --index.",
+        )
+    read: dict[str, PodLog] = {}
+    failure: BackendError | None = None
+    some = False
+    for pod in filter(has_begun, chosen):
+        log = PodLog(client, Source.of(pod, namespace))
+        try:
+            for line in log.read(seconds=selection.since):
+                some = True
+                yield line
+        except BackendError as error:
+            failure = failure or error  # a node that is gone must not hide the others' logs
+        else:
+            read[pod["metadata"]["name"]] = log
+    if failure is not None and not some and not until_end:
+        raise failure
+    if until_end and not picture.status({}).ended:
+        janitor = Janitor(client, settings)
+        yield from _follow_logs(client, namespace, anchor, selection, read, janitor)
+
+
+def _chosen(picture: Picture, selection: Selection) -> list[Object]:
+    """The pods, role by role and task by task, oldest first."""
+    pods = picture.pods()
+    attempts = {task_of(pod): _attempt(pod) for pod in pods}  # the last one's stays
+    order = {job["metadata"]["uid"]: number for number, job in enumerate(picture.jobs)}
+    chosen = [
+        pod
+        for pod in pods
+        if task_of(pod) in selection and not (selection.previous and _attempt(pod) == attempts[task_of(pod)])
+    ]
+    return sorted(
+        chosen,
+        key=lambda pod: (min(order.get(uid, 99) for uid in pod["metadata"]["owners"]), task_of(pod)[1]),
+    )
+
+
+def _attempt(pod: Object) -> int:
+    return int(pod["metadata"]["annotations"][ATTEMPT_ANNOTATION])
+
+
+def _follow_logs(
+    client: Client,
+    namespace: str,
+    anchor: Anchor,
+    selection: Selection,
+    read: dict[str, PodLog],
+    janitor: Janitor,
+) -> Iterator[LogLine]:
+    with Session(client, namespace, anchor) as session:
+        while True:
+            yield from session.pump().lines
+            if not session.ready:
+                continue
+            if session.picture.deleted:
+                break
+            for pod in session.picture.pods():
+                if task_of(pod) in selection and has_begun(pod):
+                    session.tail(pod, lines=None, log=read.get(pod["metadata"]["name"]))
+            status = session.picture.status({})
+            janitor.see_to(status, session.picture)
+            if status.ended or janitor.gave_up:
+                break
+        yield from _last_words(session)

@@ -1,0 +1,83 @@
+"""A run's past: its pods with their times, the records in their logs, and what the cluster has said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from launcher.backends.base import History, LogLine
+from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api.parallel import together
+from launcher.backends.kubernetes.observe import events
+from launcher.backends.kubernetes.observe.following import Records, has_begun, task_of, tells_progress
+from launcher.backends.kubernetes.observe.pod_logs import PodLog, Source
+from launcher.backends.kubernetes.observe.session import look
+from launcher.backends.kubernetes.state.clock_skew import local_history
+from launcher.backends.kubernetes.state.root_object import Anchor
+from launcher.backends.kubernetes.state.run_state import Picture
+from launcher.errors import BackendError
+from launcher.status import attempts, seconds
+
+_MOST_LOGS: Final = 64
+"""Read besides those that tell of the progress: a thousand pods are told of by their times alone."""
+
+_MOST_LINES: Final = 200_000
+"""Of one log: two days of a record a second, or what a talkative program prints in as much memory."""
+
+
+def read(client: Client, namespace: str, anchor: Anchor, since: str) -> History:
+    """See `base.Backend.history`. Of the run that was made at `since`.
+
+    A log or the events that cannot be read are missing, and said to be.
+    """
+    picture = look(client, namespace, anchor)
+    pods = picture.pods()
+    missing: list[str] = []
+    lines = _records(client, namespace, picture, pods, missing)
+    try:
+        said = list(events.of_run(client, namespace, anchor, since, until_end=False))
+    except BackendError as error:
+        said = []
+        missing.append(f"The cluster's events could not be read: {error.message}.")
+    records = Records()
+    records.add(lines)
+    seen = History(
+        status=picture.status(records.of_task),
+        seen=time.time() - client.ahead,
+        submitted=seconds(since),
+        attempts=attempts(picture.jobs, pods),
+        lines=lines,
+        events=said,
+        missing=missing,
+    )
+    return local_history(seen, client.ahead)
+
+
+def _records(
+    client: Client, namespace: str, picture: Picture, pods: Sequence[Object], missing: list[str]
+) -> list[LogLine]:
+    begun = [pod for pod in pods if has_begun(pod)]
+    telling = [pod for pod in begun if tells_progress(picture, pod)]
+    others = [pod for pod in begun if not tells_progress(picture, pod)]
+    # What failed has most to say; of the rest, those that the picture shows first.
+    others.sort(key=lambda pod: (pod["status"]["phase"] != "Failed", task_of(pod)[1]))
+    chosen = [*telling, *others[:_MOST_LOGS]]
+    read = together([partial(_read, client, Source.of(pod, namespace)) for pod in chosen])
+    failures = [found for found in read if isinstance(found, BackendError)]
+    if failures:
+        missing.append(f"{len(failures)} of {len(chosen)} logs could not be read: {failures[0].message}.")
+    if len(others) > _MOST_LOGS:
+        left = len(others) - _MOST_LOGS
+        missing.append(f"The logs of {left} pods were not read: of those, only their pods' times are known.")
+    return [line for found in read if not isinstance(found, BackendError) for line in found]
+
+
+def _read(client: Client, source: Source) -> list[LogLine] | BackendError:
+    try:
+        with client.patience.waiting():
+            found = PodLog(client, source).read(tail=_MOST_LINES, within=client.patience.left())
+            return [line for line in found if line.record is not None]
+    except BackendError as error:
+        return error  # a node that is gone must not hide the others' logs

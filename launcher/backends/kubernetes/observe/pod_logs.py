@@ -1,0 +1,165 @@
+"""One pod's log."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from launcher.backends.base import LogLine
+from launcher.backends.kubernetes.api.api_errors import ApiError, UnreachableError
+from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api.streams import Stream
+from launcher.backends.kubernetes.observe.watch import Mailbox
+from launcher.naming import CONTAINER, ROLE_LABEL
+from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
+from worker.contract import Record
+
+_MAX_LINE_BYTES: Final = 1 << 20
+"""A longer line is cut off."""
+
+_ANSWER_SECONDS: Final = 30.0
+_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE: Final = 15.0
+_TRIES_AFTER_END: Final = 3
+"""To read the rest of the log of a pod that has ended, and whose node does not answer."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Whose log."""
+
+    namespace: str
+    pod: str
+    role: str
+    index: int
+    attempt: int
+
+    @classmethod
+    def of(cls, pod: Object, namespace: str) -> Source:
+        """The source for a slim pod with its attempt."""
+        metadata = pod["metadata"]
+        return cls(
+            namespace,
+            metadata["name"],
+            metadata["labels"].get(ROLE_LABEL, ""),
+            int(metadata["labels"].get(INDEX_KEY, 0)),
+            int(metadata["annotations"][ATTEMPT_ANNOTATION]),
+        )
+
+
+class PodLog:
+    """Reads a log once, as often as is needed: it remembers the time of the last line."""
+
+    def __init__(self, client: Client, source: Source) -> None:
+        self.source = source
+        self._client = client
+        self._after = ""
+        self._stream: Stream | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """Ends what is being read, from any thread."""
+        self._closed = True
+        if (stream := self._stream) is not None:
+            stream.close()
+
+    def read(
+        self,
+        *,
+        tail: int | None = None,
+        seconds: float | None = None,
+        follow: bool = False,
+        within: float | None = None,
+        head: int | None = None,
+    ) -> Iterator[LogLine]:
+        """What has come since the last line read, of it the last `tail` lines at most, and of the last so
+        many `seconds` only; with `follow` what comes until the container ends. All of it `within` so many
+        seconds, None: as long as it comes. `head`: its first bytes only.
+
+        Raises ApiError while there is no container, or the node or the log is gone.
+        """
+        query = {"container": CONTAINER, "timestamps": "true"}
+        if follow:
+            query["follow"] = "true"
+        if tail is not None and not self._after:
+            query["tailLines"] = str(tail)
+        if head is not None:
+            query["limitBytes"] = str(head)
+        if self._after:
+            query["sinceTime"] = self._after
+        elif seconds is not None:
+            query["sinceSeconds"] = str(max(1, math.ceil(seconds)))
+        silence = None if follow else _ANSWER_SECONDS
+        stream = self._client.log(self.source.namespace, self.source.pod, query, silence=silence)
+        self._stream = stream
+        if self._closed:
+            stream.close()
+        source = self.source
+        since = self._after
+        for line in stream.lines(_MAX_LINE_BYTES, within):
+            time, _, content = line.partition(b" ")
+            stamp = time.decode(errors="replace")
+            # sinceTime counts whole seconds, so some lines come again.
+            if stamp <= since:
+                continue
+            self._after = stamp
+            text = content.decode(errors="replace").rstrip("\r")
+            yield LogLine(source.role, source.index, source.attempt, text, Record.parse(text))
+
+
+class Tail(threading.Thread):
+    """Sends the lines of a log to the mailbox, until its container has ended or it is stopped."""
+
+    def __init__(
+        self, client: Client, mailbox: Mailbox, source: Source, *, tail: int | None, log: PodLog | None = None
+    ) -> None:
+        super().__init__(name=f"log-{source.pod}", daemon=True)
+        self._mailbox = mailbox
+        self._log = log or PodLog(client, source)
+        self._tail = tail
+        self._stopped = threading.Event()
+        self._over = threading.Event()
+
+    def stop(self) -> None:
+        """Ends the thread soon; does not wait for it."""
+        self._stopped.set()
+        self._over.set()
+        self._log.close()
+
+    def pod_ended(self) -> None:
+        """Nothing more will be written: what cannot be read soon is not read any more."""
+        self._over.set()
+
+    def run(self) -> None:
+        """The thread. What fails is tried again for as long as the pod runs."""
+        tries, pause = 0, _PAUSE_SECONDS
+        while not self._stopped.is_set():
+            over = self._over.is_set()
+            try:
+                for line in self._log.read(tail=self._tail, follow=not over):
+                    pause = _PAUSE_SECONDS
+                    if not self._mailbox.put(line):
+                        return
+                if over:
+                    return
+                # The container has ended, or the server has ended the stream: the pod's end will tell.
+            except (LookupError, TypeError, ValueError, AttributeError):
+                return  # what is no log
+            except (ApiError, UnreachableError) as error:
+                if isinstance(error, ApiError) and error.status in (403, 404):
+                    return
+                tries += over
+                if tries >= _TRIES_AFTER_END:
+                    return
+            self._wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _wait(self, seconds: float) -> None:
+        """Until the pod has ended, at most; then a while before each further try."""
+        if self._over.is_set():
+            self._stopped.wait(_PAUSE_SECONDS)
+        else:
+            self._over.wait(seconds)

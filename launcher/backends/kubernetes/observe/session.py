@@ -1,0 +1,186 @@
+"""The picture of one run, kept up to date by watches and log streams."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from launcher.backends.base import PROGRAM, LogLine
+from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.observe.pod_logs import PodLog, Source, Tail
+from launcher.backends.kubernetes.observe.watch import Changed, Denied, Listed, Lost, Mailbox, Regained, Watch
+from launcher.backends.kubernetes.state.root_object import Anchor
+from launcher.backends.kubernetes.state.run_state import Picture, has_ended
+from launcher.errors import BackendError
+from worker.contract import Event, Record
+
+TICK_SECONDS: Final = 0.25
+_TOGETHER_SECONDS: Final = 0.2
+"""What comes within so long is taken as one change: a thousand pods start within seconds."""
+
+GIVE_UP_SECONDS: Final = 900.0
+"""So long the server may be away; an upgrade of a control plane takes minutes."""
+
+_JOIN_SECONDS: Final = 1.0
+
+
+def look(client: Client, namespace: str, anchor: Anchor) -> Picture:
+    """The picture as it is now."""
+    picture = anchor.picture()
+    for kind, seen in anchor.seen.items():
+        try:
+            found, _ = client.list(kind, namespace, seen.labels, seen.fields)
+        except BackendError:
+            # Who may not read events still has a run to see.
+            if seen.needed:
+                raise
+            continue
+        picture.replace(kind, [seen.slim(item) for item in found])
+    return picture
+
+
+@dataclass(frozen=True)
+class News:
+    """What has come since the last call. `notices` are sentences about the connection."""
+
+    changed: bool
+    lines: list[LogLine]
+    notices: list[str]
+
+
+class Session:
+    """Watches a run until it is closed; a context manager. Threads read, the caller's own thread takes what
+    they have read with `pump`.
+    """
+
+    def __init__(self, client: Client, namespace: str, anchor: Anchor) -> None:
+        self.picture = anchor.picture()
+        self._client = client
+        self._run = anchor.run
+        self._needed = {kind for kind, seen in anchor.seen.items() if seen.needed}
+        self._namespace = namespace
+        self._mailbox = Mailbox()
+        self._watches: list[Watch] = []
+        self._tails: dict[str, Tail] = {}
+        """By the pod's name."""
+        self._listed: set[str] = set()
+        self._lost: set[str] = set()
+        self._lost_since = 0.0
+        for kind, seen in anchor.seen.items():
+            self._watches.append(
+                Watch(
+                    client,
+                    self._mailbox,
+                    kind,
+                    namespace,
+                    labels=seen.labels,
+                    fields=seen.fields,
+                    slim=seen.slim,
+                )
+            )
+
+    def __enter__(self) -> Session:
+        self._client.patience.lift()
+        for watch in self._watches:
+            watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._mailbox.closed.set()
+        threads: list[Watch | Tail] = [*self._watches, *self._tails.values()]
+        for thread in threads:
+            thread.stop()
+        until = time.monotonic() + _JOIN_SECONDS
+        for thread in threads:
+            # One that is just connecting ends later, by itself.
+            thread.join(max(0.0, until - time.monotonic()))
+        self._client.patience.restart()
+
+    @property
+    def ready(self) -> bool:
+        """Whether all that is needed has been seen once."""
+        return self._listed >= self._needed
+
+    @property
+    def reading(self) -> bool:
+        """Whether a log is still being read."""
+        return any(tail.is_alive() for tail in self._tails.values())
+
+    def pump(self, seconds: float = TICK_SECONDS) -> News:
+        """Takes what has come; waits so long for something to come.
+
+        Raises BackendError when the server refuses, or has been away for too long.
+        """
+        messages = self._mailbox.get(seconds)
+        if messages:
+            time.sleep(_TOGETHER_SECONDS)
+            messages += self._mailbox.get(0)
+        changed, lines, notices = False, [], []
+        for message in messages:
+            if isinstance(message, LogLine):
+                lines.append(message)
+            elif isinstance(message, Listed):
+                self.picture.replace(message.kind, message.items)
+                self._listed.add(message.kind)
+                changed = True
+            elif isinstance(message, Changed):
+                take = self.picture.drop if message.gone else self.picture.put
+                take(message.kind, message.item)
+                changed = True
+            else:
+                notices += self._connection(message)
+        if self._lost and time.monotonic() - self._lost_since > GIVE_UP_SECONDS:
+            raise self._given_up()
+        return News(changed, lines, notices)
+
+    def tail(self, pod: Object, *, lines: int | None, log: PodLog | None = None) -> None:
+        """Begins to read the log of a pod that runs or has ended, unless that was done before."""
+        name = pod["metadata"]["name"]
+        tail = self._tails.get(name)
+        if tail is None:
+            source = Source.of(pod, self._namespace)
+            tail = self._tails[name] = Tail(self._client, self._mailbox, source, tail=lines, log=log)
+            if has_ended(pod):
+                tail.pod_ended()
+            tail.start()
+        elif has_ended(pod):
+            tail.pod_ended()
+
+    def tailed(self, pod: Object) -> bool:
+        """Whether the pod's log is or was being read."""
+        return pod["metadata"]["name"] in self._tails
+
+    def end_tails(self) -> None:
+        """No pod writes any more."""
+        for tail in self._tails.values():
+            tail.pod_ended()
+
+    def _connection(self, message: Lost | Regained | Denied) -> list[str]:
+        if message.kind not in self._needed:
+            return []
+        if isinstance(message, Denied):
+            message.error.hint = f"The run goes on. {message.error.hint}"
+            raise message.error
+        if isinstance(message, Lost):
+            before = bool(self._lost)
+            self._lost.add(message.kind)
+            if before:
+                return []
+            self._lost_since = time.monotonic()
+            return [f"{message.error.message}; the run goes on, and is looked for again"]
+        self._lost.discard(message.kind)
+        return [] if self._lost else ["the API server answers again"]
+
+    def _given_up(self) -> BackendError:
+        space = self._client.connection.options(self._namespace)
+        return BackendError(
+            f"the API server {self._client.connection.host} has not answered for {GIVE_UP_SECONDS:.0f} s",
+            f"The run goes on without us; see to it with: {PROGRAM} wait {self._run}{space}",
+        )
+
+
+def notice(text: str) -> LogLine:
+    """Something about the run itself, among its tasks' lines."""
+    record = Record(Event.NOTICE, "run", time.time(), {"message": text})
+    return LogLine("run", 0, 0, text, record)

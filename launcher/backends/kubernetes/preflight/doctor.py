@@ -1,0 +1,232 @@
+"""Whether a run can be submitted to a namespace and carried out there, before anybody waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Literal
+
+from launcher.backends.base import PROGRAM, Finding
+from launcher.backends.kubernetes.api.api_errors import ApiError
+from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api.object_diff import amount
+from launcher.backends.kubernetes.api.parallel import together
+from launcher.backends.kubernetes.preflight.rbac import EXTENSION_RULES, OPTIONAL, RULES, TENSORBOARD
+from launcher.backends.kubernetes.preflight.requirements import (
+    EXTENSIONS,
+    KUEUE,
+    NO_QUEUE_ADVICE,
+    Extension,
+    extra_rights,
+    needed,
+    no_queue,
+    queue_missing,
+    queues,
+)
+from launcher.backends.kubernetes.preflight.versions import OLDEST, lacks, number
+
+_LEVEL: Final = "pod-security.kubernetes.io/enforce"
+
+_UNKNOWABLE: Final = (
+    Finding(
+        "NetworkPolicy",
+        "unknown",
+        "whether the cluster's network enforces it is not to be seen from outside",
+        "Ask the administrator. Where it does not, anybody who reaches a task's port commands it: "
+        "TensorFlow's servers do not ask who it is.",
+    ),
+    Finding(
+        "images",
+        "unknown",
+        "whether the nodes can pull an image is known when they try",
+        f"`{PROGRAM} status` names the reason if one cannot; a private registry needs imagePullSecrets.",
+    ),
+)
+
+
+def examine(
+    client: Client, namespace: str, objects: Sequence[Mapping[str, Any]] | None = None
+) -> list[Finding]:
+    """What can be found out, and what cannot. `objects` are those of the runs that are to be submitted; None:
+    any run. Raises BackendError where no server answers, or it does not know who asks.
+    """
+    found = [_version(client), *_namespace(client, namespace)]
+    wanted = None if objects is None else needed(objects)
+    there = dict(zip(EXTENSIONS, together([partial(client.knows, e.kind) for e in EXTENSIONS]), strict=True))
+    found += _extensions(there, wanted)
+    if there[KUEUE] and found[1].verdict != "missing":
+        found += [_queue(client, namespace, queue) for queue in queues(objects or ())]
+        found += [_form(client)] if queues(objects or ()) else []
+    if found[1].verdict != "missing":
+        found += _rights(client, namespace, RULES)
+        for extension in there if wanted is None else wanted:
+            if there[extension]:
+                rules = EXTENSION_RULES[extension.kind]
+                found += _rights(client, namespace, rules, None if wanted else extension.field)
+        if objects is None or TENSORBOARD in extra_rights(objects):
+            only_for = "spec.tensorboard" if objects is None else None
+            found += _rights(client, namespace, EXTENSION_RULES[TENSORBOARD], only_for)
+        found += _quotas(client, namespace)
+    return [*found, *_UNKNOWABLE]
+
+
+def _extensions(there: Mapping[Extension, bool], wanted: Sequence[Extension] | None) -> Iterator[Finding]:
+    """What is installed of that which a run may ask for, or of that which these runs do."""
+    for extension, installed in there.items():
+        if wanted is not None and extension not in wanted:
+            continue
+        if installed:
+            yield Finding(extension.project, "ok", f"is installed, for {extension.field}")
+        elif wanted is not None:
+            yield Finding(extension.project, "missing", extension.missing, extension.advice)
+    absent = [f"{each.project} ({each.field})" for each, installed in there.items() if not installed]
+    if wanted is None and absent:
+        said = f"not installed, and refused where a file asks for it: {', '.join(absent)}"
+        yield Finding("gangs", "ok", said)
+
+
+def _queue(client: Client, namespace: str, queue: str) -> Finding:
+    missing = queue_missing(client, namespace, queue)
+    if missing is None:
+        return Finding("queue", "unknown", f"{queue}: you may not look at LocalQueues")
+    if missing:
+        return Finding("queue", "missing", no_queue(namespace, queue), NO_QUEUE_ADVICE)
+    return Finding("queue", "ok", f"{queue} is there")
+
+
+def _form(client: Client) -> Finding:
+    """What a run that Kueue admits is made of."""
+    if client.knows("JobSet"):
+        return Finding("JobSet", "ok", "is installed: a run that waits in a queue is one JobSet")
+    return Finding(
+        "JobSet",
+        "warning",
+        "is not installed: a run that waits in a queue is a group of pods",
+        "Of one that fails with nobody following it, the quota is taken until it is deleted.",
+    )
+
+
+def _version(client: Client) -> Finding:
+    connection = client.connection
+    where = f"{connection.host} ({connection.origin})"
+    try:
+        version = client.version()
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return Finding("API server", "unknown", f"{where} answers, and does not tell its version")
+    found = number(version)
+    if found is None:
+        return Finding("API server", "unknown", f"{where} answers, with version {version.get('gitVersion')}")
+    said = f"{where} runs Kubernetes {found[0]}.{found[1]}"
+    if found < OLDEST:
+        return Finding(
+            "API server",
+            "missing",
+            f"{said}, and lacks {', '.join(lacks(found))}",
+            f"It must be {OLDEST[0]}.{OLDEST[1]} or newer.",
+        )
+    return Finding("API server", "ok", said)
+
+
+def _namespace(client: Client, name: str) -> Iterator[Finding]:
+    try:
+        namespace = client.namespace(name)
+    except ApiError as error:
+        if error.status == 404:
+            yield Finding(
+                "namespace",
+                "missing",
+                f"there is no namespace {name}",
+                f"Create it with `kubectl create namespace {name}`, or name another one with -n.",
+            )
+        elif error.status == 403:
+            yield Finding("namespace", "unknown", f"{name}: you may not look at it, only into it")
+            yield Finding(
+                "Pod Security",
+                "unknown",
+                "its level stands on the namespace",
+                "Runs meet every level, the strictest too, unless volumes or podTemplate say otherwise.",
+            )
+        else:
+            raise
+        return
+    if (namespace.get("status") or {}).get("phase") == "Terminating":
+        yield Finding("namespace", "missing", f"{name} is being deleted", "Name another one with -n.")
+        return
+    yield Finding("namespace", "ok", f"{name} is there")
+    level = (namespace["metadata"].get("labels") or {}).get(_LEVEL)
+    said = f"the namespace enforces {level}" if level else "the namespace enforces no level of its own"
+    if level in (None, "privileged"):
+        yield Finding("Pod Security", "ok", said)
+    else:
+        yield Finding(
+            "Pod Security", "ok", f"{said}, which runs meet unless volumes or podTemplate say otherwise"
+        )
+
+
+def _rights(
+    client: Client, namespace: str, rules: Iterable[Mapping[str, Any]], only_for: str | None = None
+) -> Iterator[Finding]:
+    """Whether we have them all. `only_for`: the field that asks for them, where other runs do without."""
+    asked = [
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+    answers = together(
+        [partial(client.allowed, namespace, verb, group, resource) for group, resource, verb in asked]
+    )
+    allowed: dict[str, list[str]] = {}
+    denied: dict[str, list[str]] = {}
+    for (_, resource, verb), yes in zip(asked, answers, strict=True):
+        (allowed if yes else denied).setdefault(resource, []).append(verb)
+    for resource in dict.fromkeys(resource for _, resource, _ in asked):
+        verbs = denied.get(resource, [])
+        must = [verb for verb in verbs if (resource, verb) not in OPTIONAL]
+        if not verbs:
+            yield Finding(f"right to {resource}", "ok", ", ".join(allowed[resource]))
+            continue
+        verdict: Literal["missing", "warning"] = "missing" if must and only_for is None else "warning"
+        lost = dict.fromkeys(OPTIONAL[resource, verb] for verb in verbs if (resource, verb) in OPTIONAL)
+        if only_for is not None and must:
+            lost = {f"a run with {only_for} is refused": None}
+        advice = "" if verdict == "missing" else f"Without it, {', '.join(lost)}."
+        yield Finding(f"right to {resource}", verdict, f"you may not {', '.join(verbs)}", advice)
+
+
+def _quotas(client: Client, namespace: str) -> Iterator[Finding]:
+    try:
+        quotas, _ = client.list("ResourceQuota", namespace)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        yield Finding("quota", "unknown", "you may not see the namespace's quotas")
+        return
+    if not quotas:
+        yield Finding("quota", "ok", "the namespace has none")
+    for quota in quotas:
+        yield _quota(quota)
+
+
+def _quota(quota: Object) -> Finding:
+    status = quota.get("status") or {}
+    hard, used = status.get("hard") or quota["spec"].get("hard") or {}, status.get("used") or {}
+    words = ", ".join(f"{name} {used.get(name, '0')} of {limit}" for name, limit in hard.items())
+    exhausted = [name for name, limit in hard.items() if _spent(used.get(name, "0"), limit)]
+    said = f"{quota['metadata']['name']}: {words} used"
+    if not exhausted:
+        return Finding("quota", "ok", said)
+    return Finding(
+        "quota",
+        "warning",
+        f"{said}: no {', '.join(exhausted)} left",
+        "Delete a finished run, or ask for more; what is over the quota is refused, or never starts.",
+    )
+
+
+def _spent(used: str, limit: str) -> bool:
+    one, other = amount(used), amount(limit)
+    return one is not None and other is not None and one >= other

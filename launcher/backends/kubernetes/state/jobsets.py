@@ -1,0 +1,147 @@
+"""A run that is one JobSet, seen as the Jobs of its roles: those that its controller has made, and those that
+it has not made yet or has removed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from launcher.backends.kubernetes.api.api_errors import ApiError
+from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.state.run_state import Picture, find_primary, slim_job
+from launcher.naming import PRIMARY_ANNOTATION, RUN_LABEL
+from launcher.status import Records, RunStatus, condition
+
+_ENDS = {"Completed": "succeeded", "Failed": "failed"}
+
+
+def listed(client: Client, namespace: str | None, run: str = "") -> list[Object]:
+    """The JobSets that are runs; none where the cluster does not know the kind, or we may not look."""
+    try:
+        found, _ = client.list("JobSet", namespace, f"{RUN_LABEL}={run}" if run else RUN_LABEL)
+    except ApiError as error:
+        if error.status == 404 or error.no_right:
+            return []
+        raise
+    return [item for item in found if _annotations(item).get(PRIMARY_ANNOTATION) == "true"]
+
+
+def owner_of(job: Mapping[str, Any]) -> str:
+    """The uid of the JobSet that the Job is a part of, "" for another Job."""
+    owners = job["metadata"].get("ownerReferences") or ()
+    return next((str(owner["uid"]) for owner in owners if owner["kind"] == "JobSet"), "")
+
+
+def other_form(client: Client, first: Mapping[str, Any], run: str) -> Object | None:
+    """The primary Job of the run where `first`, the object to be made, is a JobSet, and the run's JobSet
+    where it is a Job; None where there is none.
+    """
+    namespace = first["metadata"]["namespace"]
+    if first["kind"] != "JobSet":
+        return next(iter(listed(client, namespace, run)), None)
+    jobs, _ = client.list("Job", namespace, f"{RUN_LABEL}={run}")
+    primary = find_primary(jobs)
+    return None if primary is None or owner_of(primary) else primary
+
+
+def end(jobset: Mapping[str, Any]) -> tuple[str, Object]:
+    """`succeeded` or `failed`, and the condition that says so; both empty while it goes on."""
+    decisive = condition(jobset, *_ENDS)
+    return ("", {}) if decisive is None else (_ENDS[decisive["type"]], dict(decisive))
+
+
+def jobs_of(jobset: Mapping[str, Any]) -> list[Object]:
+    """The Jobs that its controller makes, the primary first, as they are before it has made them."""
+    metadata, spec = jobset["metadata"], jobset["spec"]
+    return [
+        {
+            "metadata": {
+                **each["template"].get("metadata", {}),
+                "name": f"{metadata['name']}-{each['name']}-0",
+                "namespace": metadata["namespace"],
+                "uid": f"{metadata['uid']}/{each['name']}",
+                "creationTimestamp": metadata.get("creationTimestamp"),
+                "ownerReferences": [{"kind": "JobSet", "name": metadata["name"], "uid": metadata["uid"]}],
+            },
+            "spec": {**each["template"]["spec"], "suspend": bool(spec.get("suspend"))},
+        }
+        for each in spec["replicatedJobs"]
+    ]
+
+
+def slim_jobset(jobset: Object) -> Object:
+    """What a picture needs of it."""
+    return {
+        "metadata": {"uid": jobset["metadata"]["uid"]},
+        "end": end(jobset),
+        "restarts": (jobset.get("status") or {}).get("restarts") or 0,
+        "jobs": [slim_job(job) for job in jobs_of(jobset)],
+    }
+
+
+class JobSetPicture(Picture):
+    """As `Picture`, of a run whose JobSet has this uid."""
+
+    _anchor_kind = "JobSet"
+
+    def __init__(self, uid: str) -> None:
+        super().__init__(uid)
+        self._jobset: Object | None = None
+
+    def put(self, kind: str, item: Object) -> None:
+        """See `Picture.put`."""
+        if kind != "JobSet":
+            super().put(kind, item)
+        elif not self.deleted and item["metadata"]["uid"] == self._primary:
+            self._jobset = item
+
+    @property
+    def primary(self) -> Object | None:
+        """See `Picture.primary`."""
+        return self.jobs[0] if self.jobs else None
+
+    @property
+    def jobs(self) -> list[Object]:
+        """See `Picture.jobs`. All of the JobSet's, once that was seen."""
+        made = super().jobs
+        if self._jobset is None:
+            return made
+        names = {job["metadata"]["name"]: job for job in made}
+        end = self._jobset["end"]
+        return [_seen(job, names.get(job["metadata"]["name"]), *end) for job in self._jobset["jobs"]]
+
+    def status(self, records: Records) -> RunStatus:
+        """See `Picture.status`. A start of all Jobs is one of each role."""
+        status = super().status(records)
+        restarts = self._jobset["restarts"] if self._jobset is not None else 0
+        roles = [dataclasses.replace(role, restarts=role.restarts + restarts) for role in status.roles]
+        return dataclasses.replace(status, roles=tuple(roles))
+
+
+def _seen(planned: Object, made: Object | None, word: str, why: Object) -> Object:
+    """The Job as it is for the run, which ends when the JobSet does: `word` says how, "" while it goes on."""
+    status = (made or planned)["status"]
+    if not word:
+        # The JobSet's controller may start it again, with all the others.
+        kept = [
+            each for each in status.get("conditions") or () if each["type"] not in ("Failed", "FailureTarget")
+        ]
+        return {**(made or planned), "status": {**status, "conditions": kept}}
+    if made is not None and condition(made, "Complete", "Failed") is not None:
+        return made
+    # Its controller removes what still runs at the end.
+    is_primary = planned["metadata"]["annotations"].get(PRIMARY_ANNOTATION) == "true"
+    ended = {
+        "type": "Complete" if is_primary and word == "succeeded" else "Failed",
+        "status": "True",
+        "reason": why.get("reason", "") if is_primary else "RunEnded",
+        "message": why.get("message", "") if is_primary else "Stopped, since the run has ended",
+        "lastTransitionTime": why.get("lastTransitionTime"),
+    }
+    return {**(made or planned), "status": {**status, "conditions": [ended]}}
+
+
+def _annotations(item: Mapping[str, Any]) -> Mapping[str, str]:
+    return item["metadata"].get("annotations") or {}

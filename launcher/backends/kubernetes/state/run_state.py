@@ -1,0 +1,360 @@
+"""What was seen of a run -> its status, with the reasons why something does not start, where
+`status.fold` looks for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from launcher.backends.base import clean_policy
+from launcher.backends.kubernetes.api.client import Object
+from launcher.naming import CONTAINER, DOMAIN, PRIMARY_ANNOTATION, ROLE_LABEL, SPEC_ANNOTATION
+from launcher.status import (
+    ADMISSION,
+    ATTEMPT_ANNOTATION,
+    INDEX_KEY,
+    Phase,
+    Records,
+    RoleStatus,
+    RunStatus,
+    TaskStatus,
+    fold,
+    leaves,
+)
+
+JOB_LABEL: Final = "batch.kubernetes.io/job-name"
+STOPPED_ANNOTATION: Final = f"{DOMAIN}/stopped"
+"""Why we ended a Job, as `reason: message`; Kubernetes itself can only be told a deadline."""
+
+_ROLE_ORDER: Final = ("chief", "worker", "ps", "evaluator")
+_TERMINAL: Final = (Phase.SUCCEEDED, Phase.FAILED)
+_GATED: Final = "SchedulingGated"
+_SILENT: Final[dict[str, Any]] = {"reason": "", "message": "", "waiting": False}
+_NOT_TELLING: Final = ("ContainerCreating", "PodInitializing")
+
+
+@dataclass(frozen=True)
+class Warned:
+    """The last warning event about an object; `time` as Kubernetes writes it."""
+
+    reason: str
+    message: str
+    time: str
+
+
+def slim_job(job: Object) -> Object:
+    """Without the pod template and the copy of the spec, which make up nearly all of it."""
+    metadata = job["metadata"]
+    annotations = dict(metadata.get("annotations") or {})
+    annotations.pop(SPEC_ANNOTATION, None)
+    return {
+        "metadata": {
+            **{key: metadata[key] for key in ("name", "namespace", "uid")},
+            "labels": metadata.get("labels") or {},
+            "annotations": annotations,
+            "deletionTimestamp": metadata.get("deletionTimestamp"),
+            "owners": [owner["uid"] for owner in metadata.get("ownerReferences") or ()],
+        },
+        "spec": {key: value for key, value in job["spec"].items() if key not in ("template", "selector")},
+        "status": _status(job, annotations),
+        "cleanPolicy": clean_policy(job),
+        "leaves": leaves(job),
+    }
+
+
+def _status(job: Object, annotations: Mapping[str, str]) -> Object:
+    status = job.get("status") or {}
+    stopped = annotations.get(STOPPED_ANNOTATION)
+    if stopped is None:
+        return dict(status)
+    reason, _, message = stopped.partition(": ")
+    conditions = [
+        {**condition, "reason": reason, "message": message}
+        if condition.get("reason") == "DeadlineExceeded"
+        else condition
+        for condition in status.get("conditions") or ()
+    ]
+    return {**status, "conditions": conditions}
+
+
+def slim_pod(pod: Object) -> Object:
+    """What of a pod the status is made of: a thousandth of a megabyte less for each."""
+    metadata = pod["metadata"]
+    labels = metadata.get("labels") or {}
+    status = pod.get("status") or {}
+    slim_status: Object = {
+        "phase": status.get("phase"),
+        "startTime": status.get("startTime"),
+        **_explained(pod, status),
+    }
+    return {
+        "metadata": {
+            **{key: metadata[key] for key in ("name", "uid")},
+            "labels": {key: labels[key] for key in (JOB_LABEL, INDEX_KEY, ROLE_LABEL) if key in labels},
+            "creationTimestamp": metadata.get("creationTimestamp"),
+            "deletionTimestamp": metadata.get("deletionTimestamp"),
+            "owners": [owner["uid"] for owner in metadata.get("ownerReferences") or ()],
+        },
+        "spec": {"nodeName": (pod.get("spec") or {}).get("nodeName")},
+        "status": slim_status,
+    }
+
+
+def _explained(pod: Object, status: Object) -> Object:
+    """`containerStatuses` with our container alone, and the pod's `reason` and `message`."""
+    reason, message = status.get("reason") or "", status.get("message") or ""
+    for condition in status.get("conditions") or ():
+        kind, holds = condition["type"], condition["status"] == "True"
+        if (kind, holds) in (("PodScheduled", False), ("DisruptionTarget", True)):
+            reason, message = reason or condition.get("reason", ""), message or condition.get("message", "")
+    state = dict(_state(status.get("containerStatuses"), CONTAINER))
+    if (state.get("waiting") or {}).get("reason") in _NOT_TELLING:
+        state = {}
+    if not state:
+        # An init container, of a sidecar say, that does not come up.
+        for each in status.get("initContainerStatuses") or ():
+            waiting = (each.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason") and waiting["reason"] not in _NOT_TELLING:
+                reason, message = waiting["reason"], f"{each['name']}: {waiting.get('message', '')}"
+    terminated = state.get("terminated")
+    if terminated is not None:
+        state["terminated"] = _why(pod, terminated, reason, message)
+    return {"reason": reason, "message": message, "containerStatuses": [{"state": state}] if state else []}
+
+
+def _why(pod: Object, terminated: Object, reason: str, message: str) -> Object:
+    if terminated.get("reason") == "OOMKilled":
+        limit = _memory_limit(pod)
+        return {**terminated, "message": f"out of memory{f': its limit is {limit}' if limit else ''}"}
+    if reason and terminated.get("exitCode"):
+        # Evicted, preempted, its node shut down: the container itself only knows that it was killed.
+        return {**terminated, "reason": reason, "message": message or reason}
+    return terminated
+
+
+def _state(containers: Sequence[Object] | None, name: str) -> Object:
+    for each in containers or ():
+        if each.get("name") == name:
+            state: Object = each.get("state") or {}
+            return state
+    return {}
+
+
+def _memory_limit(pod: Object) -> str:
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        if container.get("name") == CONTAINER:
+            limits = (container.get("resources") or {}).get("limits") or {}
+            return str(limits.get("memory") or "")
+    return ""
+
+
+def find_primary(jobs: Iterable[Object]) -> Object | None:
+    """The primary Job of a run's. Slim or whole."""
+    for job in jobs:
+        if (job["metadata"].get("annotations") or {}).get(PRIMARY_ANNOTATION) == "true":
+            return job
+    return None
+
+
+class Picture:
+    """A run's Jobs and pods as they are now, slim. `primary` is the uid of its primary Job: another run of
+    that name is another run.
+    """
+
+    _anchor_kind = "Job"
+    """Of the object with the uid."""
+
+    def __init__(self, primary: str) -> None:
+        self.deleted = False
+        """The primary Job is gone; what was known when it went stays."""
+        self.queue = ""
+        """Kueue's, which admits the run; "" where nobody does."""
+        self._workload: Object | None = None
+        self._primary = primary
+        self._jobs: dict[str, Object] = {}
+        self._pods: dict[str, Object] = {}
+        self._gone: dict[tuple[str, str], Object] = {}
+        """The last pod of each task that has none now: without it, the one before would be its latest."""
+        self._numbers: dict[str, int] = {}
+        """In which order the pods were seen: their times of creation are whole seconds."""
+        self._warned: dict[str, Warned] = {}
+
+    def replace(self, kind: str, items: Iterable[Object]) -> None:
+        """All there are of a kind."""
+        found = list(items)
+        if kind == self._anchor_kind and all(item["metadata"]["uid"] != self._primary for item in found):
+            self.deleted = True
+        if self.deleted:
+            return
+        if kind == "Workload":
+            self._workload = None
+        known = {"Job": self._jobs, "Pod": self._pods}.get(kind)
+        if known is not None:
+            known.clear()
+        for item in found:
+            self.put(kind, item)
+
+    def put(self, kind: str, item: Object) -> None:
+        """One that is new or has changed."""
+        metadata = item["metadata"]
+        if self.deleted:
+            return
+        if kind == "Event":
+            self._warned[metadata["about"]] = Warned(item["reason"], item["message"], item["time"])
+        elif kind == "Workload":
+            self._workload = item
+        elif kind == "Job" and self._is_ours(metadata):
+            self._jobs[metadata["uid"]] = item
+        elif kind == "Pod":
+            self._numbers.setdefault(metadata["uid"], len(self._numbers))
+            self._pods[metadata["uid"]] = item
+            self._gone.pop(_task(item), None)
+
+    def _is_ours(self, metadata: Mapping[str, Any]) -> bool:
+        """Of the run's label. What was rendered and applied by somebody else has no owner."""
+        if metadata["annotations"].get(PRIMARY_ANNOTATION) == "true":
+            return self._primary in (metadata["uid"], *metadata["owners"])
+        return self._primary in (metadata["uid"], *metadata["owners"]) or not metadata["owners"]
+
+    def drop(self, kind: str, item: Object) -> None:
+        """One that is gone; `item` is how it was at last."""
+        if item["metadata"].get("uid") == self._primary:
+            # Its end and its deletion may come together, where its time to live is short.
+            self.put(kind, item)
+            self.deleted = True
+        elif kind == "Workload":
+            self._workload = None
+        elif kind == "Job" and not self.deleted:
+            self._jobs.pop(item["metadata"]["uid"], None)
+        elif kind == "Pod" and not self.deleted:
+            known = self._pods.pop(item["metadata"]["uid"], item)
+            self._gone[_task(item)] = known if has_ended(known) else _cut_short(item)
+
+    @property
+    def primary(self) -> Object | None:
+        """The primary Job; None before it was seen."""
+        return self._jobs.get(self._primary)
+
+    @property
+    def jobs(self) -> list[Object]:
+        """The run's Jobs, the primary first, then by role."""
+        return sorted(self._jobs.values(), key=self._order)
+
+    def _order(self, job: Object) -> tuple[bool, int, str]:
+        role = job["metadata"]["labels"].get(ROLE_LABEL, "")
+        number = _ROLE_ORDER.index(role) if role in _ROLE_ORDER else len(_ROLE_ORDER)
+        return job["metadata"]["annotations"].get(PRIMARY_ANNOTATION) != "true", number, role
+
+    def pods(self) -> list[Object]:
+        """The pods of these Jobs, each with its attempt: it counts the pods of an index from 0."""
+        known = [*self._pods.values(), *self._gone.values()]
+        own = [pod for pod in known if any(uid in self._jobs for uid in pod["metadata"]["owners"])]
+        own.sort(key=self._age)
+        counts: Counter[tuple[str, str]] = Counter()
+        for pod in own:
+            pod["metadata"]["annotations"] = {ATTEMPT_ANNOTATION: str(counts[_task(pod)])}
+            counts[_task(pod)] += 1
+        return own
+
+    def _age(self, pod: Object) -> tuple[str, int]:
+        return pod["metadata"]["creationTimestamp"], self._numbers[pod["metadata"]["uid"]]
+
+    def status(self, records: Records) -> RunStatus:
+        """The run as it was last seen. At least the primary was seen."""
+        folded = fold(self.jobs, [self._with_warning(pod) for pod in self.pods()], records)
+        folded = dataclasses.replace(folded, ended=_ended(folded))
+        roles = tuple(self._explain(role, folded.tasks) for role in folded.roles)
+        if folded.phase in (Phase.PENDING, Phase.SUSPENDED) and (words := self._awaited()):
+            said = [dataclasses.replace(role, **_SILENT) if role.reason == _GATED else role for role in roles]
+            return dataclasses.replace(folded, roles=tuple(said), reason=ADMISSION, message=words)
+        stuck = next((role for role in roles if role.message and role.phase not in _TERMINAL), None)
+        if stuck is None or folded.phase in _TERMINAL or folded.message:
+            return dataclasses.replace(folded, roles=roles)
+        return dataclasses.replace(folded, roles=roles, reason=stuck.reason, message=stuck.message)
+
+    def _awaited(self) -> str:
+        """What the run waits for before anything of it starts, "" where that is nothing."""
+        if not self.queue or (self._workload is not None and not self._workload["words"]):
+            return ""
+        words = self._workload["words"] if self._workload is not None else ""
+        return f"waits for admission by queue {self.queue}" + (f": {words}" if words else "")
+
+    def _with_warning(self, pod: Object) -> Object:
+        """With its last warning event, where it does not start and itself does not tell why."""
+        status = pod["status"]
+        warned = self._warned.get(pod["metadata"]["uid"])
+        if warned is None or status["phase"] != "Pending" or status["message"] or status["containerStatuses"]:
+            return pod
+        return {**pod, "status": {**status, "reason": warned.reason, "message": warned.message}}
+
+    def _cannot_make_pods(self, role: RoleStatus) -> Warned | None:
+        """The last warning about the Job, where pods are missing and none was made since."""
+        uid = next((uid for uid, job in self._jobs.items() if job["metadata"]["name"] == role.job), "")
+        warned = self._warned.get(uid)
+        if warned is None or role.active >= role.desired - role.succeeded:
+            return None
+        made = [
+            pod["metadata"]["creationTimestamp"]
+            for pod in self._pods.values()
+            if uid in pod["metadata"]["owners"]
+        ]
+        return warned if warned.time >= max(made, default="") else None
+
+    def _explain(self, role: RoleStatus, tasks: Sequence[TaskStatus]) -> RoleStatus:
+        """A role whose pods do not start says why: the commonest reason, and for how many."""
+        if role.phase in (*_TERMINAL, Phase.SUSPENDED) or role.message:
+            return role
+        warned = self._cannot_make_pods(role)
+        if warned is not None:
+            message = warned.message.removeprefix("Error creating: ")
+            return dataclasses.replace(role, reason=warned.reason, message=message, waiting=True)
+        waiting = Counter(
+            (task.reason, task.message)
+            for task in tasks
+            if task.role == role.role and task.phase is Phase.PENDING and task.reason
+        )
+        if not waiting:
+            return role
+        (reason, message), count = waiting.most_common(1)[0]
+        if role.desired > 1:
+            message = f"{count} of {role.desired} tasks: {message or reason}"
+        return dataclasses.replace(role, reason=reason, message=message or reason, waiting=True)
+
+
+def slim_event(event: Object) -> Object:
+    """The uid of the object that a warning is about, its words, and when it was last given."""
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return {
+        "metadata": {"about": (event.get("involvedObject") or {}).get("uid", "")},
+        "reason": event.get("reason") or "",
+        "message": event.get("message") or "",
+        "time": next(filter(None, times), ""),
+    }
+
+
+def has_ended(pod: Object) -> bool:
+    """Whether the slim pod has ended by itself."""
+    return pod["status"]["phase"] in ("Succeeded", "Failed")
+
+
+def _cut_short(pod: Object) -> Object:
+    metadata = {**pod["metadata"]}
+    metadata["deletionTimestamp"] = metadata["deletionTimestamp"] or metadata["creationTimestamp"]
+    return {**pod, "metadata": metadata, "status": {**pod["status"], "phase": "Failed"}}
+
+
+def _task(pod: Object) -> tuple[str, str]:
+    labels = pod["metadata"]["labels"]
+    return labels.get(JOB_LABEL, ""), labels.get(INDEX_KEY, "")
+
+
+def _ended(status: RunStatus) -> bool:
+    """Whether nothing goes on any more: every role has ended, or is suspended beside a primary that has."""
+    return status.phase in _TERMINAL and all(
+        role.phase in (*_TERMINAL, Phase.SUSPENDED) for role in status.roles
+    )

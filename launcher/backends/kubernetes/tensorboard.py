@@ -1,0 +1,83 @@
+"""The TensorBoard of a run: finds its pod, and opens a tunnel to it."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from launcher.backends.base import PROGRAM, submitted
+from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api.port_forward import Tunnel
+from launcher.errors import BackendError, ConflictError
+from launcher.naming import TENSORBOARD_LABEL
+from launcher.plan.tensorboard import PORT
+from launcher.status import condition
+
+_READY_SECONDS: Final = 120.0
+"""For a pod that is on its way; an image that must be pulled takes longer, and the message says so."""
+
+
+def asked_for(primary: Object) -> bool:
+    """Whether the run of this primary Job has one."""
+    return submitted(primary, "spec", "tensorboard") is not None
+
+
+def open_tunnel(client: Client, run: str, namespace: str, primary: Object, port: int) -> Tunnel:
+    """Raises ConflictError where the run has none, BackendError where it is not up in time."""
+    if not asked_for(primary):
+        raise ConflictError(
+            f"run {run} has no TensorBoard",
+            "Submit it with `tensorboard: {}` in its spec; one that goes on, too.",
+        )
+    _wait(client, run, namespace)
+    return Tunnel(client, namespace, lambda: _find(client, run, namespace), PORT, port)
+
+
+def _wait(client: Client, run: str, namespace: str) -> None:
+    until = time.monotonic() + _READY_SECONDS
+    while not any(map(_ready, _pods(client, run, namespace))):
+        if time.monotonic() > until:
+            raise _not_up(client, run, namespace)
+        client.patience.restart()  # it answers; what takes long is the pod
+        time.sleep(1.0)
+
+
+def _find(client: Client, run: str, namespace: str) -> str:
+    """The name of the pod that is ready."""
+    for pod in _pods(client, run, namespace):
+        if _ready(pod):
+            return str(pod["metadata"]["name"])
+    raise _not_up(client, run, namespace)
+
+
+def _pods(client: Client, run: str, namespace: str) -> list[Object]:
+    found, _ = client.list("Pod", namespace, f"{TENSORBOARD_LABEL}={run}")
+    return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+
+
+def _ready(pod: Object) -> bool:
+    return condition(pod, "Ready") is not None
+
+
+def _not_up(client: Client, run: str, namespace: str) -> BackendError:
+    pods = _pods(client, run, namespace)
+    why = _reason(pods[0]) if pods else "it has no pod"
+    space = client.connection.options(namespace)
+    return BackendError(
+        f"the TensorBoard of run {run} is not up: {why}",
+        f"Try again in a while; `{PROGRAM} events {run}{space}` tells more.",
+    )
+
+
+def _reason(pod: Object) -> str:
+    """In the cluster's own words."""
+    status = pod.get("status") or {}
+    for container in status.get("containerStatuses") or ():
+        for state in ("waiting", "terminated"):
+            found = (container.get("state") or {}).get(state)
+            if found and found.get("reason"):
+                return ": ".join(filter(None, (found["reason"], found.get("message"))))
+    for each in status.get("conditions") or ():
+        if each["status"] != "True" and each.get("message"):
+            return f"{each.get('reason') or each['type']}: {each['message']}"
+    return str(status.get("phase") or "Pending")

@@ -1,0 +1,1 @@
+"""A pod template -> a pod on this machine: its command, environment, volumes and addresses."""

@@ -1,0 +1,288 @@
+"""A Job's pod template and an index -> the pod, its command, environment and directories."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import shutil
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from launcher.backends.local.pod import volume_paths
+from launcher.backends.local.pod.environment import NODE, environment, expand
+from launcher.backends.local.pod.translation import Translation
+from launcher.backends.local.process.mount_namespace import View
+from launcher.backends.local.process.processes import MARK, Launch
+from launcher.backends.local.store import RunDirectory, Submission, new_uid, temporary_root
+from launcher.naming import DOMAIN, ROLE_LABEL
+from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
+from worker.contract import GRACE_SECONDS
+
+PROCESS_ANNOTATION: Final = f"{DOMAIN}/process"
+"""See `processes.identity`."""
+
+_INHERITED: Final = (
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
+    "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONPATH", "CUDA_VISIBLE_DEVICES",
+)  # fmt: skip
+"""What stands for the image's environment. Not the whole of the user's: a run is to mean the same here as in
+the cluster, where none of it is."""
+
+_TOLD: Final = tuple(f"launcher-{name}" for name in ("config", "task", "source", "tmp", "shm"))
+"""The launcher's own volumes, of whose places variables tell."""
+
+_NEEDED: Final = ("/bin", "/dev", "/etc", "/lib", "/proc", "/sys", "/tmp", "/usr", __file__)  # noqa: S108
+
+_PYTHON: Final = ("python", "python3")
+_SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""Kubernetes' own for generated names."""
+
+VOLUME_KINDS: Final = ("emptyDir", "configMap", "persistentVolumeClaim", "hostPath")
+"""The volumes that have a meaning on this machine."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the supervisor has made for its tasks. `variables` are in each one's environment, unless it has
+    them itself; with `views` each sees its volumes at their mountPath: see `views.View`.
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    views: bool = False
+
+
+class PodTemplate:
+    """One Job's pods. Nothing is written or started before `materialise`."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        submission: Submission,
+        job: Mapping[str, Any],
+        surroundings: Surroundings | None = None,
+    ) -> None:
+        self.job = job
+        self._surroundings = surroundings or Surroundings()
+        self.role: str = (job["metadata"].get("labels") or {}).get(ROLE_LABEL, job["metadata"]["name"])
+        self.template: Mapping[str, Any] = job["spec"]["template"]
+        self.spec: Mapping[str, Any] = self.template["spec"]
+        self.container: Mapping[str, Any] = self.spec["containers"][0]
+        grace: float | None = self.spec.get("terminationGracePeriodSeconds")
+        self.grace: float = GRACE_SECONDS if grace is None else grace
+        self._directory = directory
+        self._submission = submission
+        self._config_maps = submission.config_maps()
+        self._binary_data = submission.binary_data()
+        self._claims_with_run = submission.claims_deleted_with_run()
+        names = [*self._config_maps, *self._binary_data]
+        self.config_keys = {
+            name: {*self._config_maps.get(name, ()), *self._binary_data.get(name, ())} for name in names
+        }
+        """Of each of the run's ConfigMaps."""
+        self._volumes: dict[str, Mapping[str, Any]] = {
+            volume["name"]: volume for volume in self.spec.get("volumes") or ()
+        }
+
+    def hostname(self, index: int) -> str:
+        """Stable over replacements, and the name of the pod's directory."""
+        return f"{self.job['metadata']['name']}-{index}"
+
+    def pod(self, index: int, attempt: int, created: str) -> dict[str, Any]:
+        """A new Pod object, Pending, as the Job controller makes it. `created` is a Kubernetes time."""
+        metadata = self.template.get("metadata") or {}
+        job = self.job["metadata"]
+        suffix = "".join(random.choices(_SUFFIX_LETTERS, k=5))  # noqa: S311 - no secret
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{self.hostname(index)}-{suffix}",
+                "namespace": self._submission.namespace,
+                "uid": new_uid(),
+                "creationTimestamp": created,
+                "labels": {
+                    **(metadata.get("labels") or {}),
+                    "batch.kubernetes.io/job-name": job["name"],
+                    "job-name": job["name"],
+                    INDEX_KEY: str(index),
+                },
+                "annotations": {
+                    **(metadata.get("annotations") or {}),
+                    INDEX_KEY: str(index),
+                    ATTEMPT_ANNOTATION: str(attempt),
+                },
+            },
+            "spec": {
+                "hostname": self.hostname(index),
+                "nodeName": NODE,
+                "serviceAccountName": self.spec.get("serviceAccountName", "default"),
+            },
+            "status": {"phase": "Pending", "containerStatuses": []},
+        }
+
+    def launch(self, pod: Mapping[str, Any]) -> Launch:
+        """Raises `environment.MissingError` and `paths.OutsideError`."""
+        index = int(pod["metadata"]["labels"][INDEX_KEY])
+        attempt = int(pod["metadata"]["annotations"][ATTEMPT_ANNOTATION])
+        variables = environment(self.container, pod, self._config_maps)
+        # The controller appends it, so no other variable can refer to it.
+        own = {"JOB_COMPLETION_INDEX": str(index), **variables}
+        self.check_paths(index, variables)
+        translation = self.translation(index, variables)
+        words = [*(self.container.get("command") or ()), *(self.container.get("args") or ())]
+        argv = [translation.text(expand(word, own)) for word in words]
+        if argv and argv[0] in _PYTHON:
+            argv[0] = sys.executable
+        env = {**image_environment(), **self._surroundings.variables}
+        env["HOSTNAME"] = self.hostname(index)
+        # Without a volume there, /tmp is the container's own and goes with it.
+        env["TMPDIR"] = translation.path("/tmp") or str(self._temporary(index))  # noqa: S108
+        env.update((name, translation.text(value)) for name, value in own.items())
+        env[MARK] = f"{self._submission.uid}/{pod['metadata']['uid']}"
+        log = self._directory.log(self.hostname(index), attempt)
+        view = self._view(index, variables) if self._surroundings.views else None
+        return Launch(argv, env, self._cwd(index, translation), log, view)
+
+    def _view(self, index: int, variables: Mapping[str, str]) -> View:
+        mounts: dict[str, str] = {}
+        opened: list[str] = []
+        for mount in self.container.get("volumeMounts") or ():
+            volume = self._volumes.get(mount["name"])
+            if volume is None or volume["name"] in _TOLD:
+                continue
+            source, path = self._volume(index, volume), mount["mountPath"]
+            if "persistentVolumeClaim" in volume:
+                opened.append(str(source))
+            source /= _sub_path(mount, variables)
+            if source.is_dir() and self._may_cover(path, source):
+                mounts[path] = str(source)
+        scratch = self._directory.pod(self.hostname(index)) / "view"
+        return View(mounts, [str(path) for path in self._claims], opened, str(scratch))
+
+    @property
+    def _claims(self) -> Sequence[Path]:
+        """The folders that hold claims."""
+        return self._directory.store / "volumes", self._directory.path / "claims"
+
+    def _may_cover(self, path: str, source: Path) -> bool:
+        """Whether a task can do without what this machine has there."""
+        if not path.startswith("/") or Path(path).is_relative_to("/tmp"):  # noqa: S108 - translated, as TMPDIR is
+            return False
+        here = Path(os.path.realpath(path))
+        needed = (sys.prefix, sys.base_prefix, sys.executable, self._directory.store, source, *_NEEDED)
+        return not any(Path(each).resolve().is_relative_to(here) for each in needed)
+
+    def translation(self, index: int, variables: Mapping[str, str] | None = None) -> Translation:
+        """The addresses of the run, and the mounts of this pod."""
+        mounts = {}
+        for mount in self.container.get("volumeMounts") or ():
+            if (volume := self._volumes.get(mount["name"])) is not None:
+                mounts[mount["mountPath"]] = str(self._volume(index, volume) / _sub_path(mount, variables))
+        shared = ("/tmp",) if "launcher-tmp" in self._volumes else ()  # noqa: S108
+        return Translation(self._submission.addresses, mounts, shared)
+
+    def check_paths(self, index: int, variables: Mapping[str, str]) -> None:
+        """Raises paths.OutsideError for a subPath that leads out of its volume."""
+        for number, mount in enumerate(self.container.get("volumeMounts") or ()):
+            volume, path = self._volumes.get(mount["name"]), _sub_path(mount, variables)
+            if volume is not None and path:
+                field = f"spec.containers[0].volumeMounts[{number}].subPath"
+                volume_paths.below(self._volume(index, volume), path, field)
+
+    def materialise(self, index: int, attempt: int) -> None:
+        """Makes the pod's directories, empty as a new pod's are, and writes its ConfigMaps.
+
+        Raises OSError. Claims and hostPaths keep what they hold.
+        """
+        directory = self._directory.pod(self.hostname(index))
+        directory.mkdir(parents=True, exist_ok=True)
+        for fresh in (directory / "work", directory / "volumes", self._temporary(index)):
+            if fresh.exists():
+                shutil.rmtree(fresh)
+        (directory / "work").mkdir()
+        self._temporary(index).mkdir(parents=True, mode=0o700)
+        if self._surroundings.views:
+            for needed in (directory / "view", *self._claims):
+                needed.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Whoever follows the run may look for the log as soon as the pod is there.
+        self._directory.log(self.hostname(index), attempt).touch()
+        translation = self.translation(index)
+        for volume in self._volumes.values():
+            path = self._volume(index, volume)
+            host = volume.get("hostPath")
+            if host is None or host.get("type") == "DirectoryOrCreate":
+                path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if (source := volume.get("configMap")) is not None:
+                self._write_config_map(path, source, translation)
+        self.check_paths(index, {})
+        for mount in self.container.get("volumeMounts") or ():
+            volume = self._volumes.get(mount["name"], {})
+            if mount.get("subPath") and ("emptyDir" in volume or "persistentVolumeClaim" in volume):
+                (self._volume(index, volume) / mount["subPath"]).mkdir(parents=True, exist_ok=True)
+
+    def _write_config_map(self, path: Path, source: Mapping[str, Any], translation: Translation) -> None:
+        texts = self._config_maps.get(source["name"], {})
+        binaries = self._binary_data.get(source["name"], {})
+        items = source.get("items") or [{"key": key, "path": key} for key in [*texts, *binaries]]
+        for item in items:
+            file = path / item["path"]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if item["key"] in binaries:
+                file.write_bytes(binaries[item["key"]])
+            elif item["key"] in texts:  # else it is optional, and preflight has seen that
+                # Kubernetes keeps line ends as they are.
+                file.write_bytes(translation.file(texts[item["key"]]).encode())
+
+    def _volume(self, index: int, volume: Mapping[str, Any]) -> Path:
+        if (host := volume.get("hostPath")) is not None:
+            return Path(str(host["path"]))
+        if (claim := volume.get("persistentVolumeClaim")) is not None:
+            name: str = claim["claimName"]
+            return self._directory.claim(name, with_run=name in self._claims_with_run)
+        if not any(kind in volume for kind in VOLUME_KINDS):
+            # Preflight has seen to it that the path is there: a share that is mounted here too.
+            return Path(self.mount_path(volume["name"]))
+        if "emptyDir" in volume and self.mount_path(volume["name"]).rstrip("/") == "/tmp":  # noqa: S108
+            return self._temporary(index)
+        return self._directory.pod(self.hostname(index)) / "volumes" / str(volume["name"])
+
+    def mount_path(self, volume: str) -> str:
+        """Where the container sees the volume first; "" where it does not."""
+        for mount in self.container.get("volumeMounts") or ():
+            if mount["name"] == volume:
+                return str(mount["mountPath"])
+        return ""
+
+    def _temporary(self, index: int) -> Path:
+        return temporary_root(self._submission.uid) / f"{self.role}-{index}"
+
+    def _cwd(self, index: int, translation: Translation) -> Path:
+        wanted = self.container.get("workingDir")
+        if wanted is None:
+            return self._directory.pod(self.hostname(index)) / "work"
+        return Path(translation.path(wanted) or wanted)
+
+
+def _sub_path(mount: Mapping[str, Any], variables: Mapping[str, str] | None) -> str:
+    return mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables or {})
+
+
+def image_environment() -> dict[str, str]:
+    """What the image's environment would be: little of the user's, and `python` and `worker` to be found."""
+    env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH") or os.defpath])
+    # A worker image sets it too: output is read while it is news.
+    env["PYTHONUNBUFFERED"] = "1"
+    worker = importlib.util.find_spec("worker")
+    if worker is not None and worker.origin is not None:
+        holder = str(Path(worker.origin).parents[1])
+        # On PYTHONPATH, site-packages would come before the standard library.
+        if holder not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+            others = env.get("PYTHONPATH", "").split(os.pathsep)
+            env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([holder, *filter(None, others)]))
+    return env

@@ -1,0 +1,1 @@
+"""Processes on this machine, the namespaces that they run in, and their way out."""

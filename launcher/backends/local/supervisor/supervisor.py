@@ -1,0 +1,323 @@
+"""The event loop of one run: what the Job controllers decide is done here, and what happens is told to them.
+
+It sleeps until a process ends, a word comes through the control pipe, the launcher is gone, or a time is due.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from launcher.backends.local import ports
+from launcher.backends.local.pod.environment import MissingError
+from launcher.backends.local.pod.pods import PodTemplate, Surroundings
+from launcher.backends.local.pod.running_pod import LivePod
+from launcher.backends.local.process.processes import adopt_orphans, kill_children, kill_marked, reap_orphans
+from launcher.backends.local.store import RunDirectory, Submission, temporary_root
+from launcher.backends.local.supervisor.job_status import Clock, job_view
+from launcher.backends.local.supervisor.jobs import Backoff, JobController, Verdict
+from launcher.naming import PRIMARY_ANNOTATION
+from launcher.status import SERVING, is_needed, leaves, said_needed
+
+_RETRY_SECONDS: Final = 1.0
+"""How soon the state is written again after the disk was full."""
+
+_GIVE_UP_SECONDS: Final = 60.0
+"""How long that is tried once the run has ended. Then it is reported as lost."""
+
+
+class Supervisor:
+    """Carries out one submission. `control` is the descriptor of `RunDirectory.open_control`; at the end of
+    file of `lifeline` the run is stopped.
+    """
+
+    def __init__(
+        self, directory: RunDirectory, control: int, lifeline: int | None, surroundings: Surroundings
+    ) -> None:
+        submission = directory.submission()
+        if submission is None:
+            raise FileNotFoundError(directory.path)
+        self._directory = directory
+        self._submission: Submission = submission
+        self._control = control
+        self._lifeline = lifeline
+        self._clock = Clock()
+        settings = submission.settings
+        backoff = Backoff(settings.backoff, settings.backoff_limit)
+        jobs = submission.of_kind("Job")
+        self._templates = [PodTemplate(directory, submission, job, surroundings) for job in jobs]
+        self._controllers = [JobController(job, backoff) for job in jobs]
+        self._primary = next(
+            (number for number, job in enumerate(jobs) if _annotation(job, PRIMARY_ANNOTATION) == "true"), 0
+        )
+        self._live: dict[tuple[int, int], LivePod] = {}
+        self._attempts: dict[tuple[int, int], int] = {}
+        self._pods: list[LivePod] = []
+        """All there ever were, in the order of their creation."""
+        self._peers_until: float | None = None
+        self._peers_grace = 0.0
+        self._doomed_until: float | None = None
+        self._told_to_end = False
+        self._dirty = True
+        self._write_again: float | None = None
+        self._cannot_write_since: float | None = None
+
+    def supervise(self) -> None:
+        """Returns when every Job has ended and no process is left."""
+        wake, woken = socket.socketpair()
+        wake.setblocking(False)
+        woken.setblocking(False)
+        signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._tell_to_end)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        adopt_orphans()
+        poll = select.poll()
+        for descriptor in (self._control, wake.fileno(), self._lifeline):
+            if descriptor is not None:
+                poll.register(descriptor, select.POLLIN)
+        while not self._step():
+            for descriptor, _ in poll.poll(self._timeout()):
+                if descriptor == self._control:
+                    for word in os.read(self._control, 4096).decode(errors="replace").split():
+                        self._obey(word)
+                elif descriptor == self._lifeline:
+                    poll.unregister(descriptor)
+                    self._stop("the launcher that it belonged to is gone")
+                else:
+                    wake.recv(4096)
+        self._end()
+
+    def _tell_to_end(self, *_: object) -> None:
+        self._told_to_end = True
+
+    def _obey(self, word: str) -> None:
+        if word == "suspend":
+            for controller in self._controllers:
+                controller.suspend()
+        elif word == "resume":
+            for controller in self._controllers:
+                controller.resume()
+        elif word == "stop":
+            self._stop("it was asked to")
+        elif word == "interrupt":
+            self._stop("it was interrupted")
+        elif word == "kill":
+            self._stop("it was interrupted twice")
+            for pod in self._live.values():
+                pod.kill()
+        self._dirty = True
+
+    def _stop(self, reason: str) -> None:
+        for controller in self._controllers:
+            controller.decide(Verdict("Failed", "Stopped", f"The run was stopped: {reason}"))
+        self._dirty = True
+
+    def _timeout(self) -> float | None:
+        """Milliseconds until something is due."""
+        times = [controller.next_time() for controller in self._controllers]
+        times += [pod.kill_at for pod in self._live.values()]
+        times += [self._peers_until, self._doomed_until, self._write_again]
+        due = min((time for time in times if time is not None), default=None)
+        # Rounded up: a millisecond early would mean a round for nothing.
+        return None if due is None else max(0.0, (due - time.monotonic()) * 1000 + 1)
+
+    def _step(self) -> bool:
+        """Does all that is due. True when the run has ended."""
+        now = time.monotonic()
+        if self._told_to_end:
+            self._stop("its supervisor was told to end (SIGTERM)")
+            self._told_to_end = False
+        self._reap(now)
+        for number, controller in enumerate(self._controllers):
+            controller.expire(now)
+            for index in controller.startable(now):
+                self._start(number, index, now)
+        self._settle(now)
+        self._follow_primary(now)
+        self._settle(now)
+        for pod in self._live.values():
+            if pod.kill_at is not None and now >= pod.kill_at:
+                pod.kill()
+            elif (reason := self._why_stopped(self._controllers[pod.job])) is not None:
+                self._dirty |= pod.stop(now, self._clock.text(now), reason)
+        ended = all(controller.finished for controller in self._controllers)
+        if self._dirty or (self._write_again is not None and now >= self._write_again):
+            self._write(ended)
+        return ended and not self._dirty
+
+    def _settle(self, now: float) -> None:
+        for controller in self._controllers:
+            self._dirty |= controller.settle(now)
+
+    @staticmethod
+    def _why_stopped(controller: JobController) -> str | None:
+        if controller.verdict is not None:
+            return controller.verdict.reason
+        return "Suspended" if controller.suspended else None
+
+    def _reap(self, now: float) -> None:
+        ended = [pod for pod in self._live.values() if pod.poll()]
+        reap_orphans([pod.pid for pod in self._live.values()])
+        if not ended:
+            return
+        kill_marked([pod.mark for pod in ended])
+        for pod in ended:
+            del self._live[pod.job, pod.index]
+            self._record_end(pod, now)
+
+    def _record_end(self, pod: LivePod, now: float) -> None:
+        pod.set_ended(self._clock.text(now))
+        controller = self._controllers[pod.job]
+        if pod.stopping and pod.object["status"]["phase"] != "Succeeded":
+            controller.removed(pod.index)
+        else:
+            metadata = pod.object["metadata"]
+            name = f"{metadata['namespace']}/{metadata['name']}"
+            controller.ended(pod.index, name, pod.object["status"], now)
+        self._dirty = True
+
+    def _start(self, number: int, index: int, now: float) -> None:
+        template = self._templates[number]
+        attempt = self._attempts.get((number, index), 0)
+        self._attempts[number, index] = attempt + 1
+        pod = LivePod(number, index, template.pod(index, attempt, self._clock.text(now)), template.grace)
+        self._pods.append(pod)
+        self._dirty = True
+        try:
+            template.materialise(index, attempt)
+            launch = template.launch(pod.object)
+            self._warn_of_port(pod)
+            pod.start(launch, template.container["name"], self._clock.text(now))
+        except (OSError, MissingError) as error:
+            pod.cannot_start(template.container["name"], str(error), self._clock.text(now))
+            self._record_end(pod, now)
+            return
+        self._live[number, index] = pod
+
+    def _warn_of_port(self, pod: LivePod) -> None:
+        hostname = pod.object["spec"]["hostname"]
+        for address, local in self._submission.addresses.items():
+            if address.startswith(f"{hostname}."):
+                port = int(local.rpartition(":")[2])
+                if not ports.is_free(port):
+                    pod.object["status"]["message"] = f"port {port} is in use by another program"
+
+    def _follow_primary(self, now: float) -> None:
+        """The owner's end is the others': a failed primary takes them along, after a success they have
+        a while to end by themselves.
+        """
+        primary = self._controllers[self._primary]
+        others = [other for other in self._controllers if other is not primary]
+        if primary.verdict is None:
+            self._end_if_doomed(now)
+        if primary.verdict is None:
+            return
+        if primary.verdict.type == "Failed":
+            for other in others:
+                other.decide(Verdict("Failed", "RunFailed", f"Stopped, since {primary.name} has failed"))
+        elif self._peers_until is None and primary.finished:
+            left = [n for n, controller in enumerate(self._controllers) if not controller.finished]
+            settings = self._submission.settings
+            runtime = any(leaves(self._templates[n].job) for n in left)
+            self._peers_grace = settings.peers_grace if runtime else settings.strangers_grace
+            self._peers_until = now + self._peers_grace
+            for other, template in zip(self._controllers, self._templates, strict=True):
+                if template.role in SERVING and other is not primary:
+                    # Of no use any more.
+                    other.stop_restarting()
+        elif self._peers_until is not None and now >= self._peers_until:
+            seconds = self._peers_grace
+            for other in others:
+                message = f"Stopped: still running {seconds:g} s after {primary.name} had succeeded"
+                other.decide(Verdict("Failed", "RunEnded", message))
+
+    def _end_if_doomed(self, now: float) -> None:
+        """Ends the primary that would wait for what does not come back: see `status.RunStatus.doomed_by`."""
+        controllers = zip(self._controllers, self._templates, strict=True)
+        failed = next(
+            (
+                number
+                for number, (controller, template) in enumerate(controllers)
+                if number != self._primary
+                and controller.finished
+                and controller.verdict is not None
+                and controller.verdict.type == "Failed"
+                and is_needed(template.role, said_needed(template.job), served=bool(controller.succeeded))
+            ),
+            None,
+        )
+        if failed is None or self._controllers[self._primary].suspended:
+            self._doomed_until = None
+        elif self._doomed_until is None:
+            self._doomed_until = now + self._submission.settings.failed_grace
+        elif now >= self._doomed_until:
+            self._doomed_until = None
+            why = f"{self._controllers[failed].name} has failed{self._last_failure(failed)}"
+            message = f"Stopped, since {why}, and the run cannot go on without it"
+            self._controllers[self._primary].decide(Verdict("Failed", "RunFailed", message))
+
+    def _last_failure(self, job: int) -> str:
+        for pod in reversed(self._pods):
+            if pod.job == job and pod.exit_code and not pod.stopping:
+                return f" ({pod.object['spec']['hostname']} ended with exit code {pod.exit_code})"
+        return ""
+
+    def _write(self, ended: bool) -> None:
+        jobs = [
+            job_view(template.job, controller, self._clock, self._stopping(number))
+            for number, (template, controller) in enumerate(
+                zip(self._templates, self._controllers, strict=True)
+            )
+        ]
+        pods = [pod.object for pod in self._pods]
+        # The uid first, to be found in what is left of a file that was cut off.
+        about = {"submission": self._submission.uid, "ended": ended, "supervisor": os.getpid()}
+        state = {**about, "jobs": jobs, "pods": pods}
+        try:
+            if ended:
+                self._directory.free_reserve()
+                self._set_expiry()
+            self._directory.write_state(state)
+        except FileNotFoundError:
+            # The run's directory was removed by hand. Nobody could stop the run any more.
+            if not ended:
+                self._stop("its directory is gone")
+                self._write_again = time.monotonic()
+            self._dirty = False
+        except OSError as error:
+            now = time.monotonic()
+            self._cannot_write_since = self._cannot_write_since or now
+            if ended and now - self._cannot_write_since >= _GIVE_UP_SECONDS:
+                raise
+            with contextlib.suppress(OSError):  # the log may be on the same disk
+                os.write(sys.stderr.fileno(), f"cannot write the run's state: {error}\n".encode())
+            self._write_again = now + _RETRY_SECONDS
+        else:
+            self._write_again = self._cannot_write_since = None
+            self._dirty = False
+
+    def _stopping(self, job: int) -> int:
+        return sum(1 for pod in self._live.values() if pod.job == job and pod.stopping)
+
+    def _set_expiry(self) -> None:
+        ttl = self._templates[self._primary].job["spec"].get("ttlSecondsAfterFinished")
+        if ttl is not None:
+            self._directory.set_expiry(time.time() + float(ttl))
+
+    def _end(self) -> None:
+        kill_children()
+        shutil.rmtree(temporary_root(self._submission.uid), ignore_errors=True)
+
+
+def _annotation(job: Mapping[str, Any], name: str) -> str:
+    return str((job["metadata"].get("annotations") or {}).get(name, ""))

@@ -1,0 +1,377 @@
+"""What each command does: call and print. Each imports what it needs, so that `--help` imports nothing."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from launcher.errors import INTERRUPTED, BackendError, LauncherError, Problem, SpecError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Mapping
+
+    from launcher.backends.base import Backend, Plan
+    from launcher.backends.patience import Patience
+    from launcher.load.loader import Loaded
+
+
+def init(options: Namespace) -> int:
+    """Writes the files to start from."""
+    from launcher import starter
+
+    written = starter.write(options.directory)
+    for path in written:
+        print(f"wrote {path}")
+    print(f"next: python -m launcher submit {written[0]} --backend local")
+    return 0
+
+
+def validate(options: Namespace) -> int:
+    """Checks a file without doing anything."""
+    from launcher import planning
+    from launcher.plan import topology
+
+    for loaded in _load(options):
+        planning.plan(loaded)
+        planned = topology.build(loaded.cluster)
+        counts = ", ".join(f"{role.replicas} {role.name}" for role in planned.roles)
+        print(f"{loaded.source}: {planned.run}: valid: {loaded.cluster.spec.strategy} with {counts}")
+    return 0
+
+
+def convert(options: Namespace) -> int:
+    """Prints TFJobs as what they become here."""
+    from launcher import tfjob
+    from launcher.plan import serialization
+
+    for loaded in _load(options):
+        if loaded.conversion is None:
+            said = "expected a TFJob: this is a TrainingCluster already"
+            raise SpecError([Problem(loaded.source, 0, 0, "kind", said)])
+        remarks = {(): tfjob.HEADER, **loaded.conversion.remarks}
+        print(serialization.as_yaml_with_comments(loaded.conversion.value, remarks), end="")
+    return 0
+
+
+def render(options: Namespace) -> int:
+    """Prints the objects."""
+    from launcher.plan import serialization
+
+    objects = _objects(options, as_jobset=options.form == "jobset")
+    print(
+        serialization.as_json(objects) if options.output == "json" else serialization.as_yaml(objects), end=""
+    )
+    return 0
+
+
+def _objects(options: Namespace, *, as_jobset: bool = False) -> list[Mapping[str, Any]]:
+    """Of all runs in the file."""
+    from launcher import planning
+
+    placed = [planning.placed(loaded, options.namespace, "default") for loaded in _load(options)]
+    return [item for loaded in placed for item in planning.plan(loaded, as_jobset=as_jobset).objects]
+
+
+def submit(options: Namespace) -> int:
+    """Starts a file's runs, one after the other unless they are let go: they would share the cores."""
+    if options.owned_by and options.backend != "kubernetes":
+        raise _wrong_usage("--owned-by", "names objects of a cluster: leave out --backend")
+    if options.allow_network and options.backend != "local":
+        raise _wrong_usage("--allow-network", "is about runs on this machine: add --backend local")
+    if options.dry_run:
+        return _dry_run(options)
+    from launcher.backends import choice
+
+    backend = choice.named(
+        options.backend, options.context, _patience(options), allow_network=options.allow_network
+    )
+    try:
+        # The machinery starts while the file is read.
+        backend.prepare()
+    except LauncherError:
+        _load(options)  # what is wrong with the file is said first
+        raise
+    worst = 0
+    for plan in _plans(options, backend.namespace):
+        if options.owned_by:
+            told = choice.kubernetes(options.context, _patience(options)).submit_for(plan, options.owned_by)
+        else:
+            told = backend.submit(plan, detach=options.detach, replace=options.replace)
+        if told:
+            print(told, file=sys.stderr)
+        if options.detach:
+            found = plan.run + backend.options(plan.namespace)
+            print(f"run {plan.run} goes on; see: python -m launcher status {found}")
+        else:
+            # A cluster goes on without us; this machine's tasks would be in the way of whoever stopped us.
+            code = _follow(backend, plan.run, plan.namespace, stop_on_interrupt=options.backend == "local")
+            worst = worst or code
+            if code >= INTERRUPTED:
+                break
+    return worst
+
+
+def _dry_run(options: Namespace) -> int:
+    from launcher.backends import choice
+
+    if options.dry_run == "client":
+        for plan in _plans(options, choice.own_namespace(options.backend, options.context)):
+            for item in plan.objects:
+                print(f"{item['kind']} {item['metadata']['name']} would be sent")
+            print(
+                f"run {plan.run}, namespace {plan.namespace}: nothing was sent; `render` prints the objects"
+            )
+        return 0
+    if options.backend == "local":
+        raise _wrong_usage("--dry-run=server", "asks a cluster, and --backend local has none: try client")
+    backend = choice.kubernetes(options.context, _patience(options))
+    for plan in _plans(options, backend.namespace):
+        for line in backend.dry_run(plan, replace=options.replace):
+            print(line)
+        print(f"run {plan.run}, namespace {plan.namespace}: the cluster accepts this; nothing was changed")
+    return 0
+
+
+def _wrong_usage(option: str, message: str) -> SpecError:
+    return SpecError([Problem(option, 0, 0, "", message)])
+
+
+def _plans(options: Namespace, own_namespace: str) -> list[Plan]:
+    """Of all runs in the file, or none."""
+    import uuid
+
+    from launcher import planning
+
+    return [
+        planning.plan(planning.placed(loaded, options.namespace, own_namespace), uuid.uuid4().hex)
+        for loaded in _load(options)
+    ]
+
+
+def _load(options: Namespace) -> list[Loaded]:
+    from launcher.load import loader, rules
+
+    loaded = loader.load(options.file, options.overrides, allow_outside=options.allow_outside)
+    for one in loaded:
+        for notice in rules.notices(one.cluster, local=getattr(options, "backend", None) == "local"):
+            print(f"{one.source}: note: {notice}", file=sys.stderr)
+        if one.conversion is not None and options.command is not convert:
+            said = "a TFJob; `python -m launcher convert` says where it is not as with the training-operator"
+            if one.conversion.generated and getattr(options, "owned_by", None):
+                said = "expected a metadata.name: with --owned-by, the same again must be the same run"
+                raise SpecError([Problem(one.source, 0, 0, "metadata.generateName", said)])
+            for note in (said, *one.conversion.notes):
+                print(f"{one.source}: note: {note}", file=sys.stderr)
+    return loaded
+
+
+def _follow(
+    backend: Backend,
+    run: str,
+    namespace: str,
+    *,
+    stop_on_interrupt: bool,
+    until_running: bool = False,
+    timeout: float | None = None,
+) -> int:
+    """To the end, with its summary; then what is to be cleaned up is."""
+    # Not before the tasks are on their way.
+    from launcher.cli import console
+
+    code = console.watch(
+        backend,
+        run,
+        namespace,
+        stop_on_interrupt=stop_on_interrupt,
+        until_running=until_running,
+        timeout=timeout,
+    )
+    if code < INTERRUPTED and (told := backend.clean(run, namespace)):
+        print(told, file=sys.stderr)
+    return code
+
+
+def _patience(options: Namespace) -> Patience:
+    """With an API server; of its silence the user is told."""
+    from launcher.backends.patience import Patience
+
+    return Patience(options.request_timeout, lambda text: print(text, file=sys.stderr, flush=True))
+
+
+def _sought(options: Namespace) -> tuple[Backend, str]:
+    """Where the run is, and its namespace."""
+    from launcher.backends import choice
+
+    return choice.sought(
+        options.name, options.namespace, options.backend, options.context, _patience(options)
+    )
+
+
+def status(options: Namespace) -> int:
+    """Shows a run as it is now."""
+    from launcher.cli import console
+
+    backend, namespace = _sought(options)
+    console.show_status(backend, backend.status(options.name, namespace))
+    return 0
+
+
+def list_runs(options: Namespace) -> int:
+    """Shows all runs, shortly."""
+    from launcher.backends import choice
+    from launcher.backends.base import PROGRAM
+    from launcher.backends.names import check_namespace
+    from launcher.cli import console
+
+    check_namespace(options.namespace)
+    name = options.backend or ("kubernetes" if options.context else "local")
+    console.show_list(choice.named(name, options.context, _patience(options)).runs(options.namespace))
+    if options.backend is None and name == "local" and choice.cluster_known():
+        print(f"runs of a cluster: {PROGRAM} list --backend kubernetes", file=sys.stderr)
+    return 0
+
+
+def logs(options: Namespace) -> int:
+    """Shows what the tasks print."""
+    from launcher.backends.base import Selection
+    from launcher.cli import console
+
+    if options.previous and options.follow:
+        raise _wrong_usage("--previous", "shows what has ended, so there is nothing to follow: leave out -f")
+    selection = Selection(
+        () if options.role is None else (options.role,),
+        () if options.index is None else (options.index,),
+        options.since,
+        options.previous,
+    )
+    backend, namespace = _sought(options)
+    lines = backend.logs(options.name, namespace, selection, follow=options.follow)
+    console.show_logs(lines, raw=options.raw)
+    return 0
+
+
+def events(options: Namespace) -> int:
+    """Shows what the cluster says about a run."""
+    from launcher import messages
+    from launcher.backends import choice
+    from launcher.backends.names import check_namespace, check_run
+
+    check_run(options.name)
+    check_namespace(options.namespace)
+    backend = choice.kubernetes(options.context, _patience(options))
+    namespace = options.namespace or backend.namespace
+    for event in backend.events(options.name, namespace, follow=options.follow):
+        print(messages.event(event), flush=options.follow)
+    return 0
+
+
+def report(options: Namespace) -> int:
+    """Writes a picture of a run."""
+    from launcher.report import page
+
+    backend, namespace = _sought(options)
+    text = page.page_of(backend.history(options.name, namespace))
+    if options.output == "-":
+        # Bytes: the page says that it is UTF-8, whatever the terminal's encoding is.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+    else:
+        page.write(text, options.output)
+        print(f"wrote {options.output}")
+    return 0
+
+
+def wait(options: Namespace) -> int:
+    """Follows a run to its end, and leaves with its exit code."""
+    backend, namespace = _sought(options)
+    return _follow(
+        backend,
+        options.name,
+        namespace,
+        stop_on_interrupt=False,
+        until_running=options.until == "running",
+        timeout=options.timeout,
+    )
+
+
+def tensorboard(options: Namespace) -> int:
+    """Has it in reach of a browser on this machine, until Ctrl-C."""
+    import signal
+
+    backend, namespace = _sought(options)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        with backend.tensorboard(options.name, namespace, options.port) as board:
+            print(f"TensorBoard of run {options.name}: {board.url}", flush=True)
+            print("Ctrl-C ends it; the run is left alone", file=sys.stderr)
+            board.wait()
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def suspend(options: Namespace) -> int:
+    """Stops the tasks for now."""
+    backend, namespace = _sought(options)
+    backend.suspend(options.name, namespace)
+    found = options.name + backend.options(namespace)
+    print(f"run {options.name} is suspended; resume it with: python -m launcher resume {found}")
+    return 0
+
+
+def resume(options: Namespace) -> int:
+    """Undoes `suspend`."""
+    backend, namespace = _sought(options)
+    backend.resume(options.name, namespace)
+    found = options.name + backend.options(namespace)
+    print(f"run {options.name} goes on; watch it with: python -m launcher wait {found}")
+    return 0
+
+
+def delete(options: Namespace) -> int:
+    """Ends and removes a run."""
+    backend, namespace = _sought(options)
+    stays = backend.delete(options.name, namespace)
+    print(f"run {options.name} is deleted" + (f"; {stays}" if stays else ""))
+    return 0
+
+
+def doctor(options: Namespace) -> int:
+    """Checks a cluster; the exit code is BackendError's when a run cannot be submitted there."""
+    from launcher import messages
+    from launcher.backends import choice
+    from launcher.backends.kubernetes.preflight import rbac, requirements
+    from launcher.backends.names import check_namespace
+    from launcher.plan import serialization
+
+    check_namespace(options.namespace)
+    if options.overrides and options.file is None:
+        raise _wrong_usage("--set", "overrides a field of a file: name the file too")
+    objects = _objects(options) if options.file is not None else None
+    extensions = tuple(rbac.EXTENSION_RULES) if objects is None else requirements.extra_rights(objects)
+    if options.role:
+        namespace = options.namespace or choice.own_namespace("kubernetes", options.context)
+        print(serialization.as_yaml([rbac.role(namespace, extensions)]), end="")
+        return 0
+    backend = choice.kubernetes(options.context, _patience(options))
+    namespace = options.namespace or backend.namespace
+    found = backend.examine(namespace, objects)
+    for line in messages.findings(found):
+        print(line)
+    unmet = [finding.subject for finding in found if finding.verdict == "missing"]
+    if any(subject.startswith("right to ") for subject in unmet):
+        print(
+            "\nThe least Role that is enough, for whoever may grant it (`doctor --role` prints it alone):\n"
+        )
+        print(serialization.as_yaml([rbac.role(namespace, extensions)]), end="")
+    return BackendError.exit_code if unmet else 0
+
+
+def schema(_: Namespace) -> int:
+    """Prints the JSON Schema."""
+    from launcher.config import schema as schemas
+
+    print(schemas.as_json(), end="")
+    return 0

@@ -1,0 +1,1 @@
+"""The file: its text, its fields and their types, its JSON Schema."""

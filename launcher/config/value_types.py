@@ -1,0 +1,83 @@
+"""The types of single values in the file, each with what it expects."""
+
+# Annotations are evaluated as they stand: see `launcher.config.spec`.
+
+import re
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict
+
+from launcher import naming
+
+
+def _checked(predicate: Any, expected: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not predicate(value):
+            raise ValueError(f"expected {expected}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _quantity(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("expected a quantity, such as 2, 500m or 4Gi")
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    if not naming.is_quantity(text):
+        raise ValueError("expected a quantity, such as 2, 500m or 4Gi")
+    return text
+
+
+def _text(value: str) -> str:
+    # The kernel ends an argument and an environment string at it.
+    if "\0" in value:
+        raise ValueError("expected text without a NUL character")
+    return value
+
+
+def _all_named(values: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    if not all(isinstance(value.get("name"), str) for value in values):
+        raise ValueError("expected a list in which every entry has a name")
+    return values
+
+
+T = TypeVar("T")
+Items = Annotated[tuple[T, ...], Strict(False)]
+"""A list, in the file and in Python."""
+
+Text = Annotated[str, AfterValidator(_text)]
+Quantity = Annotated[str, BeforeValidator(_quantity, json_schema_input_type=int | float | str)]
+RunName = Annotated[
+    str,
+    _checked(
+        naming.is_dns_1035,
+        "lower-case letters, digits and '-', beginning with a letter, ending with a letter or digit, "
+        "at most 63 characters",
+    ),
+]
+DnsLabel = Annotated[
+    str, _checked(naming.is_dns_1123, "lower-case letters, digits and '-', at most 63 characters")
+]
+ObjectName = Annotated[
+    str, _checked(naming.is_dns_subdomain, "lower-case letters, digits, '-' and '.', at most 253 characters")
+]
+LabelKey = Annotated[str, _checked(naming.is_label_key, "a label key, such as team or example.com/team")]
+LabelValue = Annotated[
+    str,
+    _checked(
+        naming.is_label_value,
+        "at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+    ),
+]
+EnvName = Annotated[
+    str, _checked(naming.is_env_name, "printable ASCII characters without '=', as in BATCH_SIZE")
+]
+MountPath = Annotated[
+    Text, _checked(lambda p: p.startswith("/") and ":" not in p, "an absolute path without ':'")
+]
+CheckpointName = Annotated[
+    str, _checked(re.compile(r"ckpt-[1-9]\d{0,8}").fullmatch, "the name of a checkpoint, such as ckpt-3")
+]
+Named = Annotated[Items[dict[str, Any]], AfterValidator(_all_named)]
+Count = Annotated[int, Field(ge=0, le=100_000)]
+Seconds = Annotated[int, Field(ge=1, le=2**31 - 1)]

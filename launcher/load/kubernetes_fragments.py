@@ -1,0 +1,85 @@
+"""Kubernetes' own fragments in a file: whether an API server would take them, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from launcher.config.spec import RoleTemplate, TensorBoard
+from launcher.config.yaml_positions import Path
+from launcher.plan.topology import Topology
+from launcher.pod_spec.pod_fields import Check
+from launcher.pod_spec.strategic_merge import MERGE_KEYS
+
+Finding = tuple[Path, str]
+
+_OF_ROLE: Final = {
+    "env": "EnvVar",
+    "env_from": "EnvFromSource",
+    "image_pull_secrets": "LocalObjectReference",
+    "tolerations": "Toleration",
+    "volume_mounts": "VolumeMount",
+    "volumes": "Volume",
+}
+"""Lists, by field."""
+
+
+def of_role(template: RoleTemplate | TensorBoard, here: Path) -> Iterator[Finding]:
+    """What is wrong in the fields of a role, or of `spec.template`, that are Kubernetes' own."""
+    given = {name: getattr(template, name, ()) for name in _OF_ROLE}
+    patch = getattr(template, "pod_template", {})
+    if not any(given.values()) and not template.affinity and not patch:
+        return
+    check = Check()
+    for name, values in given.items():
+        alias = type(template).model_fields[name].alias or name if values else name
+        for index, value in enumerate(values):
+            plain = value if isinstance(value, Mapping) else value.model_dump(exclude_none=True)
+            yield from check.problems(plain, _OF_ROLE[name], (*here, alias, index))
+    yield from check.problems(template.affinity, "Affinity", (*here, "affinity"))
+    yield from Check(patch=True).problems(patch, "PodTemplateSpec", (*here, "podTemplate"))
+
+
+def of_pods(topology: Topology) -> Iterator[Finding]:
+    """What is wrong with the podTemplates once they are merged. One by one they are right."""
+    found: dict[Finding, None] = {}
+    for role in topology.roles:
+        shared, own = role.pod_templates
+        if not own and not shared:
+            continue
+        for path, message in Check().problems(role.pod, "PodTemplateSpec", ()):
+            # The role's own goes last, and over the other.
+            given, holder = max(
+                (_given(path, role.pod, own), role.name),
+                (_given(path, role.pod, shared), "template"),
+                key=lambda one: len(one[0]),
+            )
+            if len(given) >= len(path) - 1:
+                found[("spec", holder, "podTemplate", *given, *path[len(given) :]), message] = None
+    yield from found
+
+
+def _given(path: Path, merged: Any, patch: Any) -> Path:
+    """The path in the patch of what stands at `path` once it is merged, as far as the patch has it."""
+    found: list[str | int] = []
+    name = ""
+    step: str | int
+    for part in path:
+        if isinstance(part, str):
+            if not isinstance(patch, Mapping) or part not in patch:
+                break
+            step = name = part
+        else:
+            entries = list(patch) if isinstance(patch, list | tuple) else []
+            key = MERGE_KEYS.get(name)
+            index = part
+            if key is not None:
+                known = merged[part].get(key)
+                index = next((i for i, entry in enumerate(entries) if entry.get(key) == known), len(entries))
+            if index >= len(entries):
+                break
+            patch, step = entries, index
+        found.append(step)
+        patch = patch[step]
+        merged = merged.get(part) if isinstance(merged, Mapping) else merged[part]
+    return tuple(found)

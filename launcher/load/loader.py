@@ -1,0 +1,369 @@
+"""A path, or "-" for standard input -> TrainingClusters. All problems of a file are reported at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from launcher import tfjob
+from launcher.config import yaml_positions
+from launcher.config.spec import API_VERSION, FLAT_FORM, FULL_FORM, Strategy, TrainingCluster
+from launcher.config.yaml_positions import MAX_BYTES, MAX_DEPTH, Document
+from launcher.errors import Problem, SpecError
+from launcher.load import rules
+from launcher.pod_spec.pod_fields import MISSING
+
+STDIN = "-"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A valid cluster, and the directory that its relative paths start from. `source` says whence it is."""
+
+    cluster: TrainingCluster
+    directory: Path
+    source: str
+    conversion: tfjob.Conversion | None = None
+    """Of a TFJob."""
+    allow_outside: bool = False
+    """Whether the program's source may lie outside the directory, by a link too."""
+
+
+def load(
+    path: str | os.PathLike[str], overrides: Sequence[str] = (), *, allow_outside: bool = False
+) -> list[Loaded]:
+    """Every run in the file; `-` is standard input.
+
+    `overrides` are `field=value` as in `spec.worker.replicas=4`, applied to each document; the value is
+    read as YAML. `allow_outside`: the program's source may lie outside the file's folder, which is refused
+    otherwise, by a link too. Raises SpecError with all that is wrong.
+    """
+    path = os.fspath(path)
+    source = "standard input" if path == STDIN else _printable(path)
+    directory = Path.cwd() if path == STDIN else Path(path).absolute().parent
+    documents = yaml_positions.parse(_read(path, source), source)
+    if not documents:
+        raise SpecError([Problem(source, 0, 0, "", "empty: `launcher init` writes a file to start from")])
+    loaded = _valid(documents, overrides, directory, source)
+    return [dataclasses.replace(one, allow_outside=allow_outside) for one in loaded]
+
+
+def _printable(path: str) -> str:
+    """A path whose bytes are no UTF-8 cannot be written as it is."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def check(
+    given: TrainingCluster | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    directory: Path | None = None,
+    source: str = "the cluster",
+) -> Loaded:
+    """The same of what a file would hold, as Python has it. Relative paths start from `directory`, by default
+    the current one. Raises SpecError, whose problems have no lines.
+    """
+    if isinstance(given, TrainingCluster):
+        given = given.model_dump(mode="json", exclude_unset=True, warnings=False)
+    try:
+        value = json.loads(json.dumps(dict(given), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        said = f"expected what a file can hold: text, numbers, lists and mappings ({error})"
+        raise SpecError([Problem(source, 0, 0, "", said)]) from None
+    if _depth(value) > MAX_DEPTH:
+        said = f"nested over {MAX_DEPTH} levels: too deep to be a training cluster"
+        raise SpecError([Problem(source, 0, 0, "", said)])
+    document = Document(source, value, places={(): (0, 0)})
+    return _valid([document], overrides, directory or Path.cwd(), source)[0]
+
+
+def _depth(value: Any) -> int:
+    """How deep it nests, as far as that matters."""
+    depth, level = 0, [value]
+    while level and depth <= MAX_DEPTH:
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [v for each in inner for v in each if isinstance(v, dict | list)]
+        depth += 1
+    return depth
+
+
+def _valid(
+    documents: Sequence[Document], overrides: Sequence[str], directory: Path, source: str
+) -> list[Loaded]:
+    loaded, problems = [], []
+    names: dict[tuple[str, str], int] = {}
+    for document in documents:
+        for override in overrides:
+            _override(document, override)
+        document, conversion = _converted(document)
+        cluster, found = _validate(document)
+        if cluster is not None:
+            run = (cluster.metadata.namespace, cluster.metadata.name)
+            line = document.place(("metadata", "name"))[0]
+            if run in names:
+                said = f"the run {run[1]} stands on line {names[run]} already: give each its own name"
+                found.append(document.problem(("metadata", "name"), said))
+            names.setdefault(run, line)
+            loaded.append(Loaded(cluster, directory, source, conversion))
+        problems += sorted(found, key=lambda problem: (problem.line, problem.column))
+    if problems:
+        raise SpecError(problems)
+    return loaded
+
+
+def _read(path: str, source: str) -> str:
+    def refused(message: str) -> SpecError:
+        return SpecError([Problem(source, 0, 0, "", message)])
+
+    try:
+        if path == STDIN:
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with Path(path).open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise refused(f"no such file{_nearest(Path(path))}") from None
+    except IsADirectoryError:
+        raise refused("a folder: give the cluster.yaml in it") from None
+    except (OSError, ValueError) as error:
+        raise refused(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > MAX_BYTES:
+        raise refused(f"over {MAX_BYTES >> 20} MiB: not a training cluster")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise refused(f"not UTF-8 text (byte {error.start}): not a training cluster") from None
+
+
+def _nearest(path: Path) -> str:
+    try:
+        names = [neighbour.name for neighbour in path.parent.iterdir()]
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(path.name, names, 1)
+    return f"; did you mean {path.with_name(near[0])}?" if near else ""
+
+
+def _override(document: Document, override: str) -> None:
+    name, equals, text = override.partition("=")
+    source = f"--set {override if len(override) <= 200 else override[:197] + '...'}"
+    keys = [part for part in re.split(r"\.|\[(\d+)\]", name) if part]
+    if not equals or not keys:
+        said = "expected field=value, as in --set spec.worker.replicas=4"
+        raise SpecError([Problem(source, 0, 0, "", said)])
+    if _printable(name) != name:
+        raise SpecError([Problem(_printable(source), 0, 0, "", "not UTF-8 text")])
+    if len(keys) > MAX_DEPTH:
+        raise SpecError([Problem(source, 0, 0, "", f"over {MAX_DEPTH} levels: no field is so deep")])
+    values = yaml_positions.parse(text, source)
+    for problem in values[0].problems if values else ():
+        raise SpecError([Problem(source, 0, 0, name, problem.message)])
+    value = values[0].value if values else None
+    here: Any = document.value
+    path: tuple[str | int, ...] = ()
+    for position, key in enumerate(keys):
+        last = position == len(keys) - 1
+        step: str | int = key
+        if isinstance(here, list):
+            # More digits than any list has, and than Python reads.
+            if not key.isdecimal() or len(key) > 6 or int(key) >= len(here):
+                said = f"{yaml_positions.spell(path)} has no entry {key[:20]}"
+                raise SpecError([Problem(source, 0, 0, name[:200], said)])
+            step = int(key)
+        elif not isinstance(here, dict):
+            said = f"{yaml_positions.spell(path) or 'the document'} is no mapping"
+            raise SpecError([Problem(source, 0, 0, name, said)])
+        path = (*path, step)
+        if last:
+            here[step] = value
+            for below in [p for p in document.written if p[: len(path)] == path]:
+                del document.written[below]
+            document.written[path] = text
+            document.overrides[path] = source
+        else:
+            if isinstance(here, dict) and here.get(step) is None:
+                here[step] = {}
+            here = here[step]
+
+
+def _converted(document: Document) -> tuple[Document, tfjob.Conversion | None]:
+    """A TFJob's document with the TrainingCluster that it means for its value, None where it is too wrong for
+    one; any other document as it is.
+    """
+    value = document.value
+    if not isinstance(value, dict) or not tfjob.is_kubeflow(value):
+        return document, None
+    found = tfjob.convert(value)
+    problems = [*document.problems, *(document.problem(path, message) for path, message in found.problems)]
+    made = dataclasses.replace(document, value=found.value or None, origins=found.origins, problems=problems)
+    return made, found
+
+
+def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]]:
+    """The cluster, where nothing is wrong with the fields one by one, and every problem.
+
+    Rules over several fields can be checked only on a whole cluster. So that a typo does not hide them,
+    they are checked on what is left once the wrong fields are taken out.
+    """
+    problems = list(document.problems)
+    value = document.value
+    if not isinstance(value, dict):
+        said = "expected a mapping with apiVersion, kind, metadata and spec"
+        return None, problems or [document.problem((), said)]
+    cluster, errors = _build(value)
+    for error in errors:
+        problems.append(_explain(document, error))
+    if errors:
+        cluster = _build(_without(value, errors))[0]
+    if cluster is not None:
+        # A TFJob's misspelt field has been left out by now, and would be missing, too.
+        holders = {problem.path.rpartition(".")[0] for problem in document.problems}
+        found = [document.problem(path, message) for path, message in rules.broken(cluster)]
+        problems += [
+            problem
+            for problem in found
+            if problem.message != MISSING or problem.path.rpartition(".")[0] not in holders
+        ]
+    return (None if problems else cluster), problems
+
+
+def _build(value: dict[str, Any]) -> tuple[TrainingCluster | None, list[ErrorDetails]]:
+    try:
+        # By way of JSON: in its strict mode a list is a tuple, and nothing else is what it is not.
+        return TrainingCluster.model_validate_json(json.dumps(value), by_alias=True, by_name=False), []
+    except ValidationError as error:
+        return None, error.errors(include_url=False)
+
+
+def _path(error: ErrorDetails) -> tuple[str | int, ...]:
+    """Without what pydantic adds for a union's form or a mapping's key."""
+    return tuple(part for part in error["loc"] if part not in (FLAT_FORM, FULL_FORM, "[key]"))
+
+
+def _without(value: dict[str, Any], errors: Sequence[ErrorDetails]) -> dict[str, Any]:
+    """The document without its wrong fields; what cannot be left out gets a valid stand-in.
+
+    A list with a wrong entry goes whole, so that no other entry changes its place.
+    """
+    left: dict[str, Any] = json.loads(json.dumps(value))
+    for error in errors:
+        path = _path(error)
+        first_index = next((i for i, part in enumerate(path) if isinstance(part, int)), len(path))
+        *parents, field = (str(part) for part in path[:first_index])
+        here: Any = left
+        for part in parents:
+            here = here.get(part) if isinstance(here, dict) else None
+        if not isinstance(here, dict):
+            continue
+        wrong = here.pop(field, None)
+        if field == "strategy":
+            near = difflib.get_close_matches(str(wrong), get_args(Strategy), 1)
+            here.update({field: near[0]} if near else {})
+        elif field in STAND_INS and first_index == len(path):
+            here[field] = STAND_INS[field]
+    return left
+
+
+STAND_INS: Final = {
+    "apiVersion": API_VERSION,
+    "kind": "TrainingCluster",
+    "metadata": {"name": "run"},
+    "name": "run",
+    "entrypoint": "module:object",
+}
+
+
+def _explain(document: Document, error: ErrorDetails) -> Problem:
+    """Pydantic's words for a type are for programmers; these say what to write."""
+    path, kind, given = _path(error), error["type"], error["input"]
+    context = error.get("ctx", {})
+    written = document.written.get(document.origin(path), json.dumps(given, ensure_ascii=False, default=str))
+    if "[key]" in error["loc"]:
+        written = str(path[-1])
+    shown = written if written.isprintable() else written.encode("unicode_escape").decode()
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    if kind == "extra_forbidden":
+        return document.problem(path, _unknown(path))
+    if kind == "missing":
+        return document.problem(path, "missing: it must be given")
+    if kind == "string_type":
+        quoted = f': put it in quotes, "{written}"' if isinstance(given, int | float) else ""
+        message = f"expected text, not {_called(given, shown)}{quoted}"
+    elif kind in ("int_type", "int_from_float", "int_parsing"):
+        message = f"expected a whole number, not {_called(given, shown)}"
+    elif kind in ("bool_type", "bool_parsing"):
+        message = f"expected true or false, not {_called(given, shown)}"
+    elif kind in ("list_type", "tuple_type"):
+        message = f"expected a list, not {_called(given, shown)}"
+    elif kind in ("dict_type", "model_type", "model_attributes_type"):
+        message = f"expected a mapping, not {_called(given, shown)}"
+    elif kind == "literal_error":
+        # As in "'a', 'b' or 'c'", and "2 or 3".
+        choices = re.findall(r"[^', ]+", str(context["expected"]).replace(" or ", " "))
+        near = difflib.get_close_matches(str(given), choices, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        message = f"expected {_either(choices)}, not {shown}{hint}"
+    elif kind == "greater_than_equal":
+        message = f"expected at least {context['ge']}, not {shown}"
+    elif kind == "less_than_equal":
+        message = f"expected at most {context['le']}, not {shown}"
+    elif kind == "string_pattern_mismatch":
+        message = f"expected module:object, such as mnist:Mnist, not {shown}"
+    elif kind == "value_error":
+        message = f"{context['error']}, not {shown}"
+    elif kind == "too_short":
+        message = "expected at least one entry"
+    else:
+        message = f"{error['msg'][0].lower()}{error['msg'][1:]}, not {shown}"
+    return document.problem(path, message)
+
+
+def _called(value: Any, shown: str) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return shown
+
+
+def _either(choices: list[str]) -> str:
+    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+
+def _unknown(path: tuple[str | int, ...]) -> str:
+    fields = _fields_at(path[:-1])
+    near = difflib.get_close_matches(str(path[-1]), fields, 1)
+    if near:
+        return f"unknown field; did you mean {near[0]}?"
+    return f"unknown field; expected one of {', '.join(sorted(fields))}" if fields else "unknown field"
+
+
+def _fields_at(path: tuple[str | int, ...]) -> list[str]:
+    """The names that the model at this path takes."""
+    model: type[BaseModel] = TrainingCluster
+    for part in path:
+        if isinstance(part, int):
+            continue
+        found = [f for f in model.model_fields.values() if f.alias == part]
+        inner = [m for f in found for m in _models(f.annotation)]
+        if not inner:
+            return []
+        model = inner[0]
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]

@@ -1,0 +1,434 @@
+"""What a valid file must meet beyond its single fields. Pure: a cluster in, `(path, message)` out."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from launcher import naming
+from launcher.config.spec import (
+    Requirements,
+    Role,
+    RoleTemplate,
+    Spec,
+    StrategyOptions,
+    TensorBoard,
+    TrainingCluster,
+)
+from launcher.config.yaml_positions import Path
+from launcher.load import kubernetes_fragments
+from launcher.plan import gang_scheduling, jobset, pod_template, roles, storage, topology
+from launcher.plan.roles import ResolvedRole
+from launcher.plan.topology import Topology
+from worker.contract import Env, pod_name
+
+CONFIG_MAP_BYTES: Final = 1 << 20
+"""What a ConfigMap may hold."""
+SPEC_BYTES: Final = 200_000
+"""All annotations of an object together may have 262,144 bytes; one of them carries the spec."""
+
+Finding = tuple[Path, str]
+
+
+def broken(cluster: TrainingCluster) -> list[Finding]:
+    """Every rule that the cluster breaks."""
+    spec = cluster.spec
+    planned = topology.build(cluster)
+    found = [*_replicas(spec), *_options(spec), *_custom(spec), *_program(planned), *_evaluation(spec)]
+    found += _mode(planned)
+    found += gang_scheduling.broken(planned)
+    if spec.tensorboard is not None:
+        found += _resources(spec.tensorboard, ("spec", "tensorboard"))
+        found += kubernetes_fragments.of_role(spec.tensorboard, ("spec", "tensorboard"))
+    templates = _templates(planned)
+    found += templates
+    if not any("podTemplate" in path for path, _ in templates):
+        found += [*_mounts(planned), *storage.broken(planned)]
+    if not found:
+        found += _limits(planned)
+    return found
+
+
+def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
+    """What is made of the file that a reader might not expect; unless it stays on this machine, by a cluster
+    too.
+    """
+    found = [] if local else list(storage.notices(topology.build(cluster)))
+    spec = cluster.spec
+    if spec.mode != "Train" and spec.evaluator is not None and spec.evaluator.replicas:
+        found.append(f"spec.evaluator: none is started, since mode: {spec.mode} trains nothing")
+    return found
+
+
+def _replicas(spec: Spec) -> Iterator[Finding]:
+    strategy = spec.strategy
+    for name in ("chief", "evaluator"):
+        role = getattr(spec, name)
+        if role is not None and role.replicas > 1:
+            yield ("spec", name, "replicas"), f"expected 1: a run has one {name}"
+    if strategy == "ParameterServer":
+        for name in ("worker", "ps"):
+            role = getattr(spec, name)
+            if role is None:
+                yield ("spec", name), "missing: ParameterServer needs at least one worker and one ps"
+            elif role.replicas < 1:
+                yield ("spec", name, "replicas"), f"expected at least 1: ParameterServer needs a {name}"
+        if spec.chief is not None and spec.chief.replicas < 1:
+            yield ("spec", "chief", "replicas"), "expected 1: under ParameterServer the chief coordinates"
+        return
+    chief = spec.chief.replicas if spec.chief is not None else 0
+    workers = spec.worker.replicas if spec.worker is not None else 0
+    if strategy == "Custom":
+        if chief + workers < 1:
+            said = "a chief or at least one worker is needed: its success is the run's"
+            yield ("spec", "worker"), said
+        return
+    if spec.ps is not None and spec.ps.replicas > 0:
+        yield ("spec", "ps"), f"{strategy} has no parameter servers: remove it, or use ParameterServer"
+    if strategy == "MultiWorkerMirrored":
+        if chief + workers < 1:
+            said = "MultiWorkerMirrored needs at least one worker, or a chief and workers"
+            yield ("spec", "worker"), said
+    elif chief + workers > 1:
+        said = (
+            f"{strategy} trains in one process: give a chief or one worker, not {chief + workers} tasks; "
+            "over several machines use MultiWorkerMirrored or ParameterServer"
+        )
+        yield ("spec", "worker") if spec.worker is not None else ("spec", "chief"), said
+    elif chief + workers == 0 and (spec.chief is not None or spec.worker is not None):
+        where = "chief" if spec.chief is not None else "worker"
+        yield ("spec", where, "replicas"), "expected 1: someone must train"
+
+
+_OPTIONS_OF: Final[dict[str, tuple[str, ...]]] = {
+    "partitioner": ("ParameterServer",),
+    "min_shard_bytes": ("ParameterServer",),
+    "max_shard_bytes": ("ParameterServer",),
+    "max_shards": ("ParameterServer",),
+    "num_shards": ("ParameterServer",),
+    "bytes_per_string": ("ParameterServer",),
+    "device": ("OneDevice",),
+    "devices": ("Mirrored",),
+    "cross_device_ops": ("Mirrored",),
+    "num_packs": ("Mirrored",),
+    "communication": ("MultiWorkerMirrored",),
+    "bytes_per_pack": ("MultiWorkerMirrored",),
+    "auto_shard": ("MultiWorkerMirrored",),
+    "logical_cpus": ("Mirrored", "CentralStorage", "MultiWorkerMirrored"),
+    "accelerator": ("TPU",),
+    "topology": ("TPU",),
+    "success_policy": ("Custom",),
+    "chief_task_type": ("Custom",),
+}
+
+
+_PARTITIONERS: Final[dict[str, tuple[str, ...]]] = {
+    "MinSize": ("min_shard_bytes", "max_shards", "bytes_per_string"),
+    "MaxSize": ("max_shard_bytes", "max_shards", "bytes_per_string"),
+    "FixedShards": ("num_shards",),
+}
+"""What each takes. TensorFlow's classes of these names have defaults for all but these:"""
+_NEEDED_BY: Final = {"MaxSize": "max_shard_bytes", "FixedShards": "num_shards"}
+
+
+def _options(spec: Spec) -> Iterator[Finding]:
+    options = spec.strategy_options
+    for name in sorted(options.model_fields_set):
+        if spec.strategy not in (owners := _OPTIONS_OF[name]):
+            said = (
+                f"it is an option of {' and '.join(owners)}, and the strategy is {spec.strategy}: remove it"
+            )
+            yield ("spec", "strategyOptions", _alias(options, name)), said
+    if spec.strategy == "ParameterServer":
+        yield from _partitioner(options)
+    yield from _twice(options.devices or (), ("spec", "strategyOptions", "devices"))
+    if options.num_packs is not None and options.cross_device_ops not in ("Nccl", "HierarchicalCopy"):
+        said = "packs are made by crossDeviceOps: Nccl or HierarchicalCopy; give that too"
+        yield ("spec", "strategyOptions", "numPacks"), said
+    if spec.strategy == "TPU" and not _asks_for_tpu(spec):
+        said = (
+            "missing: TPU needs accelerator and topology, such as tpu-v5-lite-podslice and 2x4, or "
+            f"resources with {roles.TPU_RESOURCE} in the task that trains"
+        )
+        yield ("spec", "strategyOptions"), said
+
+
+def _partitioner(options: StrategyOptions) -> Iterator[Finding]:
+    chosen = options.partitioner or "MinSize"
+    given = {name for taken in _PARTITIONERS.values() for name in taken} & options.model_fields_set
+    for name in sorted(given - set(_PARTITIONERS[chosen])):
+        owners = " and ".join(owner for owner, taken in _PARTITIONERS.items() if name in taken)
+        which = chosen if options.partitioner else f"{chosen}, as none is given"
+        said = f"it is a parameter of {owners}, and the partitioner is {which}: remove it, or give the other"
+        yield ("spec", "strategyOptions", _alias(options, name)), said
+    needed = _NEEDED_BY.get(chosen)
+    if needed is not None and getattr(options, needed) is None:
+        said = f"{chosen} needs {_alias(options, needed)}; give that too"
+        yield ("spec", "strategyOptions", "partitioner"), said
+
+
+def _alias(options: StrategyOptions, name: str) -> str:
+    return type(options).model_fields[name].alias or name
+
+
+def _custom(spec: Spec) -> Iterator[Finding]:
+    """What only Custom takes, and what it does not."""
+    if roles.is_custom(spec):
+        if spec.program is not None and spec.program.entrypoint is not None:
+            said = "Custom runs the image's own command: remove it, or say which strategy the program is for"
+            yield ("spec", "program", "entrypoint"), said
+        if spec.chief is not None and spec.chief.replicas and spec.strategy_options.success_policy:
+            said = "a chief's success is the run's: remove it"
+            yield ("spec", "strategyOptions", "successPolicy"), said
+        for name in (*topology.ROLES, "template"):
+            if (role := getattr(spec, name)) is not None and role.allow_cpu is not None:
+                said = "it is the worker runtime's, and Custom runs the image's own command: remove it"
+                yield ("spec", name, "allowCpu"), said
+        return
+    for name in (*topology.ROLES, "template"):
+        template: RoleTemplate | None = getattr(spec, name)
+        for field in ("port", "restart_policy"):
+            if template is not None and getattr(template, field) is not None:
+                alias = type(template).model_fields[field].alias or field
+                said = f"it is Custom's, and the strategy is {spec.strategy}: remove it"
+                yield ("spec", name, alias), said
+
+
+def _asks_for_tpu(spec: Spec) -> bool:
+    options = spec.strategy_options
+    if options.accelerator is not None and options.topology is not None:
+        return True
+    trains = spec.chief or spec.worker or Role.model_construct()
+    return roles.TPU_RESOURCE in roles.requirements(roles.given_resources(spec, trains)).get("limits", {})
+
+
+_BATCH_SIZES: Final = ("globalBatchSize", "batchSizePerReplica")
+
+
+def _program(planned: Topology) -> Iterator[Finding]:
+    spec = planned.cluster.spec
+    program = spec.program
+    if program is not None and program.entrypoint is not None and spec.command is not None:
+        said = "give an entrypoint or a command, not both: a program is run by the worker runtime"
+        yield ("spec", "command"), said
+    if program is not None and program.entrypoint is None and program.source is None:
+        yield ("spec", "program"), "give an entrypoint, or a source for a command to run"
+    if program is not None and program.entrypoint is not None:
+        sizes = [name for name in _BATCH_SIZES if program.parameters.get(name) is not None]
+        if len(sizes) > 1:
+            said = f"give it or {sizes[0]}, not both: {sizes[0]} is this times the replicas"
+            yield ("spec", "program", "parameters", sizes[1]), said
+    if program is not None and program.keras == 3 and spec.strategy == "ParameterServer":
+        said = (
+            "expected 2: under ParameterServer, Keras 3 fails in Model.fit and loses steps in a custom loop"
+        )
+        yield ("spec", "program", "keras"), said
+    if (program is None or program.entrypoint is None) and not roles.is_custom(spec):
+        for role in planned.roles:
+            if _needs_entrypoint(planned, role):
+                at: Path = ("spec", "program") if program is None else ("spec", "program", "entrypoint")
+                said = "having no command of its own for an image's own script"
+                yield at, f"missing: the {role.name} runs it, {said}"
+                return
+
+
+def _needs_entrypoint(planned: Topology, role: ResolvedRole) -> bool:
+    spec = planned.cluster.spec
+    if role.name == "ps" or (role.name == "worker" and spec.strategy == "ParameterServer"):
+        # They serve whoever coordinates, unless nobody trains at all.
+        return spec.program is None and all(other.command is None for other in planned.roles)
+    return not role.runs_script
+
+
+def _evaluation(spec: Spec) -> Iterator[Finding]:
+    has_evaluator = spec.evaluator is not None and spec.evaluator.replicas > 0
+    for name in sorted(spec.evaluation.model_fields_set & {"method", "checkpoints"}):
+        if not has_evaluator:
+            yield ("spec", "evaluation", name), "it is the evaluator's, and there is none: give evaluator: {}"
+    if spec.evaluation.method == "SidecarEvaluator" and spec.program is not None and spec.program.keras == 3:
+        yield (
+            ("spec", "evaluation", "method"),
+            "Keras 3, as program.keras says, has no SidecarEvaluator: use Loop",
+        )
+    if spec.evaluation.exact and (has_evaluator or spec.strategy != "ParameterServer"):
+        said = (
+            "an evaluator visits every sample once as it is: remove exact"
+            if has_evaluator
+            else f"under {spec.strategy} every sample is visited once as it is: remove it"
+        )
+        yield ("spec", "evaluation", "exact"), said
+
+
+def _templates(planned: Topology) -> list[Finding]:
+    """What is wrong with the roles and `spec.template`, each path once."""
+    spec = planned.cluster.spec
+    found: dict[Path, str] = {}
+    holders = [(name, getattr(spec, name)) for name in (*topology.ROLES, "template")]
+    given = [(("spec", name), template) for name, template in holders if template is not None]
+    for here, template in given:
+        found |= {path: message for path, message in _template(template, here) if path not in found}
+    can_be_merged = not any("podTemplate" in path for path in found)
+    for here, template in given:
+        for path, message in kubernetes_fragments.of_role(template, here):
+            found.setdefault(path, message)
+    for path, message in kubernetes_fragments.of_pods(planned) if can_be_merged else ():
+        found.setdefault(path, message)
+    return list(found.items())
+
+
+def _mode(planned: Topology) -> Iterator[Finding]:
+    """What only a training takes, and what only the other modes do."""
+    spec = planned.cluster.spec
+    mode, here = spec.mode, ("spec", "mode")
+    if mode == "Train":
+        if spec.checkpoint is not None:
+            said = "it is what mode: Evaluate or Predict loads; a training goes on from its newest: remove it"
+            yield ("spec", "checkpoint"), said
+        return
+    if spec.strategy in ("Custom", "TPU"):
+        why = "runs the images' own commands" if spec.strategy == "Custom" else "only trains"
+        other = "another strategy" if spec.strategy == "Custom" else "another strategy, on CPUs or GPUs"
+        yield here, f"{spec.strategy} {why}: use Train, or {other}"
+        return
+    if spec.model_dir is None:
+        said = f"missing: mode: {mode} reads a checkpoint there, such as modelDir: /model"
+        yield ("spec", "modelDir"), said
+    if spec.storage is not None and spec.storage.reclaim_policy == "Delete":
+        said = (
+            "the claim of a run goes with it when it is submitted again, and with the claim the checkpoints "
+            f"that mode: {mode} reads: train with Retain"
+        )
+        yield ("spec", "storage", "reclaimPolicy"), said
+    for role in planned.roles:
+        if role.runs_script:
+            said = f"the {role.name} has a command or args, and a script decides by itself what it does"
+            yield here, f"{said}: use Train, or give a program"
+            return
+
+
+def _template(template: RoleTemplate, here: Path) -> Iterator[Finding]:
+    """What is wrong with a role, or with `spec.template`, by itself."""
+    yield from _environment(template, here)
+    yield from _resources(template, here)
+    yield from pod_template.broken(template.pod_template, (*here, "podTemplate"))
+    yield from _twice([volume["name"] for volume in template.volumes], (*here, "volumes"), "name")
+    for index, volume in enumerate(template.volumes):
+        if not naming.is_dns_1123(volume["name"]) or volume["name"].startswith("launcher-"):
+            said = "expected lower-case letters, digits and '-', not beginning with 'launcher-'"
+            yield (*here, "volumes", index, "name"), said
+    paths = [mount.mount_path for mount in template.volume_mounts]
+    yield from _twice(paths, (*here, "volumeMounts"), "mountPath")
+    for index, path in enumerate(paths):
+        if any(roles.covers(own, path) for own in storage.RESERVED_PATHS):
+            yield (*here, "volumeMounts", index, "mountPath"), f"{path} is the launcher's own: choose another"
+
+
+def _twice(values: Sequence[str], here: Path, *field: str) -> Iterator[Finding]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            yield (*here, index, *field), f"{value} is given twice: keep one"
+
+
+def _mounts(planned: Topology) -> Iterator[Finding]:
+    """Mounts of volumes that are not there. Their podTemplates are right."""
+    spec = planned.cluster.spec
+    for role in planned.roles:
+        volumes = role.pod_volumes
+        known = f"; the volumes are {', '.join(sorted(volumes))}" if volumes else ""
+        own: Role | None = getattr(spec, role.name)
+        for mount in role.volume_mounts:
+            if mount.name not in volumes:
+                is_own = own is not None and mount in own.volume_mounts
+                given = own if own is not None and is_own else spec.template
+                where = role.name if is_own else "template"
+                index = given.volume_mounts.index(mount)
+                said = f"there is no volume {mount.name} for the {role.name}{known}"
+                yield ("spec", where, "volumeMounts", index, "name"), said
+
+
+_STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
+
+
+def _resources(template: RoleTemplate | TensorBoard, here: Path) -> Iterator[Finding]:
+    at: Path = (*here, "resources")
+    full = template.resources if isinstance(template.resources, Requirements) else None
+    flat = {} if isinstance(template.resources, Requirements) else template.resources
+    given = (
+        [((*at,), flat)]
+        if full is None
+        else [((*at, "requests"), full.requests), ((*at, "limits"), full.limits)]
+    )
+    for place, resources in given:
+        for name, value in resources.items():
+            if "/" in name:
+                if not value.isdigit():
+                    yield (*place, name), f"expected a whole number: {name} is not divided, not {value}"
+            elif name not in _STANDARD and not name.startswith("hugepages-"):
+                near = difflib.get_close_matches(name, _STANDARD, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                said = f"expected {', '.join(_STANDARD)} or vendor.example/device, not {name}{hint}"
+                yield (*place, name), said
+    for name, value in full.requests.items() if full is not None else ():
+        if full is not None and "/" in name and full.limits.get(name) != value:
+            yield (*at, "requests", name), f"expected the same under limits: {name} is not shared"
+
+
+def _environment(template: RoleTemplate, here: Path) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for index, variable in enumerate(template.env):
+        at = (*here, "env", index)
+        if variable.name in Env.RESERVED or variable.name.startswith("TF_LAUNCHER_"):
+            yield (*at, "name"), f"{variable.name} is set by the launcher in every pod: remove it"
+        if variable.name in seen:
+            yield (*at, "name"), f"{variable.name} is given twice: keep one"
+        seen.add(variable.name)
+        if variable.value is not None and variable.value_from is not None:
+            yield at, "give value or valueFrom, not both"
+
+
+def _limits(planned: Topology) -> Iterator[Finding]:
+    cluster = planned.cluster
+    pods = [pod_name(planned.run, role.name, role.replicas - 1) for role in planned.roles]
+    longest = max(pods, key=len)
+    if (over := len(longest) - naming.LABEL_LENGTH) > 0:
+        said = (
+            f"the pod {longest} would have a name of {len(longest)} characters, and a hostname has at most "
+            f"{naming.LABEL_LENGTH}: shorten the run's name by {over}"
+        )
+        yield ("metadata", "name"), said
+        return
+    if gang_scheduling.gang(cluster.spec) == "Kueue" and (
+        said := jobset.name_too_long(dataclasses.replace(planned, jobset=True))
+    ):
+        yield ("metadata", "name"), said
+        return
+    longest = f"{planned.run}-tensorboard"
+    if cluster.spec.tensorboard is not None and (over := len(longest) - naming.LABEL_LENGTH) > 0:
+        said = (
+            f"the Service {longest} would have a name of {len(longest)} characters, and a Service's has at "
+            f"most {naming.LABEL_LENGTH}: shorten the run's name by {over}"
+        )
+        yield ("metadata", "name"), said
+    for name in (role.name for role in planned.roles):
+        size = planned.tf_config_bytes(name)
+        if name not in planned.file_roles and size > topology.MAX_ENV_BYTES:
+            said = (
+                f"the {name}'s TF_CONFIG would have {size:,} bytes and an environment string holds 131,072: "
+                "use fewer tasks or shorter names"
+            )
+            if cluster.spec.strategy in ("ParameterServer", "Custom") and name in ("worker", "ps"):
+                said += ", or sparseClusterSpec: true (in a TFJob enableDynamicWorker: true), if the script "
+                said += "does not count the workers in it"
+            yield ("spec", name), said
+        elif name in planned.file_roles and size > CONFIG_MAP_BYTES:
+            said = (
+                f"the list of all addresses has {size:,} bytes and a ConfigMap holds {CONFIG_MAP_BYTES:,}: "
+                "use fewer tasks, or shorter names of run and namespace"
+            )
+            yield ("spec", name, "replicas"), said
+            return
+    if (size := len(cluster.model_dump_json(exclude_defaults=True).encode())) > SPEC_BYTES:
+        said = f"the whole has {size:,} bytes and an annotation, which keeps it, {SPEC_BYTES:,}: shorten it"
+        yield ("spec",), said

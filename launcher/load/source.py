@@ -1,0 +1,156 @@
+"""The program's source: a .py file or a folder -> what a ConfigMap carries."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from launcher.errors import Problem, SpecError
+from launcher.load.loader import Loaded
+from launcher.plan.program_files import ProgramFiles
+
+MAX_BYTES: Final = 900_000
+"""A ConfigMap holds 1 MiB, names and base64 included; a program is smaller, and data does not belong here."""
+
+SKIPPED: Final = frozenset({"__pycache__", "node_modules", "venv"})
+"""Folders that are never part of a program, beside the hidden ones."""
+
+
+MAX_DEPTH: Final = 60
+"""Folders in one another."""
+
+
+def read(loaded: Loaded) -> ProgramFiles | None:
+    """The source of the cluster's program; None where it has none.
+
+    Raises SpecError when it cannot be read, is too large, lies outside the cluster file's folder, by a link
+    too, or does not define the entrypoint.
+    """
+    program = loaded.cluster.spec.program
+    if program is None or program.source is None:
+        return None
+    try:
+        files = _files(loaded, program.source)
+    except _RefusedError as error:
+        raise SpecError([Problem(loaded.source, 0, 0, "spec.program.source", str(error))]) from None
+    if program.entrypoint is not None and (said := _missing(files, program.entrypoint)):
+        raise SpecError([Problem(loaded.source, 0, 0, "spec.program.entrypoint", said)])
+    return ProgramFiles(files)
+
+
+class _RefusedError(Exception):
+    """What is wrong with the source."""
+
+
+def _files(loaded: Loaded, source: str) -> dict[str, bytes]:
+    root = loaded.directory / source
+    files: dict[str, bytes] = {}
+    total = 0
+    try:
+        # It raises where the name is too long, which `exists` of some Pythons takes for a missing file.
+        root.stat()
+        allowed = None if loaded.allow_outside else loaded.directory.resolve()
+        _check_inside(root, source, allowed)
+        for name, path in _walk(root):
+            _check_inside(path, f"{source} has {name}, which", allowed)
+            total += path.stat().st_size
+            if total > MAX_BYTES:
+                said = f"over {MAX_BYTES:,} bytes, which a ConfigMap cannot carry: leave data out of it"
+                raise _RefusedError(f"{source} has {said}")
+            files[name] = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise _RefusedError(f"no such file or folder: {_shown(source)} (beside the cluster file)") from None
+    except (OSError, ValueError, RuntimeError) as error:
+        # RuntimeError is a loop of links, of Python before 3.13.
+        said = str(getattr(error, "strerror", None) or error)
+        where = getattr(error, "filename", None)
+        raise _RefusedError(
+            f"cannot be read: {said}" + (f": {_shown(str(where))}" if where else "")
+        ) from None
+    if not any(name.endswith(".py") for name in files):
+        raise _RefusedError(f"there is no .py file in {source}")
+    return files
+
+
+def _check_inside(path: Path, called: str, allowed: Path | None) -> None:
+    """A cluster file is often somebody else's: it is to send what lies beside it, and no other file."""
+    if allowed is None or (found := path.resolve()).is_relative_to(allowed):
+        return
+    links = [part for part in (path, *path.parents) if part.is_symlink()]
+    by = f"by the link {_shown(str(links[-1]))} " if links else ""
+    said = f"is {by}{_shown(str(found))}, outside the cluster file's folder {allowed}"
+    raise _RefusedError(f"{called} {said}: copy it there, or give --allow-outside where that is meant")
+
+
+def _walk(root: Path) -> Iterator[tuple[str, Path]]:
+    if root.is_file():
+        yield root.name, root
+        return
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        inside = folder.relative_to(root)
+        if len(inside.parts) > MAX_DEPTH:
+            raise _RefusedError(f"over {MAX_DEPTH} folders in one another: {_shown(inside.as_posix())}")
+        inner = []
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            path = folder / entry.name
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                inner += [path] if entry.name not in SKIPPED else []
+            elif not entry.name.endswith(".pyc") and path.is_file():
+                name = path.relative_to(root).as_posix()
+                if not name.isprintable():
+                    # A name with bytes that are no UTF-8, too: no object can hold it.
+                    raise _RefusedError(f"a file's name is not printable text: {_shown(name)}: rename it")
+                yield name, path
+        waiting += reversed(inner)
+
+
+def _shown(name: str) -> str:
+    shown = name if name.isprintable() else ascii(name)[1:-1]
+    return shown if len(shown) <= 200 else f"{shown[:197]}..."
+
+
+def _missing(files: Mapping[str, bytes], entrypoint: str) -> str:
+    """What keeps `module:object` from being found in the files; "" for nothing. Runs no code."""
+    module, _, name = entrypoint.partition(":")
+    stem = module.replace(".", "/")
+    found = next((path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in files), None)
+    if found is None:
+        modules = [path[:-3].replace("/", ".") for path in files if path.endswith(".py")]
+        near = difflib.get_close_matches(module, modules, 1)
+        hint = f"; did you mean {near[0]}:{name}?" if near else f"; there is {', '.join(modules[:5])}"
+        return f"no module {module} in the source{hint}"
+    try:
+        with warnings.catch_warnings():
+            # They are about the program, and said where it is run.
+            warnings.simplefilter("ignore")
+            tree = ast.parse(files[found], filename=found)
+    except (RecursionError, MemoryError):
+        return f"{found}: not valid Python: nested too deeply"
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        return f"{found}{f':{line}' if line else ''}: not valid Python: {getattr(error, 'msg', error)}"
+    defined = set(_names(tree))
+    if name in defined or "*" in defined:
+        return ""
+    near = difflib.get_close_matches(name, defined, 1)
+    return f"{found} does not define {name}" + (f"; did you mean {module}:{near[0]}?" if near else "")
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    """What the module defines at its top level, conditional branches included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield (node.asname or node.name).split(".")[0]
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id

@@ -1,0 +1,1 @@
+"""A valid cluster -> the Kubernetes objects of its run. Pure."""

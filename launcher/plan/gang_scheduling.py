@@ -1,0 +1,149 @@
+"""Who starts the run's pods together, and which of them it needs before any is of use. Pure.
+
+Sources: https://volcano.sh/en/docs/podgroup/, https://scheduler-plugins.sigs.k8s.io/docs/plugins/coscheduling/,
+https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from launcher.config.spec import Gang, RoleName, Spec
+from launcher.config.yaml_positions import Path
+from launcher.naming import GROUP_LABEL, QUEUE_LABEL
+from launcher.plan.topology import Topology
+
+SCHEDULERS: Final[dict[Gang, str]] = {
+    "Volcano": "volcano",
+    "Coscheduling": "scheduler-plugins-scheduler",
+}
+"""The scheduler that knows the gang, by the name that its own installation gives it."""
+
+
+API_VERSIONS: Final[dict[Gang, str]] = {
+    "Volcano": "scheduling.volcano.sh/v1beta1",
+    "Coscheduling": "scheduling.x-k8s.io/v1alpha1",
+}
+"""Of the PodGroup."""
+
+
+def gang(spec: Spec) -> Gang | None:
+    """Who admits the run, if anybody does. A queue by itself is one of Kueue's."""
+    scheduling = spec.scheduling
+    return scheduling.gang or ("Kueue" if scheduling.queue is not None else None)
+
+
+def broken(topology: Topology) -> Iterator[tuple[Path, str]]:
+    """What is wrong with queue and gang together."""
+    cluster = topology.cluster
+    spec = cluster.spec
+    scheduling = spec.scheduling
+    given: list[tuple[Path, Mapping[str, str]]] = [(("metadata", "labels"), cluster.metadata.labels)]
+    for name in ("chief", "worker", "ps", "evaluator", "template"):
+        if (role := getattr(spec, name)) is not None:
+            given.append((("spec", name, "jobMetadata", "labels"), role.job_metadata.labels))
+    for at, labels in given:
+        if QUEUE_LABEL in labels:
+            said = "Kueue would admit each Job by itself: name the queue in spec.scheduling.queue"
+            yield (*at, QUEUE_LABEL), said
+    here: Path = ("spec", "scheduling", "queue")
+    if scheduling.gang == "Kueue" and scheduling.queue is None:
+        yield here, "missing: Kueue admits a run by its queue; name a LocalQueue of the run's namespace"
+    if scheduling.gang == "Coscheduling" and scheduling.queue is not None:
+        yield here, "Coscheduling has no queues: remove it, or use gang: Kueue or Volcano"
+    owners: dict[str, tuple[Gang, ...]] = {
+        "min_member": ("Volcano", "Coscheduling"),
+        "min_resources": ("Volcano", "Coscheduling"),
+        "schedule_timeout_seconds": ("Coscheduling",),
+    }
+    for field, known in owners.items():
+        if getattr(scheduling, field) and gang(spec) not in known:
+            alias = type(scheduling).model_fields[field].alias or field
+            yield ("spec", "scheduling", alias), f"it is for gang: {' or '.join(known)}: remove it"
+    most = sum(role.replicas for role in topology.roles if role.name != "evaluator")
+    if gang(spec) in API_VERSIONS and (scheduling.min_member or 0) > most:
+        said = f"expected at most {most}: more tasks there are not, the evaluator apart"
+        yield ("spec", "scheduling", "minMember"), said
+
+
+def queue_labels(spec: Spec) -> dict[str, str]:
+    """By which Kueue knows what to admit, and from which queue."""
+    if gang(spec) != "Kueue" or spec.scheduling.queue is None:
+        return {}
+    return {QUEUE_LABEL: spec.scheduling.queue}
+
+
+def scheduler_name(spec: Spec) -> str | None:
+    """The scheduler of all the run's pods, None for the cluster's own."""
+    found = gang(spec)
+    return spec.scheduling.scheduler_name or (SCHEDULERS.get(found) if found is not None else None)
+
+
+def members(topology: Topology) -> dict[RoleName, int]:
+    """How many tasks of each role must run for the strategy to make progress.
+
+    A coordinator trains with one worker, and takes the others as they come; collectives and parameter servers
+    are of use only when all are there. The evaluator is no member: training does without.
+    """
+    survives = topology.cluster.spec.strategy == "ParameterServer"
+    return {
+        role.name: 1 if role.name == "worker" and survives else role.replicas
+        for role in topology.roles
+        if role.name != "evaluator"
+    }
+
+
+def membership(topology: Topology, role: RoleName) -> tuple[dict[str, str], dict[str, str]]:
+    """The labels and annotations that make a pod of the role a member of its group.
+
+    Kueue takes each Job for a workload of its own; one is made of many by a group of plain pods, who makes
+    them being of no matter, or by a JobSet, whose pods bear no such labels.
+    """
+    found = gang(topology.cluster.spec)
+    if found == "Kueue" and not topology.jobset:
+        total = sum(role.replicas for role in topology.roles)
+        labels = {**queue_labels(topology.cluster.spec), GROUP_LABEL: topology.run}
+        return labels, {"kueue.x-k8s.io/pod-group-total-count": str(total)}
+    if role == "evaluator":
+        return {}, {}
+    if found == "Volcano":
+        return {}, {"scheduling.k8s.io/group-name": topology.run, "volcano.sh/task-spec": role}
+    if found == "Coscheduling":
+        return {"scheduling.x-k8s.io/pod-group": topology.run}, {}
+    return {}, {}
+
+
+def gates(topology: Topology) -> list[dict[str, str]]:
+    """The scheduling gates of a pod. Kueue's webhook would add its own; where that does not answer, no pod
+    must start unadmitted.
+    """
+    alone = gang(topology.cluster.spec) == "Kueue" and not topology.jobset
+    return [{"name": "kueue.x-k8s.io/admission"}] if alone else []
+
+
+def disruptions(topology: Topology) -> list[dict[str, str]]:
+    """The conditions of a pod that was taken away, besides Kubernetes' own: no failure of its task."""
+    return [{"type": "TerminationTarget", "status": "True"}] if gates(topology) else []
+
+
+def pod_group(topology: Topology) -> dict[str, object] | None:
+    """The PodGroup's apiVersion and spec; None where there is none."""
+    spec = topology.cluster.spec
+    found = gang(spec)
+    needed = members(topology)
+    fields: dict[str, object] = {"minMember": sum(needed.values())}
+    scheduling = spec.scheduling
+    given: dict[str, object] = {"minMember": scheduling.min_member}
+    given["minResources"] = scheduling.min_resources or None
+    if found == "Volcano":
+        if scheduling.min_member is None:
+            # Without it, four workers would do for a chief, a ps and two workers.
+            fields["minTaskMember"] = needed
+        given |= {"queue": scheduling.queue, "priorityClassName": scheduling.priority_class_name}
+    else:
+        given["scheduleTimeoutSeconds"] = scheduling.schedule_timeout_seconds
+    fields |= {name: value for name, value in given.items() if value is not None}
+    if found is None or found not in API_VERSIONS:
+        return None
+    return {"apiVersion": API_VERSIONS[found], "spec": fields}

@@ -1,0 +1,90 @@
+"""The user's `podTemplate`s: what is wrong with one, and what of a pod it must leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from launcher import naming
+from launcher.config.yaml_positions import Path
+from launcher.naming import CONTAINER
+from launcher.plan.roles import CONFIG_PATH, TASK_PATH
+from launcher.pod_spec.strategic_merge import DIRECTIVE, check, strategic_merge
+from worker.contract import Env
+
+Object = dict[str, Any]
+
+# Stands for what the launcher writes; only whether it is still there is of interest.
+_OURS: Final = "(launcher)"
+_SKELETON: Final[Object] = {
+    "metadata": {"labels": {naming.RUN_LABEL: _OURS, naming.ROLE_LABEL: _OURS}},
+    "spec": {
+        "restartPolicy": "Never",
+        "subdomain": _OURS,
+        "volumes": [{"name": "launcher-config"}, {"name": "launcher-task"}],
+        "containers": [
+            {
+                "name": CONTAINER,
+                "env": [{"name": name, "value": _OURS} for name in sorted(Env.RESERVED)],
+                "volumeMounts": [
+                    {"name": "launcher-config", "mountPath": CONFIG_PATH},
+                    {"name": "launcher-task", "mountPath": TASK_PATH},
+                ],
+            }
+        ],
+    },
+}
+
+
+def broken(template: Mapping[str, Any], here: Path) -> Iterator[tuple[Path, str]]:
+    """What is wrong with one podTemplate, `here` being its path."""
+    found = [*_form(template), *check(template)]
+    if not found:
+        found = list(_kept(strategic_merge(_SKELETON, template)))
+    yield from (((*here, *path), message) for path, message in found)
+
+
+def _form(template: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    for name, value in template.items():
+        if name not in ("metadata", "spec"):
+            yield (name,), "unknown field; a podTemplate has metadata and spec"
+        elif not isinstance(value, Mapping):
+            yield (name,), "expected a mapping"
+        elif DIRECTIVE in value:
+            said = "it would take away all that the launcher writes there: name the fields to be replaced"
+            yield (name, DIRECTIVE), said
+    given = template.get("metadata")
+    for name in ("labels", "annotations"):
+        values = given.get(name, {}) if isinstance(given, Mapping) else {}
+        if not isinstance(values, Mapping):
+            yield ("metadata", name), "expected a mapping"
+        elif wrong := [key for key, value in values.items() if not isinstance(value, str | None)]:
+            yield ("metadata", name, wrong[0]), "expected text: put it in quotes"
+
+
+def _kept(template: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if any(labels.get(key) != _OURS for key in (naming.RUN_LABEL, naming.ROLE_LABEL)):
+        yield ("metadata", "labels"), "the launcher's own labels say whose pod it is: leave them as they are"
+    pod = template.get("spec") or {}
+    if pod.get("restartPolicy") != "Never":
+        yield ("spec", "restartPolicy"), "expected Never: its Job tries a task again; remove it"
+    if pod.get("subdomain") != _OURS or "hostname" in pod:
+        name = "hostname" if "hostname" in pod else "subdomain"
+        yield ("spec", name), "the tasks find each other by the launcher's names: remove it"
+    containers: list[Object] = pod.get("containers") or []
+    container = next((each for each in containers if each["name"] == CONTAINER), None)
+    if container is None or containers[0] is not container:
+        yield ("spec", "containers"), f"the container {CONTAINER} runs the program: leave it there"
+        return
+    ours = _SKELETON["spec"]["containers"][0]
+    given = {variable["name"]: variable for variable in container.get("env") or ()}
+    for variable in ours["env"]:
+        if given.get(variable["name"]) != variable:
+            said = f"{variable['name']} is set by the launcher in every pod: leave it as it is"
+            yield ("spec", "containers"), said
+            break
+    mounted = [mount for mount in container.get("volumeMounts") or () if mount in ours["volumeMounts"]]
+    volumes = [volume for volume in pod.get("volumes") or () if volume in _SKELETON["spec"]["volumes"]]
+    if len(mounted) < 2 or len(volumes) < 2:
+        yield ("spec",), f"what the launcher mounts at {CONFIG_PATH} and {TASK_PATH} must stay there"

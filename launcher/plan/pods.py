@@ -1,0 +1,381 @@
+"""Works out what a role's Job and pods hold, as plain values that the templates print."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from launcher import naming
+from launcher.config.spec import EnvVar, RoleName
+from launcher.plan import gang_scheduling, jobset, roles, storage
+from launcher.plan.program_files import ProgramFiles
+from launcher.plan.roles import CONFIG_PATH, SHM_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
+from launcher.plan.topology import Topology
+from worker.contract import GRACE_SECONDS, GRPC_FAIL_FAST, Env, ExitCode, RunConfig
+
+RUN_FILE: Final = "run.json"
+CLUSTER_FILE: Final = "cluster.json"
+
+SHM_SIZE: Final = "1Gi"
+"""Shared memory of a role with GPUs, where containers have 64 MiB. NCCL's own advice:
+https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#docker"""
+
+# A sidecar that goes on when the program has ended keeps its pod, and so the run, from ending; and one that
+# takes over the pod's traffic is in the way of the peers' gRPC. Istio prefers the label to the annotation.
+_NO_SIDECARS: Final = (
+    ("labels", "sidecar.istio.io/inject", "false"),
+    ("annotations", "sidecar.istio.io/inject", "false"),
+    ("annotations", "linkerd.io/inject", "disabled"),
+)
+
+UNLIMITED: Final = 2**31 - 1
+"""Retries where there is no limit: the most that a Job takes."""
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """One role's Job, ready to be printed. Lists and maps are Kubernetes' own, in its order of fields."""
+
+    name: str
+    role: RoleName
+    replicas: int
+    primary: bool
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    pod_labels: Mapping[str, str]
+    pod_annotations: Mapping[str, str]
+    retries: Mapping[str, Any]
+    failure_rules: list[Object]
+    job_fields: Mapping[str, Any]
+    pod_fields: Mapping[str, Any]
+    container_fields: Mapping[str, Any]
+    read_only_root: bool
+    port: int
+    port_name: str
+    command: tuple[str, ...]
+    args: tuple[str, ...]
+    image: str
+    env: list[Object]
+    volume_mounts: list[Object]
+    volumes: list[Object]
+
+
+def labels(topology: Topology, role: str | None = None) -> dict[str, str]:
+    """On every object of the run, and with the role on its Job and pods. The user's come first, so that
+    none of them can take an object out of its run.
+    """
+    ours = {
+        "app.kubernetes.io/name": "tf-launcher",
+        "app.kubernetes.io/instance": topology.run,
+        "app.kubernetes.io/managed-by": "tf-launcher",
+        naming.RUN_LABEL: topology.run,
+    }
+    if role is not None:
+        ours |= {"app.kubernetes.io/component": role, naming.ROLE_LABEL: role}
+    return {**topology.cluster.metadata.labels, **ours}
+
+
+def service_ports(topology: Topology) -> list[Object]:
+    """Where the tasks listen. A headless Service leads to all ports; these are for those who look."""
+    numbers = sorted({role.port for role in topology.roles})
+    return [
+        {"name": "tensorflow" if len(numbers) == 1 else f"tensorflow-{number}", "number": number}
+        for number in numbers
+    ]
+
+
+def selector(topology: Topology) -> dict[str, str]:
+    """Matches the pods of the run, and no others in its namespace."""
+    return {naming.RUN_LABEL: topology.run}
+
+
+def run_config(topology: Topology, run_id: str) -> RunConfig:
+    """What every task of the run reads."""
+    spec = topology.cluster.spec
+    policy = spec.run_policy
+    graces = {role.name: role.grace_seconds for role in topology.roles}
+    return RunConfig(
+        run=topology.run,
+        run_id=run_id,
+        mode=spec.mode,
+        checkpoint=spec.checkpoint,
+        strategy=spec.strategy,
+        strategy_options=spec.strategy_options.model_dump(exclude_none=True),
+        evaluation=spec.evaluation.model_dump(exclude_defaults=True),
+        entrypoint=spec.program.entrypoint if spec.program else None,
+        keras=spec.program.keras if spec.program else 2,
+        parameters=spec.program.parameters if spec.program else {},
+        model_dir=spec.model_dir,
+        replicas={role.name: role.replicas for role in topology.roles},
+        gpus={role.name: asked for role in topology.roles if (asked := role.gpus)},
+        allow_cpu=[role.name for role in topology.roles if role.allow_cpu],
+        # A task that trains alone opens no port.
+        chief_address=None if topology.alone else topology.address(topology.primary, 0),
+        starting_deadline_seconds=policy.starting_deadline_seconds,
+        stall_seconds=policy.stall_seconds,
+        chief_lost_seconds=policy.chief_lost_seconds,
+        grace_seconds={name: grace for name, grace in graces.items() if grace != GRACE_SECONDS},
+    )
+
+
+def plan(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) -> JobPlan:
+    """The Job of one role."""
+    spec = topology.cluster.spec
+    custom = roles.is_custom(spec)
+    primary = role.name == topology.primary
+    annotations = {**topology.cluster.metadata.annotations, **role.job_annotations}
+    pod_metadata = _pod_metadata(topology, role)
+    if primary:
+        annotations[naming.PRIMARY_ANNOTATION] = "true"
+        annotations[naming.SPEC_ANNOTATION] = topology.cluster.model_dump_json(exclude_defaults=True)
+    elif custom:
+        needed = not _goes_on_without(topology, role)
+        annotations[naming.NEEDED_ANNOTATION] = "true" if needed else "false"
+    mounts, volumes = _volumes(topology, role, source)
+    return JobPlan(
+        name=topology.job_name(role.name),
+        role=role.name,
+        replicas=role.replicas,
+        primary=primary,
+        labels={**role.job_labels, **labels(topology, role.name)},
+        annotations=annotations,
+        pod_labels=pod_metadata["labels"],
+        pod_annotations=pod_metadata["annotations"],
+        retries=_retries(topology, role),
+        failure_rules=_failure_rules(topology, role),
+        job_fields=_job_fields(topology, role),
+        pod_fields=_pod_fields(topology, role),
+        container_fields=present(
+            {
+                "imagePullPolicy": role.image_pull_policy,
+                "workingDir": role.working_dir or _script_directory(role, source),
+                "envFrom": list(role.env_from),
+                "resources": role.resources,
+            }
+        ),
+        # An image that is to run as it is may write wherever its files let user 65532 write.
+        read_only_root=not custom,
+        port=role.port,
+        port_name="tfjob-port" if custom else "tensorflow",
+        command=tuple(map(escaped, role.command or (() if custom else roles.RUNTIME_COMMAND))),
+        args=tuple(map(escaped, role.args)),
+        image=role.image,
+        env=_env(topology, role, source),
+        volume_mounts=mounts,
+        volumes=volumes,
+    )
+
+
+def _pod_metadata(topology: Topology, role: ResolvedRole) -> dict[str, dict[str, str]]:
+    """Labels and annotations of the pods; what the user says of sidecars is left to the user."""
+    given = topology.cluster.metadata
+    own = role.pod_metadata
+    said = {*given.labels, *given.annotations, *(own.get("labels") or ()), *(own.get("annotations") or ())}
+    member = gang_scheduling.membership(topology, role.name)
+    found = {
+        "labels": labels(topology, role.name) | member[0],
+        "annotations": {**given.annotations, **member[1]},
+    }
+    if role.name in storage.on_one_node(topology):
+        found["labels"][naming.NODE_LABEL] = topology.run
+    return without_sidecars(found, said)
+
+
+def without_sidecars(metadata: dict[str, dict[str, str]], said: Collection[str]) -> dict[str, dict[str, str]]:
+    """The labels and annotations, and with them those that ask for no sidecar, where `said` has none."""
+    for kind, key, value in _NO_SIDECARS:
+        if key not in said:
+            metadata[kind][key] = value
+    return metadata
+
+
+def escaped(text: str) -> str:
+    """So that Kubernetes' expansion of `$(NAME)` in commands, arguments and environment gives the text back.
+
+    It turns `$$` into `$` everywhere, references or not, and reads a byte behind a lone `$` as a character of
+    its own (third_party/forked/golang/expansion/expand.go).
+    """
+    return text.replace("$", "$$")
+
+
+def _script_directory(role: ResolvedRole, source: ProgramFiles | None) -> str | None:
+    """Where a command finds the program's files by the names it has for them."""
+    return SOURCE_PATH if source is not None and role.runs_script else None
+
+
+def present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is empty."""
+    return {name: value for name, value in fields.items() if value not in (None, {}, [], ())}
+
+
+def _job_fields(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
+    spec = topology.cluster.spec
+    policy = spec.run_policy
+    primary = role.name == topology.primary
+    # Whether a JobSet is suspended, and how long it stays, is its own to say; what Kueue admits, it starts.
+    suspend = policy.suspend and gang_scheduling.gang(spec) != "Kueue"
+    fields: Object = {} if topology.jobset else {"suspend": suspend}
+    # Strangers do not notice that the others have been stopped.
+    if primary or roles.is_custom(spec):
+        fields |= present({"activeDeadlineSeconds": policy.active_deadline_seconds})
+    if primary and not topology.jobset:
+        fields |= present({"ttlSecondsAfterFinished": policy.ttl_seconds_after_finished})
+    several = role.replicas > 1
+    if primary and roles.is_custom(spec) and several and spec.strategy_options.success_policy != "AllWorkers":
+        fields["successPolicy"] = {"rules": [{"succeededIndexes": "0"}]}
+    return fields
+
+
+def _survives_a_task(topology: Topology, role: ResolvedRole) -> bool:
+    """Whether the run goes on when a task of the role has failed for good. A coordinator gives a lost
+    worker's work to the others; a collective lacks it, and a parameter server has variables.
+    """
+    return role.name == "worker" and topology.cluster.spec.strategy == "ParameterServer"
+
+
+def _retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
+    """Each task has its own tries; those of images that run as they are share them, as a TFJob's do."""
+    if topology.jobset and not roles.is_custom(topology.cluster.spec):
+        return jobset.retries(topology, role)
+    limit = topology.cluster.spec.run_policy.backoff_limit
+    limit = UNLIMITED if limit is None else limit
+    if roles.is_custom(topology.cluster.spec):
+        if _goes_on_without(topology, role):
+            return {"backoffLimitPerIndex": 0}
+        return {"backoffLimit": 0 if role.restart_policy == "Never" else limit}
+    if role.replicas == 1:
+        return {"backoffLimit": limit}
+    if _survives_a_task(topology, role):
+        return {"backoffLimitPerIndex": limit}
+    return {"backoffLimitPerIndex": limit, "maxFailedIndexes": 0}
+
+
+def _goes_on_without(topology: Topology, role: ResolvedRole) -> bool:
+    """Whether a run of strangers goes on when a task of the role has failed for good: workers that may come
+    and go.
+    """
+    return role.name == "worker" and not topology.sees_all(role.name) and role.restart_policy == "Never"
+
+
+def _failure_rules(topology: Topology, role: ResolvedRole) -> list[Object]:
+    taken_away = [{"type": "DisruptionTarget", "status": "True"}, *gang_scheduling.disruptions(topology)]
+    disruption = {"action": "Ignore", "onPodConditions": taken_away}
+    if role.restart_policy == "ExitCode":
+        permanent = {"containerName": naming.CONTAINER, "operator": "In", "values": list(range(1, 128))}
+        return [disruption, {"action": "FailJob", "onExitCodes": permanent}]
+    if not role.uses_runtime:
+        return [disruption]
+    if topology.jobset and role.name == "evaluator":
+        return [disruption]
+    action = "FailIndex" if _survives_a_task(topology, role) and role.replicas > 1 else "FailJob"
+    return [
+        disruption,
+        # Told to leave, or saved and left with a task that was: no try is used up.
+        {"action": "Ignore", "onExitCodes": _exits_with(ExitCode.PREEMPTED)},
+        {"action": action, "onExitCodes": _exits_with(ExitCode.PROGRAM_ERROR)},
+    ]
+
+
+def _exits_with(code: ExitCode) -> Object:
+    return {"containerName": naming.CONTAINER, "operator": "In", "values": [int(code)]}
+
+
+def _pod_fields(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
+    scheduling = topology.cluster.spec.scheduling
+    return present(
+        {
+            "serviceAccountName": role.service_account_name,
+            "priorityClassName": scheduling.priority_class_name,
+            "schedulerName": gang_scheduling.scheduler_name(topology.cluster.spec),
+            "schedulingGates": gang_scheduling.gates(topology),
+            "nodeSelector": role.node_selector,
+            "tolerations": list(role.tolerations),
+            "affinity": storage.affinity(topology, role),
+            "imagePullSecrets": list(role.image_pull_secrets),
+        }
+    )
+
+
+def _env(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) -> list[Object]:
+    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    variables: list[Object] = [
+        # First: TF_CONFIG refers to it, and a reference reaches only what stands before.
+        {"name": Env.TASK_INDEX, "valueFrom": {"fieldRef": {"fieldPath": index}}},
+    ]
+    if role.name in topology.file_roles:
+        variables.append({"name": Env.CLUSTER_FILE, "value": f"{CONFIG_PATH}/{CLUSTER_FILE}"})
+    elif (tf_config := topology.tf_config(role.name)) is not None:
+        variables.append({"name": Env.TF_CONFIG, "value": tf_config})
+    variables += [
+        {"name": Env.ROLE, "value": role.name},
+        {"name": Env.CONFIG, "value": f"{CONFIG_PATH}/{RUN_FILE}"},
+        {"name": Env.TASK_DIR, "value": TASK_PATH},
+    ]
+    if source is not None:
+        variables.append({"name": Env.SOURCE, "value": SOURCE_PATH})
+    return [*variables, *_transport(topology, role), *(entry(variable) for variable in role.env)]
+
+
+def _transport(topology: Topology, role: ResolvedRole) -> list[Object]:
+    """What the runtime sets by itself, for TensorFlow in a command of the user's. An image that is to run as
+    it is may be no TensorFlow at all.
+    """
+    name, value = GRPC_FAIL_FAST
+    is_given = any(variable.name == name for variable in role.env)
+    if is_given or roles.is_custom(topology.cluster.spec) or role.uses_runtime:
+        return []
+    return [{"name": name, "value": value}]
+
+
+def entry(variable: EnvVar) -> Object:
+    """Kubernetes' form of it, so that the value is what stands in the file."""
+    if variable.value_from is not None:
+        return {"name": variable.name, "valueFrom": variable.value_from}
+    return {"name": variable.name, "value": escaped(variable.value or "")}
+
+
+def _volumes(
+    topology: Topology, role: ResolvedRole, source: ProgramFiles | None
+) -> tuple[list[Object], list[Object]]:
+    run = topology.run
+    own = [mount.model_dump(exclude_none=True) for mount in role.volume_mounts]
+    mounts: list[Object] = [
+        {"name": "launcher-config", "mountPath": CONFIG_PATH, "readOnly": True},
+        {"name": "launcher-task", "mountPath": TASK_PATH},
+    ]
+    volumes: list[Object] = [
+        {"name": "launcher-config", "configMap": {"name": f"{run}-config"}},
+        {"name": "launcher-task", "emptyDir": {}},
+    ]
+    if source is not None:
+        mounts.append({"name": "launcher-source", "mountPath": SOURCE_PATH, "readOnly": True})
+        volumes.append(
+            {"name": "launcher-source", "configMap": {"name": f"{run}-source", "items": source_items(source)}}
+        )
+    taken = {str(mount["mountPath"]).rstrip("/") for mount in role.pod_mounts}
+    if TMP_PATH not in taken and not roles.is_custom(topology.cluster.spec):
+        # The root file system is read-only, and TensorFlow does not start without a writable /tmp.
+        mounts.append({"name": "launcher-tmp", "mountPath": TMP_PATH})
+        volumes.append({"name": "launcher-tmp", "emptyDir": {}})
+    if role.asks_for_gpus and SHM_PATH not in taken:
+        mounts.append({"name": "launcher-shm", "mountPath": SHM_PATH})
+        memory = {"medium": "Memory", "sizeLimit": SHM_SIZE}
+        volumes.append({"name": "launcher-shm", "emptyDir": memory})
+    claim = storage.claim(topology)
+    if claim is not None and role.touches_model_dir:
+        mounts.append({"name": "launcher-model", "mountPath": topology.cluster.spec.model_dir})
+        volumes.append({"name": "launcher-model", "persistentVolumeClaim": {"claimName": claim}})
+    return mounts + own, volumes + list(role.volumes)
+
+
+def source_items(source: ProgramFiles) -> list[Object]:
+    """Key and path of every file: a ConfigMap's keys cannot hold a `/`, or most of Unicode."""
+    return [{"key": source_key(index), "path": path} for index, path in enumerate(source.files)]
+
+
+def source_key(index: int) -> str:
+    """The ConfigMap key of the file with this number."""
+    return f"file-{index}"

@@ -1,0 +1,153 @@
+"""Topology -> Kubernetes objects, through the templates in `manifests/`. The templates print; what they print
+is worked out in `launcher.plan.pods`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from typing import Any
+
+import jinja2
+import yaml
+
+from launcher import naming
+from launcher.config.spec import Storage
+from launcher.errors import LauncherError
+from launcher.json_in_yaml import quoted
+from launcher.plan import gang_scheduling, jobset, pods, storage, tensorboard
+from launcher.plan.pods import Object
+from launcher.plan.program_files import ProgramFiles
+from launcher.plan.template_cache import TemplateCache
+from launcher.plan.topology import Topology
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def render(topology: Topology, program: ProgramFiles | None = None, run_id: str = "") -> list[Object]:
+    """Every object of the run, the primary Job or the JobSet first. The same arguments give the same objects.
+
+    `program` is the source of `launcher.load.source.read`. `run_id` tells one submission from the next; left
+    out, it is made of the file and the program: then the same again is the same run, and a change a new one.
+    """
+    run_id = run_id or _content_id(topology, program)
+    plans = [pods.plan(topology, role, program) for role in topology.roles]
+    common = {
+        "run": topology.run,
+        "namespace": topology.namespace,
+        "labels": pods.labels(topology),
+        "annotations": topology.cluster.metadata.annotations,
+        "selector": pods.selector(topology),
+    }
+    jobs = [_job(topology, plan, common) for plan in plans]
+    if topology.jobset:
+        objects = [_jobset(topology, jobs, common)]  # its controller makes the Service
+    else:
+        objects = [*jobs, _print("service", **common, ports=pods.service_ports(topology))]
+    objects.append(
+        _print("configmap", **common, name=f"{topology.run}-config", data=_config(topology, run_id))
+    )
+    if program is not None:
+        objects.append(_source_map(common, f"{topology.run}-source", program))
+    objects.append(_print("networkpolicy", **common))
+    if (board := topology.cluster.spec.tensorboard) is not None:
+        planned = tensorboard.plan(topology, board)
+        templates = ("deployment", "tensorboard-service", "tensorboard-networkpolicy")
+        objects += [_print(template, **common, plan=planned) for template in templates]
+    if (group := gang_scheduling.pod_group(topology)) is not None:
+        objects.append(_print("podgroup", **common, group=group))
+    if (claim := storage.claim(topology)) is not None:
+        wanted = topology.cluster.spec.storage or Storage.model_construct()
+        objects.append(
+            _print("claim", **common, name=claim, storage=wanted, reclaim=naming.RECLAIM_ANNOTATION)
+        )
+    return objects
+
+
+def _job(topology: Topology, plan: pods.JobPlan, common: Object) -> Object:
+    job = _print("job", **{**common, "labels": plan.labels}, plan=plan)
+    job["spec"]["template"] = topology.role(plan.role).patched(job["spec"]["template"])
+    return job
+
+
+def _jobset(topology: Topology, jobs: list[Object], common: Object) -> Object:
+    primary = jobs[0]["metadata"]
+    templates = [
+        {
+            "role": role.name,
+            "metadata": {field: job["metadata"].get(field, {}) for field in ("labels", "annotations")},
+            "spec": job["spec"],
+        }
+        for role, job in zip(topology.roles, jobs, strict=True)
+    ]
+    return _print(
+        "jobset",
+        **{
+            **common,
+            "labels": {**common["labels"], **gang_scheduling.queue_labels(topology.cluster.spec)},
+            "annotations": primary["annotations"],
+        },
+        fields=jobset.policies(topology),
+        jobs=templates,
+    )
+
+
+def _content_id(topology: Topology, program: ProgramFiles | None) -> str:
+    spec = topology.cluster.spec
+    # Whether it waits to be started makes no other run of it.
+    policy = spec.run_policy.model_copy(update={"suspend": False})
+    whole = topology.cluster.model_copy(update={"spec": spec.model_copy(update={"run_policy": policy})})
+    digest = hashlib.sha256(whole.model_dump_json(exclude_defaults=True).encode())
+    for path, content in (program.files if program is not None else {}).items():
+        # With their lengths, so that no two programs give the same bytes.
+        digest.update(f"\n{len(path)} {path} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _config(topology: Topology, run_id: str) -> dict[str, str]:
+    data = {pods.RUN_FILE: pods.run_config(topology, run_id).to_json()}
+    if topology.file_roles:
+        data[pods.CLUSTER_FILE] = json.dumps(topology.training_cluster, separators=(",", ":"))
+    return data
+
+
+def _source_map(common: Object, name: str, program: ProgramFiles) -> Object:
+    text: dict[str, str] = {}
+    binary: dict[str, str] = {}
+    for index, content in enumerate(program.files.values()):
+        key = pods.source_key(index)
+        try:
+            text[key] = content.decode()
+        except UnicodeDecodeError:
+            binary[key] = base64.b64encode(content).decode()
+    return _print("configmap", **common, name=name, data=text, binary=binary)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(  # noqa: S701 - every scalar passes `quoted`; this is no HTML
+        loader=jinja2.PackageLoader("manifests", package_path=""),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        auto_reload=False,
+        bytecode_cache=TemplateCache(),
+    )
+    # Jinja2's own tojson escapes for HTML, and leaves what YAML forbids.
+    environment.filters["tojson"] = quoted
+    return environment
+
+
+def _print(template: str, **values: Any) -> Object:
+    try:
+        text = _environment().get_template(f"{template}.yaml.j2").render(values)
+        printed = yaml.load(text, _Loader)  # noqa: S506 - the safe one
+    except (jinja2.TemplateError, yaml.YAMLError, TypeError) as error:
+        # StrictUndefined with a filter raises TypeError.
+        raise LauncherError(f"the template {template} does not print an object: {error}") from error
+    if not isinstance(printed, dict):
+        raise LauncherError(f"the template {template} does not print an object")
+    return printed

@@ -1,0 +1,265 @@
+"""What one role is, once the run's defaults, the role's own fields and its podTemplates are put together: in
+one place, and once for each role.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+from launcher.config.spec import EnvVar, Requirements, Resources, Role, RoleName, Spec, VolumeMount
+from launcher.naming import CONTAINER
+from launcher.pod_spec.strategic_merge import strategic_merge
+from worker.contract import GRACE_SECONDS, PORT
+
+DEFAULT_IMAGE: Final = "tf-launcher-worker:dev"
+"""What `make images` builds."""
+RUNTIME_COMMAND: Final = ("python", "-m", "worker")
+
+# Where every pod has the launcher's own volumes.
+CONFIG_PATH: Final = "/etc/tf-launcher"
+SOURCE_PATH: Final = "/opt/tf-launcher/source"
+TASK_PATH: Final = "/var/run/tf-launcher"
+TMP_PATH: Final = "/tmp"  # noqa: S108 - a path in the pod
+SHM_PATH: Final = "/dev/shm"  # noqa: S108 - a path in the pod
+
+TPU_RESOURCE: Final = "google.com/tpu"
+"""What GKE's device plugin offers: TPU chips."""
+
+# nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.5gb, amd.com/gpu, gpu.intel.com/xe
+_GPU: Final = re.compile(r"gpu\.[^/]+/.+|[^/]+/(gpu|mig-).*")
+
+Entry = TypeVar("Entry")
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ResolvedRole:
+    """A role as all consumers see it: nobody else puts its fields together. `launcher.config.spec.Role` is
+    what the file says. Fields of the same name have the same form in both, unless it is said here.
+    """
+
+    name: RoleName
+    replicas: int
+    image: str
+    image_pull_policy: str | None
+    image_pull_secrets: tuple[Object, ...]
+    command: tuple[str, ...] | None
+    """None where the file gives none: the worker runtime's, or under Custom the image's own."""
+    args: tuple[str, ...]
+    working_dir: str | None
+    env: tuple[EnvVar, ...]
+    env_from: tuple[Object, ...]
+    resources: Mapping[str, Mapping[str, str]]
+    """Kubernetes' ResourceRequirements, with the chips of a TPU slice."""
+    allow_cpu: bool
+    volumes: tuple[Object, ...]
+    volume_mounts: tuple[VolumeMount, ...]
+    node_selector: Mapping[str, str]
+    """With the labels of a TPU slice's nodes."""
+    tolerations: tuple[Object, ...]
+    affinity: Mapping[str, Any]
+    service_account_name: str | None
+    port: int
+    restart_policy: str | None
+    job_labels: Mapping[str, str]
+    job_annotations: Mapping[str, str]
+    pod_templates: tuple[Object, Object]
+    """The podTemplate of `spec.template`, and the role's own, which goes over it."""
+    uses_runtime: bool
+    """Whether it runs the worker runtime, whose exit codes have a meaning."""
+    runs_script: bool
+    """Whether its command names a script: an image's own, or one for the runtime to run."""
+    touches_model_dir: bool
+    """Whether its tasks read or write `modelDir`."""
+
+    def patched(self, pod: Mapping[str, Any]) -> Object:
+        """The pod template with the podTemplates over it."""
+        shared, own = self.pod_templates
+        return strategic_merge(strategic_merge(pod, shared), own)
+
+    @cached_property
+    def pod(self) -> Object:
+        """The pod template as far as the file says it, with the podTemplates over it, which have passed
+        `launcher.plan.pod_template`: so nothing asks for it before.
+        """
+        container: Object = {
+            "name": CONTAINER,
+            "env": [variable.model_dump(exclude_none=True) for variable in self.env],
+            "envFrom": list(self.env_from),
+            "volumeMounts": [mount.model_dump(exclude_none=True) for mount in self.volume_mounts],
+        }
+        if self.resources:
+            container["resources"] = self.resources
+        spec = {
+            "affinity": self.affinity,
+            "containers": [container],
+            "imagePullSecrets": list(self.image_pull_secrets),
+            "tolerations": list(self.tolerations),
+            "volumes": list(self.volumes),
+        }
+        return self.patched({"metadata": {}, "spec": spec})
+
+    @property
+    def _container(self) -> Object:
+        found: Object = next(each for each in self.pod["spec"]["containers"] if each["name"] == CONTAINER)
+        return found
+
+    @property
+    def pod_volumes(self) -> dict[str, Object]:
+        """The user's volumes by name, wherever they are given."""
+        return {volume["name"]: volume for volume in self.pod["spec"].get("volumes") or ()}
+
+    @property
+    def pod_mounts(self) -> list[Object]:
+        """The user's mounts in the program's container, wherever they are given."""
+        return self._container.get("volumeMounts") or []
+
+    @property
+    def grace_seconds(self) -> int:
+        """The pods' terminationGracePeriodSeconds."""
+        return int(self.pod["spec"].get("terminationGracePeriodSeconds") or GRACE_SECONDS)
+
+    @property
+    def asks_for_gpus(self) -> bool:
+        """Whether its resources have GPUs; what a podTemplate asks for does not count."""
+        return bool(_gpus(self.resources.get("limits", {})))
+
+    @property
+    def gpus(self) -> str:
+        """The GPUs that the program's container asks for: `nvidia.com/gpu: 8`; "" where it asks for none."""
+        limits = (self._container.get("resources") or {}).get("limits") or {}
+        return ", ".join(f"{name}: {count}" for name, count in _gpus(limits))
+
+    @property
+    def pod_metadata(self) -> Object:
+        """The labels and annotations that a podTemplate gives its pods."""
+        found: Object = self.pod["metadata"]
+        return found
+
+
+def resolve(spec: Spec, name: RoleName, role: Role) -> ResolvedRole:
+    """The role with `spec.template`, the spec's own image and command, and what a TPU slice asks of it. The
+    role's fields win; maps and lists of named entries are put together one by one.
+    """
+    template = spec.template
+    command = _first(role.command, template.command, spec.command)
+    args = _first(role.args, template.args, spec.args) or ()
+    custom = is_custom(spec)
+    return ResolvedRole(
+        name=name,
+        replicas=role.replicas,
+        image=role.image or template.image or spec.image or DEFAULT_IMAGE,
+        image_pull_policy=role.image_pull_policy or template.image_pull_policy or spec.image_pull_policy,
+        image_pull_secrets=_merged(
+            template.image_pull_secrets, role.image_pull_secrets, lambda secret: secret["name"]
+        ),
+        command=command,
+        args=args,
+        working_dir=role.working_dir or template.working_dir,
+        env=_merged(template.env, role.env, lambda variable: variable.name),
+        env_from=template.env_from + role.env_from,
+        resources=_resources(spec, name, role),
+        allow_cpu=bool(template.allow_cpu if role.allow_cpu is None else role.allow_cpu),
+        volumes=_merged(template.volumes, role.volumes, lambda volume: volume["name"]),
+        volume_mounts=_merged(template.volume_mounts, role.volume_mounts, lambda mount: mount.mount_path),
+        node_selector={**_slice_labels(spec, name), **template.node_selector, **role.node_selector},
+        tolerations=template.tolerations + role.tolerations,
+        affinity=role.affinity or template.affinity,
+        service_account_name=role.service_account_name or template.service_account_name,
+        port=role.port or template.port or PORT,
+        restart_policy=role.restart_policy or template.restart_policy,
+        job_labels={**template.job_metadata.labels, **role.job_metadata.labels},
+        job_annotations={**template.job_metadata.annotations, **role.job_metadata.annotations},
+        pod_templates=(template.pod_template, role.pod_template),
+        uses_runtime=not custom and (command is None or command[: len(RUNTIME_COMMAND)] == RUNTIME_COMMAND),
+        runs_script=custom or command not in (None, RUNTIME_COMMAND) or bool(args),
+        touches_model_dir=_touches_model_dir(spec, name),
+    )
+
+
+def is_custom(spec: Spec) -> bool:
+    """Whether the images' own commands decide everything, and none is the worker runtime's."""
+    return spec.strategy == "Custom"
+
+
+def requirements(resources: Resources) -> dict[str, dict[str, str]]:
+    """Kubernetes' ResourceRequirements."""
+    if isinstance(resources, Requirements):
+        return {name: value for name, value in resources.model_dump().items() if value}
+    limits = {name: value for name, value in resources.items() if name != "cpu"}
+    both = {"requests": dict(resources), "limits": limits}
+    return {name: value for name, value in both.items() if value}
+
+
+def given_resources(spec: Spec, role: Role) -> Resources:
+    """What the file gives the role, without what a TPU slice adds."""
+    return role.resources or spec.template.resources
+
+
+def _resources(spec: Spec, name: RoleName, role: Role) -> dict[str, dict[str, str]]:
+    """The resources with a TPU slice's chips, of which the file may give another number."""
+    resources, shape = given_resources(spec, role), spec.strategy_options.topology
+    asked = requirements(resources)
+    if not _is_on_slice(spec, name) or shape is None or TPU_RESOURCE in asked.get("limits", {}):
+        return asked
+    chips = {TPU_RESOURCE: str(math.prod(map(int, shape.split("x"))))}
+    if isinstance(resources, Requirements):
+        return requirements(resources.model_copy(update={"limits": {**resources.limits, **chips}}))
+    return requirements({**resources, **chips})
+
+
+def _slice_labels(spec: Spec, name: RoleName) -> dict[str, str]:
+    """Those of the nodes with the role's TPU slice.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/tpus#workload-preparation
+    """
+    options = spec.strategy_options
+    selector = {
+        "cloud.google.com/gke-tpu-accelerator": options.accelerator,
+        "cloud.google.com/gke-tpu-topology": options.topology,
+    }
+    if not _is_on_slice(spec, name):
+        return {}
+    return {label: value for label, value in selector.items() if value is not None}
+
+
+def _is_on_slice(spec: Spec, name: RoleName) -> bool:
+    return spec.strategy == "TPU" and name != "evaluator"
+
+
+def _gpus(limits: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The GPUs among the limits of a container, by name and count."""
+    asked = [(name, str(count)) for name, count in limits.items() if _GPU.fullmatch(name)]
+    return [(name, count) for name, count in asked if count != "0"]
+
+
+def covers(mount_path: str, path: str) -> bool:
+    """Whether the path lies at or under the mount."""
+    mount = mount_path.rstrip("/")
+    return path == mount or path.startswith(f"{mount}/")
+
+
+def _touches_model_dir(spec: Spec, role: RoleName) -> bool:
+    """A parameter server and its workers do not: the coordinator saves and restores. In a collective every
+    worker restores for itself.
+    """
+    if role == "ps":
+        return False
+    return role != "worker" or spec.strategy != "ParameterServer"
+
+
+def _first(*values: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _merged(
+    defaults: Iterable[Entry], own: Iterable[Entry], key: Callable[[Entry], object]
+) -> tuple[Entry, ...]:
+    entries: dict[object, Entry] = {key(entry): entry for entry in defaults}
+    entries.update((key(entry), entry) for entry in own)
+    return tuple(entries.values())

@@ -1,0 +1,259 @@
+"""Where the model directory lies: in a claim that the run makes, in a user's volume, or behind a URL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from launcher import naming
+from launcher.config.spec import RoleName, Spec, Storage
+from launcher.config.yaml_positions import Path
+from launcher.plan import roles
+from launcher.plan.roles import CONFIG_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
+from launcher.plan.topology import Topology
+
+RESERVED_PATHS: Final = (CONFIG_PATH, SOURCE_PATH, TASK_PATH)
+"""Where the launcher mounts what every pod gets. /tmp may be mounted over, or into."""
+_NO_DIRECTORIES: Final = (*RESERVED_PATHS, "/dev", "/proc", "/sys")
+
+BUILT_IN: Final = ("gs",)
+"""The schemes that the worker image's TensorFlow opens: `tf.io.gfile.get_registered_schemes()` less `file`
+and `ram`. Others need a plugin, and tensorflow-io's last release, 0.37.1, is for TensorFlow 2.16."""
+
+# What TensorFlow takes for a URL; anything else it takes for a path.
+_URL: Final = re.compile(r"([a-z][a-z0-9.]*)://([^/].*)")
+_LOST: Final = ("emptyDir", "ephemeral")
+_READ_ONLY: Final = ("configMap", "secret", "downwardAPI", "projected", "image")
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Where one role has the model directory: a mount of the user's and its volume, or neither."""
+
+    role: RoleName
+    replicas: int
+    mount: Mapping[str, Any] | None
+    volume: Mapping[str, Any] | None
+
+
+def claim(topology: Topology) -> str | None:
+    """The claim that the run makes for its model directory; None where the user mounts a volume there, or a
+    URL needs none.
+    """
+    spec = topology.cluster.spec
+    if spec.model_dir is None or not spec.model_dir.startswith("/"):
+        return None
+    if any(held.mount is not None for held in holdings(topology)):
+        return None
+    return f"{topology.run}-model"
+
+
+def on_one_node(topology: Topology) -> tuple[RoleName, ...]:
+    """The roles whose pods must share a node, because they mount a claim that only one node can mount; its
+    TensorBoard must be there too.
+    """
+    spec = topology.cluster.spec
+    if spec.model_dir is None or not spec.model_dir.startswith("/"):
+        return ()
+    if "ReadWriteMany" in (spec.storage or Storage.model_construct()).access_modes:
+        return ()
+    found = holdings(topology)
+    if any(held.mount is not None for held in found) or _readers(spec, found) < 2:
+        return ()
+    return tuple(held.role for held in found)
+
+
+def _readers(spec: Spec, found: Sequence[Holding]) -> int:
+    """Pods that mount the claim."""
+    return sum(held.replicas for held in found) + (spec.tensorboard is not None)
+
+
+def _reader_names(spec: Spec, found: Sequence[str]) -> list[str]:
+    return [*found, *(["tensorboard"] if spec.tensorboard is not None else [])]
+
+
+def affinity(topology: Topology, role: ResolvedRole) -> Object:
+    """The role's own affinity, and with it the one that a ReadWriteOnce claim needs.
+
+    The first pod has nobody to join: the scheduler lets a pod pass whose own labels match the term
+    (https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/).
+    """
+    if role.name not in on_one_node(topology):
+        return dict(role.affinity)
+    return _beside({"matchLabels": {naming.NODE_LABEL: topology.run}}, role.affinity)
+
+
+def tensorboard_affinity(topology: Topology, own: Mapping[str, Any]) -> Object:
+    """The same for the TensorBoard, which is never the first: it would choose a node without GPUs for all."""
+    together = on_one_node(topology)
+    if not together:
+        return dict(own)
+    members = {
+        "matchLabels": {naming.RUN_LABEL: topology.run},
+        "matchExpressions": [{"key": naming.ROLE_LABEL, "operator": "In", "values": list(together)}],
+    }
+    return _beside(members, own)
+
+
+def _beside(members: Object, own: Mapping[str, Any]) -> Object:
+    between = own.get("podAffinity", {})
+    if not isinstance(between, Mapping):
+        return dict(own)
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": members}
+    return {**own, "podAffinity": {**between, _REQUIRED: [*between.get(_REQUIRED, ()), term]}}
+
+
+def notices(topology: Topology) -> Iterator[str]:
+    """What a cluster makes of the storage that is asked for, and a reader of the file might not expect."""
+    spec = topology.cluster.spec
+    if together := on_one_node(topology):
+        names = _reader_names(spec, together)
+        pods = _readers(spec, holdings(topology))
+        yield (
+            f"spec.storage: one node at a time can mount a ReadWriteOnce claim, so the {pods} pods of "
+            f"{_and(names)} are placed on one node; accessModes: [ReadWriteMany], or a modelDir such as "
+            "gs://bucket/run, lets them spread"
+        )
+    scheme = _scheme(spec.model_dir)
+    if scheme is not None and scheme not in BUILT_IN:
+        yield f"spec.modelDir: {scheme}:// needs a plugin in your image; TensorFlow itself opens gs:// only"
+
+
+def broken(topology: Topology) -> Iterator[tuple[Path, str]]:
+    """The rules for modelDir and storage that the spec breaks."""
+    spec = topology.cluster.spec
+    path = spec.model_dir
+    here: Path = ("spec", "modelDir")
+    custom = roles.is_custom(spec)
+    if path is None:
+        if spec.evaluator is not None and spec.evaluator.replicas and spec.program is not None and not custom:
+            yield here, "missing: the evaluator reads the checkpoints there, such as modelDir: /model"
+        if spec.storage is not None:
+            yield ("spec", "storage"), "it is mounted at modelDir: give that too, such as modelDir: /model"
+        if spec.tensorboard is not None:
+            yield ("spec", "tensorboard"), "it shows what is in modelDir: give that, such as modelDir: /model"
+    elif path.startswith(("file://", "ram://")):
+        scheme = path.partition("://")[0]
+        other = "the path itself, such as /model" if scheme == "file" else "a path, such as /model"
+        yield here, f"expected {other}, or a URL such as gs://bucket/run, not {path}"
+    elif (known := _scheme(path)) is not None:
+        if spec.storage is not None:
+            yield ("spec", "storage"), f"modelDir is {path}: there is nothing to mount; remove storage"
+        yield from _known(topology, known)
+    elif not path.startswith("/") or ":" in path or path.rstrip("/") == "" or ".." in path.split("/"):
+        said = f"expected an absolute path other than /, or a URL such as gs://bucket/run, not {path}"
+        yield here, said
+    elif path.rstrip("/") == TMP_PATH or any(
+        roles.covers(own, path) or roles.covers(path, own) for own in _NO_DIRECTORIES
+    ):
+        yield here, f"{path} is not for a model: choose another, such as /model"
+    else:
+        yield from _volumes(topology, path)
+
+
+def _scheme(path: str | None) -> str | None:
+    match = _URL.fullmatch(path or "")
+    return match[1] if match else None
+
+
+def _known(topology: Topology, scheme: str) -> Iterator[tuple[Path, str]]:
+    """An image of the user's may hold what the launcher's does not."""
+    ours = [
+        role.name
+        for role in topology.roles
+        if role.touches_model_dir and role.image == roles.DEFAULT_IMAGE and role.uses_runtime
+    ]
+    if scheme not in BUILT_IN and ours:
+        said = (
+            f"{roles.DEFAULT_IMAGE}, the image of the {_and(ours)}, cannot open {scheme}://: its TensorFlow "
+            "knows gs:// only, and tensorflow-io, which adds others, is not released for it; use gs:// or a "
+            "volume, or give spec.image, an image of yours that can"
+        )
+        yield ("spec", "modelDir"), said
+
+
+def _volumes(topology: Topology, path: str) -> Iterator[tuple[Path, str]]:
+    spec = topology.cluster.spec
+    found = holdings(topology)
+    own = [held for held in found if held.mount is not None]
+    without = [held.role for held in found if held.mount is None]
+    here: Path = ("spec", "modelDir")
+    if own and without:
+        said = (
+            f"{path} is in a volume of the {_and([held.role for held in own])}, and the {_and(without)} has "
+            "none there: give volumes and volumeMounts in spec.template, which is for all roles"
+        )
+        yield here, said
+    kinds = {held.role: _kind(held.volume) for held in own}
+    for role, kind in kinds.items():
+        if kind in _LOST:
+            said = f"is in an {kind} volume of the {role}, which is lost with its pod: mount a claim, or none"
+            yield here, f"{path} {said}, and the launcher makes one"
+            return
+        mount = next(held.mount for held in own if held.role == role) or {}
+        if kind in _READ_ONLY or mount.get("readOnly"):
+            said = "mounts it readOnly" if kind not in _READ_ONLY else f"has it in a {kind} volume"
+            yield here, f"{path} is written to by the {role}, which {said}: mount a claim that can be written"
+            return
+    if spec.tensorboard is not None and any("subPathExpr" in (held.mount or {}) for held in own):
+        said = "is mounted with subPathExpr, whose variables TensorBoard does not have: use subPath"
+        yield ("spec", "tensorboard"), f"{path} {said}"
+    if not without and any(_where(held, path) != _where(own[0], path) for held in own):
+        said = "are not the same volume: give them one, in spec.template"
+        yield here, f"{path} of the {_and(list(kinds))} {said}"
+    if spec.storage is None:
+        return
+    modes = spec.storage.access_modes
+    where: Path = ("spec", "storage")
+    if own:
+        yield (
+            where,
+            f"{path} is in a volume of yours, so no claim is made for it: remove storage, or the mount",
+        )
+    elif "ReadWriteOncePod" in modes:
+        pods = _readers(spec, found)
+        if len(modes) > 1:
+            yield (*where, "accessModes"), "ReadWriteOncePod stands alone: remove the other modes, or it"
+        elif pods > 1:
+            names = _reader_names(spec, [held.role for held in found])
+            said = (
+                f"one pod can mount a ReadWriteOncePod claim, and {pods} pods mount it, of "
+                f"{_and(names)}: expected ReadWriteOnce or ReadWriteMany"
+            )
+            yield (*where, "accessModes"), said
+
+
+def holdings(topology: Topology) -> list[Holding]:
+    """Of the roles that touch the model directory, which is a path."""
+    directory = topology.cluster.spec.model_dir or ""
+    found = []
+    for role in topology.roles:
+        if role.touches_model_dir:
+            covering = [m for m in role.pod_mounts if roles.covers(str(m["mountPath"]), directory)]
+            mount = max(covering, key=lambda mount: len(mount["mountPath"]), default=None)
+            volume = role.pod_volumes.get(mount.get("name", "")) if mount is not None else None
+            found.append(Holding(role.name, role.replicas, mount, volume))
+    return found
+
+
+def _kind(volume: Mapping[str, Any] | None) -> str:
+    """`emptyDir`, `persistentVolumeClaim` and so on; a volume that says nothing is an emptyDir."""
+    return next((kind for kind in volume or {"?": 0} if kind != "name"), "emptyDir")
+
+
+def _where(held: Holding, path: str) -> object:
+    """The same for roles that have the same directory there: the volume, and the path in it."""
+    source = {key: value for key, value in (held.volume or {}).items() if key != "name"}
+    mount = held.mount or {}
+    part = mount.get("subPath") or mount.get("subPathExpr") or ""
+    rest = path[len(str(mount.get("mountPath", "")).rstrip("/")) :]
+    return source, f"{part}/{rest}".replace("//", "/").strip("/")
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,205 @@
+"""Who is in the cluster: TrainingCluster -> Topology. Pure; nothing here knows Kubernetes' objects or Jinja2.
+
+How TensorFlow reads TF_CONFIG: https://www.tensorflow.org/guide/distributed_training#TF_CONFIG
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from launcher import naming
+from launcher.config.spec import Role, RoleName, Spec, TrainingCluster
+from launcher.plan import roles
+from launcher.plan.roles import ResolvedRole
+from worker.contract import Env
+
+INDEX: Final = f"$({Env.TASK_INDEX})"
+"""Replaced by Kubernetes in every pod with the pod's own index."""
+
+MAX_ENV_BYTES: Final = 131_000
+"""Linux allows 131,072 bytes for one environment string, its name included (MAX_ARG_STRLEN)."""
+
+FILE_BYTES: Final = 100_000
+"""From where on the runtime reads the list from a file, well before it must."""
+
+ROLES: Final[tuple[RoleName, ...]] = ("chief", "worker", "ps", "evaluator")
+SINGLE_TASK: Final = ("OneDevice", "Mirrored", "CentralStorage", "TPU")
+"""Strategies that train in one process."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One process of the run. `address` is `host:port`, the same for as long as the run lives."""
+
+    role: RoleName
+    index: int
+    pod_name: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The run's tasks, and what each is told.
+
+    `roles` are those with at least one task, resolved, in the order chief, worker, ps, evaluator. `jobset`:
+    they are the replicatedJobs of one JobSet, which gives the pods names of its own.
+    """
+
+    cluster: TrainingCluster
+    roles: tuple[ResolvedRole, ...]
+    jobset: bool = False
+
+    @property
+    def run(self) -> str:
+        """The run's name."""
+        return self.cluster.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        """Where it lives."""
+        return self.cluster.metadata.namespace
+
+    @property
+    def primary(self) -> RoleName:
+        """The role whose Job's end is the run's: the chief, or the workers where there is none."""
+        return self.roles[0].name
+
+    def role(self, name: RoleName) -> ResolvedRole:
+        """One that has tasks, by its name."""
+        return next(role for role in self.roles if role.name == name)
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """All of them, in the order of `roles`."""
+        return tuple(self._tasks())
+
+    def _tasks(self) -> Iterator[Task]:
+        for name, addresses in self.addresses.items():
+            pod = self.job_name(name)
+            for index, address in enumerate(addresses):
+                yield Task(name, index, f"{pod}-{index}", address)
+
+    def job_name(self, role: RoleName) -> str:
+        """The role's Job; with the index behind it, a pod's hostname."""
+        name = naming.job_name(self.run, role)
+        return f"{name}-0" if self.jobset else name
+
+    def address(self, role: RoleName, index: int | str) -> str:
+        """`host:port`; with INDEX for the index, an address that Kubernetes completes in each pod."""
+        host = f"{self.job_name(role)}-{index}.{self.run}.{self.namespace}.svc"
+        return f"{host}:{self.role(role).port}"
+
+    @cached_property
+    def addresses(self) -> dict[RoleName, list[str]]:
+        """Of each role's tasks, in the order of `roles`."""
+        found = {}
+        for role in self.roles:
+            before, _, after = self.address(role.name, INDEX).partition(INDEX)
+            found[role.name] = [f"{before}{index}{after}" for index in range(role.replicas)]
+        return found
+
+    @cached_property
+    def training_cluster(self) -> dict[str, list[str]]:
+        """The value of TF_CONFIG's "cluster" with everyone in it: `{role: [address]}`.
+
+        Never the evaluator: listed, it hangs TensorFlow's coordinator.
+        """
+        return {
+            self._task_type(name): addresses
+            for name, addresses in self.addresses.items()
+            if name != "evaluator"
+        }
+
+    def _task_type(self, role: RoleName) -> str:
+        """What TF_CONFIG calls the role."""
+        return (role == "chief" and self.cluster.spec.strategy_options.chief_task_type) or role
+
+    @property
+    def alone(self) -> bool:
+        """Whether one task trains by itself. It gets no TF_CONFIG: TensorFlow would wait for others.
+
+        A TFJob's evaluator counts, although it does not train: the script may expect a TF_CONFIG then.
+        """
+        if roles.is_custom(self.cluster.spec):
+            return sum(role.replicas for role in self.roles) == 1
+        return sum(len(addresses) for addresses in self.training_cluster.values()) == 1
+
+    def sees_all(self, role: RoleName) -> bool:
+        """Whether the role's tasks get the full list. A worker or ps of a coordinator needs only itself:
+        the coordinator sends it the rest. Collective strategies need everyone.
+        """
+        spec = self.cluster.spec
+        if role == "chief" or spec.strategy not in ("ParameterServer", "Custom"):
+            return True
+        sparse = spec.sparse_cluster_spec
+        if sparse is None:
+            sparse = self.role(role).uses_runtime
+        return not sparse
+
+    def tf_config(self, role: RoleName) -> str | None:
+        """The role's TF_CONFIG as compact JSON, with INDEX where the pod's index belongs.
+
+        None where a task needs none. One text for all tasks of the role: Kubernetes makes each pod's own.
+        """
+        custom = roles.is_custom(self.cluster.spec)
+        if role == "evaluator":
+            return _tf_config({"evaluator": [self.address("evaluator", 0)]}, role, cloud=custom)
+        if self.alone:
+            return None
+        if self.sees_all(role):
+            return _tf_config(self.training_cluster, self._task_type(role), cloud=custom)
+        itself: dict[str, Any] = {role: {INDEX: self.address(role, INDEX)}}
+        if custom and role == "worker" and "ps" in self.training_cluster:
+            itself["ps"] = self.training_cluster["ps"]
+        return _tf_config(itself, role)
+
+    @cached_property
+    def file_roles(self) -> frozenset[RoleName]:
+        """Roles of the runtime whose TF_CONFIG is too long for the environment; they read the cluster from a
+        file.
+        """
+        return frozenset(
+            role.name
+            for role in self.roles
+            if role.uses_runtime and self.tf_config_bytes(role.name) > FILE_BYTES
+        )
+
+    def tf_config_bytes(self, role: RoleName) -> int:
+        """How long the role's TF_CONFIG is."""
+        return len((self.tf_config(role) or "").encode())
+
+
+def _tf_config(cluster: Any, task_type: str, *, cloud: bool = False) -> str:
+    # The index is a number in TensorFlow's JSON, so its reference stands outside the quotes.
+    members = json.dumps(cluster, separators=(",", ":"))
+    # Without it TensorFlow 1.3 and before trained by themselves; the training-operator gives it to this day.
+    environment = ',"environment":"cloud"' if cloud else ""
+    return f'{{"cluster":{members},"task":{{"type":"{task_type}","index":{INDEX}}}{environment}}}'
+
+
+def build(cluster: TrainingCluster, *, jobset: bool = False) -> Topology:
+    """The cluster's topology, with each role resolved.
+
+    The cluster has passed `launcher.load.rules`. Of one that has not, its roles can be read; there may be
+    none.
+    """
+    spec = cluster.spec
+    return Topology(cluster, tuple(roles.resolve(spec, name, role) for name, role in _present(spec)), jobset)
+
+
+def _present(spec: Spec) -> tuple[tuple[RoleName, Role], ...]:
+    """The roles with at least one task, in the order of ROLES. A chief is there where nobody else leads, an
+    evaluator only beside a training.
+    """
+    given = {name: role for name in ROLES if (role := getattr(spec, name)) is not None and role.replicas > 0}
+    if spec.mode != "Train":
+        given.pop("evaluator", None)
+    if spec.strategy == "ParameterServer":
+        given.setdefault("chief", Role.model_construct())
+    elif not roles.is_custom(spec) and not given.keys() & {"chief", "worker"}:
+        given["chief"] = Role.model_construct()
+    return tuple((name, given[name]) for name in ROLES if name in given)

@@ -1,0 +1,279 @@
+"""The fields of a pod template, their types, and what an API server takes in them: Kubernetes' own fragments
+in a file are checked before there is a server to ask.
+
+Fields, types and what must be given are those of Kubernetes' OpenAPI, in `podfields.json`. What OpenAPI does
+not say is in the tables here. Source: https://github.com/kubernetes/kubernetes, `pkg/apis/core/validation`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path as FilePath
+from typing import Any, Final
+
+from launcher import naming
+from launcher.config.yaml_positions import Path
+from launcher.pod_spec.strategic_merge import DIRECTIVE, RETAIN
+
+Problem = tuple[Path, str]
+Types = Mapping[str, Mapping[str, str]]
+
+FILE: Final = FilePath(__file__).with_suffix(".json")
+"""By type, each field's own type; `!` behind it where it must be given. A test writes it (`--renew`)."""
+
+EFFECTIVELY_REQUIRED: Final = frozenset(
+    ["ConfigMapEnvSource", "ConfigMapKeySelector", "ConfigMapProjection", "ConfigMapVolumeSource",
+     "LocalObjectReference", "SecretEnvSource", "SecretKeySelector", "SecretProjection"]
+)  # fmt: skip
+"""Whose `name` OpenAPI calls "effectively required": left out, it names nothing, and no pod starts."""
+
+MISSING: Final = "missing: it must be given"
+
+_SOURCES: Final = ("configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef")
+_PROJECTIONS: Final = (
+    "clusterTrustBundle", "configMap", "downwardAPI", "podCertificate", "secret", "serviceAccountToken",
+)  # fmt: skip
+ONE_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "EnvVarSource": _SOURCES,
+    "EnvFromSource": ("configMapRef", "secretRef"),
+    "LifecycleHandler": ("exec", "httpGet", "sleep", "tcpSocket"),
+    "Probe": ("exec", "grpc", "httpGet", "tcpSocket"),
+    "VolumeProjection": _PROJECTIONS,
+}
+"""Of these fields there must be one, and only one."""
+
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+ENUMS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("Container", "imagePullPolicy"): ("Always", "IfNotPresent", "Never"),
+    ("Container", "terminationMessagePolicy"): ("File", "FallbackToLogsOnError"),
+    ("ContainerPort", "protocol"): ("TCP", "UDP", "SCTP"),
+    ("HTTPGetAction", "scheme"): ("HTTP", "HTTPS"),
+    ("HostPathVolumeSource", "type"): (
+        "", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice",
+    ),
+    ("LabelSelectorRequirement", "operator"): _OPERATORS,
+    ("NodeSelectorRequirement", "operator"): (*_OPERATORS, "Gt", "Lt"),
+    ("PodSpec", "dnsPolicy"): ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"),
+    ("PodSpec", "preemptionPolicy"): ("PreemptLowerPriority", "Never"),
+    ("PodSecurityContext", "fsGroupChangePolicy"): ("OnRootMismatch", "Always"),
+    ("SeccompProfile", "type"): ("Localhost", "RuntimeDefault", "Unconfined"),
+    ("Toleration", "effect"): ("", "NoSchedule", "PreferNoSchedule", "NoExecute"),
+    ("Toleration", "operator"): ("", "Exists", "Equal", "Lt", "Gt"),
+    ("TopologySpreadConstraint", "whenUnsatisfiable"): ("DoNotSchedule", "ScheduleAnyway"),
+    ("VolumeMount", "mountPropagation"): ("None", "HostToContainer", "Bidirectional"),
+}  # fmt: skip
+
+_FIELD_PATH: Final = re.compile(
+    r"metadata\.(name|namespace|uid|labels|annotations)|metadata\.(labels|annotations)\['[^']+'\]"
+    r"|spec\.(nodeName|serviceAccountName)|status\.(hostIPs?|podIPs?)"
+)
+
+
+def _inside(path: str) -> bool:
+    return not path.startswith("/") and ".." not in path.split("/")
+
+
+_PORT: Final = (lambda value: 1 <= value <= 65_535, "a port from 1 to 65535")
+_NOT_NEGATIVE: Final = (lambda value: value >= 0, "at least 0")
+_POSITIVE: Final = (lambda value: value >= 1, "at least 1")
+_INSIDE: Final = (_inside, "a path below the volume: without '..', not beginning with '/'")
+_NAMED: Final = (naming.is_dns_subdomain, "lower-case letters, digits, '-' and '.', at most 253 characters")
+_ABSOLUTE: Final = (lambda value: ":" not in value, "a path without ':'")
+_MODE: Final = (lambda value: 0 <= value <= 0o777, "a mode from 0 to 0777")
+FORMS: Final[Mapping[tuple[str, str], tuple[Callable[[Any], bool], str]]] = {
+    ("ConfigMapVolumeSource", "defaultMode"): _MODE,
+    ("Container", "name"): (naming.is_dns_1123, "lower-case letters, digits and '-', at most 63 characters"),
+    ("ContainerPort", "containerPort"): _PORT,
+    ("ContainerPort", "hostPort"): _PORT,
+    ("DownwardAPIVolumeFile", "path"): _INSIDE,
+    ("DownwardAPIVolumeSource", "defaultMode"): _MODE,
+    ("EnvVar", "name"): (naming.is_env_name, "printable ASCII characters without '=', as in BATCH_SIZE"),
+    ("GRPCAction", "port"): _PORT,
+    ("HostPathVolumeSource", "path"): (
+        lambda value: ".." not in value.split("/"), "a path without '..'",
+    ),
+    ("KeyToPath", "mode"): _MODE,
+    ("KeyToPath", "path"): _INSIDE,
+    ("ObjectFieldSelector", "fieldPath"): (
+        lambda value: _FIELD_PATH.fullmatch(value) is not None,
+        "a field that a pod knows of itself, such as metadata.name or status.podIP",
+    ),
+    ("PersistentVolumeClaimVolumeSource", "claimName"): _NAMED,
+    ("PodSpec", "activeDeadlineSeconds"): _POSITIVE,
+    ("PodSpec", "terminationGracePeriodSeconds"): _NOT_NEGATIVE,
+    ("PreferredSchedulingTerm", "weight"): (lambda value: 1 <= value <= 100, "a weight from 1 to 100"),
+    ("Probe", "failureThreshold"): _POSITIVE,
+    ("Probe", "initialDelaySeconds"): _NOT_NEGATIVE,
+    ("Probe", "periodSeconds"): _POSITIVE,
+    ("Probe", "successThreshold"): _POSITIVE,
+    ("Probe", "timeoutSeconds"): _POSITIVE,
+    ("ProjectedVolumeSource", "defaultMode"): _MODE,
+    ("SecretVolumeSource", "defaultMode"): _MODE,
+    ("SecretVolumeSource", "secretName"): _NAMED,
+    ("ServiceAccountTokenProjection", "path"): _INSIDE,
+    ("TopologySpreadConstraint", "maxSkew"): _POSITIVE,
+    ("Volume", "name"): (naming.is_dns_1123, "lower-case letters, digits and '-', at most 63 characters"),
+    ("VolumeMount", "mountPath"): _ABSOLUTE,
+    ("VolumeMount", "subPath"): _INSIDE,
+    ("VolumeMount", "subPathExpr"): _INSIDE,
+    ("WeightedPodAffinityTerm", "weight"): (lambda value: 1 <= value <= 100, "a weight from 1 to 100"),
+    **{(kind, "name"): _NAMED for kind in EFFECTIVELY_REQUIRED},
+}  # fmt: skip
+"""By type and field: what a value must be, and how that is said."""
+
+MAY_BE_EMPTY: Final = frozenset({("HTTPHeader", "value"), ("Sysctl", "value")})
+"""Text that must be given, and may be "" all the same."""
+
+_CONTAINER: Final = re.compile(r"(List|Dict)\[(?:str, )?(.*)\]")
+_QUANTITY: Final = "expected a quantity, such as 2, 500m or 4Gi"
+_INTEGERS: Final = {"int": 1 << 63, "int32": 1 << 31, "int64": 1 << 63}
+
+
+@cache
+def types() -> Types:
+    """Those of Kubernetes."""
+    found: dict[str, dict[str, str]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return found
+
+
+class Check:
+    """Goes through a value with the fields of `types()` and `more`.
+
+    A `patch` is one that is merged later: it may leave out what must be given, and has directives. A null
+    stands for a field that is left out.
+    """
+
+    def __init__(self, more: Types | None = None, *, patch: bool = False) -> None:
+        self._types = {**types(), **(more or {})}
+        self._patch = patch
+
+    def problems(self, value: Any, kind: str, here: Path) -> Iterator[Problem]:
+        """What is wrong with the value, `here` being its path."""
+        if value is None or kind == "object":
+            return
+        if (match := _CONTAINER.fullmatch(kind)) is not None:
+            yield from self._entries(value, match[1], match[2], here)
+        elif kind in self._types:
+            if isinstance(value, Mapping):
+                yield from self._mapping(value, kind, here)
+            else:
+                yield here, "expected a mapping"
+        elif (expected := _expected(value, kind)) is not None:
+            yield here, expected
+
+    def _mapping(self, value: Mapping[str, Any], kind: str, here: Path) -> Iterator[Problem]:
+        known = self._types[kind]
+        for name, inner in value.items():
+            if self._patch and name in (DIRECTIVE, RETAIN):
+                continue
+            if name not in known:
+                yield (*here, name), self.unknown(name, kind)
+                continue
+            found = list(self.problems(inner, known[name].rstrip("!"), (*here, name)))
+            if not found and inner is not None and (said := _form(inner, kind, name, known[name])):
+                found = [((*here, name), said)]
+            yield from found
+        # `$patch: delete` needs the key alone.
+        if value.get(DIRECTIVE) != "delete" or not self._patch:
+            yield from self._completeness(value, kind, here)
+
+    def _completeness(self, value: Mapping[str, Any], kind: str, here: Path) -> Iterator[Problem]:
+        given = [name for name in value if value[name] is not None]
+        choices = ONE_OF.get(kind, ())
+        if kind == "Volume":
+            choices = tuple(name for name in self._types[kind] if name != "name")
+        chosen = [name for name in given if name in choices]
+        if len(chosen) > 1 and not (self._patch and kind == "Volume"):
+            yield here, f"expected one of {_either(chosen)}, not both"
+        if self._patch:
+            return
+        misspelt = [name for name in value if name not in self._types[kind]]
+        # A volume without a source is an emptyDir.
+        if not chosen and not misspelt and choices and kind != "Volume":
+            yield here, f"expected {_either(choices)}: one of them must be given"
+        for name, field in self._types[kind].items():
+            required = field.endswith("!") or (kind in EFFECTIVELY_REQUIRED and name == "name")
+            if required and value.get(name) is None and not difflib.get_close_matches(name, misspelt, 1):
+                yield (*here, name), MISSING
+
+    def _entries(self, value: Any, container: str, kind: str, here: Path) -> Iterator[Problem]:
+        entries: list[tuple[str | int, Any]]
+        if container == "List":
+            if not isinstance(value, list | tuple):
+                yield here, "expected a list"
+                return
+            entries = list(enumerate(value))
+        else:
+            if not isinstance(value, Mapping):
+                yield here, "expected a mapping"
+                return
+            entries = [
+                (name, inner) for name, inner in value.items() if not (self._patch and name == DIRECTIVE)
+            ]
+        for name, inner in entries:
+            if inner is None and container == "List":
+                yield (*here, name), "expected an entry, not nothing"
+            yield from self.problems(inner, kind, (*here, name))
+
+    def unknown(self, name: str, kind: str) -> str:
+        """What to say of a field that the type does not have."""
+        known = list(self._types[kind])
+        near = difflib.get_close_matches(name, known, 1)
+        if near:
+            return f"unknown field; did you mean {near[0]}?"
+        return f"unknown field; expected one of {', '.join(sorted(known))}"
+
+
+def _expected(value: Any, kind: str) -> str | None:
+    """What is wrong with the type of a single value, if anything."""
+    shown = _shown(value)
+    if isinstance(value, Mapping | list | tuple):
+        return f"expected a single value, not a {'mapping' if isinstance(value, Mapping) else 'list'}"
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind == "bool" and not isinstance(value, bool):
+        return f"expected true or false, not {shown}"
+    if kind in _INTEGERS:
+        if not number or isinstance(value, float):
+            return f"expected a whole number, not {shown}"
+        limit = _INTEGERS[kind]
+        return None if -limit <= value < limit else f"expected at most {limit - 1}, not {shown}"
+    if kind == "quantity":
+        fits = number or isinstance(value, str)
+        return None if fits and naming.is_quantity(str(value)) else f"{_QUANTITY}, not {shown}"
+    if kind == "intstr" and not isinstance(value, str) and (not number or isinstance(value, float)):
+        return f"expected a whole number or text, not {shown}"
+    if kind == "str" and not isinstance(value, str):
+        return f'expected text, not {shown}: put it in quotes, "{shown}"'
+    return None
+
+
+def _form(value: Any, kind: str, name: str, field: str) -> str | None:
+    """What is wrong with a value of the right type, if anything."""
+    if value == "" and field.startswith("str") and (kind, name) not in MAY_BE_EMPTY:
+        if field.endswith("!") or (kind in EFFECTIVELY_REQUIRED and name == "name"):
+            return "expected text, not nothing"
+        if (kind, name) not in ENUMS:
+            return None
+    if (choices := ENUMS.get((kind, name))) and value not in choices:
+        named = [choice for choice in choices if choice]
+        near = difflib.get_close_matches(str(value), named, 1)
+        return f"expected {_either(named)}, not {_shown(value)}" + (
+            f"; did you mean {near[0]}?" if near else ""
+        )
+    fits, expected = FORMS.get((kind, name), (None, ""))
+    return f"expected {expected}, not {_shown(value)}" if fits is not None and not fits(value) else None
+
+
+def _shown(value: Any) -> str:
+    shown = json.dumps(value, ensure_ascii=False, default=str)
+    shown = shown if shown.isprintable() else json.dumps(value, default=str)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+def _either(choices: Any) -> str:
+    choices = list(choices)
+    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"

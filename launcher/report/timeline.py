@@ -1,0 +1,296 @@
+"""Pods' times and tasks' records -> who did what, when: a lane of spans for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from launcher import messages
+from launcher.backends.base import History, RunEvent
+from launcher.report.pod_endings import ending
+from launcher.status import Phase, TaskStatus
+from worker.contract import Event, Record
+
+_PULLING: Final = ("ErrImagePull", "ImagePullBackOff")
+_EVALUATOR: Final = "evaluator"
+_CLOCKS_SECONDS: Final = 86400.0
+"""A node's clock is less wrong than that."""
+
+
+class State(str, Enum):
+    """What a task does. The values are the page's CSS classes."""
+
+    HELD = "held"
+    """The run was submitted, and the task has no pod yet."""
+    PENDING = "pending"
+    PULLING = "pulling"
+    PREPARING = "preparing"
+    STARTING = "starting"
+    """The process runs; the program has not said anything yet."""
+    WAITING = "waiting"
+    READY = "ready"
+    """Its server is up and nobody trains."""
+    TRAINING = "training"
+    SCORING = "scoring"
+    RUNNING = "running"
+    """A script of the user's, which says nothing."""
+    FINISHING = "finishing"
+    DOWN = "down"
+    """Between a failed pod and the next one."""
+    STOPPED = "stopped"
+    """Between a pod that was told to stop and the next one: a suspension."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A task's `attempt` in a state, from `start` to `end`. `note` says more: for whom it waits, say."""
+
+    state: State
+    start: float
+    end: float
+    attempt: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something at an instant: a pod that `failed`, or a checkpoint that was `scored`."""
+
+    time: float
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One task. `name` is as the user knows it, `worker 1`; `latest` its last pod."""
+
+    role: str
+    index: int
+    name: str
+    spans: tuple[Span, ...]
+    marks: tuple[Mark, ...]
+    attempts: tuple[TaskStatus, ...]
+    released: float | None = None
+
+    @property
+    def latest(self) -> TaskStatus:
+        """Its last pod."""
+        return self.attempts[-1]
+
+
+Records = Mapping[tuple[str, int, int], Sequence[Record]]
+"""By role, index and attempt, in the order of their times."""
+
+
+def origin(history: History) -> float:
+    """When the run began: with its submission, or what is known to have come first."""
+    times = [history.submitted, history.status.started, *(a.created for a in history.attempts)]
+    return min((time for time in times if time is not None), default=history.seen)
+
+
+def horizon(history: History) -> float:
+    """When the last task had left, or now."""
+    status = history.status
+    times = [status.finished, *(a.finished for a in history.attempts)]
+    if not status.ended:
+        times.append(history.seen)
+    elif status.finished is None:  # lost: the last that was heard
+        times += [line.record.time for line in history.lines if line.record is not None]
+    return max((time for time in times if time is not None), default=origin(history))
+
+
+def heard(history: History) -> History:
+    """Without records of impossible times: any program can print what looks like a record."""
+    early, late = origin(history) - _CLOCKS_SECONDS, history.seen + _CLOCKS_SECONDS
+    lines = [line for line in history.lines if line.record is not None and early < line.record.time < late]
+    return replace(history, lines=lines)
+
+
+def by_attempt(history: History) -> Records:
+    """The records, sorted."""
+    found: dict[tuple[str, int, int], list[Record]] = {}
+    for line in history.lines:
+        if line.record is not None:
+            found.setdefault((line.role, line.index, line.attempt), []).append(line.record)
+    return {key: sorted(records, key=lambda record: record.time) for key, records in found.items()}
+
+
+def lanes(history: History) -> list[Lane]:
+    """A lane for each task that has had a pod, the primary role's first."""
+    records = by_attempt(history)
+    pulls = _pulls(history.events)
+    until = horizon(history)
+    of_task: dict[tuple[str, int], list[TaskStatus]] = {}
+    for attempt in history.attempts:
+        of_task.setdefault((attempt.role, attempt.index), []).append(attempt)
+    made: list[Lane] = []
+    training: list[Span] = []
+    for attempts in of_task.values():
+        lane = _Task(history, records, pulls, until, attempts, training).lane()
+        if not made:
+            training = [span for span in lane.spans if span.state is State.TRAINING]
+        made.append(lane)
+    return made
+
+
+def _pulls(events: Iterable[RunEvent]) -> Mapping[str, Sequence[float]]:
+    """When images were pulled, by what the events call a task: `worker 1`. Whole seconds."""
+    found: dict[str, list[float]] = {}
+    for event in events:
+        if event.reason == "Pulling" or (event.reason == "Pulled" and "already" not in event.message):
+            found.setdefault(event.about, []).append(event.time)
+    return found
+
+
+class _Task:
+    """One task's lane in the making. `training`: the primary's spans, which the tasks that say nothing of
+    their own work along with.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        records: Records,
+        pulls: Mapping[str, Sequence[float]],
+        until: float,
+        attempts: Sequence[TaskStatus],
+        training: Sequence[Span],
+    ) -> None:
+        first = attempts[0]
+        self._key = first.role, first.index
+        self._status = history.status
+        self._records = records
+        self._pulls = pulls.get(f"{first.role} {first.index}", ())
+        self._until = until
+        self._attempts = attempts
+        self._training = training
+        self._origin = origin(history)
+        self._spans: list[Span] = []
+        self._silent = all(key[:2] != self._key for key in records)
+
+    def lane(self) -> Lane:
+        marks: list[Mark] = []
+        released = None
+        cursor, before = self._origin, State.HELD
+        for number, attempt in enumerate(self._attempts):
+            created = max(cursor, attempt.created or attempt.started or cursor)
+            self._add(before, cursor, created, attempt.attempt)
+            following = self._attempts[number + 1] if number + 1 < len(self._attempts) else None
+            end = attempt.finished or (following.created if following is not None else None) or self._until
+            end = max(end, created)
+            records = self._records.get((*self._key, attempt.attempt), ())
+            self._attempt(attempt, records, created, end)
+            marks += [Mark(r.time, "scored", messages.describe(r)) for r in records if _scores(r, attempt)]
+            released = next((r.time for r in records if r.event == Event.RELEASED), released)
+            if attempt.phase is Phase.FAILED and not attempt.deleted:
+                marks.append(Mark(end, "failed", ending(attempt)))
+            cursor, before = end, State.STOPPED if attempt.deleted else State.DOWN
+        if self._comes_again():
+            self._add(before, cursor, self._until, self._attempts[-1].attempt + 1)
+        name = messages.who(*self._key, self._status)
+        return Lane(*self._key, name, tuple(self._spans), tuple(marks), tuple(self._attempts), released)
+
+    def _comes_again(self) -> bool:
+        """Whether another pod is to be expected: the last one ended, and neither its role nor the run has."""
+        last, status = self._attempts[-1], self._status
+        over = last.phase is Phase.SUCCEEDED or last.finished is None
+        roles = [role for role in status.roles if role.role == self._key[0]]
+        ended = any(role.phase in (Phase.SUCCEEDED, Phase.FAILED) for role in roles)
+        return not over and not ended and not status.ended
+
+    def _add(self, state: State, start: float, end: float, attempt: int, note: str = "") -> None:
+        if end > start:
+            self._spans.append(Span(state, start, end, attempt, note))
+
+    def _attempt(self, attempt: TaskStatus, records: Sequence[Record], created: float, end: float) -> None:
+        number = attempt.attempt
+        running = attempt.running if attempt.running is not None else end
+        started = attempt.started if attempt.started is not None else running
+        started, running = _within(started, created, end), _within(running, created, end)
+        why = attempt.message or attempt.reason if attempt.phase is Phase.PENDING else ""
+        self._add(State.PENDING, created, started, number, why if attempt.started is None else "")
+        self._prepare(attempt, started, running, why)
+        turns = [(running, State.STARTING, ""), *self._turns(records)]
+        if self._silent and not self._serves():
+            turns = [(running, State.RUNNING, "")]
+        cursor = running
+        ends = [*(time for time, *_ in turns[1:]), end]
+        for (time, state, note), until in zip(turns, ends, strict=True):
+            begin, stop = max(cursor, time), _within(until, cursor, end)
+            if state in (State.READY, State.STARTING) and self._works_along(records):
+                self._along(state, begin, stop, number, ready=_has(records, Event.READY))
+            else:
+                self._add(state, begin, stop, number, note)
+            cursor = max(cursor, stop)
+
+    def _prepare(self, attempt: TaskStatus, started: float, running: float, why: str) -> None:
+        # Events' times are whole seconds.
+        own = [time for time in self._pulls if started - 1 <= time <= running + 1]
+        pulled = _within(max(own), started, running) if own else started
+        if attempt.reason in _PULLING or (len(own) == 1 and attempt.running is None):
+            pulled = running
+        self._add(State.PULLING, started, pulled, attempt.attempt, why)
+        self._add(State.PREPARING, pulled, running, attempt.attempt, why)
+
+    def _turns(self, records: Sequence[Record]) -> list[tuple[float, State, str]]:
+        """When its own records say that it begins with something else."""
+        turns: list[tuple[float, State, str]] = []
+        for record in records:
+            fields = record.fields
+            if record.event == Event.WAITING:
+                names = fields.get("tasks") or ()
+                note = ", ".join(map(str, names)) if isinstance(names, list | tuple) else str(names)
+                turns.append((record.time, State.WAITING if names else State.STARTING, note))
+            elif record.event == Event.READY:
+                turns.append((record.time, State.SCORING if self._scores else State.READY, ""))
+            elif record.event in (Event.TRAINING, Event.PROGRESS):
+                last = bool(fields.get("epoch_end")) and fields.get("epoch") == fields.get("epochs")
+                turns.append((record.time, State.FINISHING if last else State.TRAINING, ""))
+            elif (record.event == Event.EVALUATION and self._scores) or record.event == Event.LOADED:
+                turns.append((record.time, State.SCORING, ""))
+            elif record.event == Event.PREDICTING:
+                turns.append((record.time, State.RUNNING, ""))
+            elif record.event in (Event.EXPORTED, Event.PREDICTED, Event.FAILED, Event.RELEASED, Event.DONE):
+                turns.append((record.time, State.FINISHING, ""))
+        # Of a state that is said again only the first is a turn.
+        return [turn for number, turn in enumerate(turns) if not number or turn[1:] != turns[number - 1][1:]]
+
+    @property
+    def _scores(self) -> bool:
+        return self._key[0] == _EVALUATOR
+
+    def _serves(self) -> bool:
+        """Whether somebody else speaks for it: it is no evaluator, and the primary has trained."""
+        return bool(self._training) and not self._scores
+
+    def _works_along(self, records: Sequence[Record]) -> bool:
+        return self._serves() and not _has(records, Event.TRAINING)
+
+    def _along(self, state: State, start: float, end: float, attempt: int, *, ready: bool) -> None:
+        """With the primary: training while that does."""
+        if state is State.STARTING and ready:
+            self._add(state, start, end, attempt)
+            return
+        cursor = start
+        for span in self._training:
+            begin, stop = _within(span.start, cursor, end), _within(span.end, cursor, end)
+            if stop > begin:
+                self._add(state, cursor, begin, attempt)
+                self._add(State.TRAINING, begin, stop, attempt)
+                cursor, state = stop, State.READY
+        self._add(state, cursor, end, attempt)
+
+
+def _within(time: float, low: float, high: float) -> float:
+    return min(max(time, low), high)
+
+
+def _has(records: Iterable[Record], event: str) -> bool:
+    return any(record.event == event for record in records)
+
+
+def _scores(record: Record, attempt: TaskStatus) -> bool:
+    return record.event == Event.EVALUATION and attempt.role == _EVALUATOR
