@@ -17,7 +17,14 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     """Deletes its runs at the end, whatever the test did. Delays are short: none is what is tested."""
     machine = Machine(
         tmp_path / "state",
-        Settings(backoff=0.05, backoff_limit=0.2, peers_grace=1.0, strangers_grace=1.0, failed_grace=0.3),
+        Settings(
+            backoff=0.05,
+            backoff_limit=0.2,
+            peers_seconds=1.0,
+            evaluator_seconds=1.0,
+            strangers_seconds=1.0,
+            failed_seconds=0.3,
+        ),
     )
     yield machine
     for status in machine.backend.runs():

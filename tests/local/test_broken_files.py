@@ -22,7 +22,14 @@ from launcher.errors import LauncherError, NotFoundError
 from launcher.status import Phase
 from tests.local.machine import Machine, job, linux_only, marked
 
-SHORT = Settings(backoff=0.05, backoff_limit=0.2, peers_grace=1.0, strangers_grace=1.0, failed_grace=0.3)
+SHORT = Settings(
+    backoff=0.05,
+    backoff_limit=0.2,
+    peers_seconds=1.0,
+    evaluator_seconds=1.0,
+    strangers_seconds=1.0,
+    failed_seconds=0.3,
+)
 
 NO_JSON: dict[str, bytes] = {
     "empty": b"",

@@ -120,7 +120,7 @@ def test_a_worker_that_may_go_is_not_missed(machine: Machine, tmp_path: Path) ->
     )
     eventually(lambda: machine.status().roles[1].phase is Phase.FAILED, "the workers' failure")
     # Longer than is waited for a primary that fails for the same.
-    time.sleep(3 * machine.settings.failed_grace)
+    time.sleep(3 * machine.settings.failed_seconds)
     assert machine.status().phase is Phase.RUNNING
     (tmp_path / "go").touch()
     assert machine.end().phase is Phase.SUCCEEDED

@@ -24,7 +24,7 @@ from tests.local.machine import Machine, job
 
 here = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(here)], check=True)
-machine = Machine(here / "state", Settings(failed_grace=0.3, strangers_grace=0.3))
+machine = Machine(here / "state", Settings(failed_seconds=0.3, strangers_seconds=0.3))
 
 def fill(path):
     with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:

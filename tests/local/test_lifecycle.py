@@ -156,7 +156,7 @@ def test_a_run_that_cannot_go_on_is_ended(machine: Machine, role: str, replicas:
 
 
 def test_a_primary_between_two_attempts_is_ended_too(machine: Machine) -> None:
-    machine.settings = Settings(backoff=600, backoff_limit=600, failed_grace=0.3)
+    machine.settings = Settings(backoff=600, backoff_limit=600, failed_seconds=0.3)
     machine.backend = LocalBackend(machine.root, machine.settings)
     status = machine.run(
         job("chief", "raise SystemExit(1)", primary=True, backoffLimit=5),
@@ -191,6 +191,24 @@ def test_a_failed_primary_takes_the_others_along(machine: Machine) -> None:
     assert (status.roles[1].phase, status.roles[1].reason) == (Phase.FAILED, "RunFailed")
     assert [task.role for task in status.failures] == ["chief"]
     assert machine.processes() == []
+
+
+def test_servers_stay_while_a_chief_that_was_stopped_saves(machine: Machine) -> None:
+    """Its variables are theirs."""
+    saves = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), print('saved'), sys.exit(143)))\n"
+        "print('up')\n"
+        "time.sleep(600)"
+    )
+    told = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\ntime.sleep(600)"
+    status = machine.run(
+        job("chief", saves, primary=True, activeDeadlineSeconds=1), job("ps", told), job("evaluator", told)
+    )
+    assert "saved" in machine.texts("chief")
+    chief, *others = status.tasks
+    assert all((task.finished or 0.0) > (chief.finished or 0.0) for task in others)
+    assert [role.reason for role in status.roles] == ["DeadlineExceeded", "RunFailed", "RunFailed"]
 
 
 def test_after_success_the_others_have_a_while_to_end(machine: Machine, tmp_path: Path) -> None:

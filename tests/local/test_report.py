@@ -58,7 +58,9 @@ emit("released", "demo-worker-0", outcome="done")
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """A machine whose runs the command line finds."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    machine = Machine(tmp_path / "state" / "tf-launcher", Settings(backoff=0.2, peers_grace=1.0))
+    machine = Machine(
+        tmp_path / "state" / "tf-launcher", Settings(backoff=0.2, peers_seconds=1.0, evaluator_seconds=1.0)
+    )
     yield machine
     for status in machine.backend.runs():
         machine.backend.delete(status.run, status.namespace)

@@ -19,7 +19,7 @@ from tests.local.machine import Machine, linux_only
 SCRIPT = Path(__file__).parent / "scripts" / "click_rate.py"
 pytestmark = linux_only
 
-SETTINGS = Settings(strangers_grace=1.0)
+SETTINGS = Settings(strangers_seconds=1.0)
 
 
 def tfjob(model: Path, *, dynamic: bool) -> dict[str, Any]:

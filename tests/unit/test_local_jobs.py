@@ -144,15 +144,14 @@ def test_a_decided_job_ends_when_its_pods_have() -> None:
     assert job.startable(9.0) == []
 
 
-def test_who_is_not_to_be_restarted_ends_without_a_success() -> None:
+def test_who_is_not_to_be_restarted_is_not() -> None:
     job = controller(completions=2, parallelism=2, backoffLimitPerIndex=3)
     job.startable(0.0)
     end(job, 0, 1)
     job.stop_restarting()
-    assert reason(job) == "", "index 1 still runs"
-    assert job.startable(100.0) == []
+    assert (job.startable(100.0), job.next_time()) == ([], None)
     end(job, 1, 0)
-    assert reason(job) == "RunEnded"
+    assert reason(job) == "", "whoever stopped the restarts says how it ends"
 
 
 def test_pod_conditions_are_matched() -> None:

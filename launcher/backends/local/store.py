@@ -40,6 +40,7 @@ from typing import Any, Final
 from launcher.backends.base import PROGRAM
 from launcher.backends.local import file_format
 from launcher.backends.local.file_format import UnreadableError
+from launcher.backends.run_policy import Limits
 from launcher.errors import BackendError, Problem, SpecError
 from launcher.naming import RECLAIM_ANNOTATION, is_dns_1035, is_dns_1123
 
@@ -55,21 +56,13 @@ _UNFINISHED = re.compile(r"\.([a-z0-9-]+)\.(removed|[0-9a-f-]{36})")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What differs from Kubernetes by intent; durations are in seconds.
-
-    `backoff` and `backoff_limit`: see `jobs.Backoff`. `peers_grace`: how long the other Jobs may take to
-    end by themselves once the primary has succeeded. The tasks of training leave at once, released by the
-    chief; an evaluator may have a checkpoint left to evaluate. `strangers_grace`: the same where only images
-    are left that do not know how to. `failed_grace`: how long the primary may take to end by itself once what
-    it needs has failed for good.
+class Settings(Limits):
+    """The policy's limits, and what differs from Kubernetes by intent: `backoff` and `backoff_limit`, in
+    seconds; see `jobs.Backoff`.
     """
 
     backoff: float = 1.0
     backoff_limit: float = 60.0
-    peers_grace: float = 600.0
-    strangers_grace: float = 10.0
-    failed_grace: float = 10.0
 
 
 @dataclass(frozen=True)

@@ -151,9 +151,8 @@ class JobController:
         self.suspended = False
 
     def stop_restarting(self) -> None:
-        """No failed pod is replaced any more. A Job that only waits for a replacement is decided."""
+        """No failed pod is replaced any more."""
         self.restarting = False
-        self._judge()
 
     def status(self) -> dict[str, Any]:
         """The Job's `status`, without times and conditions."""
@@ -217,6 +216,3 @@ class JobController:
             else:
                 message = "Reached expected number of succeeded pods"
                 self.decide(Verdict("Complete", "CompletionsReached", message))
-        elif not self.restarting and not self.active:
-            message = "The run had ended before a failed pod was replaced"
-            self.decide(Verdict("Failed", "RunEnded", message))

@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from launcher.backends import run_policy
 from launcher.backends.local import ports
 from launcher.backends.local.pod.environment import MissingError
 from launcher.backends.local.pod.pods import PodTemplate, Surroundings
@@ -25,7 +26,7 @@ from launcher.backends.local.store import RunDirectory, Submission, temporary_ro
 from launcher.backends.local.supervisor.job_status import Clock, job_view
 from launcher.backends.local.supervisor.jobs import Backoff, JobController, Verdict
 from launcher.naming import PRIMARY_ANNOTATION
-from launcher.status import SERVING, is_needed, leaves, said_needed
+from launcher.status import Phase, leaves, said_needed
 
 _RETRY_SECONDS: Final = 1.0
 """How soon the state is written again after the disk was full."""
@@ -62,9 +63,9 @@ class Supervisor:
         self._attempts: dict[tuple[int, int], int] = {}
         self._pods: list[LivePod] = []
         """All there ever were, in the order of their creation."""
-        self._peers_until: float | None = None
-        self._peers_grace = 0.0
-        self._doomed_until: float | None = None
+        self._failures: dict[int, str] = {}
+        """Of each Job, which task has failed last, and how."""
+        self._policy_due: float | None = None
         self._told_to_end = False
         self._dirty = True
         self._write_again: float | None = None
@@ -126,7 +127,7 @@ class Supervisor:
         """Milliseconds until something is due."""
         times = [controller.next_time() for controller in self._controllers]
         times += [pod.kill_at for pod in self._live.values()]
-        times += [self._peers_until, self._doomed_until, self._write_again]
+        times += [self._policy_due, self._write_again]
         due = min((time for time in times if time is not None), default=None)
         # Rounded up: a millisecond early would mean a round for nothing.
         return None if due is None else max(0.0, (due - time.monotonic()) * 1000 + 1)
@@ -143,7 +144,7 @@ class Supervisor:
             for index in controller.startable(now):
                 self._start(number, index, now)
         self._settle(now)
-        self._follow_primary(now)
+        self._follow_policy(now)
         self._settle(now)
         for pod in self._live.values():
             if pod.kill_at is not None and now >= pod.kill_at:
@@ -184,6 +185,9 @@ class Supervisor:
             metadata = pod.object["metadata"]
             name = f"{metadata['namespace']}/{metadata['name']}"
             controller.ended(pod.index, name, pod.object["status"], now)
+            if pod.exit_code:
+                hostname = pod.object["spec"]["hostname"]
+                self._failures[pod.job] = f"{hostname} ended with exit code {pod.exit_code}"
         self._dirty = True
 
     def _start(self, number: int, index: int, now: float) -> None:
@@ -212,65 +216,39 @@ class Supervisor:
                 if not ports.is_free(port):
                     pod.object["status"]["message"] = f"port {port} is in use by another program"
 
-    def _follow_primary(self, now: float) -> None:
-        """The owner's end is the others': a failed primary takes them along, after a success they have
-        a while to end by themselves.
+    def _follow_policy(self, now: float) -> None:
+        """Stops what `run_policy` says. What has no supervisor any more cannot run on, so cleanPolicy None
+        is not for this machine; `preflight.left_out` says so.
         """
-        primary = self._controllers[self._primary]
-        others = [other for other in self._controllers if other is not primary]
-        if primary.verdict is None:
-            self._end_if_doomed(now)
-        if primary.verdict is None:
-            return
-        if primary.verdict.type == "Failed":
-            for other in others:
-                other.decide(Verdict("Failed", "RunFailed", f"Stopped, since {primary.name} has failed"))
-        elif self._peers_until is None and primary.finished:
-            left = [n for n, controller in enumerate(self._controllers) if not controller.finished]
-            settings = self._submission.settings
-            runtime = any(leaves(self._templates[n].job) for n in left)
-            self._peers_grace = settings.peers_grace if runtime else settings.strangers_grace
-            self._peers_until = now + self._peers_grace
-            for other, template in zip(self._controllers, self._templates, strict=True):
-                if template.role in SERVING and other is not primary:
-                    # Of no use any more.
-                    other.stop_restarting()
-        elif self._peers_until is not None and now >= self._peers_until:
-            seconds = self._peers_grace
-            for other in others:
-                message = f"Stopped: still running {seconds:g} s after {primary.name} had succeeded"
-                other.decide(Verdict("Failed", "RunEnded", message))
+        roles = [self._role(number) for number in range(len(self._controllers))]
+        primary = roles.pop(self._primary)
+        decision = run_policy.decide(primary, roles, "Running", now, self._submission.settings)
+        self._policy_due = decision.due
+        for controller in self._controllers:
+            if controller.name in decision.without_retry:
+                controller.stop_restarting()
+            for stop in decision.stops:
+                if controller.name in stop.jobs:
+                    controller.decide(Verdict("Failed", stop.reason, stop.message))
 
-    def _end_if_doomed(self, now: float) -> None:
-        """Ends the primary that would wait for what does not come back: see `status.RunStatus.doomed_by`."""
-        controllers = zip(self._controllers, self._templates, strict=True)
-        failed = next(
-            (
-                number
-                for number, (controller, template) in enumerate(controllers)
-                if number != self._primary
-                and controller.finished
-                and controller.verdict is not None
-                and controller.verdict.type == "Failed"
-                and is_needed(template.role, said_needed(template.job), served=bool(controller.succeeded))
-            ),
-            None,
+    def _role(self, number: int) -> run_policy.Role:
+        """The Job as the policy sees it."""
+        controller, template = self._controllers[number], self._templates[number]
+        phase = Phase.SUSPENDED if controller.suspended else Phase.RUNNING
+        if controller.finished and controller.verdict is not None:
+            phase = Phase.SUCCEEDED if controller.verdict.type == "Complete" else Phase.FAILED
+        return run_policy.Role(
+            template.role,
+            controller.name,
+            phase,
+            ended_at=controller.finished_at,
+            leaves=leaves(template.job),
+            idle=not controller.active,
+            served=bool(controller.succeeded),
+            needed=said_needed(template.job),
+            stopped=controller.verdict is not None,
+            last_failure=self._failures.get(number, ""),
         )
-        if failed is None or self._controllers[self._primary].suspended:
-            self._doomed_until = None
-        elif self._doomed_until is None:
-            self._doomed_until = now + self._submission.settings.failed_grace
-        elif now >= self._doomed_until:
-            self._doomed_until = None
-            why = f"{self._controllers[failed].name} has failed{self._last_failure(failed)}"
-            message = f"Stopped, since {why}, and the run cannot go on without it"
-            self._controllers[self._primary].decide(Verdict("Failed", "RunFailed", message))
-
-    def _last_failure(self, job: int) -> str:
-        for pod in reversed(self._pods):
-            if pod.job == job and pod.exit_code and not pod.stopping:
-                return f" ({pod.object['spec']['hostname']} ended with exit code {pod.exit_code})"
-        return ""
 
     def _write(self, ended: bool) -> None:
         jobs = [

@@ -1,0 +1,83 @@
+"""The table of how runs end, by the supervisor of this machine and processes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from launcher.backends.local.store import Settings
+from launcher.naming import NEEDED_ANNOTATION
+from launcher.status import Phase, RunStatus
+from tests.local.machine import Machine, eventually, job, python
+from tests.run_policy_cases import Case, Other, each_case, play, stopped
+
+AS_TOLD = """\
+import pathlib, sys, time
+path = pathlib.Path({path!r})
+while not path.exists():
+    time.sleep(0.01)
+sys.exit(int(path.read_text()))
+"""
+"""Ends with the exit code that a file has, once it is there."""
+
+RUNTIME = ["-m", "worker"]
+"""As the last arguments of a command: its image is the worker runtime's."""
+
+
+class Processes:
+    """A case's run on this machine."""
+
+    def __init__(self, machine: Machine, case: Case, folder: Path) -> None:
+        self._machine = machine
+        self._folder = folder
+        # Whoever waits for its next try does so to the end of the test.
+        settings = Settings(**asdict(case.limits), backoff=600.0, backoff_limit=600.0)
+        self._machine = Machine(machine.root, settings)
+        jobs = [self._job("chief", Other(), primary=True)]
+        jobs += [self._job(role, other) for role, other in case.others.items()]
+        self._machine.submit(*jobs)
+        self.until(lambda status: status.all_run)
+        for role, other in case.others.items():
+            if other.does == "waits":
+                self.end(role, 1)
+                self.until(lambda status, role=role: _failed(status, role) == 1)  # type: ignore[misc]
+
+    def _job(self, role: str, other: Other, *, primary: bool = False) -> dict[str, Any]:
+        command = python(AS_TOLD.format(path=str(self._folder / role)))
+        tries = 5 if other.does == "waits" else 0
+        made = job(role, [*command, *RUNTIME * other.leaves], primary=primary, backoffLimit=tries)
+        if other.needed is not None:
+            made["metadata"]["annotations"][NEEDED_ANNOTATION] = str(other.needed).lower()
+        return made
+
+    def end(self, role: str, exit_code: int) -> None:
+        """See `Stage.end`."""
+        unfinished = self._folder / f"{role}.new"
+        unfinished.write_text(str(exit_code))
+        unfinished.rename(self._folder / role)
+
+    def until(self, condition: Callable[[RunStatus], bool]) -> RunStatus:
+        """See `Stage.until`."""
+
+        def holds() -> RunStatus | None:
+            status = self._machine.status()
+            return status if condition(status) else None
+
+        status = eventually(holds, "what the case waits for")
+        assert isinstance(status, RunStatus)
+        return status
+
+
+def _failed(status: RunStatus, role: str) -> int:
+    return next(each.failed for each in status.roles if each.role == role)
+
+
+@each_case
+def test_a_run_ends_as_the_policy_says(machine: Machine, tmp_path: Path, case: Case) -> None:
+    status = play(case, Processes(machine, case, tmp_path))
+    assert status.phase is case.phase
+    assert stopped(status) == case.words("demo", may_go_on=False)
+    assert all(role.phase in (Phase.SUCCEEDED, Phase.FAILED) for role in status.roles)
+    assert machine.processes() == []
