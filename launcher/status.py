@@ -128,21 +128,6 @@ class RunStatus:
         """Whether every task runs, or has succeeded already."""
         return all(role.ready + role.succeeded >= role.desired for role in self.roles)
 
-    @property
-    def doomed_by(self) -> RoleStatus | None:
-        """The role that has failed for good and without which the primary cannot go on, while it does."""
-        if self.phase in _TERMINAL or self.phase is Phase.SUSPENDED:
-            return None
-        return next(
-            (
-                role
-                for role in self.roles[1:]
-                if role.phase is Phase.FAILED
-                and is_needed(role.role, role.needed, served=bool(role.succeeded))
-            ),
-            None,
-        )
-
     def last_failure(self, role: str) -> TaskStatus | None:
         """The task of the role that failed last; not one that was told to stop."""
         failed = [
@@ -273,13 +258,6 @@ def said_needed(job: Mapping[str, Any]) -> bool | None:
     """Whether the run fails when this Job does, where the Job says so: a TFJob's does."""
     said = _annotations(job).get(NEEDED_ANNOTATION)
     return None if said is None else said == "true"
-
-
-def is_needed(role: str, said: bool | None, *, served: bool) -> bool:
-    """Whether the run cannot go on without a role that has failed for good: without its parameter servers, or
-    all workers. It can when one of them has `served` to its end: the runtime's are released at the run's.
-    """
-    return role in SERVING and not served if said is None else said
 
 
 def leaves(job: Mapping[str, Any]) -> bool:

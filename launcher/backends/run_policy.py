@@ -69,12 +69,15 @@ class Role:
 
 @dataclass(frozen=True)
 class Stop:
-    """These Jobs are to fail now, with this reason and message. `notice` is for the user who looks on."""
+    """These Jobs are to fail now, with this reason and message. `notice` is for the user who looks on; `why`
+    is how it begins where the primary is to be stopped.
+    """
 
     jobs: tuple[str, ...]
     reason: str
     message: str
     notice: str
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,8 +133,8 @@ def _before_the_end(primary: Role, others: Sequence[Role], now: float, limits: L
         return Decision(due=due)
     why = f"{role.job} has failed" + (f" ({role.last_failure})" if role.last_failure else "")
     why += ", and the run cannot go on without it"
-    stop = Stop((primary.job,), "RunFailed", f"Stopped, since {why}", f"{why}: {primary.job} is stopped")
-    return Decision(stops=(stop,))
+    notice = f"{why}: {primary.job} is stopped"
+    return Decision(stops=(Stop((primary.job,), "RunFailed", f"Stopped, since {why}", notice, why),))
 
 
 def _is_needed(role: Role) -> bool:

@@ -35,7 +35,7 @@ spec:
   evaluator: {}
 """
 RUN = "mnist"
-SETTINGS = Settings(peers_seconds=1.0, strangers_seconds=0.5, failed_seconds=0.5)
+SETTINGS = Settings(peers_seconds=1.0, evaluator_seconds=1.0, strangers_seconds=0.5, failed_seconds=0.5)
 OBJECTS = (
     "Job mnist-chief",
     "Job mnist-worker",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from launcher.config.spec import TrainingCluster
 from launcher.load import rules
 from launcher.plan import rendering, topology
 from launcher.plan.topology import Topology
+from launcher.backends.run_policy import FAILED_SECONDS, Role, decide
 from launcher.status import RunStatus, fold
 
 Object = dict[str, Any]
@@ -233,4 +235,9 @@ def status_of(role: str, needed: bool | None, succeeded: int = 0) -> RunStatus:
 def test_a_needed_role_takes_the_run_along(
     role: str, needed: bool | None, succeeded: int, doomed: bool
 ) -> None:
-    assert (status_of(role, needed, succeeded).doomed_by is not None) == doomed
+    chief, other = (
+        Role(seen.role, seen.job, seen.phase, served=bool(seen.succeeded), needed=seen.needed)
+        for seen in status_of(role, needed, succeeded).roles
+    )
+    decision = decide(chief, [replace(other, ended_at=0.0)], "Running", FAILED_SECONDS)
+    assert bool(decision.stops) == doomed

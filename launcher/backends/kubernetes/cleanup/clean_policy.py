@@ -1,35 +1,41 @@
-"""Stops what is left of a run when its primary has ended, as the run's cleanPolicy says; and the primary when
-what it needs has failed for good.
+"""Carries out `run_policy` on a cluster: stops what is left of a run when its primary has ended, and the
+primary when what it needs has failed for good.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 
 from launcher.backends.kubernetes.api.api_errors import ApiError, UnreachableError
 from launcher.backends.kubernetes.api.client import Client
 from launcher.backends.kubernetes.cleanup import stopping
 from launcher.backends.kubernetes.cleanup.settings import Settings
 from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, Picture
+from launcher.backends import run_policy
+from launcher.backends.run_policy import Role, Stop
 from launcher.status import Phase, RunStatus
 
 _TERMINAL = (Phase.SUCCEEDED, Phase.FAILED)
 
 
 class Janitor:
-    """Sees to a run for whoever follows it. The worker runtime's tasks leave by themselves and get the time
-    to; those of any other image are stopped soon.
+    """Sees to a run for whoever follows it. Its times are those at which it first saw something.
+
+    A Job cannot be told to replace no failed pod: what its controller still starts is stopped with the rest.
     """
 
     def __init__(self, client: Client, settings: Settings) -> None:
         self._client = client
         self._settings = settings
-        self._since: float | None = None
-        self._doomed_since: float | None = None
-        self._ending: list[str] | None = None
-        """The primary, once it was told to stop before its end."""
-        self._stopped: list[str] | None = None
-        self._gone_by = 0.0
+        self._ended_at: dict[str, float] = {}
+        self._stopped_at: dict[str, float] = {}
+        """Each by the Job's name. Stopped by whomever."""
+        self._ending = False
+        """The primary was stopped by us, before its end."""
+        self._forbidden = False
+        """We may not do that."""
         self.gave_up = False
         """What is left does not end, or is to be left alone."""
 
@@ -38,86 +44,83 @@ class Janitor:
         if status.ended:
             return []
         now = time.monotonic()
-        if status.phase not in _TERMINAL:
-            return self._see_to_primary(status, picture, now)
-        if self._since is None:
-            self._since = now
-        if self._stopped is not None:
-            return self._wait_for(self._stopped, now)
-        grace = self._grace(status, picture)
-        if now < self._since + grace:
-            return []
-        primary = picture.primary
-        if primary is not None and primary["cleanPolicy"] == "None":
+        primary, *others = self._roles(status, picture, now)
+        policy = picture.primary["cleanPolicy"] if picture.primary is not None else ""
+        decision = run_policy.decide(primary, others, policy, now, self._settings)
+        if decision.left:
             self.gave_up = True
-            left = ", ".join(role.job for role in status.roles if role.phase not in _TERMINAL)
-            return [f"left running, since runPolicy.cleanPolicy is None: {left}"]
-        return self._stop(status, picture, grace)
+            return [f"left running, since runPolicy.cleanPolicy is None: {', '.join(decision.left)}"]
+        notices = [notice for stop in decision.stops for notice in self._stop(stop, primary, picture, now)]
+        return notices or self._wait_for(primary, others, now)
 
-    def _see_to_primary(self, status: RunStatus, picture: Picture, now: float) -> list[str]:
-        """Ends a run that cannot go on: TensorFlow's coordinator would wait for what does not come back.
+    def _roles(self, status: RunStatus, picture: Picture, now: float) -> list[Role]:
+        """The Jobs as the policy sees them, the primary first."""
+        names = [role.job for role in status.roles if role.phase in _TERMINAL]
+        # A JobSet may start again what had ended.
+        self._ended_at = {name: self._ended_at.get(name, now) for name in names}
+        leaving = set()
+        for job in picture.jobs:
+            if job["leaves"]:
+                leaving.add(job["metadata"]["name"])
+            if STOPPED_ANNOTATION in job["metadata"]["annotations"]:
+                self._stopped_at.setdefault(job["metadata"]["name"], now)
+        tasks = Counter((task.role, task.phase) for task in status.tasks)
+        return [
+            Role(
+                role.role,
+                role.job,
+                role.phase,
+                ended_at=self._ended_at.get(role.job),
+                leaves=role.job in leaving,
+                idle=not tasks[role.role, Phase.RUNNING] and tasks[role.role, Phase.SUCCEEDED] < role.desired,
+                served=bool(role.succeeded),
+                needed=role.needed,
+                stopped=role.job in self._stopped_at,
+                last_failure=_last_failure(status, role.role),
+            )
+            for role in status.roles
+        ]
 
-        After a while: its tasks' end may be the first that is seen of a primary that fails for the same.
-        """
-        if self._ending is not None:
-            return self._wait_for(self._ending, now)
-        role, primary = status.doomed_by, picture.primary
-        if role is None or primary is None or STOPPED_ANNOTATION in primary["metadata"]["annotations"]:
-            self._doomed_since = None
+    def _stop(self, stop: Stop, primary: Role, picture: Picture, now: float) -> list[str]:
+        is_primary = primary.job in stop.jobs
+        if is_primary and self._forbidden:
             return []
-        if self._doomed_since is None:
-            self._doomed_since = now
-        if now < self._doomed_since + self._settings.failed_seconds:
-            return []
-        task = status.last_failure(role.role)
-        why = f"{role.job} has failed"
-        if task is not None:
-            why += f" ({task.name} ended with exit code {task.exit_code})"
-        message = f"Stopped, since {why}, and the run cannot go on without it"
+        jobs = [job for job in picture.jobs if job["metadata"]["name"] in stop.jobs]
         try:
-            self._ending = stopping.stop(self._client, [primary], "RunFailed", message)
+            stopped = stopping.stop(self._client, jobs, stop.reason, stop.message)
         except (ApiError, UnreachableError) as error:
             if isinstance(error, UnreachableError) or error.passing:
                 return []  # again at the next look
-            if error.status == 403:
-                self._ending, self._gone_by = [], float("inf")
-                return [f"{why}, and the run cannot go on without it: {error.message}"]
-            raise
-        self._gone_by = now + self._settings.gone_seconds
-        return [f"{why}, and the run cannot go on without it: {status.primary.job} is stopped"]
+            if error.status != 403:
+                raise
+            # Who may only look must not lose sight of the run's end for it.
+            if is_primary:
+                self._forbidden = True
+                return [f"{stop.why}: {error.message}"]
+            self.gave_up = True
+            return [f"what is left of the run goes on: {error.message}"]
+        self._ending = self._ending or primary.job in stopped
+        self._stopped_at.update(dict.fromkeys(stopped, now))
+        return [stop.notice] if stopped else []
 
-    def _grace(self, status: RunStatus, picture: Picture) -> float:
-        """Seconds that what is left has to leave by itself."""
-        if status.phase is Phase.FAILED:
-            return self._settings.failed_seconds
-        left = {role.job for role in status.roles if role.phase not in _TERMINAL}
-        if any(job["leaves"] for job in picture.jobs if job["metadata"]["name"] in left):
-            return self._settings.peers_seconds
-        return self._settings.strangers_seconds
-
-    def _stop(self, status: RunStatus, picture: Picture, grace: float) -> list[str]:
-        job = status.primary.job
-        if status.phase is Phase.SUCCEEDED:
-            reason = "RunEnded"
-            message = f"Stopped: still running {grace:g} s after {job} had succeeded"
+    def _wait_for(self, primary: Role, others: Sequence[Role], now: float) -> list[str]:
+        """Gives up where all that is waited for was stopped long ago."""
+        if primary.ended_at is not None:
+            awaited = [role for role in others if _goes_on(role)]
         else:
-            reason, message = "RunFailed", f"Stopped, since {job} has failed"
-        try:
-            stopped = stopping.stop(self._client, picture.jobs, reason, message)
-        except (ApiError, UnreachableError) as error:
-            if isinstance(error, UnreachableError) or error.passing:
-                return []  # again at the next look
-            if error.status == 403:
-                # Who may only look must not lose sight of the run's end for it.
-                self.gave_up = True
-                return [f"what is left of the run goes on: {error.message}"]
-            raise
-        self._stopped = stopped
-        self._gone_by = time.monotonic() + self._settings.gone_seconds
-        return [f"{', '.join(stopped)} did not end within {grace:g} s of {job}: stopped"] if stopped else []
-
-    def _wait_for(self, stopped: list[str], now: float) -> list[str]:
-        if now < self._gone_by:
+            awaited = [primary] if self._ending else []
+        times = [self._stopped_at.get(role.job) for role in awaited]
+        if not times or any(time is None or now < time + self._settings.gone_seconds for time in times):
             return []
         self.gave_up = True
-        return [f"{', '.join(stopped)} was stopped and does not end; its nodes may not answer"]
+        names = ", ".join(role.job for role in awaited)
+        return [f"{names} was stopped and does not end; its nodes may not answer"]
+
+
+def _goes_on(role: Role) -> bool:
+    return role.ended_at is None and role.phase is not Phase.SUSPENDED
+
+
+def _last_failure(status: RunStatus, role: str) -> str:
+    task = status.last_failure(role)
+    return "" if task is None else f"{task.name} ended with exit code {task.exit_code}"

@@ -1,18 +1,17 @@
-"""How long is waited for the rest of a run, when its primary has ended."""
+"""How long is waited at a run's end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from launcher.backends.run_policy import Limits
+
 
 @dataclass(frozen=True)
-class Settings:
-    """Seconds that the other tasks have to leave by themselves when the primary has succeeded, the worker
-    runtime's and those of images that do not know how to, or when it has failed; and that they then have to
-    be gone, their grace of mostly 30 s included, before we wait no longer.
+class Settings(Limits):
+    """The policy's limits; and the seconds that tasks that were stopped have to be gone, their grace of
+    mostly 30 s included, before we wait no longer: a node that does not answer never says that its
+    pods have ended.
     """
 
-    peers_seconds: float = 60.0
-    strangers_seconds: float = 10.0
-    failed_seconds: float = 10.0
     gone_seconds: float = 180.0
