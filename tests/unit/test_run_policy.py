@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -103,6 +104,18 @@ def test_where_it_may(case: Case) -> None:
     play = Play(case, case.clean_policy)
     play.to_the_end()
     assert (play.words, play.left) == (case.words(RUN, may_go_on=True), case.left)
+
+
+def test_the_documents_say_how_long() -> None:
+    text = (Path(__file__).parent.parent.parent / "docs" / "howto.md").read_text()
+    rows = {row.split(" | ")[0]: row for row in text.splitlines() if row.startswith("| ")}
+    failed = f"{FAILED_SECONDS:g} s |"
+    runtime = "| workers and parameter servers of the worker runtime, which the chief releases"
+    evaluator = "| its evaluator, which scores the last checkpoint"
+    strangers = "| tasks of any other image, which nobody tells that the run has ended"
+    assert rows[runtime] == f"{runtime} | {PEERS_SECONDS:g} s | {failed}"
+    assert rows[evaluator] == f"{evaluator} | {EVALUATOR_SECONDS / 60:g} minutes | {failed}"
+    assert rows[strangers] == f"{strangers} | {STRANGERS_SECONDS:g} s | {failed}"
 
 
 WORKER = Role("worker", "demo-worker", Phase.RUNNING)
