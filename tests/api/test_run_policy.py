@@ -8,7 +8,7 @@ from pathlib import Path
 
 from launcher.backends.base import Plan
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.settings import Settings
+from launcher.backends.kubernetes.cleanup.settings import Settings
 from launcher.naming import NEEDED_ANNOTATION
 from launcher.status import Phase, RunStatus
 from tests.api.conftest import Api

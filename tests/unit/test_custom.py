@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.backends.run_policy import FAILED_SECONDS, Role, decide
 from launcher.config.spec import TrainingCluster
 from launcher.load import rules
 from launcher.plan import rendering, topology
 from launcher.plan.topology import Topology
-from launcher.backends.run_policy import FAILED_SECONDS, Role, decide
 from launcher.status import RunStatus, fold
 
 Object = dict[str, Any]

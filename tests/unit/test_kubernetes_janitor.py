@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from launcher.backends.kubernetes.janitor import Janitor
-from launcher.backends.kubernetes.picture import STOPPED_ANNOTATION, Picture, slim_job
-from launcher.backends.kubernetes.settings import Settings
+from launcher.backends.kubernetes.cleanup.clean_policy import Janitor
+from launcher.backends.kubernetes.cleanup.settings import Settings
+from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, Picture, slim_job
 from tests.unit.fake_api import Fake, says
 
 AT_ONCE = Settings(0.0, 0.0, 0.0, 0.0, gone_seconds=0.0)
@@ -104,7 +104,8 @@ def test_what_has_started_again_has_its_time_anew(fake: Fake, monkeypatch: pytes
     told = []
     for now, ps in ((0.0, FAILED), (50.0, None), (55.0, FAILED), (114.0, FAILED), (115.0, FAILED)):
         monkeypatch.setattr(
-            "launcher.backends.kubernetes.janitor.time", SimpleNamespace(monotonic=partial(float, now))
+            "launcher.backends.kubernetes.cleanup.clean_policy.time",
+            SimpleNamespace(monotonic=partial(float, now)),
         )
         told.append(bool(look(janitor, seen({"chief": None, "ps": ps}))))
     assert told == [False, False, False, False, True]

@@ -8,12 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from launcher.backends import run_policy
 from launcher.backends.kubernetes.api.api_errors import ApiError, UnreachableError
 from launcher.backends.kubernetes.api.client import Client
 from launcher.backends.kubernetes.cleanup import stopping
 from launcher.backends.kubernetes.cleanup.settings import Settings
 from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, Picture
-from launcher.backends import run_policy
 from launcher.backends.run_policy import Role, Stop
 from launcher.status import Phase, RunStatus
 
