@@ -70,7 +70,7 @@ shapes: $(STAMP)  ## Trains programs of every shape by every strategy; RENEW=--r
 .PHONY: thorough
 thorough: $(STAMP)  ## The real tests that `make test` leaves out: half an hour
 	$(BIN)/python -m pytest -n 2 -m thorough $(REAL)
-	$(BIN)/python -m pytest --hypothesis-profile=searching tests/unit tests/api/test_merging.py
+	$(BIN)/python -m pytest --hypothesis-profile=searching tests/unit tests/api/test_strategic_merge.py
 
 DOCKER ?= docker
 TAG ?= dev

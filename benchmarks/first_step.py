@@ -18,8 +18,8 @@ from pathlib import Path
 from benchmarks import recording
 from benchmarks.measuring import ENVIRONMENT, ROOT, table
 from launcher import planning
-from launcher.load import loader
-from launcher.load.loader import Loaded
+from launcher.validation import loader
+from launcher.validation.loader import Loaded
 from worker.contract import Env, Event, Record, pod_name
 
 DEMO = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"

@@ -15,8 +15,8 @@ from benchmarks import tf_config
 from benchmarks.measuring import ROOT
 from launcher import planning
 from launcher.backends.base import Plan
-from launcher.load import loader
 from launcher.plan import serialization
+from launcher.validation import loader
 
 DEMO = str(ROOT / "examples" / "fashion-mnist" / "cluster.yaml")
 LAUNCHER = [sys.executable, "-m", "launcher"]

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from launcher.backends.base import Board, Finding, LogLine, RunEvent
     from launcher.config.spec import TrainingCluster
     from launcher.errors import BackendError, ConflictError, LauncherError, NotFoundError, Problem, SpecError
-    from launcher.load.loader import Loaded, load
     from launcher.plan.topology import build
     from launcher.run import Run
     from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
+    from launcher.validation.loader import Loaded, load
 
 _NAMES = {
     "launcher.api": ("convert", "doctor", "find", "render", "runs", "submit"),
@@ -52,7 +52,7 @@ _NAMES = {
         "Problem",
         "SpecError",
     ),
-    "launcher.load.loader": ("Loaded", "load"),
+    "launcher.validation.loader": ("Loaded", "load"),
     "launcher.run": ("Run",),
     "launcher.config.spec": ("TrainingCluster",),
     "launcher.status": ("Phase", "RoleStatus", "RunStatus", "TaskStatus"),

@@ -14,10 +14,10 @@ from launcher.backends.base import Finding
 from launcher.backends.names import check_namespace
 from launcher.config.spec import TrainingCluster
 from launcher.errors import Problem, SpecError
-from launcher.load import loader, rules
-from launcher.load.loader import Loaded
 from launcher.plan import serialization
 from launcher.run import Run
+from launcher.validation import loader, rules
+from launcher.validation.loader import Loaded
 
 BackendName = Literal["kubernetes", "local"]
 Form = Literal["jobs", "jobset"]

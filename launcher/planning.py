@@ -7,11 +7,11 @@ import dataclasses
 from launcher.backends.base import Plan
 from launcher.backends.names import check_namespace
 from launcher.errors import Problem, SpecError
-from launcher.load import source
-from launcher.load.loader import Loaded
 from launcher.plan import gang_scheduling, jobset, object_size, rendering, topology
 from launcher.plan.program_files import ProgramFiles
 from launcher.plan.topology import Topology
+from launcher.validation import source
+from launcher.validation.loader import Loaded
 
 
 def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:

@@ -11,8 +11,8 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 
-from launcher.load import loader, source
 from launcher.plan import rendering, topology
+from launcher.validation import loader, source
 from worker.data import FASHION_MNIST
 
 ROOT = Path(__file__).parent.parent

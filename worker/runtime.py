@@ -97,7 +97,7 @@ def _evaluate(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
     from worker.process import activity
 
     # It waits for no one, so any evaluation may last; but a frozen process is one that can be replaced.
-    doing = activity.Stage(supervisor.Watch(), 0.0, 0.0)
+    doing = activity.Activity(supervisor.Watch(), 0.0, 0.0)
     watch.expect(supervisor.stalled("evaluating", task.config.stall_seconds))
     watch.beat()
     roots = program.user_roots(task.source)

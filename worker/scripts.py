@@ -22,7 +22,7 @@ from typing import Any
 from worker.cluster.barrier import gather, leave_last
 from worker.contract import Env, Event, ExitCode
 from worker.failures import Failure, classify, frames, program_error
-from worker.process.activity import Stage
+from worker.process.activity import Activity
 from worker.process.supervisor import Silence, Watch, stalled
 from worker.reporting import Reporter, failed_fields
 from worker.task import Task, from_environment
@@ -61,9 +61,9 @@ class _Run:
         connected = _is_connected()
         if not connected:
             # Over before it began: they may not be up yet.
-            stage = _stage(self.task, self.watch)
+            activity = _activity(self.task, self.watch)
             with contextlib.suppress(Failure):
-                gather(self.task, stage, self.reporter, self.watch.alive)
+                gather(self.task, activity, self.reporter, self.watch.alive)
         release_tasks(self.task, outcome, self.reporter, self.watch, exit_code, connected)
         self.released = True
         self.watch.expect(self.silence())
@@ -144,7 +144,7 @@ class _Script:
         self._task = task
         self._watch = watch
         self._reporter = Reporter(task.name)
-        self._stage = _stage(task, watch)
+        self._activity = _activity(task, watch)
         self._is_module = command[0] == "-m"
         self._name, *self._arguments = command[1:] if self._is_module else command
         self._roots: list[Path] = [task.source] if task.source else []
@@ -154,8 +154,8 @@ class _Script:
     def run(self) -> int:
         try:
             path = self._find()
-            gather(self._task, self._stage, self._reporter, self._watch.alive)
-            self._stage.enter(self._run.doing)
+            gather(self._task, self._activity, self._reporter, self._watch.alive)
+            self._activity.enter(self._run.doing)
             if self._task.config.strategy == "ParameterServer":
                 save_here()
             self._watch.expect(self._run.silence())
@@ -168,7 +168,7 @@ class _Script:
         self._watch.expect(stalled("leaving", _UNWATCHED_SECONDS))
         _leave_python()
         self._run.release("done", ExitCode.DONE)
-        leave_last(self._task, self._stage)
+        leave_last(self._task, self._activity)
         self._reporter.emit(Event.DONE)
         return ExitCode.DONE
 
@@ -231,8 +231,8 @@ class _Script:
         return ExitCode.PROGRAM_ERROR, program_error(said, frames(error, self._roots))
 
 
-def _stage(task: Task, watch: Watch) -> Stage:
-    return Stage(watch, task.config.stall_seconds, task.config.starting_deadline_seconds)
+def _activity(task: Task, watch: Watch) -> Activity:
+    return Activity(watch, task.config.stall_seconds, task.config.starting_deadline_seconds)
 
 
 def _lead_module_path(directory: str) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from launcher.backends.base import Backend, Plan
     from launcher.backends.patience import Patience
-    from launcher.load.loader import Loaded
+    from launcher.validation.loader import Loaded
 
 
 def init(options: Namespace) -> int:
@@ -150,7 +150,7 @@ def _plans(options: Namespace, own_namespace: str) -> list[Plan]:
 
 
 def _load(options: Namespace) -> list[Loaded]:
-    from launcher.load import loader, rules
+    from launcher.validation import loader, rules
 
     loaded = loader.load(options.file, options.overrides, allow_outside=options.allow_outside)
     for one in loaded:

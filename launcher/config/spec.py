@@ -1,5 +1,5 @@
 """What the user wants: the file, as frozen pydantic models. No check here needs more than one field;
-those that do are in `launcher.load.rules`.
+those that do are in `launcher.validation.rules`.
 
 Field names are Kubernetes' own wherever it has one. Durations are in seconds and say so in their names.
 """

@@ -29,8 +29,9 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def render(topology: Topology, program: ProgramFiles | None = None, run_id: str = "") -> list[Object]:
     """Every object of the run, the primary Job or the JobSet first. The same arguments give the same objects.
 
-    `program` is the source of `launcher.load.source.read`. `run_id` tells one submission from the next; left
-    out, it is made of the file and the program: then the same again is the same run, and a change a new one.
+    `program` is what `launcher.validation.source.read` gives. `run_id` tells one submission from the next;
+    left out, it is made of the file and the program: then the same again is the same run, and a change a new
+    one.
     """
     run_id = run_id or _content_id(topology, program)
     plans = [pods.plan(topology, role, program) for role in topology.roles]

@@ -184,8 +184,8 @@ def _tf_config(cluster: Any, task_type: str, *, cloud: bool = False) -> str:
 def build(cluster: TrainingCluster, *, jobset: bool = False) -> Topology:
     """The cluster's topology, with each role resolved.
 
-    The cluster has passed `launcher.load.rules`. Of one that has not, its roles can be read; there may be
-    none.
+    The cluster has passed `launcher.validation.rules`. Of one that has not, its roles can be read; there may
+    be none.
     """
     spec = cluster.spec
     return Topology(cluster, tuple(roles.resolve(spec, name, role) for name, role in _present(spec)), jobset)

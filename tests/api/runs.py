@@ -14,8 +14,8 @@ from launcher import planning
 from launcher.backends.base import Plan, Update
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.cleanup.settings import Settings
-from launcher.load import loader
 from launcher.status import RunStatus, TaskStatus
+from launcher.validation import loader
 from tests.api.conftest import Api
 from tests.api.kubelet import Kubelet
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from launcher.load import loader
 from launcher.plan import rendering, topology
+from launcher.validation import loader
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from launcher import planning
-from launcher.load import loader
+from launcher.validation import loader
 from tests.api.conftest import PATHS, Api, installed, restricted_namespace
 from tests.api.test_manifests import FILES, ROOT, differences
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from launcher.load import loader, source
 from launcher.plan import rendering, topology
+from launcher.validation import loader, source
 from tests.api.conftest import PATHS, Api, restricted_namespace, wait_for
 from tests.api.server import DEFAULT_ASSETS
 
@@ -66,7 +66,7 @@ def shared_oldest(oldest_api: Api) -> Iterator[str]:
 def accepted_unchanged(api: Api, path: Path, namespace: str) -> None:
     for item in objects(path):
         if item["kind"] not in PATHS:
-            continue  # other projects' kinds are in test_gangs.py
+            continue  # other projects' kinds are in test_gang_scheduling.py
         answer = api.create(item, namespace, dryRun="All")
         assert answer.status == 201, answer.body["message"]
         assert answer.warnings == ""

@@ -14,8 +14,8 @@ import yaml
 from launcher import planning
 from launcher.backends.base import Plan
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.load import loader
 from launcher.status import Phase, RunStatus
+from launcher.validation import loader
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet
 from tests.api.runs import SETTINGS, Follower, role_messages, task

@@ -13,7 +13,7 @@ import pytest
 
 from launcher import planning
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.load import loader
+from launcher.validation import loader
 from tests.api import users
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet

@@ -17,8 +17,8 @@ from launcher.backends.kubernetes.preflight import rbac, requirements
 from launcher.backends.kubernetes.preflight.versions import OLDEST
 from launcher.config import yaml_positions
 from launcher.json_in_yaml import quoted
-from launcher.load import loader, source
 from launcher.plan.program_files import ProgramFiles
+from launcher.validation import loader, source
 from tests.chart.helm import (
     CHART,
     CI_VALUES,

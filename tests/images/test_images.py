@@ -13,7 +13,7 @@ import yaml
 
 import launcher as launcher_package
 from launcher import planning
-from launcher.load import loader
+from launcher.validation import loader
 from tests.images.conftest import CONFINED, Image, docker
 from worker.contract import Event, Record
 

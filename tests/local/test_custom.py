@@ -11,8 +11,8 @@ import pytest
 
 from launcher import planning
 from launcher.config.spec import TrainingCluster
-from launcher.load.loader import Loaded
 from launcher.status import Phase, RunStatus
+from launcher.validation.loader import Loaded
 from tests.local.machine import Machine, eventually, python
 
 FOR_EVER = python("import time; print('up', flush=True); time.sleep(600)")

@@ -12,8 +12,8 @@ import yaml
 from launcher import planning
 from launcher.backends.local.backend import LocalBackend
 from launcher.backends.local.store import Settings
-from launcher.load import loader
 from launcher.status import Phase
+from launcher.validation import loader
 from tests.local.machine import Machine, linux_only
 
 SCRIPT = Path(__file__).parent / "scripts" / "click_rate.py"

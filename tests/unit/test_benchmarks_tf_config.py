@@ -5,7 +5,7 @@ from pathlib import Path
 
 from benchmarks import tf_config
 from launcher import planning
-from launcher.load import loader
+from launcher.validation import loader
 
 CLUSTER = """
 apiVersion: launcher/v1alpha1

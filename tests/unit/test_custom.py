@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from launcher.backends.run_policy import FAILED_SECONDS, Role, decide
 from launcher.config.spec import TrainingCluster
-from launcher.load import rules
 from launcher.plan import rendering, topology
 from launcher.plan.topology import Topology
 from launcher.status import RunStatus, fold
+from launcher.validation import rules
 
 Object = dict[str, Any]
 

@@ -18,7 +18,7 @@ from launcher import planning
 from launcher.cli import parser
 from launcher.config import yaml_positions
 from launcher.errors import SpecError
-from launcher.load import loader
+from launcher.validation import loader
 
 ROOT = Path(__file__).parent.parent.parent
 VALID = ROOT / "tests" / "specs" / "valid" / "one-task-mirrored.yaml"

@@ -13,8 +13,8 @@ from launcher import planning, render
 from launcher.cli import parser
 from launcher.config.spec import Scheduling
 from launcher.errors import SpecError
-from launcher.load import loader
 from launcher.plan import serialization, topology
+from launcher.validation import loader
 
 TESTS = Path(__file__).parent.parent
 VALID = sorted((TESTS / "specs" / "valid").glob("*.yaml"))

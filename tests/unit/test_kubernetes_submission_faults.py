@@ -15,7 +15,7 @@ from launcher.backends.base import Plan
 from launcher.backends.kubernetes.api.api_errors import UnreachableError
 from launcher.backends.kubernetes.deploy.submission import Submission
 from launcher.errors import BackendError
-from launcher.load import loader
+from launcher.validation import loader
 from tests.unit.fake_api import Fake, Handler, Query, hangs_up, says
 
 CLUSTER = """\

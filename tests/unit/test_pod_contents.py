@@ -10,11 +10,11 @@ import pytest
 from launcher.config import yaml_positions
 from launcher.config.spec import RoleTemplate, TrainingCluster
 from launcher.errors import SpecError
-from launcher.load import loader
-from launcher.load.rules import notices
 from launcher.naming import NODE_LABEL, ROLE_LABEL
 from launcher.plan import rendering, topology
 from launcher.plan.program_files import ProgramFiles
+from launcher.validation import loader
+from launcher.validation.rules import notices
 from worker.contract import RunConfig
 
 Object = dict[str, Any]
@@ -110,7 +110,7 @@ CUSTOM = {"port", "restartPolicy"}
 
 def test_no_field_is_forgotten() -> None:
     # What is of the Job, and not of its pods, is in test_jobset.py; what a worker is told, in
-    # test_computing.py.
+    # test_task_devices.py.
     known = {*FIELDS, *CUSTOM, "jobMetadata", "allowCpu"}
     assert known == {field.alias for field in RoleTemplate.model_fields.values()}
 

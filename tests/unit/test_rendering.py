@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from launcher.config.spec import TrainingCluster
 from launcher.errors import SpecError
 from launcher.json_in_yaml import quoted
-from launcher.load import loader
 from launcher.plan import rendering, serialization, topology
 from launcher.plan.program_files import ProgramFiles
+from launcher.validation import loader
 from worker.contract import RunConfig
 
 TESTS = Path(__file__).parent.parent
@@ -53,7 +53,7 @@ def test_the_strict_schemas_take_it(path: Path, version: str) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     for item in objects(path):
         if item["kind"] == "PodGroup":
-            continue  # another project's: tests/api/test_gangs.py
+            continue  # another project's: tests/api/test_gang_scheduling.py
         kubernetes_validate.validate(item, version, strict=True)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from launcher import planning
-from launcher.load import loader
 from launcher.plan import roles
 from launcher.pod_spec import strategic_merge
+from launcher.validation import loader
 
 DEMO = "examples/fashion-mnist/cluster.yaml"
 NAMES = ("chief", "worker", "ps", "evaluator")

@@ -11,7 +11,7 @@ import yaml
 import launcher
 from launcher.cli import parser
 from launcher.errors import SpecError
-from launcher.load import loader, source
+from launcher.validation import loader, source
 
 PROGRAM = "class Program:\n    def model(self): ...\n    def train_dataset(self, batch_size): ...\n"
 

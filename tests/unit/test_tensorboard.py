@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from launcher.load import loader
 from launcher.naming import NODE_LABEL, ROLE_LABEL, RUN_LABEL
 from launcher.plan import rendering, topology
 from launcher.plan.tensorboard import selector
+from launcher.validation import loader
 
 Object = dict[str, Any]
 SPEC: Object = {

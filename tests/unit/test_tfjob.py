@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from launcher.cli import parser
 from launcher.json_in_yaml import quoted
-from launcher.load import loader
-from launcher.load.loader import Loaded
 from launcher.plan import rendering, serialization, topology
 from launcher.tfjob import HEADER
+from launcher.validation import loader
+from launcher.validation.loader import Loaded
 
 Object = dict[str, Any]
 

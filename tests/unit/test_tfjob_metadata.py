@@ -12,8 +12,8 @@ import yaml
 import launcher
 from launcher.cli import parser
 from launcher.errors import SpecError
-from launcher.load import loader
 from launcher.tfjob import metadata
+from launcher.validation import loader
 
 Object = dict[str, Any]
 

@@ -47,7 +47,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Server]]:
 
 def test_who_is_gone_is_said_once_and_who_is_back_too(servers: list[Server]) -> None:
     said: list[str] = []
-    attending = worker_monitor.Attendance(said.append)
+    attending = worker_monitor.WorkerMonitor(said.append)
     attending.follow({f"worker-{index}": server.address for index, server in enumerate(servers)})
     servers[1].close()
     eventually(lambda: len(said) == 1, "a sentence")
@@ -60,7 +60,7 @@ def test_who_is_gone_is_said_once_and_who_is_back_too(servers: list[Server]) -> 
 
 def test_nobody_is_missed_after_the_release(servers: list[Server]) -> None:
     said: list[str] = []
-    attending = worker_monitor.Attendance(said.append)
+    attending = worker_monitor.WorkerMonitor(said.append)
     attending.follow({"worker-0": servers[0].address})
     attending.follow({})
     for server in servers:

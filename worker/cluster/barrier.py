@@ -11,7 +11,7 @@ from collections.abc import Callable
 from worker.contract import Event, ExitCode
 from worker.failures import Failure
 from worker.process import probes
-from worker.process.activity import Stage
+from worker.process.activity import Activity
 from worker.reporting import Reporter
 from worker.task import Task
 
@@ -19,16 +19,16 @@ _OUTLIVE_SECONDS = 30.0
 _FINISHED = "finished"
 
 
-def gather(task: Task, stage: Stage, reporter: Reporter, alive: Callable[[], None]) -> None:
+def gather(task: Task, activity: Activity, reporter: Reporter, alive: Callable[[], None]) -> None:
     """Until every peer answers. Raises Failure (RETRYABLE) that names those who do not."""
     try:
-        wait_for_all(task, task.config.starting_deadline_seconds, stage, reporter, alive)
+        wait_for_all(task, task.config.starting_deadline_seconds, activity, reporter, alive)
     except probes.Unanswered as error:
         raise unanswered(error) from error
 
 
 def wait_for_all(
-    task: Task, seconds: float, stage: Stage, reporter: Reporter, alive: Callable[[], None]
+    task: Task, seconds: float, activity: Activity, reporter: Reporter, alive: Callable[[], None]
 ) -> None:
     """Until every peer answers, for at most `seconds`. Raises `peers.Unanswered`."""
     if not task.peers:
@@ -38,7 +38,7 @@ def wait_for_all(
         deadline = task.config.starting_deadline_seconds
         reporter.emit(Event.WAITING, tasks=names, seconds=round(waited, 1), deadline=deadline)
 
-    stage.enter("waiting for the other tasks")
+    activity.enter("waiting for the other tasks")
     # Tasks of a collective strategy have no server while they wait for one another.
     check = probes.fault if task.config.strategy == "ParameterServer" else _absence
     with probes.listening(task.address):
@@ -50,7 +50,7 @@ def unanswered(error: probes.Unanswered) -> Failure:
     return Failure(f"{error} (startingDeadlineSeconds)", ExitCode.RETRYABLE)
 
 
-def leave_together(task: Task, stage: Stage, alive: Callable[[], None]) -> None:
+def leave_together(task: Task, activity: Activity, alive: Callable[[], None]) -> None:
     """At the end of a collective training: nobody leaves before the first task has finished, which still
     writes and exports when the others have nothing left to do. One that left as done would not come back
     if that failed and had to be tried again.
@@ -64,9 +64,9 @@ def leave_together(task: Task, stage: Stage, alive: Callable[[], None]) -> None:
     if task.is_primary:
         with contextlib.suppress(*kv_store.ERRORS):  # one of the others is gone: it looks by itself
             kv_store.put(_FINISHED, "yes")
-        leave_last(task, stage)
+        leave_last(task, activity)
         return
-    stage.enter("waiting for the first task to finish")
+    activity.enter("waiting for the first task to finish")
     heard: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def listen() -> None:
@@ -93,13 +93,13 @@ def leave_together(task: Task, stage: Stage, alive: Callable[[], None]) -> None:
         raise Failure("the first task was lost before it had finished", ExitCode.RETRYABLE)
 
 
-def leave_last(task: Task, stage: Stage) -> None:
+def leave_last(task: Task, activity: Activity) -> None:
     """The first task of a collective run hosts its coordination service: it waits, for at most 30 s, until
     nobody else is there.
     """
     if task.config.strategy != "MultiWorkerMirrored" or not task.is_primary:
         return
-    stage.enter("waiting for the other tasks to leave")
+    activity.enter("waiting for the other tasks to leave")
     deadline = time.monotonic() + _OUTLIVE_SECONDS
     while time.monotonic() < deadline:
         if not any(probes.connects(address) for address in task.peers.values()):

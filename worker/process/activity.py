@@ -5,7 +5,7 @@ from __future__ import annotations
 from worker.process.supervisor import Watch, stalled
 
 
-class Stage:
+class Activity:
     """`enter` also restarts the time that the task may be silent."""
 
     def __init__(self, watch: Watch, stall_seconds: float, starting_seconds: float) -> None:

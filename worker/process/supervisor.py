@@ -29,7 +29,7 @@ from typing import NoReturn
 from worker.contract import GRACE_SECONDS, Event, ExitCode, emit
 from worker.process import probes
 from worker.process.lease import Holder, Lease, message
-from worker.process.worker_monitor import Attendance
+from worker.process.worker_monitor import WorkerMonitor
 
 _GRACE_MARGIN = 3.0
 """Seconds that are left of the pod's grace when the training process, which saves what it has, is killed."""
@@ -171,7 +171,7 @@ class _Supervisor:
         self._kill_at: float | None = None
         self._buffer = b""
         self._lease: Lease | None = None
-        self._attendance = Attendance(lambda text: emit(Event.NOTICE, task, message=text))
+        self._attendance = WorkerMonitor(lambda text: emit(Event.NOTICE, task, message=text))
         self._lost = False
         self._wake: int | None = None
 

@@ -18,7 +18,7 @@ PROBES_PER_SECOND = 20.0
 """At most: with 1,000 workers a round takes 50 s."""
 
 
-class Attendance:
+class WorkerMonitor:
     """Probes the workers one by one, in rounds; `say` hears a sentence at the end of a round with news.
 
     A worker counts as gone when two rounds on end found it so: a restart in between is none.

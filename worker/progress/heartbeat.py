@@ -10,7 +10,7 @@ _SECONDS = 1.0
 
 
 @contextlib.contextmanager
-def pulse(count: Callable[[], int], moved: Callable[[int], None]) -> Iterator[None]:
+def heartbeat(count: Callable[[], int], moved: Callable[[int], None]) -> Iterator[None]:
     """While the block runs, once a second: calls `moved` with what `count` gives, when that has changed."""
     over = threading.Event()
 

@@ -17,7 +17,7 @@ from worker.cluster.kv_store import by_first_task
 from worker.context import Loop
 from worker.contract import Event
 from worker.input import datasets
-from worker.progress.heartbeat import pulse
+from worker.progress.heartbeat import heartbeat
 from worker.progress.records import Records
 from worker.steps.iteration import ALL, Iteration
 from worker.steps.step import Steps
@@ -174,7 +174,7 @@ class _Synchronous:
             self._loop.alive()
             self._records.write(iterations - began, {})
 
-        return pulse(self._iterations, moved)
+        return heartbeat(self._iterations, moved)
 
     def _iterations(self) -> int:
         """The optimizer's count, read from this task's first replica."""

@@ -17,7 +17,7 @@ from worker.failures import Failure, Left, classify, program_error, writing
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
 from worker.process import lease, probes
-from worker.process.activity import Stage
+from worker.process.activity import Activity
 from worker.process.supervisor import Silence, Watch, overtaken
 from worker.program import LoadedProgram, load, user_roots
 from worker.reporting import Reporter, failed_fields
@@ -41,7 +41,7 @@ class _Training:
         self._config = task.config
         self._watch = watch
         self._reporter = Reporter(task.name)
-        self._stage = Stage(watch, task.config.stall_seconds, task.config.starting_deadline_seconds)
+        self._activity = Activity(watch, task.config.stall_seconds, task.config.starting_deadline_seconds)
         self._program: LoadedProgram | None = None
         self._directory: Any = None
         self._connected = False
@@ -60,15 +60,15 @@ class _Training:
     def _classify(self, error: BaseException) -> Failure:
         datasets = self._program.datasets if self._program else []
         alone = not self._task.peers
-        return classify(error, self._stage.doing, self._roots, datasets, alone)
+        return classify(error, self._activity.doing, self._roots, datasets, alone)
 
     @property
     def _roots(self) -> list[Any]:
         return self._program.roots if self._program else user_roots(self._task.source)
 
     def _train(self) -> None:
-        task, config, stage = self._task, self._config, self._stage
-        stage.enter("importing TensorFlow")
+        task, config, activity = self._task, self._config, self._activity
+        activity.enter("importing TensorFlow")
         import_tensorflow(keras=True)
         from worker.checkpoints import model_directory
         from worker.cluster import devices, strategies
@@ -80,7 +80,7 @@ class _Training:
             save_here()  # what the program's own callbacks save
         strategies.prepare(task)
         parameters = TrainingParameters.read(config.parameters)
-        stage.enter(f"importing {config.entrypoint}")
+        activity.enter(f"importing {config.entrypoint}")
         self._program = load(config.entrypoint, task.source, config.parameters)
         for notice in self._program.notices:
             self._reporter.notice(notice)
@@ -93,7 +93,7 @@ class _Training:
         if has_evaluator:
             sidecar.check_program(self._program)
         if config.model_dir:
-            stage.enter("claiming the model directory")
+            activity.enter("claiming the model directory")
             directory = model_directory.ModelDirectory(config.model_dir, self._io_device())
             if task.is_primary:
                 self._claim(config.model_dir)
@@ -147,9 +147,9 @@ class _Training:
             workers=_taking_steps(task),
             validates=validates,
             reporter=self._reporter,
-            enter=self._stage.enter,
+            enter=self._activity.enter,
             alive=self._watch.alive,
-            stepped=self._stage.stepped,
+            stepped=self._activity.stepped,
             failed=self._step_failed,
             kept=_KEPT,
             boundary=boundary,
@@ -195,7 +195,7 @@ class _Training:
         if not again:
             trained_model.choose(directory, config.checkpoint)  # before anything is made
         if task.is_primary:
-            self._stage.enter("claiming the predictions")
+            self._activity.enter("claiming the predictions")
             self._claim(files.root)
         if config.strategy == "MultiWorkerMirrored":
             # Nothing is to be agreed upon, so that a task that is lost holds nobody up.
@@ -209,7 +209,7 @@ class _Training:
             size = share.batch_size(loop.parameters)
             state = predict.begin(task, directory, files, size, self._reporter.notice)
         else:
-            self._stage.enter("waiting for the first task to begin")
+            self._activity.enter("waiting for the first task to begin")
             state = predict.await_begun(task, files, self._watch.alive)
         predict.predict(loop, directory, files, state, share)
 
@@ -217,7 +217,7 @@ class _Training:
         """The strategy."""
         from worker.cluster import devices, strategies
 
-        self._stage.enter("connecting to the cluster")
+        self._activity.enter("connecting to the cluster")
         strategy = strategies.build(task)
         devices.report(self._task, self._reporter, strategy, _taking_steps(self._task))
         self._connected = task.config.strategy == self._config.strategy
@@ -250,7 +250,7 @@ class _Training:
         if coordinates and again:
             deadline = min(deadline, self._config.stall_seconds)
         try:
-            wait_for_all(self._task, deadline, self._stage, self._reporter, self._watch.alive)
+            wait_for_all(self._task, deadline, self._activity, self._reporter, self._watch.alive)
         except probes.Unanswered as error:
             if coordinates and again and self._spares(error.missing):
                 self._task = leave_out(self._task, error.missing)
@@ -279,7 +279,7 @@ class _Training:
         """
         from worker.models.model_build import build
 
-        self._stage.enter("exporting the model")
+        self._activity.enter("exporting the model")
         model = program.model()
         build(model, program.element, program.entrypoint)
         self._directory.load(model, self._directory.epochs()[-1])
@@ -291,7 +291,7 @@ class _Training:
     def _finish(self) -> None:
         self._release("done", ExitCode.DONE)
         if self._connected:
-            leave_together(self._task, self._stage, self._watch.alive)
+            leave_together(self._task, self._activity, self._watch.alive)
         self._reporter.emit(Event.DONE)
 
     def _fail(self, failure: Failure) -> int:

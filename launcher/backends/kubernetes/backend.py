@@ -32,7 +32,7 @@ from launcher.errors import ConflictError, NotFoundError
 from launcher.naming import RUN_LABEL
 
 if TYPE_CHECKING:
-    from launcher.backends.kubernetes.state.root_object import Anchor
+    from launcher.backends.kubernetes.state.root_object import RootObject
     from launcher.status import RunStatus
 
 
@@ -127,13 +127,13 @@ class KubernetesBackend:
         # Here and below: what submits a run need not wait for what follows it.
         from launcher.backends.kubernetes.observe import following
 
-        return following.read_status(self._client, namespace, self._anchor(run, namespace))
+        return following.read_status(self._client, namespace, self._root(run, namespace))
 
     @understood
     def runs(self, namespace: str | None = None) -> list[RunStatus]:
         """See `base.Backend.runs`. Who may not look into all namespaces sees the context's."""
         from launcher.backends.kubernetes.state import jobsets
-        from launcher.backends.kubernetes.state.root_object import Anchor
+        from launcher.backends.kubernetes.state.root_object import RootObject
         from launcher.backends.kubernetes.state.run_state import find_primary, slim_job, slim_pod
 
         try:
@@ -147,12 +147,12 @@ class KubernetesBackend:
         pods, _ = self._client.list("Pod", namespace, RUN_LABEL) if jobs else ([], "")
         primaries = [job for job in jobs if find_primary([job]) is not None and not jobsets.owner_of(job)]
         for item in [*primaries, *sets]:
-            picture = Anchor.of(item).picture()
+            run_state = RootObject.of(item).run_state()
             if item in sets:
-                picture.replace("JobSet", [jobsets.slim_jobset(item)])
-            picture.replace("Job", map(slim_job, _of_run(jobs, item)))
-            picture.replace("Pod", map(slim_pod, _of_run(pods, item)))
-            found.append(picture.status({}))
+                run_state.replace("JobSet", [jobsets.slim_jobset(item)])
+            run_state.replace("Job", map(slim_job, _of_run(jobs, item)))
+            run_state.replace("Pod", map(slim_pod, _of_run(pods, item)))
+            found.append(run_state.status({}))
         return sorted(found, key=lambda status: (status.namespace, status.run))
 
     @understood_one_by_one
@@ -160,15 +160,15 @@ class KubernetesBackend:
         """See `base.Backend.follow`."""
         from launcher.backends.kubernetes.observe import following
 
-        return following.follow(self._client, namespace, self._anchor(run, namespace), self._settings)
+        return following.follow(self._client, namespace, self._root(run, namespace), self._settings)
 
     @understood_one_by_one
     def logs(self, run: str, namespace: str, selection: Selection, *, follow: bool) -> Iterator[LogLine]:
         """See `base.Backend.logs`. Of all attempts whose pods are still there."""
         from launcher.backends.kubernetes.observe import following
 
-        anchor = self._anchor(run, namespace)
-        return following.logs(self._client, namespace, anchor, selection, self._settings, until_end=follow)
+        root = self._root(run, namespace)
+        return following.logs(self._client, namespace, root, selection, self._settings, until_end=follow)
 
     @understood
     def tensorboard(self, run: str, namespace: str, port: int = 0) -> Board:
@@ -182,7 +182,7 @@ class KubernetesBackend:
         """See `base.Backend.history`. Of the pods that are still there."""
         from launcher.backends.kubernetes.observe import history
 
-        return history.read(self._client, namespace, *self._anchored(run, namespace))
+        return history.read(self._client, namespace, *self._rooted(run, namespace))
 
     @understood
     def suspend(self, run: str, namespace: str) -> None:
@@ -214,7 +214,7 @@ class KubernetesBackend:
         """See `base.Backend.clean`. With `cleanPolicy: All` the pods go, and with them their logs."""
         from launcher.backends.kubernetes.cleanup import stopping
         from launcher.backends.kubernetes.state import kueue
-        from launcher.backends.kubernetes.state.root_object import Anchor
+        from launcher.backends.kubernetes.state.root_object import RootObject
 
         try:
             jobs, primary, jobset = self._found(run, namespace)
@@ -222,7 +222,7 @@ class KubernetesBackend:
             return ""  # its time to live is over
         if not all(stopping.is_over(job) for job in jobs):
             return ""
-        group = Anchor.of(jobset or primary).group
+        group = RootObject.of(jobset or primary).group
         told = kueue.release(self._client, namespace, group) if group else ""
         if clean_policy(primary) != "All":
             return told
@@ -249,8 +249,8 @@ class KubernetesBackend:
         """See `base.Backend.events`."""
         from launcher.backends.kubernetes.observe import events
 
-        anchor, since = self._anchored(run, namespace)
-        return events.of_run(self._client, namespace, anchor, since, until_end=follow)
+        root, since = self._rooted(run, namespace)
+        return events.of_run(self._client, namespace, root, since, until_end=follow)
 
     @understood
     def examine(self, namespace: str, objects: Sequence[Mapping[str, Any]] | None = None) -> list[Finding]:
@@ -299,16 +299,16 @@ class KubernetesBackend:
             return jobs, primary, None  # of a JobSet that we may not see
         raise self._not_found(run, namespace)
 
-    def _anchor(self, run: str, namespace: str) -> Anchor:
-        return self._anchored(run, namespace)[0]
+    def _root(self, run: str, namespace: str) -> RootObject:
+        return self._rooted(run, namespace)[0]
 
-    def _anchored(self, run: str, namespace: str) -> tuple[Anchor, str]:
+    def _rooted(self, run: str, namespace: str) -> tuple[RootObject, str]:
         """What the run hangs on, and when that was made."""
-        from launcher.backends.kubernetes.state.root_object import Anchor
+        from launcher.backends.kubernetes.state.root_object import RootObject
 
         _, primary, jobset = self._found(run, namespace)
         item = jobset or primary
-        return Anchor.of(item), str(item["metadata"]["creationTimestamp"])
+        return RootObject.of(item), str(item["metadata"]["creationTimestamp"])
 
     def _not_found(self, run: str, namespace: str) -> NotFoundError:
         connection = self._client.connection
@@ -321,15 +321,15 @@ class KubernetesBackend:
     def _set_suspended(self, run: str, namespace: str, *, suspended: bool) -> None:
         from launcher.backends.kubernetes.cleanup import stopping
         from launcher.backends.kubernetes.state import jobsets, kueue
-        from launcher.backends.kubernetes.state.root_object import Anchor
+        from launcher.backends.kubernetes.state.root_object import RootObject
 
         jobs, primary, jobset = self._found(run, namespace)
         if stopping.is_over(primary) or (jobset is not None and jobsets.end(jobset)[0]):
             word = "suspended" if suspended else "resumed"
             raise ConflictError(f"run {run} has ended, so it cannot be {word}", "Submit it again.")
-        anchor = Anchor.of(jobset or primary)
+        root = RootObject.of(jobset or primary)
         # What Kueue admits is its own to start and stop: it would undo what another does.
-        if anchor.queue and kueue.set_active(self._client, namespace, anchor.workload, active=not suspended):
+        if root.queue and kueue.set_active(self._client, namespace, root.workload, active=not suspended):
             return
         if jobset is not None:
             self._client.merge("JobSet", namespace, run, {"spec": {"suspend": suspended}})

@@ -232,7 +232,7 @@ class Running:
     def _once(self, task: tasks.Task, records: Records) -> None:
         trainer = self._training(task, Watch())
         trainer._reporter = records
-        self._doing = lambda: trainer._stage.doing
+        self._doing = lambda: trainer._activity.doing
         try:
             trainer._train()
         except Failure:

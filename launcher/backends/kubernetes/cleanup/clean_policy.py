@@ -13,15 +13,16 @@ from launcher.backends.kubernetes.api.api_errors import ApiError, UnreachableErr
 from launcher.backends.kubernetes.api.client import Client
 from launcher.backends.kubernetes.cleanup import stopping
 from launcher.backends.kubernetes.cleanup.settings import Settings
-from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, Picture
+from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, RunState
 from launcher.backends.run_policy import Role, Stop
 from launcher.status import Phase, RunStatus
 
 _TERMINAL = (Phase.SUCCEEDED, Phase.FAILED)
 
 
-class Janitor:
-    """Sees to a run for whoever follows it. Its times are those at which it first saw something.
+class CleanUp:
+    """Carries out the policy while somebody follows the run. Its times are those at which it first saw
+    something.
 
     A Job cannot be told to replace no failed pod: what its controller still starts is stopped with the rest.
     """
@@ -39,27 +40,27 @@ class Janitor:
         self.gave_up = False
         """What is left does not end, or is to be left alone."""
 
-    def see_to(self, status: RunStatus, picture: Picture) -> list[str]:
+    def see_to(self, status: RunStatus, run_state: RunState) -> list[str]:
         """Returns what to tell the user."""
         if status.ended:
             return []
         now = time.monotonic()
-        primary, *others = self._roles(status, picture, now)
-        policy = picture.primary["cleanPolicy"] if picture.primary is not None else ""
+        primary, *others = self._roles(status, run_state, now)
+        policy = run_state.primary["cleanPolicy"] if run_state.primary is not None else ""
         decision = run_policy.decide(primary, others, policy, now, self._settings)
         if decision.left:
             self.gave_up = True
             return [f"left running, since runPolicy.cleanPolicy is None: {', '.join(decision.left)}"]
-        notices = [notice for stop in decision.stops for notice in self._stop(stop, primary, picture, now)]
+        notices = [notice for stop in decision.stops for notice in self._stop(stop, primary, run_state, now)]
         return notices or self._wait_for(primary, others, now)
 
-    def _roles(self, status: RunStatus, picture: Picture, now: float) -> list[Role]:
+    def _roles(self, status: RunStatus, run_state: RunState, now: float) -> list[Role]:
         """The Jobs as the policy sees them, the primary first."""
         names = [role.job for role in status.roles if role.phase in _TERMINAL]
         # A JobSet may start again what had ended.
         self._ended_at = {name: self._ended_at.get(name, now) for name in names}
         leaving = set()
-        for job in picture.jobs:
+        for job in run_state.jobs:
             if job["leaves"]:
                 leaving.add(job["metadata"]["name"])
             if STOPPED_ANNOTATION in job["metadata"]["annotations"]:
@@ -81,11 +82,11 @@ class Janitor:
             for role in status.roles
         ]
 
-    def _stop(self, stop: Stop, primary: Role, picture: Picture, now: float) -> list[str]:
+    def _stop(self, stop: Stop, primary: Role, run_state: RunState, now: float) -> list[str]:
         is_primary = primary.job in stop.jobs
         if is_primary and self._forbidden:
             return []
-        jobs = [job for job in picture.jobs if job["metadata"]["name"] in stop.jobs]
+        jobs = [job for job in run_state.jobs if job["metadata"]["name"] in stop.jobs]
         try:
             stopped = stopping.stop(self._client, jobs, stop.reason, stop.message)
         except (ApiError, UnreachableError) as error:

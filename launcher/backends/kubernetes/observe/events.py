@@ -10,8 +10,8 @@ from launcher.backends.base import RunEvent
 from launcher.backends.kubernetes.api.client import Client, Object
 from launcher.backends.kubernetes.observe.session import TICK_SECONDS
 from launcher.backends.kubernetes.observe.watch import Changed, Denied, Listed, Mailbox, Watch
-from launcher.backends.kubernetes.state.root_object import Anchor
-from launcher.backends.kubernetes.state.run_state import Picture
+from launcher.backends.kubernetes.state.root_object import RootObject
+from launcher.backends.kubernetes.state.run_state import RunState
 from launcher.naming import ROLE_LABEL
 from launcher.plan.tensorboard import COMPONENT
 from launcher.status import Phase, seconds
@@ -35,19 +35,19 @@ _BOARD_POD: Final = re.compile(rf"{COMPONENT}-[a-z0-9]+-[a-z0-9]{{5}}")
 
 
 def of_run(
-    client: Client, namespace: str, anchor: Anchor, since: str, *, until_end: bool
+    client: Client, namespace: str, root: RootObject, since: str, *, until_end: bool
 ) -> Iterator[RunEvent]:
     """The events of the run, made at `since`, then, with `until_end`, those that come until it has ended.
     `time` is when an event was last seen.
     """
-    picture = anchor.picture()
-    kinds = {kind: seen for kind, seen in anchor.seen.items() if kind in ("Job", "JobSet")}
+    run_state = root.run_state()
+    kinds = {kind: seen for kind, seen in root.seen.items() if kind in ("Job", "JobSet")}
     if not until_end:
         for kind, seen in kinds.items():
             items, _ = client.list(kind, namespace, seen.labels)
-            picture.replace(kind, map(seen.slim, items))
+            run_state.replace(kind, map(seen.slim, items))
         found, _ = client.list("Event", namespace)
-        yield from _own(anchor.run, since, picture, found)
+        yield from _own(root.run, since, run_state, found)
         return
     client.patience.lift()
     mailbox = Mailbox()
@@ -59,7 +59,7 @@ def of_run(
     for watch in watches:
         watch.start()
     try:
-        yield from _watched(anchor.run, since, picture, mailbox, set(kinds))
+        yield from _watched(root.run, since, run_state, mailbox, set(kinds))
     finally:
         mailbox.closed.set()
         for watch in watches:
@@ -67,7 +67,7 @@ def of_run(
 
 
 def _watched(
-    run: str, since: str, picture: Picture, mailbox: Mailbox, needed: Set[str]
+    run: str, since: str, run_state: RunState, mailbox: Mailbox, needed: Set[str]
 ) -> Iterator[RunEvent]:
     waiting: list[Object] = []
     listed: set[str] = set()
@@ -80,11 +80,11 @@ def _watched(
             if isinstance(message, Listed):
                 listed.add(message.kind)
                 if message.kind in needed:
-                    picture.replace(message.kind, message.items)
+                    run_state.replace(message.kind, message.items)
                 else:
                     waiting += message.items
             elif isinstance(message, Changed) and message.kind in needed:
-                (picture.drop if message.gone else picture.put)(message.kind, message.item)
+                (run_state.drop if message.gone else run_state.put)(message.kind, message.item)
             elif isinstance(message, Changed) and not message.gone:
                 waiting.append(message.item)
         if not listed >= needed:
@@ -92,24 +92,24 @@ def _watched(
         fresh = [item for item in waiting if seen.get(_uid(item)) != item["metadata"].get("resourceVersion")]
         seen.update((_uid(item), item["metadata"].get("resourceVersion", "")) for item in fresh)
         waiting = []
-        yield from _own(run, since, picture, fresh)
+        yield from _own(run, since, run_state, fresh)
         # What is said about the end comes a moment later than the end.
-        if "Event" in listed and not messages and _over(picture):
+        if "Event" in listed and not messages and _over(run_state):
             return
 
 
-def _over(picture: Picture) -> bool:
-    return picture.deleted or all(role.phase in _TERMINAL for role in picture.status({}).roles)
+def _over(run_state: RunState) -> bool:
+    return run_state.deleted or all(role.phase in _TERMINAL for role in run_state.status({}).roles)
 
 
 def _uid(event: Object) -> str:
     return str(event["metadata"].get("uid"))
 
 
-def _own(run: str, since: str, picture: Picture, found: Iterable[Object]) -> list[RunEvent]:
+def _own(run: str, since: str, run_state: RunState, found: Iterable[Object]) -> list[RunEvent]:
     """Those of the run among them, oldest first."""
-    roles = {job["metadata"]["name"]: job["metadata"]["labels"].get(ROLE_LABEL, "") for job in picture.jobs}
-    uids = {job["metadata"]["uid"] for job in picture.jobs}
+    roles = {job["metadata"]["name"]: job["metadata"]["labels"].get(ROLE_LABEL, "") for job in run_state.jobs}
+    uids = {job["metadata"]["uid"] for job in run_state.jobs}
     own = []
     for event in found:
         about = event.get("involvedObject") or {}

@@ -12,13 +12,13 @@ from typing import Final
 from launcher.backends.base import LogLine, Selection, Update
 from launcher.backends.kubernetes.api.client import Client, Object
 from launcher.backends.kubernetes.cleanup import stopping
-from launcher.backends.kubernetes.cleanup.clean_policy import Janitor
+from launcher.backends.kubernetes.cleanup.clean_policy import CleanUp
 from launcher.backends.kubernetes.cleanup.settings import Settings
 from launcher.backends.kubernetes.observe.pod_logs import PodLog, Source
 from launcher.backends.kubernetes.observe.session import TICK_SECONDS, Session, look, notice
 from launcher.backends.kubernetes.state.clock_skew import disagreement, local_lines, local_status
-from launcher.backends.kubernetes.state.root_object import Anchor
-from launcher.backends.kubernetes.state.run_state import Picture
+from launcher.backends.kubernetes.state.root_object import RootObject
+from launcher.backends.kubernetes.state.run_state import RunState
 from launcher.errors import BackendError, NotFoundError
 from launcher.naming import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, RunStatus
@@ -56,16 +56,16 @@ class Records:
         return changed
 
 
-def read_status(client: Client, namespace: str, anchor: Anchor) -> RunStatus:
+def read_status(client: Client, namespace: str, root: RootObject) -> RunStatus:
     """The run as it is now, with the records at the end of the logs that tell of its progress."""
-    picture = look(client, namespace, anchor)
+    run_state = look(client, namespace, root)
     records = Records()
-    status = picture.status(records.of_task)
+    status = run_state.status(records.of_task)
     failed = {task.name for task in status.failures}
-    pods = {task_of(pod): pod for pod in picture.pods() if has_begun(pod)}  # the last attempt of each
+    pods = {task_of(pod): pod for pod in run_state.pods() if has_begun(pod)}  # the last attempt of each
     names = {(task.role, task.index): task.name for task in status.tasks}
     for task, pod in pods.items():
-        if tells_progress(picture, pod) or names.get(task) in failed:
+        if tells_progress(run_state, pod) or names.get(task) in failed:
             try:
                 log = PodLog(client, Source.of(pod, namespace))
                 with client.patience.waiting():
@@ -75,7 +75,7 @@ def read_status(client: Client, namespace: str, anchor: Anchor) -> RunStatus:
                 records.add(lines)
             except BackendError:
                 continue  # the node does not answer, or the log is gone: the status itself is known
-    return local_status(picture.status(records.of_task), client.ahead)
+    return local_status(run_state.status(records.of_task), client.ahead)
 
 
 def _beginning(client: Client, namespace: str, pod: Object) -> list[LogLine]:
@@ -84,44 +84,44 @@ def _beginning(client: Client, namespace: str, pod: Object) -> list[LogLine]:
     return [line for line in head if line.record is not None and line.record.event == Event.DEVICES]
 
 
-def follow(client: Client, namespace: str, anchor: Anchor, settings: Settings) -> Iterator[Update]:
+def follow(client: Client, namespace: str, root: RootObject, settings: Settings) -> Iterator[Update]:
     """See `base.Backend.follow`. What is left when the primary has ended is stopped."""
     records = Records()
     status: RunStatus | None = None
-    with Session(client, namespace, anchor) as session:
+    with Session(client, namespace, root) as session:
         began_before_us: set[str] | None = None
-        janitor = Janitor(client, settings)
+        clean_up = CleanUp(client, settings)
         told = False
         while True:
             news = session.pump()
             if not session.ready:
                 # The caller has seen the run: this is a matter of moments, or of a server gone away.
                 continue
-            if session.picture.deleted:
+            if session.run_state.deleted:
                 last = news.lines + _last_words(session)
                 records.add(last)
-                yield _update(client, _at_deletion(session.picture, records, anchor.run), last)
+                yield _update(client, _at_deletion(session.run_state, records, root.run), last)
                 return
             if news.changed or began_before_us is None:
-                pods = session.picture.pods()
+                pods = session.run_state.pods()
                 if began_before_us is None:
                     began_before_us = {pod["metadata"]["name"] for pod in pods}
                     for pod in filter(has_begun, pods):
-                        if tells_progress(session.picture, pod):
+                        if tells_progress(session.run_state, pod):
                             with contextlib.suppress(BackendError):
                                 records.add(_beginning(client, namespace, pod))
                 _tail(session, pods, began_before_us)
             if records.add(news.lines) or news.changed or status is None:
-                status = session.picture.status(records.of_task)
-            notices = [*news.notices, *janitor.see_to(status, session.picture)]
+                status = session.run_state.status(records.of_task)
+            notices = [*news.notices, *clean_up.see_to(status, session.run_state)]
             if client.ahead and not told:
                 told = True
                 notices.append(disagreement(client.ahead))
             lines = [*news.lines, *map(notice, notices)]
-            if status.ended or janitor.gave_up:
+            if status.ended or clean_up.gave_up:
                 last = _last_words(session)
                 records.add(last)
-                final = dataclasses.replace(session.picture.status(records.of_task), ended=True)
+                final = dataclasses.replace(session.run_state.status(records.of_task), ended=True)
                 yield _update(client, final, lines + last)
                 return
             yield _update(client, status, lines)
@@ -131,11 +131,11 @@ def _update(client: Client, status: RunStatus, lines: list[LogLine]) -> Update:
     return Update(local_status(status, client.ahead), local_lines(lines, client.ahead))
 
 
-def _at_deletion(picture: Picture, records: Records, run: str) -> RunStatus:
+def _at_deletion(run_state: RunState, records: Records, run: str) -> RunStatus:
     """A run that had ended may be cleaned up under our eyes, by its time to live."""
-    if picture.primary is None or not stopping.is_over(picture.primary):
+    if run_state.primary is None or not stopping.is_over(run_state.primary):
         raise NotFoundError(f"run {run} was deleted")
-    return dataclasses.replace(picture.status(records.of_task), ended=True)
+    return dataclasses.replace(run_state.status(records.of_task), ended=True)
 
 
 def _tail(session: Session, pods: Iterable[Object], began_before_us: set[str]) -> None:
@@ -144,7 +144,7 @@ def _tail(session: Session, pods: Iterable[Object], began_before_us: set[str]) -
         if not has_begun(pod):
             continue
         name = pod["metadata"]["name"]
-        if session.tailed(pod) or tells_progress(session.picture, pod):
+        if session.tailed(pod) or tells_progress(session.run_state, pod):
             session.tail(pod, lines=_TAIL_LINES if name in began_before_us else None)
         elif pod["status"]["phase"] == "Failed":
             role = pod["metadata"]["labels"].get(ROLE_LABEL, "")
@@ -173,10 +173,10 @@ def task_of(pod: Object) -> tuple[str, int]:
     return labels.get(ROLE_LABEL, ""), int(labels.get(INDEX_KEY, 0))
 
 
-def tells_progress(picture: Picture, pod: Object) -> bool:
+def tells_progress(run_state: RunState, pod: Object) -> bool:
     """The primary's first task reports the training, the evaluator its evaluations."""
     role, index = task_of(pod)
-    primary = picture.primary
+    primary = run_state.primary
     roles = ("evaluator", primary["metadata"]["labels"].get(ROLE_LABEL) if primary else None)
     return index == 0 and role in roles
 
@@ -184,15 +184,15 @@ def tells_progress(picture: Picture, pod: Object) -> bool:
 def logs(
     client: Client,
     namespace: str,
-    anchor: Anchor,
+    root: RootObject,
     selection: Selection,
     settings: Settings,
     *,
     until_end: bool,
 ) -> Iterator[LogLine]:
     """See `base.Backend.logs`. What is left when the primary has ended is stopped, if they are followed."""
-    picture = look(client, namespace, anchor)
-    chosen = _chosen(picture, selection)
+    run_state = look(client, namespace, root)
+    chosen = _chosen(run_state, selection)
     running = sum(1 for pod in chosen if pod["status"]["phase"] in ("Pending", "Running"))
     if until_end and running > _MOST_STREAMS:
         raise BackendError(
@@ -214,16 +214,16 @@ def logs(
             read[pod["metadata"]["name"]] = log
     if failure is not None and not some and not until_end:
         raise failure
-    if until_end and not picture.status({}).ended:
-        janitor = Janitor(client, settings)
-        yield from _follow_logs(client, namespace, anchor, selection, read, janitor)
+    if until_end and not run_state.status({}).ended:
+        clean_up = CleanUp(client, settings)
+        yield from _follow_logs(client, namespace, root, selection, read, clean_up)
 
 
-def _chosen(picture: Picture, selection: Selection) -> list[Object]:
+def _chosen(run_state: RunState, selection: Selection) -> list[Object]:
     """The pods, role by role and task by task, oldest first."""
-    pods = picture.pods()
+    pods = run_state.pods()
     attempts = {task_of(pod): _attempt(pod) for pod in pods}  # the last one's stays
-    order = {job["metadata"]["uid"]: number for number, job in enumerate(picture.jobs)}
+    order = {job["metadata"]["uid"]: number for number, job in enumerate(run_state.jobs)}
     chosen = [
         pod
         for pod in pods
@@ -242,23 +242,23 @@ def _attempt(pod: Object) -> int:
 def _follow_logs(
     client: Client,
     namespace: str,
-    anchor: Anchor,
+    root: RootObject,
     selection: Selection,
     read: dict[str, PodLog],
-    janitor: Janitor,
+    clean_up: CleanUp,
 ) -> Iterator[LogLine]:
-    with Session(client, namespace, anchor) as session:
+    with Session(client, namespace, root) as session:
         while True:
             yield from session.pump().lines
             if not session.ready:
                 continue
-            if session.picture.deleted:
+            if session.run_state.deleted:
                 break
-            for pod in session.picture.pods():
+            for pod in session.run_state.pods():
                 if task_of(pod) in selection and has_begun(pod):
                     session.tail(pod, lines=None, log=read.get(pod["metadata"]["name"]))
-            status = session.picture.status({})
-            janitor.see_to(status, session.picture)
-            if status.ended or janitor.gave_up:
+            status = session.run_state.status({})
+            clean_up.see_to(status, session.run_state)
+            if status.ended or clean_up.gave_up:
                 break
         yield from _last_words(session)

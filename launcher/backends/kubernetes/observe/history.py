@@ -15,8 +15,8 @@ from launcher.backends.kubernetes.observe.following import Records, has_begun, t
 from launcher.backends.kubernetes.observe.pod_logs import PodLog, Source
 from launcher.backends.kubernetes.observe.session import look
 from launcher.backends.kubernetes.state.clock_skew import local_history
-from launcher.backends.kubernetes.state.root_object import Anchor
-from launcher.backends.kubernetes.state.run_state import Picture
+from launcher.backends.kubernetes.state.root_object import RootObject
+from launcher.backends.kubernetes.state.run_state import RunState
 from launcher.errors import BackendError
 from launcher.status import attempts, seconds
 
@@ -27,27 +27,27 @@ _MOST_LINES: Final = 200_000
 """Of one log: two days of a record a second, or what a talkative program prints in as much memory."""
 
 
-def read(client: Client, namespace: str, anchor: Anchor, since: str) -> History:
+def read(client: Client, namespace: str, root: RootObject, since: str) -> History:
     """See `base.Backend.history`. Of the run that was made at `since`.
 
     A log or the events that cannot be read are missing, and said to be.
     """
-    picture = look(client, namespace, anchor)
-    pods = picture.pods()
+    run_state = look(client, namespace, root)
+    pods = run_state.pods()
     missing: list[str] = []
-    lines = _records(client, namespace, picture, pods, missing)
+    lines = _records(client, namespace, run_state, pods, missing)
     try:
-        said = list(events.of_run(client, namespace, anchor, since, until_end=False))
+        said = list(events.of_run(client, namespace, root, since, until_end=False))
     except BackendError as error:
         said = []
         missing.append(f"The cluster's events could not be read: {error.message}.")
     records = Records()
     records.add(lines)
     seen = History(
-        status=picture.status(records.of_task),
+        status=run_state.status(records.of_task),
         seen=time.time() - client.ahead,
         submitted=seconds(since),
-        attempts=attempts(picture.jobs, pods),
+        attempts=attempts(run_state.jobs, pods),
         lines=lines,
         events=said,
         missing=missing,
@@ -56,12 +56,12 @@ def read(client: Client, namespace: str, anchor: Anchor, since: str) -> History:
 
 
 def _records(
-    client: Client, namespace: str, picture: Picture, pods: Sequence[Object], missing: list[str]
+    client: Client, namespace: str, run_state: RunState, pods: Sequence[Object], missing: list[str]
 ) -> list[LogLine]:
     begun = [pod for pod in pods if has_begun(pod)]
-    telling = [pod for pod in begun if tells_progress(picture, pod)]
-    others = [pod for pod in begun if not tells_progress(picture, pod)]
-    # What failed has most to say; of the rest, those that the picture shows first.
+    telling = [pod for pod in begun if tells_progress(run_state, pod)]
+    others = [pod for pod in begun if not tells_progress(run_state, pod)]
+    # What failed has most to say; of the rest, those that the report shows first.
     others.sort(key=lambda pod: (pod["status"]["phase"] != "Failed", task_of(pod)[1]))
     chosen = [*telling, *others[:_MOST_LOGS]]
     read = together([partial(_read, client, Source.of(pod, namespace)) for pod in chosen])

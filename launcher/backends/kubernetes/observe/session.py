@@ -1,4 +1,4 @@
-"""The picture of one run, kept up to date by watches and log streams."""
+"""The state of one run, kept up to date by watches and log streams."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from launcher.backends.base import PROGRAM, LogLine
 from launcher.backends.kubernetes.api.client import Client, Object
 from launcher.backends.kubernetes.observe.pod_logs import PodLog, Source, Tail
 from launcher.backends.kubernetes.observe.watch import Changed, Denied, Listed, Lost, Mailbox, Regained, Watch
-from launcher.backends.kubernetes.state.root_object import Anchor
-from launcher.backends.kubernetes.state.run_state import Picture, has_ended
+from launcher.backends.kubernetes.state.root_object import RootObject
+from launcher.backends.kubernetes.state.run_state import RunState, has_ended
 from launcher.errors import BackendError
 from worker.contract import Event, Record
 
@@ -25,10 +25,10 @@ GIVE_UP_SECONDS: Final = 900.0
 _JOIN_SECONDS: Final = 1.0
 
 
-def look(client: Client, namespace: str, anchor: Anchor) -> Picture:
-    """The picture as it is now."""
-    picture = anchor.picture()
-    for kind, seen in anchor.seen.items():
+def look(client: Client, namespace: str, root: RootObject) -> RunState:
+    """The state of the run as it is now: each kind is listed once."""
+    run_state = root.run_state()
+    for kind, seen in root.seen.items():
         try:
             found, _ = client.list(kind, namespace, seen.labels, seen.fields)
         except BackendError:
@@ -36,8 +36,8 @@ def look(client: Client, namespace: str, anchor: Anchor) -> Picture:
             if seen.needed:
                 raise
             continue
-        picture.replace(kind, [seen.slim(item) for item in found])
-    return picture
+        run_state.replace(kind, [seen.slim(item) for item in found])
+    return run_state
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Session:
     they have read with `pump`.
     """
 
-    def __init__(self, client: Client, namespace: str, anchor: Anchor) -> None:
-        self.picture = anchor.picture()
+    def __init__(self, client: Client, namespace: str, root: RootObject) -> None:
+        self.run_state = root.run_state()
         self._client = client
-        self._run = anchor.run
-        self._needed = {kind for kind, seen in anchor.seen.items() if seen.needed}
+        self._run = root.run
+        self._needed = {kind for kind, seen in root.seen.items() if seen.needed}
         self._namespace = namespace
         self._mailbox = Mailbox()
         self._watches: list[Watch] = []
@@ -67,7 +67,7 @@ class Session:
         self._listed: set[str] = set()
         self._lost: set[str] = set()
         self._lost_since = 0.0
-        for kind, seen in anchor.seen.items():
+        for kind, seen in root.seen.items():
             self._watches.append(
                 Watch(
                     client,
@@ -121,11 +121,11 @@ class Session:
             if isinstance(message, LogLine):
                 lines.append(message)
             elif isinstance(message, Listed):
-                self.picture.replace(message.kind, message.items)
+                self.run_state.replace(message.kind, message.items)
                 self._listed.add(message.kind)
                 changed = True
             elif isinstance(message, Changed):
-                take = self.picture.drop if message.gone else self.picture.put
+                take = self.run_state.drop if message.gone else self.run_state.put
                 take(message.kind, message.item)
                 changed = True
             else:

@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.backends.kubernetes.api.api_errors import ApiError
 from launcher.backends.kubernetes.api.client import Client, Object
-from launcher.backends.kubernetes.state.run_state import Picture, find_primary, slim_job
+from launcher.backends.kubernetes.state.run_state import RunState, find_primary, slim_job
 from launcher.naming import PRIMARY_ANNOTATION, RUN_LABEL
 from launcher.status import Records, RunStatus, condition
 
@@ -72,7 +72,7 @@ def jobs_of(jobset: Mapping[str, Any]) -> list[Object]:
 
 
 def slim_jobset(jobset: Object) -> Object:
-    """What a picture needs of it."""
+    """What the state of a run needs of it."""
     return {
         "metadata": {"uid": jobset["metadata"]["uid"]},
         "end": end(jobset),
@@ -81,7 +81,7 @@ def slim_jobset(jobset: Object) -> Object:
     }
 
 
-class JobSetPicture(Picture):
+class JobSetRunState(RunState):
     """As `Picture`, of a run whose JobSet has this uid."""
 
     _anchor_kind = "JobSet"

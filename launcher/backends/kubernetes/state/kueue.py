@@ -12,7 +12,7 @@ from launcher.status import condition
 
 
 def slim_workload(workload: Object) -> Object:
-    """What a picture needs of it: `words` say why it is not admitted, "" when it is."""
+    """What the state of a run needs of it: `words` say why it is not admitted, "" when it is."""
     return {"metadata": {"uid": workload["metadata"]["uid"]}, "words": _words(workload)}
 
 

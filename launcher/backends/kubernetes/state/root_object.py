@@ -1,4 +1,4 @@
-"""What a run hangs on: the object whose deletion is the run's, and what tells how the run is."""
+"""The root object of a run, which owns all others: deleting it deletes the run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.backends.kubernetes.api.client import Object
-from launcher.backends.kubernetes.state.jobsets import JobSetPicture, slim_jobset
+from launcher.backends.kubernetes.state.jobsets import JobSetRunState, slim_jobset
 from launcher.backends.kubernetes.state.kueue import slim_workload
-from launcher.backends.kubernetes.state.run_state import Picture, slim_event, slim_job, slim_pod
+from launcher.backends.kubernetes.state.run_state import RunState, slim_event, slim_job, slim_pod
 from launcher.naming import GROUP_LABEL, QUEUE_LABEL, RUN_LABEL
 
 Slim = Callable[[Object], Object]
@@ -19,7 +19,7 @@ _WARNINGS: Final = "type=Warning"
 
 @dataclass(frozen=True)
 class Seen:
-    """Which objects of a kind are of interest, and what of them. `needed`: nothing is known without."""
+    """Which objects of a kind are read, and which fields. Without a `needed` kind nothing is known."""
 
     slim: Slim
     labels: str = ""
@@ -28,7 +28,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Anchor:
+class RootObject:
     """The primary Job, or the JobSet. `queue` is Kueue's, "" for none, and `group` the plain pod group's."""
 
     kind: str
@@ -38,7 +38,7 @@ class Anchor:
     group: str = ""
 
     @classmethod
-    def of(cls, item: Object) -> Anchor:
+    def of(cls, item: Object) -> RootObject:
         """Of a whole primary Job, or JobSet."""
         metadata = item["metadata"]
         labels = metadata.get("labels") or {}
@@ -49,11 +49,11 @@ class Anchor:
         group = (pod.get("labels") or {}).get(GROUP_LABEL, "")
         return cls("Job", uid, run, (pod.get("labels") or {}).get(QUEUE_LABEL, "") if group else "", group)
 
-    def picture(self) -> Picture:
-        """A picture of the run, nothing seen yet."""
-        picture = JobSetPicture(self.uid) if self.kind == "JobSet" else Picture(self.uid)
-        picture.queue = self.queue
-        return picture
+    def run_state(self) -> RunState:
+        """The state of the run, with no object seen yet."""
+        run_state = JobSetRunState(self.uid) if self.kind == "JobSet" else RunState(self.uid)
+        run_state.queue = self.queue
+        return run_state
 
     @property
     def workload(self) -> tuple[str, str]:

@@ -160,7 +160,7 @@ def find_primary(jobs: Iterable[Object]) -> Object | None:
     return None
 
 
-class Picture:
+class RunState:
     """A run's Jobs and pods as they are now, slim. `primary` is the uid of its primary Job: another run of
     that name is another run.
     """

@@ -10,7 +10,7 @@ import pytest
 
 from launcher.backends.kubernetes.api.api_errors import Request, refusal, unreachable
 from launcher.backends.kubernetes.api.object_diff import altered, differences, listed, wanted
-from launcher.backends.kubernetes.state.run_state import Picture, slim_event, slim_job, slim_pod
+from launcher.backends.kubernetes.state.run_state import RunState, slim_event, slim_job, slim_pod
 from launcher.status import Phase, RunStatus, TaskStatus
 
 Object = dict[str, Any]
@@ -57,8 +57,8 @@ def state(**states: Any) -> Object:
     }
 
 
-def picture(jobs: list[Object], pods: list[Object], *events: Object) -> Picture:
-    seen = Picture("chief")
+def run_state(jobs: list[Object], pods: list[Object], *events: Object) -> RunState:
+    seen = RunState("chief")
     seen.replace("Job", map(slim_job, jobs))
     seen.replace("Pod", map(slim_pod, pods))
     seen.replace("Event", map(slim_event, events))
@@ -66,7 +66,7 @@ def picture(jobs: list[Object], pods: list[Object], *events: Object) -> Picture:
 
 
 def status(*args: Any) -> RunStatus:
-    return picture(*args).status({})
+    return run_state(*args).status({})
 
 
 def only_task(one: Object) -> TaskStatus:
@@ -149,7 +149,7 @@ def test_roles_in_order_and_attempts_in_order() -> None:
         pod("worker", 0, name="b", second=2, phase="Failed"),
         pod("worker", 0, name="a", second=2, phase="Running"),
     ]
-    seen = picture([job("evaluator"), job("ps"), job("worker"), job("chief")], pods)
+    seen = run_state([job("evaluator"), job("ps"), job("worker"), job("chief")], pods)
     folded = seen.status({})
     assert [role.role for role in folded.roles] == ["chief", "worker", "ps", "evaluator"]
     assert [each["metadata"]["name"] for each in seen.pods()] == ["z", "b", "a"]
@@ -213,7 +213,7 @@ def test_what_was_applied_by_hand_has_no_owner() -> None:
 
 def test_the_end_and_the_deletion_may_come_together() -> None:
     done: Object = {"conditions": [{"type": "Complete", "status": "True"}]}
-    seen = picture([job("chief"), job("worker")], [])
+    seen = run_state([job("chief"), job("worker")], [])
     seen.drop("Job", slim_job(job("chief", **done)))
     seen.drop("Job", slim_job(job("worker")))
     assert seen.deleted
@@ -224,7 +224,7 @@ def test_the_end_and_the_deletion_may_come_together() -> None:
 def test_a_pod_that_is_gone_leaves_its_task_as_it_was() -> None:
     """Else the pod before it would seem to have failed just now."""
     pods = [pod("worker", 0, name="a", second=1, phase="Failed"), pod("worker", 0, name="b", second=2)]
-    seen = picture([job("chief"), job("worker")], pods)
+    seen = run_state([job("chief"), job("worker")], pods)
     deleted = pod("worker", 0, name="b", second=2)
     deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:03Z"
     seen.drop("Pod", slim_pod(deleted))
@@ -236,7 +236,7 @@ def test_a_pod_that_is_gone_leaves_its_task_as_it_was() -> None:
 
 
 def test_a_list_without_the_primary_tells_that_it_is_gone() -> None:
-    seen = picture([job("chief")], [])
+    seen = run_state([job("chief")], [])
     seen.replace("Job", [])
     assert (seen.deleted, seen.primary is not None) == (True, True)
 

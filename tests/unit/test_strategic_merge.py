@@ -1,4 +1,4 @@
-"""A podTemplate over a pod: by Kubernetes' rules. tests/api/test_merging.py asks an API server."""
+"""A podTemplate over a pod: by Kubernetes' rules. tests/api/test_strategic_merge.py asks an API server."""
 
 from __future__ import annotations
 

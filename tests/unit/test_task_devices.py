@@ -16,14 +16,14 @@ from launcher.backends.base import EVERYONE, LogLine
 from launcher.backends.local import following
 from launcher.backends.local.store import RunDirectory
 from launcher.cli import console
-from launcher.load import loader
 from launcher.naming import ROLE_LABEL
 from launcher.plan import topology
 from launcher.report.model import report
 from launcher.report.page import page
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
+from launcher.validation import loader
 from tests.unit.histories import history, pod, says
-from tests.unit.test_display import _Nowhere
+from tests.unit.test_console import _Nowhere
 from worker.contract import Event, Record
 
 CPU = {"type": "CPU", "name": "AMD EPYC 7B13", "count": 1}

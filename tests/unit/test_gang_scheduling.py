@@ -10,8 +10,8 @@ import pytest
 from launcher import planning
 from launcher.backends.local import preflight
 from launcher.backends.local.store import Submission
-from launcher.load import loader
 from launcher.plan import gang_scheduling, rendering, topology
+from launcher.validation import loader
 
 TESTS = Path(__file__).parent.parent
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from launcher.errors import SpecError
-from launcher.load import loader
+from launcher.validation import loader
 
 SPECS = Path(__file__).parent.parent / "specs"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import SpecError
-from launcher.load import loader
+from launcher.validation import loader
 
 SPECS = Path(__file__).parent.parent / "specs"
 INVALID = sorted(SPECS.glob("invalid/*.yaml"))

@@ -21,8 +21,8 @@ from launcher.config import yaml_positions
 from launcher.config.spec import API_VERSION, FLAT_FORM, FULL_FORM, Strategy, TrainingCluster
 from launcher.config.yaml_positions import MAX_BYTES, MAX_DEPTH, Document
 from launcher.errors import Problem, SpecError
-from launcher.load import rules
 from launcher.pod_spec.pod_fields import MISSING
+from launcher.validation import rules
 
 STDIN = "-"
 

@@ -16,7 +16,7 @@ from launcher.report.model import report
 from launcher.report.page import page
 from launcher.status import Phase
 from tests.unit.histories import history, pod, says
-from tests.unit.test_display import _Nowhere
+from tests.unit.test_console import _Nowhere
 from worker.contract import Event
 
 READY = says("evaluator", 0, 0, 2.0, Event.READY)

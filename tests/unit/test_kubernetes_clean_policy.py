@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from launcher.backends.kubernetes.cleanup.clean_policy import Janitor
+from launcher.backends.kubernetes.cleanup.clean_policy import CleanUp
 from launcher.backends.kubernetes.cleanup.settings import Settings
-from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, Picture, slim_job
+from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, RunState, slim_job
 from tests.unit.fake_api import Fake, says
 
 AT_ONCE = Settings(0.0, 0.0, 0.0, 0.0, gone_seconds=0.0)
@@ -18,9 +18,9 @@ FAILED = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
 FORBIDDEN = says({"message": 'jobs.batch "x" is forbidden: User "eve" cannot patch resource "jobs"'}, 403)
 
 
-def seen(ends: dict[str, dict[str, str] | None], *stopped: str) -> Picture:
+def seen(ends: dict[str, dict[str, str] | None], *stopped: str) -> RunState:
     """A run of Jobs with these conditions; the chief's comes first."""
-    picture = Picture("chief")
+    run_state = RunState("chief")
     for role, condition in ends.items():
         annotations = {STOPPED_ANNOTATION: "Stopped: by hand"} if role in stopped else {}
         if role == "chief":
@@ -35,38 +35,38 @@ def seen(ends: dict[str, dict[str, str] | None], *stopped: str) -> Picture:
         }
         status = {"conditions": [condition] if condition is not None else []}
         job = {"metadata": metadata, "spec": {"completions": 1, "template": {}}, "status": status}
-        picture.put("Job", slim_job(job))
-    return picture
+        run_state.put("Job", slim_job(job))
+    return run_state
 
 
-def look(janitor: Janitor, picture: Picture) -> list[str]:
-    return janitor.see_to(picture.status({}), picture)
+def look(clean_up: CleanUp, run_state: RunState) -> list[str]:
+    return clean_up.see_to(run_state.status({}), run_state)
 
 
 def test_who_may_not_stop_what_is_left_looks_on_no_longer(fake: Fake) -> None:
     fake.will(FORBIDDEN)
-    janitor = Janitor(fake.client, AT_ONCE)
-    (told,) = look(janitor, seen({"chief": SUCCEEDED, "ps": None}))
+    clean_up = CleanUp(fake.client, AT_ONCE)
+    (told,) = look(clean_up, seen({"chief": SUCCEEDED, "ps": None}))
     assert told.startswith("what is left of the run goes on: ")
-    assert janitor.gave_up
+    assert clean_up.gave_up
 
 
 def test_who_may_not_stop_the_primary_sees_how_it_ends(fake: Fake) -> None:
     fake.will(FORBIDDEN)
-    janitor = Janitor(fake.client, AT_ONCE)
+    clean_up = CleanUp(fake.client, AT_ONCE)
     doomed = seen({"chief": None, "ps": FAILED})
-    (told,) = look(janitor, doomed)
+    (told,) = look(clean_up, doomed)
     assert told.startswith("demo-ps has failed, and the run cannot go on without it: ")
-    assert (look(janitor, doomed), janitor.gave_up) == ([], False)
+    assert (look(clean_up, doomed), clean_up.gave_up) == ([], False)
     assert len(fake.asked) == 1
 
 
 def test_a_server_that_is_busy_is_asked_again(fake: Fake) -> None:
     fake.will(says({"message": "please wait"}, 429, Retry_After="3600"), says({}))
-    janitor = Janitor(fake.client, AT_ONCE)
-    picture = seen({"chief": SUCCEEDED, "ps": None})
-    assert (look(janitor, picture), janitor.gave_up) == ([], False)
-    assert look(janitor, picture) == ["nothing of demo-ps ran when demo-chief had ended: stopped"]
+    clean_up = CleanUp(fake.client, AT_ONCE)
+    run_state = seen({"chief": SUCCEEDED, "ps": None})
+    assert (look(clean_up, run_state), clean_up.gave_up) == ([], False)
+    assert look(clean_up, run_state) == ["nothing of demo-ps ran when demo-chief had ended: stopped"]
 
 
 @pytest.mark.parametrize(("gone_seconds", "gives_up"), [(600.0, False), (0.0, True)])
@@ -74,38 +74,41 @@ def test_what_was_stopped_by_others_is_only_waited_for(
     fake: Fake, gone_seconds: float, gives_up: bool
 ) -> None:
     """An interruption, or another follower: its reason stays."""
-    janitor = Janitor(fake.client, Settings(0.0, 0.0, 0.0, 0.0, gone_seconds=gone_seconds))
-    told = look(janitor, seen({"chief": FAILED, "worker": None, "ps": None}, "worker", "ps"))
+    clean_up = CleanUp(fake.client, Settings(0.0, 0.0, 0.0, 0.0, gone_seconds=gone_seconds))
+    told = look(clean_up, seen({"chief": FAILED, "worker": None, "ps": None}, "worker", "ps"))
     words = "demo-worker, demo-ps was stopped and does not end; its nodes may not answer"
-    assert (told, janitor.gave_up) == ([words] if gives_up else [], gives_up)
+    assert (told, clean_up.gave_up) == ([words] if gives_up else [], gives_up)
     assert fake.asked == []
 
 
 def test_a_primary_that_was_stopped_by_hand_is_seen_to_its_end(fake: Fake) -> None:
     """Its tasks may have a long grace; and what it needs may be gone before."""
-    janitor = Janitor(fake.client, AT_ONCE)
-    assert (look(janitor, seen({"chief": None, "ps": FAILED}, "chief", "ps")), janitor.gave_up) == ([], False)
+    clean_up = CleanUp(fake.client, AT_ONCE)
+    assert (look(clean_up, seen({"chief": None, "ps": FAILED}, "chief", "ps")), clean_up.gave_up) == (
+        [],
+        False,
+    )
     assert fake.asked == []
 
 
 def test_a_primary_that_we_have_stopped_is_not_waited_for_without_end(fake: Fake) -> None:
     fake.will(says({}))
-    janitor = Janitor(fake.client, AT_ONCE)
+    clean_up = CleanUp(fake.client, AT_ONCE)
     doomed = seen({"chief": None, "ps": FAILED})
-    assert look(janitor, doomed)[0].endswith("cannot go on without it: demo-chief is stopped")
-    assert look(janitor, doomed) == ["demo-chief was stopped and does not end; its nodes may not answer"]
-    assert janitor.gave_up
+    assert look(clean_up, doomed)[0].endswith("cannot go on without it: demo-chief is stopped")
+    assert look(clean_up, doomed) == ["demo-chief was stopped and does not end; its nodes may not answer"]
+    assert clean_up.gave_up
 
 
 def test_what_has_started_again_has_its_time_anew(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A JobSet's controller starts all of its Jobs again, after a failure of one."""
     fake.will(says({}))
-    janitor = Janitor(fake.client, Settings(failed_seconds=60.0))
+    clean_up = CleanUp(fake.client, Settings(failed_seconds=60.0))
     told = []
     for now, ps in ((0.0, FAILED), (50.0, None), (55.0, FAILED), (114.0, FAILED), (115.0, FAILED)):
         monkeypatch.setattr(
             "launcher.backends.kubernetes.cleanup.clean_policy.time",
             SimpleNamespace(monotonic=partial(float, now)),
         )
-        told.append(bool(look(janitor, seen({"chief": None, "ps": ps}))))
+        told.append(bool(look(clean_up, seen({"chief": None, "ps": ps}))))
     assert told == [False, False, False, False, True]

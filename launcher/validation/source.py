@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from launcher.errors import Problem, SpecError
-from launcher.load.loader import Loaded
 from launcher.plan.program_files import ProgramFiles
+from launcher.validation.loader import Loaded
 
 MAX_BYTES: Final = 900_000
 """A ConfigMap holds 1 MiB, names and base64 included; a program is smaller, and data does not belong here."""

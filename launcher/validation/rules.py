@@ -18,10 +18,10 @@ from launcher.config.spec import (
     TrainingCluster,
 )
 from launcher.config.yaml_positions import Path
-from launcher.load import kubernetes_fragments
 from launcher.plan import gang_scheduling, jobset, pod_template, roles, storage, topology
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
+from launcher.validation import kubernetes_fragments
 from worker.contract import Env, pod_name
 
 CONFIG_MAP_BYTES: Final = 1 << 20
