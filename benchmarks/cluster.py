@@ -17,7 +17,7 @@ def cluster(directory: Path) -> Iterator[None]:
     if any(Path(path).exists() for path in known.split(os.pathsep)):
         yield
         return
-    from tests.api.server import UnavailableError, control_plane
+    from benchmarks.control_plane import UnavailableError, control_plane
 
     try:
         # A real cluster has this one too: it rewrites the Service's Endpoints.

@@ -159,7 +159,7 @@ def cluster(image: str) -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="soak-") as name, ExitStack() as stack:
         kubeconfig = os.environ.get("KUBECONFIG", "")
         if not kubeconfig:
-            from tests.api.server import control_plane
+            from benchmarks.control_plane import control_plane
 
             kubeconfig = str(stack.enter_context(control_plane(Path(name))).kubeconfig)
             image = ""

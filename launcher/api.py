@@ -149,7 +149,7 @@ def doctor(
     """
     check_namespace(namespace, "namespace")
     objects = None if what is None else render(what, namespace=namespace, overrides=overrides, **fields)
-    cluster = choice.kubernetes(context)
+    cluster = choice.named("kubernetes", context)
     return cluster.examine(namespace or cluster.namespace, objects)
 
 

@@ -172,12 +172,19 @@ class Backend(Protocol):
         read its file. Needs no undoing.
         """
 
-    def submit(self, plan: Plan, *, detach: bool, replace: bool = False) -> str:
+    def submit(self, plan: Plan, *, detach: bool, replace: bool = False, owners: Sequence[str] = ()) -> str:
         """Starts the run and returns at once. What the backend leaves out is named in the text returned.
 
         A run that is not detached ends when this process does. Raises ConflictError when the name is in
         use; with `replace` the run that has it is ended first, and the new one finds its model directory.
+        `owners`, each `kind/name`, are objects of a cluster of which the run becomes a part.
         """
+
+    def dry_run(self, plan: Plan, *, replace: bool = False) -> list[str]:
+        """What `submit` would do to each object, as the server says. Raises what `submit` would."""
+
+    def examine(self, namespace: str, objects: Sequence[Mapping[str, Any]] | None = None) -> list[Finding]:
+        """What there is, and is lacking, of what a run needs: one that has these objects, or any run."""
 
     def status(self, run: str, namespace: str) -> RunStatus:
         """The run as it is now."""

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from launcher.backends.base import Backend
 from launcher.backends.names import check_namespace, check_run
 from launcher.backends.patience import Patience
 from launcher.errors import BackendError, NotFoundError
-
-if TYPE_CHECKING:
-    from launcher.backends.kubernetes.backend import KubernetesBackend
 
 
 def named(
@@ -27,11 +22,6 @@ def named(
         from launcher.backends.local.backend import LocalBackend
 
         return LocalBackend(allow_network=allow_network)
-    return kubernetes(context, patience)
-
-
-def kubernetes(context: str | None = None, patience: Patience | None = None) -> KubernetesBackend:
-    """The cluster of a context."""
     from launcher.backends.kubernetes.backend import KubernetesBackend
 
     return KubernetesBackend(context=context, patience=patience)

@@ -94,10 +94,9 @@ def submit(options: Namespace) -> int:
         raise
     worst = 0
     for plan in _plans(options, backend.namespace):
-        if options.owned_by:
-            told = choice.kubernetes(options.context, _patience(options)).submit_for(plan, options.owned_by)
-        else:
-            told = backend.submit(plan, detach=options.detach, replace=options.replace)
+        told = backend.submit(
+            plan, detach=options.detach, replace=options.replace, owners=options.owned_by or ()
+        )
         if told:
             print(told, file=sys.stderr)
         if options.detach:
@@ -125,7 +124,7 @@ def _dry_run(options: Namespace) -> int:
         return 0
     if options.backend == "local":
         raise _wrong_usage("--dry-run=server", "asks a cluster, and --backend local has none: try client")
-    backend = choice.kubernetes(options.context, _patience(options))
+    backend = choice.named("kubernetes", options.context, _patience(options))
     for plan in _plans(options, backend.namespace):
         for line in backend.dry_run(plan, replace=options.replace):
             print(line)
@@ -259,7 +258,7 @@ def events(options: Namespace) -> int:
 
     check_run(options.name)
     check_namespace(options.namespace)
-    backend = choice.kubernetes(options.context, _patience(options))
+    backend = choice.named("kubernetes", options.context, _patience(options))
     namespace = options.namespace or backend.namespace
     for event in backend.events(options.name, namespace, follow=options.follow):
         print(messages.event(event), flush=options.follow)
@@ -355,7 +354,7 @@ def doctor(options: Namespace) -> int:
         namespace = options.namespace or choice.own_namespace("kubernetes", options.context)
         print(serialization.as_yaml([rbac.role(namespace, extensions)]), end="")
         return 0
-    backend = choice.kubernetes(options.context, _patience(options))
+    backend = choice.named("kubernetes", options.context, _patience(options))
     namespace = options.namespace or backend.namespace
     found = backend.examine(namespace, objects)
     for line in messages.findings(found):

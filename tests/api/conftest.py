@@ -22,7 +22,7 @@ import pytest
 import yaml
 from kubernetes import client, config
 
-from tests.api.server import UnavailableError, control_plane
+from benchmarks.control_plane import UnavailableError, control_plane
 
 if TYPE_CHECKING:
     from launcher.backends.kubernetes.backend import KubernetesBackend

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.control_plane import DEFAULT_ASSETS
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.cli import parser
 from launcher.plan import serialization
@@ -16,7 +17,6 @@ from launcher.status import Phase
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
 from tests.api.runs import RUN, Follower, plan, role_messages, start_all
-from tests.api.server import DEFAULT_ASSETS
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.control_plane import UnavailableError, control_plane
 from launcher.status import Phase
 from tests.api.conftest import Api, restricted_namespace
 from tests.api.kubelet import Kubelet
 from tests.api.runs import RUN, Follower, backend_for, plan, task
-from tests.api.server import UnavailableError, control_plane
 
 
 @pytest.fixture(scope="module")

@@ -294,14 +294,14 @@ def test_a_jobset_that_belongs_to_another_object(
     space = controllers.namespace
     owner = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}, space)
     for _ in range(2):
-        told = backend.submit_for(plan(tmp_path, space, QUEUE), ["ConfigMap/owner"])
+        told = backend.submit(plan(tmp_path, space, QUEUE), detach=True, owners=["ConfigMap/owner"])
     assert told == "run mnist is there already, and is what was submitted"
     (reference,) = controllers.jobset()["metadata"]["ownerReferences"]
     assert reference["uid"] == owner.body["metadata"]["uid"]
     api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}, space)
     for changed in (QUEUE, "spec.worker.replicas=3"):
         with pytest.raises(ConflictError, match="does not belong to ConfigMap/other"):
-            backend.submit_for(plan(tmp_path, space, changed), ["ConfigMap/other"])
+            backend.submit(plan(tmp_path, space, changed), detach=True, owners=["ConfigMap/other"])
     backend.delete(RUN, space)
 
 

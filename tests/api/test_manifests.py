@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.control_plane import DEFAULT_ASSETS
 from launcher.plan import rendering, topology
 from launcher.validation import loader, source
 from tests.api.conftest import PATHS, Api, restricted_namespace, wait_for
-from tests.api.server import DEFAULT_ASSETS
 
 ROOT = Path(__file__).parent.parent.parent
 DEMO = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"

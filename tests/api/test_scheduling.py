@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.control_plane import UnavailableError, scheduler
 from launcher.plan import rendering, topology
 from launcher.validation import loader
 from tests.api.conftest import Api, restricted_namespace, wait_for
-from tests.api.server import UnavailableError, scheduler
 
 NODES = ("node-a", "node-b", "node-c")
 GPU_NODE = "node-with-gpus"

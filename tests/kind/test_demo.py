@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.control_plane import DEFAULT_ASSETS
 from tests.api.conftest import wait_for
-from tests.api.server import DEFAULT_ASSETS
 from tests.kind.runs import DEMO, RUN, Runs, accuracy
 
 TASKS = {"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}

@@ -81,14 +81,18 @@ class KubernetesBackend:
         threading.Thread(target=self._client.warm_up, daemon=True).start()
 
     @understood
-    def submit(self, plan: Plan, *, detach: bool, replace: bool = False) -> str:
+    def submit(self, plan: Plan, *, detach: bool, replace: bool = False, owners: Sequence[str] = ()) -> str:
         """See `base.Backend.submit`. Returns what the user should know, a line each.
 
         Where the run is there and goes on: when nothing has changed, nothing is done; what may change while
         it runs is changed; all else raises ConflictError, unless it is to be replaced. One that has ended is
-        replaced.
+        replaced. For `owners` see `owner_references.submit`.
         """
         fitting = self._fitting(plan)
+        if owners:
+            from launcher.backends.kubernetes.deploy import owner_references
+
+            return owner_references.submit(self._client, fitting, owners)
         told = Submission(self._client, fitting).submit(replace=replace)
         return "\n".join(filter(None, [told, self._left_alone(fitting) if detach else ""]))
 
@@ -104,15 +108,8 @@ class KubernetesBackend:
         return f"note: {', '.join(names)} may not end by themselves: {command} stops them at the run's end"
 
     @understood
-    def submit_for(self, plan: Plan, owners: Sequence[str]) -> str:
-        """Starts the run as a part of other objects, `kind/name`; see `ownership.submit`."""
-        from launcher.backends.kubernetes.deploy import owner_references
-
-        return owner_references.submit(self._client, self._fitting(plan), owners)
-
-    @understood
     def dry_run(self, plan: Plan, *, replace: bool = False) -> list[str]:
-        """What `submit` would do to each object, as the server says. Raises what `submit` would."""
+        """See `base.Backend.dry_run`."""
         return Submission(self._client, self._fitting(plan)).rehearse(replace=replace)
 
     def _fitting(self, plan: Plan) -> Plan:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from launcher.backends.base import PROGRAM, Board, History, LogLine, Plan, RunEvent, Selection, Update
+from launcher.backends.base import (
+    PROGRAM,
+    Board,
+    Finding,
+    History,
+    LogLine,
+    Plan,
+    RunEvent,
+    Selection,
+    Update,
+)
 from launcher.backends.local import following, ports, preflight
 from launcher.backends.local.expiry import sweep
 from launcher.backends.local.pod.pods import PodTemplate
@@ -70,8 +80,10 @@ class LocalBackend:
         if self._guard is None:
             self._guard = WaitingGuard()
 
-    def submit(self, plan: Plan, *, detach: bool, replace: bool = False) -> str:
-        """See `base.Backend.submit`."""
+    def submit(self, plan: Plan, *, detach: bool, replace: bool = False, owners: Sequence[str] = ()) -> str:
+        """See `base.Backend.submit`. Raises BackendError where there are `owners`."""
+        if owners:
+            raise _no_cluster("has no objects that could own a run")
         check_names(plan.namespace, plan.run)
         self._sweep()
         directory = RunDirectory(self._root, plan.namespace, plan.run)
@@ -106,6 +118,14 @@ class LocalBackend:
             directory.release(lock)
         told = [preflight.left_out(submission), self._reachable(forbidden)]
         return "\n".join(filter(None, told))
+
+    def dry_run(self, plan: Plan, *, replace: bool = False) -> list[str]:
+        """Raises BackendError: no server could say."""
+        raise _no_cluster("has no server that checks objects")
+
+    def examine(self, namespace: str, objects: Sequence[Mapping[str, Any]] | None = None) -> list[Finding]:
+        """Raises BackendError: a run on this machine needs nothing else."""
+        raise _no_cluster("has nothing to examine")
 
     def status(self, run: str, namespace: str) -> RunStatus:
         """See `base.Backend.status`."""
@@ -317,6 +337,12 @@ class LocalBackend:
             f"cannot keep the run's files under {self._root}: {error.strerror or error}{where}",
             "Free some space, or set XDG_STATE_HOME to a directory that can be written.",
         )
+
+
+def _no_cluster(what: str) -> BackendError:
+    return BackendError(
+        f"this machine is no cluster: it {what}", "Leave out --backend local to ask a cluster."
+    )
 
 
 def _has_ended(directory: RunDirectory) -> bool:
