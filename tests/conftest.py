@@ -34,6 +34,18 @@ class _Together(LoadScopeScheduling):  # type: ignore[misc]
         return found.group(1) if found else nodeid
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Says in red what no API server has seen: one line among many skipped tests would be overlooked."""
+    skipped = [
+        report for report in terminalreporter.stats.get("skipped", ()) if "tests/api/" in report.nodeid
+    ]
+    reasons = {report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple)}
+    reasons = {reason for reason in reasons if "KUBEBUILDER_ASSETS" in reason and "scheduler" not in reason}
+    if reasons:
+        terminalreporter.section("no API server has seen this code", red=True)
+        terminalreporter.write_line(f"{len(skipped)} tests of tests/api did not run: {'; '.join(reasons)}")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """For `pytest -n`."""

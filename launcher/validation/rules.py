@@ -200,7 +200,9 @@ def _asks_for_tpu(spec: Spec) -> bool:
     options = spec.strategy_options
     if options.accelerator is not None and options.topology is not None:
         return True
-    trains = spec.chief or spec.worker or Role.model_construct()
+    trains = next((role for role in (spec.chief, spec.worker) if role is not None and role.replicas), None)
+    if trains is None:
+        return False
     return roles.TPU_RESOURCE in roles.requirements(roles.given_resources(spec, trains)).get("limits", {})
 
 

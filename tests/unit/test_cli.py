@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 
@@ -114,7 +115,6 @@ def test_a_program_too_large_to_travel(capsys: pytest.CaptureFixture[str], tmp_p
 
 
 def test_schema_is_one_that_takes_the_files(capsys: pytest.CaptureFixture[str]) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
     code, out, _ = run(capsys, "schema")
     assert code == 0
     schema = json.loads(out)

@@ -8,6 +8,7 @@ import string
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -50,7 +51,6 @@ def test_what_is_printed_reads_back(path: Path) -> None:
 @pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
 @pytest.mark.parametrize("version", ["1.33", "1.34", "1.35", "1.36"])
 def test_the_strict_schemas_take_it(path: Path, version: str) -> None:
-    kubernetes_validate = pytest.importorskip("kubernetes_validate")
     for item in objects(path):
         if item["kind"] == "PodGroup":
             continue  # another project's: tests/api/test_gang_scheduling.py
