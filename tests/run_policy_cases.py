@@ -14,7 +14,7 @@ import pytest
 from launcher.backends.run_policy import Limits
 from launcher.status import Phase, RunStatus
 
-SHORT = Limits(peers_seconds=0.5, evaluator_seconds=0.8, strangers_seconds=0.3, failed_seconds=0.4)
+SHORT = Limits(peers_seconds=0.5, evaluator_seconds=0.8, other_image_seconds=0.3, failed_seconds=0.4)
 """All differ, so that a message tells which of them held."""
 
 LONG = 600.0
@@ -22,7 +22,7 @@ LONG = 600.0
 
 RELEASED = "RunEnded: Stopped: still running {peers_seconds:g} s after {run}-chief had succeeded"
 SCORING = "RunEnded: Stopped: still running {evaluator_seconds:g} s after {run}-chief had succeeded"
-STRANGER = "RunEnded: Stopped: still running {strangers_seconds:g} s after {run}-chief had succeeded"
+STRANGER = "RunEnded: Stopped: still running {other_image_seconds:g} s after {run}-chief had succeeded"
 USELESS = "RunEnded: Stopped: none of its tasks ran, and {run}-chief had succeeded"
 FAILED = "RunFailed: Stopped, since {run}-chief has failed"
 MISSED = (
@@ -118,7 +118,7 @@ CASES = (
         "succeeds",
         {"ps": Other(leaves=False), "evaluator": Other("ends", after="ps")},
         {"ps": STRANGER},
-        limits=Limits(LONG, LONG, strangers_seconds=0.3),
+        limits=Limits(LONG, LONG, other_image_seconds=0.3),
     ),
     Case(
         "another image's evaluator is no exception",

@@ -23,7 +23,7 @@ EVALUATOR_SECONDS: Final = 600.0
 go through the evaluation dataset. That checkpoint appears shortly before the chief's end.
 """
 
-STRANGERS_SECONDS: Final = 10.0
+OTHER_IMAGE_SECONDS: Final = 10.0
 """Nobody tells the tasks of another image that the run has ended. Those that end together with the primary
 get the time to say so themselves; servers would stay for ever.
 """
@@ -40,7 +40,7 @@ class Limits:
 
     peers_seconds: float = PEERS_SECONDS
     evaluator_seconds: float = EVALUATOR_SECONDS
-    strangers_seconds: float = STRANGERS_SECONDS
+    other_image_seconds: float = OTHER_IMAGE_SECONDS
     failed_seconds: float = FAILED_SECONDS
 
 
@@ -156,7 +156,7 @@ def _seconds(primary: Role, role: Role, limits: Limits) -> float:
     if primary.phase is Phase.FAILED:
         return limits.failed_seconds
     if not role.leaves:
-        return limits.strangers_seconds
+        return limits.other_image_seconds
     return limits.evaluator_seconds if role.role == "evaluator" else limits.peers_seconds
 
 

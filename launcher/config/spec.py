@@ -195,8 +195,9 @@ class RunPolicy(_Model):
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = 3600
     """A finished run is deleted after so long; null keeps it."""
     clean_policy: Literal["Running", "All", "None"] = "Running"
-    """What goes when the run ends, on Kubernetes by whoever follows it: tasks that still run; with All the
-    finished pods and their logs too; with None nothing. With nobody following, the time to live above."""
+    """What is removed when the run ends. Running stops the tasks that still run. All also deletes the
+    finished pods, with their logs. None removes nothing. On Kubernetes the command that follows the run does
+    it; where no command follows, everything stays until ttlSecondsAfterFinished is over."""
     suspend: bool = False
     """Make the run, and start it later."""
     starting_deadline_seconds: Seconds = 900

@@ -17,7 +17,7 @@ import yaml
 
 from launcher.errors import Problem, SpecError
 
-Path = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 
 MAX_BYTES: Final = 1 << 20
 """A spec is stored in an annotation (256 KiB); a file over a megabyte is a mistake."""
@@ -55,29 +55,29 @@ class Document:
 
     source: str
     value: Any = None
-    places: dict[Path, tuple[int, int]] = field(default_factory=dict)
-    written: dict[Path, str] = field(default_factory=dict)
+    places: dict[FieldPath, tuple[int, int]] = field(default_factory=dict)
+    written: dict[FieldPath, str] = field(default_factory=dict)
     """The text of each scalar, as it was written."""
-    overrides: dict[Path, str] = field(default_factory=dict)
+    overrides: dict[FieldPath, str] = field(default_factory=dict)
     """Paths whose values come from elsewhere, and from where."""
     problems: list[Problem] = field(default_factory=list)
-    origins: dict[Path, Path] = field(default_factory=dict)
+    origins: dict[FieldPath, FieldPath] = field(default_factory=dict)
     """Of a value that was made from the text's: which of its paths come from which there."""
 
-    def place(self, path: Path) -> tuple[int, int]:
+    def place(self, path: FieldPath) -> tuple[int, int]:
         """Of the path, or of the nearest thing around it."""
         while path not in self.places and path:
             path = path[:-1]
         return self.places.get(path, (1, 1))
 
-    def origin(self, path: Path) -> Path:
+    def origin(self, path: FieldPath) -> FieldPath:
         """The path in the text from which this one of the value comes."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.origins:
                 return self.origins[path[:length]] + path[length:]
         return path
 
-    def problem(self, path: Path, message: str) -> Problem:
+    def problem(self, path: FieldPath, message: str) -> Problem:
         """With the path's place in the text, or with the override that it comes from."""
         path = self.origin(path)
         for over, source in self.overrides.items():
@@ -87,7 +87,7 @@ class Document:
         return Problem(self.source, *self.place(path), spell(path), message)
 
 
-def spell(path: Path) -> str:
+def spell(path: FieldPath) -> str:
     """`("spec", "env", 0, "name")` as `spec.env[0].name`."""
     text = ""
     for part in path:
@@ -177,7 +177,7 @@ class _Builder:
         self.document = document
         self.values = 0
 
-    def build(self, node: yaml.Node, path: Path, depth: int) -> Any:
+    def build(self, node: yaml.Node, path: FieldPath, depth: int) -> Any:
         self.values += 1
         if self.values > MAX_VALUES or depth > MAX_DEPTH:
             what = f"over {MAX_VALUES:,} values" if self.values > MAX_VALUES else f"over {MAX_DEPTH} levels"
@@ -201,7 +201,7 @@ class _Builder:
         assert isinstance(node, yaml.ScalarNode)  # noqa: S101 - the third and last kind of node
         return self._scalar(node, path)
 
-    def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, Any]:
+    def _mapping(self, node: yaml.MappingNode, path: FieldPath, depth: int) -> dict[str, Any]:
         merged: dict[str, Any] = {}
         own: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -224,7 +224,7 @@ class _Builder:
             self.document.places[here] = (line, column)
         return {**merged, **own}
 
-    def _merge(self, node: yaml.Node, path: Path, depth: int) -> dict[str, Any]:
+    def _merge(self, node: yaml.Node, path: FieldPath, depth: int) -> dict[str, Any]:
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
         merged: dict[str, Any] = {}
         for source in reversed(sources):
@@ -235,7 +235,7 @@ class _Builder:
             merged.update(self.build(source, path, depth + 1))
         return merged
 
-    def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
+    def _scalar(self, node: yaml.ScalarNode, path: FieldPath) -> Any:
         text = str(node.value)
         self.document.written[path] = text
         if any("\ud800" <= character <= "\udfff" for character in text):
@@ -263,7 +263,7 @@ class _Builder:
             return None
         return _resolve(text)
 
-    def _report(self, line: int, column: int, path: Path, message: str) -> None:
+    def _report(self, line: int, column: int, path: FieldPath, message: str) -> None:
         self.document.problems.append(Problem(self.document.source, line, column, spell(path), message))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from launcher.config.spec import Gang, RoleName, Spec
-from launcher.config.yaml_positions import Path
+from launcher.config.yaml_positions import FieldPath
 from launcher.naming import GROUP_LABEL, QUEUE_LABEL
 from launcher.plan.topology import Topology
 
@@ -34,12 +34,12 @@ def gang(spec: Spec) -> Gang | None:
     return scheduling.gang or ("Kueue" if scheduling.queue is not None else None)
 
 
-def broken(topology: Topology) -> Iterator[tuple[Path, str]]:
+def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
     """What is wrong with queue and gang together."""
     cluster = topology.cluster
     spec = cluster.spec
     scheduling = spec.scheduling
-    given: list[tuple[Path, Mapping[str, str]]] = [(("metadata", "labels"), cluster.metadata.labels)]
+    given: list[tuple[FieldPath, Mapping[str, str]]] = [(("metadata", "labels"), cluster.metadata.labels)]
     for name in ("chief", "worker", "ps", "evaluator", "template"):
         if (role := getattr(spec, name)) is not None:
             given.append((("spec", name, "jobMetadata", "labels"), role.job_metadata.labels))
@@ -47,7 +47,7 @@ def broken(topology: Topology) -> Iterator[tuple[Path, str]]:
         if QUEUE_LABEL in labels:
             said = "Kueue would admit each Job by itself: name the queue in spec.scheduling.queue"
             yield (*at, QUEUE_LABEL), said
-    here: Path = ("spec", "scheduling", "queue")
+    here: FieldPath = ("spec", "scheduling", "queue")
     if scheduling.gang == "Kueue" and scheduling.queue is None:
         yield here, "missing: Kueue admits a run by its queue; name a LocalQueue of the run's namespace"
     if scheduling.gang == "Coscheduling" and scheduling.queue is not None:

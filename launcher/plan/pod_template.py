@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from launcher import naming
-from launcher.config.yaml_positions import Path
+from launcher.config.yaml_positions import FieldPath
 from launcher.naming import CONTAINER
 from launcher.plan.roles import CONFIG_PATH, TASK_PATH
 from launcher.pod_spec.strategic_merge import DIRECTIVE, check, strategic_merge
@@ -36,7 +36,7 @@ _SKELETON: Final[Object] = {
 }
 
 
-def broken(template: Mapping[str, Any], here: Path) -> Iterator[tuple[Path, str]]:
+def broken(template: Mapping[str, Any], here: FieldPath) -> Iterator[tuple[FieldPath, str]]:
     """What is wrong with one podTemplate, `here` being its path."""
     found = [*_form(template), *check(template)]
     if not found:
@@ -44,7 +44,7 @@ def broken(template: Mapping[str, Any], here: Path) -> Iterator[tuple[Path, str]
     yield from (((*here, *path), message) for path, message in found)
 
 
-def _form(template: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+def _form(template: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     for name, value in template.items():
         if name not in ("metadata", "spec"):
             yield (name,), "unknown field; a podTemplate has metadata and spec"
@@ -62,7 +62,7 @@ def _form(template: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
             yield ("metadata", name, wrong[0]), "expected text: put it in quotes"
 
 
-def _kept(template: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+def _kept(template: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     labels = (template.get("metadata") or {}).get("labels") or {}
     if any(labels.get(key) != _OURS for key in (naming.RUN_LABEL, naming.ROLE_LABEL)):
         yield ("metadata", "labels"), "the launcher's own labels say whose pod it is: leave them as they are"

@@ -121,7 +121,7 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
     )
 
 
-def plan(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) -> JobPlan:
+def job_plan(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) -> JobPlan:
     """The Job of one role."""
     spec = topology.cluster.spec
     custom = roles.is_custom(spec)
@@ -254,8 +254,8 @@ def _retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
 
 
 def _goes_on_without(topology: Topology, role: ResolvedRole) -> bool:
-    """Whether a run of strangers goes on when a task of the role has failed for good: workers that may come
-    and go.
+    """Whether a run of other images goes on when a task of the role has failed for good: workers that may
+    come and go.
     """
     return role.name == "worker" and not topology.sees_all(role.name) and role.restart_policy == "Never"
 

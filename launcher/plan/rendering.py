@@ -34,7 +34,7 @@ def render(topology: Topology, program: ProgramFiles | None = None, run_id: str 
     one.
     """
     run_id = run_id or _content_id(topology, program)
-    plans = [pods.plan(topology, role, program) for role in topology.roles]
+    plans = [pods.job_plan(topology, role, program) for role in topology.roles]
     common = {
         "run": topology.run,
         "namespace": topology.namespace,
@@ -54,7 +54,7 @@ def render(topology: Topology, program: ProgramFiles | None = None, run_id: str 
         objects.append(_source_map(common, f"{topology.run}-source", program))
     objects.append(_print("networkpolicy", **common))
     if (board := topology.cluster.spec.tensorboard) is not None:
-        planned = tensorboard.plan(topology, board)
+        planned = tensorboard.board_plan(topology, board)
         templates = ("deployment", "tensorboard-service", "tensorboard-networkpolicy")
         objects += [_print(template, **common, plan=planned) for template in templates]
     if (group := gang_scheduling.pod_group(topology)) is not None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 from launcher.config import yaml_positions
-from launcher.config.yaml_positions import Path
+from launcher.config.yaml_positions import FieldPath
 
 # Text that every YAML reader, 1.1 or 1.2, takes for text when it stands without quotes. PyYAML alone would
 # leave 1e3 and 0o10 bare, which Kubernetes' reader takes for numbers.
@@ -60,7 +60,7 @@ def as_yaml(objects: Sequence[Mapping[str, Any]]) -> str:
     return text
 
 
-def as_yaml_with_comments(value: Mapping[str, Any], comments: Mapping[Path, str]) -> str:
+def as_yaml_with_comments(value: Mapping[str, Any], comments: Mapping[FieldPath, str]) -> str:
     """One document, with each comment above the field that it is about; the one about `()` comes first."""
     text = as_yaml([value])
     (document,) = yaml_positions.parse(text, "")

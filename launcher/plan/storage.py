@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from launcher import naming
 from launcher.config.spec import RoleName, Spec, Storage
-from launcher.config.yaml_positions import Path
+from launcher.config.yaml_positions import FieldPath
 from launcher.plan import roles
 from launcher.plan.roles import CONFIG_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
 from launcher.plan.topology import Topology
@@ -124,11 +124,11 @@ def notices(topology: Topology) -> Iterator[str]:
         yield f"spec.modelDir: {scheme}:// needs a plugin in your image; TensorFlow itself opens gs:// only"
 
 
-def broken(topology: Topology) -> Iterator[tuple[Path, str]]:
+def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
     """The rules for modelDir and storage that the spec breaks."""
     spec = topology.cluster.spec
     path = spec.model_dir
-    here: Path = ("spec", "modelDir")
+    here: FieldPath = ("spec", "modelDir")
     custom = roles.is_custom(spec)
     if path is None:
         if spec.evaluator is not None and spec.evaluator.replicas and spec.program is not None and not custom:
@@ -161,7 +161,7 @@ def _scheme(path: str | None) -> str | None:
     return match[1] if match else None
 
 
-def _known(topology: Topology, scheme: str) -> Iterator[tuple[Path, str]]:
+def _known(topology: Topology, scheme: str) -> Iterator[tuple[FieldPath, str]]:
     """An image of the user's may hold what the launcher's does not."""
     ours = [
         role.name
@@ -177,12 +177,12 @@ def _known(topology: Topology, scheme: str) -> Iterator[tuple[Path, str]]:
         yield ("spec", "modelDir"), said
 
 
-def _volumes(topology: Topology, path: str) -> Iterator[tuple[Path, str]]:
+def _volumes(topology: Topology, path: str) -> Iterator[tuple[FieldPath, str]]:
     spec = topology.cluster.spec
     found = holdings(topology)
     own = [held for held in found if held.mount is not None]
     without = [held.role for held in found if held.mount is None]
-    here: Path = ("spec", "modelDir")
+    here: FieldPath = ("spec", "modelDir")
     if own and without:
         said = (
             f"{path} is in a volume of the {_and([held.role for held in own])}, and the {_and(without)} has "
@@ -209,7 +209,7 @@ def _volumes(topology: Topology, path: str) -> Iterator[tuple[Path, str]]:
     if spec.storage is None:
         return
     modes = spec.storage.access_modes
-    where: Path = ("spec", "storage")
+    where: FieldPath = ("spec", "storage")
     if own:
         yield (
             where,

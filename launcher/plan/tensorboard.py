@@ -57,7 +57,7 @@ def arguments(directory: str, run: str, port: int) -> tuple[str, ...]:
     return (f"--logdir={directory}", f"--port={port}", f"--window_title={run}")
 
 
-def plan(topology: Topology, board: TensorBoard) -> BoardPlan:
+def board_plan(topology: Topology, board: TensorBoard) -> BoardPlan:
     """The run has a model directory."""
     run, primary = topology.run, topology.role(topology.primary)
     directory = topology.cluster.spec.model_dir or ""

@@ -16,10 +16,10 @@ from pathlib import Path as FilePath
 from typing import Any, Final
 
 from launcher import naming
-from launcher.config.yaml_positions import Path
+from launcher.config.yaml_positions import FieldPath
 from launcher.pod_spec.strategic_merge import DIRECTIVE, RETAIN
 
-Problem = tuple[Path, str]
+Problem = tuple[FieldPath, str]
 Types = Mapping[str, Mapping[str, str]]
 
 FILE: Final = FilePath(__file__).with_suffix(".json")
@@ -151,7 +151,7 @@ class Check:
         self._types = {**types(), **(more or {})}
         self._patch = patch
 
-    def problems(self, value: Any, kind: str, here: Path) -> Iterator[Problem]:
+    def problems(self, value: Any, kind: str, here: FieldPath) -> Iterator[Problem]:
         """What is wrong with the value, `here` being its path."""
         if value is None or kind == "object":
             return
@@ -165,7 +165,7 @@ class Check:
         elif (expected := _expected(value, kind)) is not None:
             yield here, expected
 
-    def _mapping(self, value: Mapping[str, Any], kind: str, here: Path) -> Iterator[Problem]:
+    def _mapping(self, value: Mapping[str, Any], kind: str, here: FieldPath) -> Iterator[Problem]:
         known = self._types[kind]
         for name, inner in value.items():
             if self._patch and name in (DIRECTIVE, RETAIN):
@@ -181,7 +181,7 @@ class Check:
         if value.get(DIRECTIVE) != "delete" or not self._patch:
             yield from self._completeness(value, kind, here)
 
-    def _completeness(self, value: Mapping[str, Any], kind: str, here: Path) -> Iterator[Problem]:
+    def _completeness(self, value: Mapping[str, Any], kind: str, here: FieldPath) -> Iterator[Problem]:
         given = [name for name in value if value[name] is not None]
         choices = ONE_OF.get(kind, ())
         if kind == "Volume":
@@ -200,7 +200,7 @@ class Check:
             if required and value.get(name) is None and not difflib.get_close_matches(name, misspelt, 1):
                 yield (*here, name), MISSING
 
-    def _entries(self, value: Any, container: str, kind: str, here: Path) -> Iterator[Problem]:
+    def _entries(self, value: Any, container: str, kind: str, here: FieldPath) -> Iterator[Problem]:
         entries: list[tuple[str | int, Any]]
         if container == "List":
             if not isinstance(value, list | tuple):

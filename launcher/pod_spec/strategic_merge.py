@@ -48,7 +48,7 @@ _MAPS: Final = (
 )
 """Maps with keys of the user's own, of which one may be called as a list is elsewhere."""
 
-Path = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 
 
 def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _merge_entries(old: Sequence[Any], new: Sequence[Any], key: str) -> list[Any
     return list(entries.values())
 
 
-def check(patch: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+def check(patch: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     """What `strategic_merge` could make nothing of, as `(path in the patch, message)`."""
     if (word := patch.get(DIRECTIVE)) not in (None, "replace", "delete"):
         yield (DIRECTIVE,), f"expected replace or delete, not {word}"
@@ -109,7 +109,7 @@ def check(patch: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
         yield from (((name, *path), message) for path, message in found)
 
 
-def _check_value(value: Any, key: str | None, is_set: bool) -> Iterator[tuple[Path, str]]:
+def _check_value(value: Any, key: str | None, is_set: bool) -> Iterator[tuple[FieldPath, str]]:
     if key is not None or is_set:
         if not isinstance(value, list):
             yield (), "expected a list"

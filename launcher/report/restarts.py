@@ -12,7 +12,7 @@ from launcher.status import Phase, TaskStatus
 from worker.contract import ExitCode
 
 SUSPECT_SECONDS: Final = 10.0
-"""Who failed so shortly before the primary did, which lost a task, is whom it lost."""
+"""A task that failed within this time before the primary lost a task is taken as the one that it lost."""
 
 WORKING: Final = frozenset({State.TRAINING, State.READY, State.SCORING, State.RUNNING})
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from launcher.config.spec import API_VERSION, RoleName
-from launcher.config.yaml_positions import Path
+from launcher.config.yaml_positions import FieldPath
 from launcher.naming import CONTAINER, QUEUE_LABEL
 from launcher.tfjob import fields, holders, metadata, remarks, templates
 
@@ -40,9 +40,9 @@ class Conversion:
     """
 
     value: Object = field(default_factory=dict)
-    origins: dict[Path, Path] = field(default_factory=dict)
-    remarks: dict[Path, str] = field(default_factory=dict)
-    problems: list[tuple[Path, str]] = field(default_factory=list)
+    origins: dict[FieldPath, FieldPath] = field(default_factory=dict)
+    remarks: dict[FieldPath, str] = field(default_factory=dict)
+    problems: list[tuple[FieldPath, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What of the file was not taken as it stands, for whoever does not read `remarks`."""
     generated: bool = False
@@ -70,7 +70,7 @@ def convert(value: Mapping[str, Any]) -> Conversion:
     return found
 
 
-def _version(value: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+def _version(value: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     version, kind = value.get("apiVersion"), value.get("kind")
     if kind != "TFJob":
         said = f"expected TFJob, not {kind}" if kind else "missing: expected TFJob"
@@ -121,17 +121,17 @@ class _Converter:
             "spec": spec,
         }
 
-    def _origin(self, path: Path, origin: Path) -> None:
+    def _origin(self, path: FieldPath, origin: FieldPath) -> None:
         self._found.origins[path] = origin
 
-    def _problem(self, path: Path, message: str) -> None:
+    def _problem(self, path: FieldPath, message: str) -> None:
         self._found.problems.append((path, message))
 
-    def _remark(self, path: Path, text: str) -> None:
+    def _remark(self, path: FieldPath, text: str) -> None:
         before = self._found.remarks.get(path)
         self._found.remarks[path] = f"{before.rstrip()}\n{text}" if before else text
 
-    def _choice(self, path: Path, given: Any, choices: Sequence[str], default: str) -> str:
+    def _choice(self, path: FieldPath, given: Any, choices: Sequence[str], default: str) -> str:
         """The value, or the operator's default where there is none or a wrong one."""
         if given in choices or not given:
             return given or default
@@ -156,7 +156,7 @@ class _Converter:
             self._note(("metadata",), remarks.BETA)
         return run.fields
 
-    def _note(self, path: Path, text: str) -> None:
+    def _note(self, path: FieldPath, text: str) -> None:
         self._remark(path, text)
         self._found.notes.append(text.strip().replace("\n", " "))
 
@@ -166,7 +166,7 @@ class _Converter:
         given = self._spec.get("tfReplicaSpecs") or {}
         by_name = {name.lower(): name for name in _ROLES}
         for key, spec in given.items():
-            here: Path = (*_REPLICAS, key)
+            here: FieldPath = (*_REPLICAS, key)
             name = by_name.get(key.lower())
             if name is None:
                 near = difflib.get_close_matches(key, _ROLES, 1)
@@ -184,8 +184,8 @@ class _Converter:
     def _role(self, role: RoleName) -> Object:
         key = self._types[role]
         given = self._specs[role]
-        here: Path = (*_REPLICAS, key)
-        at: Path = ("spec", role)
+        here: FieldPath = (*_REPLICAS, key)
+        at: FieldPath = ("spec", role)
         self._origin(at, here)
         if role == "chief" and given.get("replicas") == 0:
             self._problem((*here, "replicas"), "expected 1: its success is the run's")
@@ -204,9 +204,9 @@ class _Converter:
             self._remark(at, remarks.MASTER)
         return found
 
-    def _template(self, role: RoleName, template: Object, here: Path) -> templates.RoleFields:
+    def _template(self, role: RoleName, template: Object, here: FieldPath) -> templates.RoleFields:
         containers = (template.get("spec") or {}).get("containers") or []
-        at: Path = (*here, "spec", "containers")
+        at: FieldPath = (*here, "spec", "containers")
         names = [str(container.get("name")) for container in containers]
         if CONTAINER not in names:
             shown = f"; there is {', '.join(names)}" if names else ""
@@ -229,10 +229,10 @@ class _Converter:
         }
         return templates.lift(template, labels)
 
-    def _restart_policy(self, role: RoleName, given: Object, here: Path) -> str:
+    def _restart_policy(self, role: RoleName, given: Object, here: FieldPath) -> str:
         choices = ("Always", "OnFailure", "Never", "ExitCode")
         policy = self._choice((*here, "restartPolicy"), given.get("restartPolicy"), choices, "Never")
-        at: Path = ("spec", role, "restartPolicy")
+        at: FieldPath = ("spec", role, "restartPolicy")
         if policy == "Always":
             self._remark(at, remarks.ALWAYS)
         if policy in ("Always", "OnFailure"):
@@ -243,7 +243,7 @@ class _Converter:
 
     def _strategy_options(self) -> Object:
         found: Object = {}
-        here: Path = ("spec", "successPolicy")
+        here: FieldPath = ("spec", "successPolicy")
         policy = self._choice(here, self._spec.get("successPolicy"), ("AllWorkers",), "")
         workers = self._specs.get("worker", {}).get("replicas")
         if self._types.get("chief", "").lower() == "master":
@@ -262,7 +262,7 @@ class _Converter:
         taken = [name for name in given if self._policy.get(name) is None]
         passed = [name for name in given if name not in taken and given[name] != self._policy[name]]
         self._policy = {**self._policy, **{name: given[name] for name in taken}}
-        at: Path = ("spec", "runPolicy")
+        at: FieldPath = ("spec", "runPolicy")
         self._origin(at, _POLICY)
         for name in (*fields.OLD_POLICY, "cleanPolicy"):
             field_name = "cleanPodPolicy" if name == "cleanPolicy" else name
@@ -275,8 +275,8 @@ class _Converter:
 
     def _run_policy(self) -> Object:
         policy = self._policy
-        at: Path = ("spec", "runPolicy")
-        given_as: Path = (*at, "cleanPolicy")
+        at: FieldPath = ("spec", "runPolicy")
+        given_as: FieldPath = (*at, "cleanPolicy")
         here = self._found.origins[given_as]
         clean = self._choice(here, policy.get("cleanPodPolicy"), ("None", "Running", "All"), "None")
         found: Object = {"backoffLimit": policy.get("backoffLimit")}
@@ -295,7 +295,7 @@ class _Converter:
 
     def _scheduling(self) -> Object:
         given: Object = {name: value for name, value in self._gang_policy().items() if value}
-        at: Path = ("spec", "scheduling")
+        at: FieldPath = ("spec", "scheduling")
         self._origin(at, _GANG)
         self._origin((*at, "minMember"), (*_GANG, "minAvailable"))
         self._origin((*at, "priorityClassName"), (*_GANG, "priorityClass"))

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from launcher.config.yaml_positions import Path
+from launcher.config.yaml_positions import FieldPath
 from launcher.pod_spec import pod_fields
 
-Problem = tuple[Path, str]
+Problem = tuple[FieldPath, str]
 
 TFJOB: Final[Mapping[str, Mapping[str, str]]] = {
     "TFJob": {

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from launcher.config.yaml_positions import Path
+from launcher.config.yaml_positions import FieldPath
 
 _IN_TEXT: Final = re.compile(r"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?TFJob\b""", re.MULTILINE)
 """A manifest that stands as text, with its templates' braces: no YAML yet."""
 
 
-def held(value: Mapping[str, Any], expected: tuple[str, ...]) -> tuple[Path, str] | None:
+def held(value: Mapping[str, Any], expected: tuple[str, ...]) -> tuple[FieldPath, str] | None:
     """The place of the TFJob in an object of another kind, and what to say of it; None where there is none.
     `expected` are the kinds that are taken themselves.
     """
@@ -30,7 +30,7 @@ def held(value: Mapping[str, Any], expected: tuple[str, ...]) -> tuple[Path, str
     return places[0], said
 
 
-def _places(value: Any, here: Path) -> Iterator[Path]:
+def _places(value: Any, here: FieldPath) -> Iterator[FieldPath]:
     if isinstance(value, Mapping):
         if value.get("kind") == "TFJob" and here:
             yield here

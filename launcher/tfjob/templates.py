@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from launcher.config.yaml_positions import Path
+from launcher.config.yaml_positions import FieldPath
 from launcher.naming import CONTAINER
 from launcher.pod_spec.strategic_merge import MERGE_KEYS
 from worker.contract import PORT
@@ -36,7 +36,7 @@ class RoleFields:
     """A role's fields, and where each comes from: path in the role -> path in the pod template."""
 
     fields: Object = field(default_factory=dict)
-    origins: dict[Path, Path] = field(default_factory=dict)
+    origins: dict[FieldPath, FieldPath] = field(default_factory=dict)
 
 
 def lift(template: Mapping[str, Any], labels: Mapping[str, str]) -> RoleFields:
@@ -50,7 +50,7 @@ def lift(template: Mapping[str, Any], labels: Mapping[str, str]) -> RoleFields:
     containers: list[Object] = spec.pop("containers")
     index = next(i for i, each in enumerate(containers) if each.get("name") == CONTAINER)
     container = dict(containers[index])
-    at: Path = ("spec", "containers", index)
+    at: FieldPath = ("spec", "containers", index)
     for name in _OF_CONTAINER:
         if name in container and _is_plain(name, container[name]):
             found.fields[name] = container.pop(name)
@@ -70,12 +70,12 @@ def lift(template: Mapping[str, Any], labels: Mapping[str, str]) -> RoleFields:
     found.fields["podTemplate"] = {"metadata": metadata, **({"spec": spec} if spec else {})}
     found.origins["podTemplate",] = ()
     for position, (original, _) in enumerate(kept):
-        here: Path = ("podTemplate", "spec", "containers", position)
+        here: FieldPath = ("podTemplate", "spec", "containers", position)
         found.origins[here] = ("spec", "containers", original)
     return found
 
 
-def given_twice(template: Mapping[str, Any], here: Path) -> Iterator[tuple[Path, str]]:
+def given_twice(template: Mapping[str, Any], here: FieldPath) -> Iterator[tuple[FieldPath, str]]:
     """Entries of a list that Kubernetes' strategic merge, by which it comes into a Job, takes for one."""
     for name, value in template.items():
         if isinstance(value, Mapping):
@@ -101,7 +101,7 @@ def _is_plain(name: str, value: Any) -> bool:
     return name != "resources" or value.keys() <= {"requests", "limits"}
 
 
-def _lift_port(found: RoleFields, container: Object, at: Path) -> None:
+def _lift_port(found: RoleFields, container: Object, at: FieldPath) -> None:
     ports: list[Object] = container.get("ports") or []
     for index, port in enumerate(ports):
         if port.get("name") != PORT_NAME:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from launcher.config.spec import RoleTemplate, TensorBoard
-from launcher.config.yaml_positions import Path
+from launcher.config.yaml_positions import FieldPath
 from launcher.plan.topology import Topology
 from launcher.pod_spec.pod_fields import Check
 from launcher.pod_spec.strategic_merge import MERGE_KEYS
 
-Finding = tuple[Path, str]
+Violation = tuple[FieldPath, str]
 
 _OF_ROLE: Final = {
     "env": "EnvVar",
@@ -24,7 +24,7 @@ _OF_ROLE: Final = {
 """Lists, by field."""
 
 
-def of_role(template: RoleTemplate | TensorBoard, here: Path) -> Iterator[Finding]:
+def of_role(template: RoleTemplate | TensorBoard, here: FieldPath) -> Iterator[Violation]:
     """What is wrong in the fields of a role, or of `spec.template`, that are Kubernetes' own."""
     given = {name: getattr(template, name, ()) for name in _OF_ROLE}
     patch = getattr(template, "pod_template", {})
@@ -40,9 +40,9 @@ def of_role(template: RoleTemplate | TensorBoard, here: Path) -> Iterator[Findin
     yield from Check(patch=True).problems(patch, "PodTemplateSpec", (*here, "podTemplate"))
 
 
-def of_pods(topology: Topology) -> Iterator[Finding]:
+def of_pods(topology: Topology) -> Iterator[Violation]:
     """What is wrong with the podTemplates once they are merged. One by one they are right."""
-    found: dict[Finding, None] = {}
+    found: dict[Violation, None] = {}
     for role in topology.roles:
         shared, own = role.pod_templates
         if not own and not shared:
@@ -59,7 +59,7 @@ def of_pods(topology: Topology) -> Iterator[Finding]:
     yield from found
 
 
-def _given(path: Path, merged: Any, patch: Any) -> Path:
+def _given(path: FieldPath, merged: Any, patch: Any) -> FieldPath:
     """The path in the patch of what stands at `path` once it is merged, as far as the patch has it."""
     found: list[str | int] = []
     name = ""

@@ -17,7 +17,7 @@ from launcher.config.spec import (
     TensorBoard,
     TrainingCluster,
 )
-from launcher.config.yaml_positions import Path
+from launcher.config.yaml_positions import FieldPath
 from launcher.plan import gang_scheduling, jobset, pod_template, roles, storage, topology
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
@@ -29,10 +29,10 @@ CONFIG_MAP_BYTES: Final = 1 << 20
 SPEC_BYTES: Final = 200_000
 """All annotations of an object together may have 262,144 bytes; one of them carries the spec."""
 
-Finding = tuple[Path, str]
+Violation = tuple[FieldPath, str]
 
 
-def broken(cluster: TrainingCluster) -> list[Finding]:
+def broken(cluster: TrainingCluster) -> list[Violation]:
     """Every rule that the cluster breaks."""
     spec = cluster.spec
     planned = topology.build(cluster)
@@ -62,7 +62,7 @@ def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
     return found
 
 
-def _replicas(spec: Spec) -> Iterator[Finding]:
+def _replicas(spec: Spec) -> Iterator[Violation]:
     strategy = spec.strategy
     for name in ("chief", "evaluator"):
         role = getattr(spec, name)
@@ -133,7 +133,7 @@ _PARTITIONERS: Final[dict[str, tuple[str, ...]]] = {
 _NEEDED_BY: Final = {"MaxSize": "max_shard_bytes", "FixedShards": "num_shards"}
 
 
-def _options(spec: Spec) -> Iterator[Finding]:
+def _options(spec: Spec) -> Iterator[Violation]:
     options = spec.strategy_options
     for name in sorted(options.model_fields_set):
         if spec.strategy not in (owners := _OPTIONS_OF[name]):
@@ -155,7 +155,7 @@ def _options(spec: Spec) -> Iterator[Finding]:
         yield ("spec", "strategyOptions"), said
 
 
-def _partitioner(options: StrategyOptions) -> Iterator[Finding]:
+def _partitioner(options: StrategyOptions) -> Iterator[Violation]:
     chosen = options.partitioner or "MinSize"
     given = {name for taken in _PARTITIONERS.values() for name in taken} & options.model_fields_set
     for name in sorted(given - set(_PARTITIONERS[chosen])):
@@ -173,7 +173,7 @@ def _alias(options: StrategyOptions, name: str) -> str:
     return type(options).model_fields[name].alias or name
 
 
-def _custom(spec: Spec) -> Iterator[Finding]:
+def _custom(spec: Spec) -> Iterator[Violation]:
     """What only Custom takes, and what it does not."""
     if roles.is_custom(spec):
         if spec.program is not None and spec.program.entrypoint is not None:
@@ -209,7 +209,7 @@ def _asks_for_tpu(spec: Spec) -> bool:
 _BATCH_SIZES: Final = ("globalBatchSize", "batchSizePerReplica")
 
 
-def _program(planned: Topology) -> Iterator[Finding]:
+def _program(planned: Topology) -> Iterator[Violation]:
     spec = planned.cluster.spec
     program = spec.program
     if program is not None and program.entrypoint is not None and spec.command is not None:
@@ -230,7 +230,7 @@ def _program(planned: Topology) -> Iterator[Finding]:
     if (program is None or program.entrypoint is None) and not roles.is_custom(spec):
         for role in planned.roles:
             if _needs_entrypoint(planned, role):
-                at: Path = ("spec", "program") if program is None else ("spec", "program", "entrypoint")
+                at: FieldPath = ("spec", "program") if program is None else ("spec", "program", "entrypoint")
                 said = "having no command of its own for an image's own script"
                 yield at, f"missing: the {role.name} runs it, {said}"
                 return
@@ -244,7 +244,7 @@ def _needs_entrypoint(planned: Topology, role: ResolvedRole) -> bool:
     return not role.runs_script
 
 
-def _evaluation(spec: Spec) -> Iterator[Finding]:
+def _evaluation(spec: Spec) -> Iterator[Violation]:
     has_evaluator = spec.evaluator is not None and spec.evaluator.replicas > 0
     for name in sorted(spec.evaluation.model_fields_set & {"method", "checkpoints"}):
         if not has_evaluator:
@@ -263,10 +263,10 @@ def _evaluation(spec: Spec) -> Iterator[Finding]:
         yield ("spec", "evaluation", "exact"), said
 
 
-def _templates(planned: Topology) -> list[Finding]:
+def _templates(planned: Topology) -> list[Violation]:
     """What is wrong with the roles and `spec.template`, each path once."""
     spec = planned.cluster.spec
-    found: dict[Path, str] = {}
+    found: dict[FieldPath, str] = {}
     holders = [(name, getattr(spec, name)) for name in (*topology.ROLES, "template")]
     given = [(("spec", name), template) for name, template in holders if template is not None]
     for here, template in given:
@@ -280,7 +280,7 @@ def _templates(planned: Topology) -> list[Finding]:
     return list(found.items())
 
 
-def _mode(planned: Topology) -> Iterator[Finding]:
+def _mode(planned: Topology) -> Iterator[Violation]:
     """What only a training takes, and what only the other modes do."""
     spec = planned.cluster.spec
     mode, here = spec.mode, ("spec", "mode")
@@ -310,7 +310,7 @@ def _mode(planned: Topology) -> Iterator[Finding]:
             return
 
 
-def _template(template: RoleTemplate, here: Path) -> Iterator[Finding]:
+def _template(template: RoleTemplate, here: FieldPath) -> Iterator[Violation]:
     """What is wrong with a role, or with `spec.template`, by itself."""
     yield from _environment(template, here)
     yield from _resources(template, here)
@@ -327,13 +327,13 @@ def _template(template: RoleTemplate, here: Path) -> Iterator[Finding]:
             yield (*here, "volumeMounts", index, "mountPath"), f"{path} is the launcher's own: choose another"
 
 
-def _twice(values: Sequence[str], here: Path, *field: str) -> Iterator[Finding]:
+def _twice(values: Sequence[str], here: FieldPath, *field: str) -> Iterator[Violation]:
     for index, value in enumerate(values):
         if value in values[:index]:
             yield (*here, index, *field), f"{value} is given twice: keep one"
 
 
-def _mounts(planned: Topology) -> Iterator[Finding]:
+def _mounts(planned: Topology) -> Iterator[Violation]:
     """Mounts of volumes that are not there. Their podTemplates are right."""
     spec = planned.cluster.spec
     for role in planned.roles:
@@ -353,8 +353,8 @@ def _mounts(planned: Topology) -> Iterator[Finding]:
 _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
 
 
-def _resources(template: RoleTemplate | TensorBoard, here: Path) -> Iterator[Finding]:
-    at: Path = (*here, "resources")
+def _resources(template: RoleTemplate | TensorBoard, here: FieldPath) -> Iterator[Violation]:
+    at: FieldPath = (*here, "resources")
     full = template.resources if isinstance(template.resources, Requirements) else None
     flat = {} if isinstance(template.resources, Requirements) else template.resources
     given = (
@@ -377,7 +377,7 @@ def _resources(template: RoleTemplate | TensorBoard, here: Path) -> Iterator[Fin
             yield (*at, "requests", name), f"expected the same under limits: {name} is not shared"
 
 
-def _environment(template: RoleTemplate, here: Path) -> Iterator[Finding]:
+def _environment(template: RoleTemplate, here: FieldPath) -> Iterator[Violation]:
     seen: set[str] = set()
     for index, variable in enumerate(template.env):
         at = (*here, "env", index)
@@ -390,7 +390,7 @@ def _environment(template: RoleTemplate, here: Path) -> Iterator[Finding]:
             yield at, "give value or valueFrom, not both"
 
 
-def _limits(planned: Topology) -> Iterator[Finding]:
+def _limits(planned: Topology) -> Iterator[Violation]:
     cluster = planned.cluster
     pods = [pod_name(planned.run, role.name, role.replicas - 1) for role in planned.roles]
     longest = max(pods, key=len)

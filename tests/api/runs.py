@@ -13,7 +13,7 @@ import pytest
 from launcher import planning
 from launcher.backends.base import Plan, Update
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.cleanup.settings import Settings
+from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
 from launcher.status import RunStatus, TaskStatus
 from launcher.validation import loader
 from tests.api.conftest import Api
@@ -35,7 +35,9 @@ spec:
   evaluator: {}
 """
 RUN = "mnist"
-SETTINGS = Settings(peers_seconds=1.0, evaluator_seconds=1.0, strangers_seconds=0.5, failed_seconds=0.5)
+SETTINGS = CleanUpSettings(
+    peers_seconds=1.0, evaluator_seconds=1.0, other_image_seconds=0.5, failed_seconds=0.5
+)
 OBJECTS = (
     "Job mnist-chief",
     "Job mnist-worker",

@@ -9,7 +9,7 @@ import pytest
 
 from launcher.backends.base import EVERYONE, Selection
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.cleanup.settings import Settings
+from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
 from launcher.errors import ConflictError, NotFoundError
 from launcher.status import Phase, RunStatus, latest
 from tests.api.conftest import Api, wait_for
@@ -80,7 +80,7 @@ def test_a_run_without_a_watcher_fails_by_itself(
 
 def test_tasks_that_cannot_be_stopped_do_not_hold_us_up(api: Api, kubelet: Kubelet, tmp_path: Path) -> None:
     """A pod on a node that does not answer stays, and with it its Job."""
-    settings = Settings(peers_seconds=0.5, gone_seconds=1.0)
+    settings = CleanUpSettings(peers_seconds=0.5, gone_seconds=1.0)
     backend = KubernetesBackend(str(api.kubeconfig), settings=settings)
     backend.submit(plan(tmp_path, kubelet.namespace), detach=True)
     follower = Follower(backend.follow(RUN, kubelet.namespace))

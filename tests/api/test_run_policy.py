@@ -8,7 +8,7 @@ from pathlib import Path
 
 from launcher.backends.base import Plan
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.cleanup.settings import Settings
+from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
 from launcher.naming import NEEDED_ANNOTATION
 from launcher.status import Phase, RunStatus
 from tests.api.conftest import Api
@@ -60,7 +60,7 @@ class Pods:
 
 @each_case
 def test_a_run_ends_as_the_policy_says(api: Api, kubelet: Kubelet, tmp_path: Path, case: Case) -> None:
-    backend = KubernetesBackend(str(api.kubeconfig), settings=Settings(**vars(case.limits)))
+    backend = KubernetesBackend(str(api.kubeconfig), settings=CleanUpSettings(**vars(case.limits)))
     pods = Pods(backend, kubelet, case, tmp_path)
     status = play(case, pods)
     assert status.phase is case.phase

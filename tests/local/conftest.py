@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.backends.local.store import Settings
+from launcher.backends.local.store import SupervisorSettings
 from launcher.errors import NotFoundError
 from tests.local.machine import Machine
 
@@ -17,12 +17,12 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     """Deletes its runs at the end, whatever the test did. Delays are short: none is what is tested."""
     machine = Machine(
         tmp_path / "state",
-        Settings(
+        SupervisorSettings(
             backoff=0.05,
             backoff_limit=0.2,
             peers_seconds=1.0,
             evaluator_seconds=1.0,
-            strangers_seconds=1.0,
+            other_image_seconds=1.0,
             failed_seconds=0.3,
         ),
     )

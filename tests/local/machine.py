@@ -15,7 +15,7 @@ import pytest
 
 from launcher.backends.base import LogLine, Plan, Selection
 from launcher.backends.local.backend import LocalBackend
-from launcher.backends.local.store import RunDirectory, Settings
+from launcher.backends.local.store import RunDirectory, SupervisorSettings
 from launcher.status import RunStatus
 
 TIMEOUT = 120.0
@@ -105,7 +105,7 @@ class Machine:
     """A state directory of its own, and the runs in it."""
 
     root: Path
-    settings: Settings
+    settings: SupervisorSettings
     backend: LocalBackend = field(init=False)
 
     def __post_init__(self) -> None:

@@ -16,18 +16,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from launcher.backends.local.store import BrokenRunError, Settings
+from launcher.backends.local.store import BrokenRunError, SupervisorSettings
 from launcher.cli import console
 from launcher.errors import LauncherError, NotFoundError
 from launcher.status import Phase
 from tests.local.machine import Machine, job, linux_only, marked
 
-SHORT = Settings(
+SHORT = SupervisorSettings(
     backoff=0.05,
     backoff_limit=0.2,
     peers_seconds=1.0,
     evaluator_seconds=1.0,
-    strangers_seconds=1.0,
+    other_image_seconds=1.0,
     failed_seconds=0.3,
 )
 

@@ -24,7 +24,7 @@ from tests.local.machine import Machine, job
 
 here = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(here)], check=True)
-machine = Machine(here / "state", Settings(failed_seconds=0.3, strangers_seconds=0.3))
+machine = Machine(here / "state", Settings(failed_seconds=0.3, other_image_seconds=0.3))
 
 def fill(path):
     with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:
@@ -126,7 +126,7 @@ def test_a_submission_that_is_under_way_is_left_alone(machine: Machine) -> None:
     path.mkdir(parents=True)
     assert machine.backend.runs() == []
     assert path.is_dir()
-    making.release(lock)
+    making.unlock(lock)
     assert machine.backend.runs() == []
     assert not path.exists()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launcher.backends.local.backend import LocalBackend
-from launcher.backends.local.store import Settings
+from launcher.backends.local.store import SupervisorSettings
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.status import Phase
 from tests.local.machine import Machine, eventually, job, kill, linux_only, with_variable
@@ -156,7 +156,7 @@ def test_a_run_that_cannot_go_on_is_ended(machine: Machine, role: str, replicas:
 
 
 def test_a_primary_between_two_attempts_is_ended_too(machine: Machine) -> None:
-    machine.settings = Settings(backoff=600, backoff_limit=600, failed_seconds=0.3)
+    machine.settings = SupervisorSettings(backoff=600, backoff_limit=600, failed_seconds=0.3)
     machine.backend = LocalBackend(machine.root, machine.settings)
     status = machine.run(
         job("chief", "raise SystemExit(1)", primary=True, backoffLimit=5),
@@ -453,7 +453,7 @@ def test_what_was_prepared_in_vain_goes_away(
 
 def test_a_state_directory_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    machine = Machine(tmp_path / "file" / "state", Settings())
+    machine = Machine(tmp_path / "file" / "state", SupervisorSettings())
     with pytest.raises(BackendError, match="cannot keep the run's files under"):
         machine.submit(job("chief", "pass", primary=True))
 

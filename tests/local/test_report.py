@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher.backends.local.store import Settings
+from launcher.backends.local.store import SupervisorSettings
 from launcher.cli import parser
 from launcher.status import Phase
 from tests.browser import Browser, browser
@@ -59,7 +59,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """A machine whose runs the command line finds."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     machine = Machine(
-        tmp_path / "state" / "tf-launcher", Settings(backoff=0.2, peers_seconds=1.0, evaluator_seconds=1.0)
+        tmp_path / "state" / "tf-launcher",
+        SupervisorSettings(backoff=0.2, peers_seconds=1.0, evaluator_seconds=1.0),
     )
     yield machine
     for status in machine.backend.runs():

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher.backends.local.store import Settings
+from launcher.backends.local.store import SupervisorSettings
 from launcher.naming import NEEDED_ANNOTATION
 from launcher.status import Phase, RunStatus
 from tests.local.machine import Machine, eventually, job, python
@@ -33,7 +33,7 @@ class Processes:
         self._machine = machine
         self._folder = folder
         # Whoever waits for its next try does so to the end of the test.
-        settings = Settings(**asdict(case.limits), backoff=600.0, backoff_limit=600.0)
+        settings = SupervisorSettings(**asdict(case.limits), backoff=600.0, backoff_limit=600.0)
         self._machine = Machine(machine.root, settings)
         jobs = [self._job("chief", Other(), primary=True)]
         jobs += [self._job(role, other) for role, other in case.others.items()]

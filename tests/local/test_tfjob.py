@@ -11,7 +11,7 @@ import yaml
 
 from launcher import planning
 from launcher.backends.local.backend import LocalBackend
-from launcher.backends.local.store import Settings
+from launcher.backends.local.store import SupervisorSettings
 from launcher.status import Phase
 from launcher.validation import loader
 from tests.local.machine import Machine, linux_only
@@ -19,7 +19,7 @@ from tests.local.machine import Machine, linux_only
 SCRIPT = Path(__file__).parent / "scripts" / "click_rate.py"
 pytestmark = linux_only
 
-SETTINGS = Settings(strangers_seconds=1.0)
+SETTINGS = SupervisorSettings(other_image_seconds=1.0)
 
 
 def tfjob(model: Path, *, dynamic: bool) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from launcher.backends.kubernetes.cleanup.clean_policy import CleanUp
-from launcher.backends.kubernetes.cleanup.settings import Settings
+from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
 from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, RunState, slim_job
 from tests.unit.fake_api import Fake, says
 
-AT_ONCE = Settings(0.0, 0.0, 0.0, 0.0, gone_seconds=0.0)
+AT_ONCE = CleanUpSettings(0.0, 0.0, 0.0, 0.0, gone_seconds=0.0)
 SUCCEEDED = {"type": "Complete", "status": "True", "reason": "CompletionsReached"}
 FAILED = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
 FORBIDDEN = says({"message": 'jobs.batch "x" is forbidden: User "eve" cannot patch resource "jobs"'}, 403)
@@ -74,7 +74,7 @@ def test_what_was_stopped_by_others_is_only_waited_for(
     fake: Fake, gone_seconds: float, gives_up: bool
 ) -> None:
     """An interruption, or another follower: its reason stays."""
-    clean_up = CleanUp(fake.client, Settings(0.0, 0.0, 0.0, 0.0, gone_seconds=gone_seconds))
+    clean_up = CleanUp(fake.client, CleanUpSettings(0.0, 0.0, 0.0, 0.0, gone_seconds=gone_seconds))
     told = look(clean_up, seen({"chief": FAILED, "worker": None, "ps": None}, "worker", "ps"))
     words = "demo-worker, demo-ps was stopped and does not end; its nodes may not answer"
     assert (told, clean_up.gave_up) == ([words] if gives_up else [], gives_up)
@@ -103,7 +103,7 @@ def test_a_primary_that_we_have_stopped_is_not_waited_for_without_end(fake: Fake
 def test_what_has_started_again_has_its_time_anew(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A JobSet's controller starts all of its Jobs again, after a failure of one."""
     fake.will(says({}))
-    clean_up = CleanUp(fake.client, Settings(failed_seconds=60.0))
+    clean_up = CleanUp(fake.client, CleanUpSettings(failed_seconds=60.0))
     told = []
     for now, ps in ((0.0, FAILED), (50.0, None), (55.0, FAILED), (114.0, FAILED), (115.0, FAILED)):
         monkeypatch.setattr(

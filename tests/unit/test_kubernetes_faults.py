@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 
 from launcher.backends.kubernetes.api.api_errors import ApiError, UnreachableError
-from launcher.backends.kubernetes.observe.pod_logs import PodLog, Source, Tail
-from launcher.backends.kubernetes.observe.watch import Changed, Denied, Listed, Lost, Mailbox, Regained, Watch
+from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog, Tail
+from launcher.backends.kubernetes.observe.watch import (
+    Changed,
+    Denied,
+    Listed,
+    Lost,
+    Mailbox,
+    ObjectWatch,
+    Regained,
+)
 from launcher.backends.kubernetes.preflight.versions import check_version
 from launcher.errors import BackendError
 from tests.unit.fake_api import Answer, Fake, event, hangs_up, listing, pod, says, streams, waits
@@ -27,7 +35,7 @@ def name_only(item: dict[str, Any]) -> dict[str, Any]:
 def watched(fake: Fake) -> Iterator[Callable[[int], list[Any]]]:
     """A watch that runs; the function gives that many of its messages."""
     mailbox = Mailbox()
-    watch = Watch(fake.client, mailbox, "Pod", "default", slim=name_only)
+    watch = ObjectWatch(fake.client, mailbox, "Pod", "default", slim=name_only)
     watch.start()
 
     def take(count: int) -> list[Any]:
@@ -174,7 +182,7 @@ def test_a_token_that_expires_meanwhile(fake: Fake) -> None:
     assert "does not know who you are" in messages[-1].error.message
 
 
-SOURCE = Source("default", "mnist-chief-0-abcde", "chief", 0, 0)
+SOURCE = LogSource("default", "mnist-chief-0-abcde", "chief", 0, 0)
 
 
 def line(second: int, text: str) -> bytes:

@@ -10,8 +10,8 @@ import pytest
 from launcher.backends.run_policy import (
     EVALUATOR_SECONDS,
     FAILED_SECONDS,
+    OTHER_IMAGE_SECONDS,
     PEERS_SECONDS,
-    STRANGERS_SECONDS,
     Decision,
     Role,
     decide,
@@ -115,7 +115,7 @@ def test_the_documents_say_how_long() -> None:
     strangers = "| tasks of any other image, which nobody tells that the run has ended"
     assert rows[runtime] == f"{runtime} | {PEERS_SECONDS:g} s | {failed}"
     assert rows[evaluator] == f"{evaluator} | {EVALUATOR_SECONDS / 60:g} minutes | {failed}"
-    assert rows[strangers] == f"{strangers} | {STRANGERS_SECONDS:g} s | {failed}"
+    assert rows[strangers] == f"{strangers} | {OTHER_IMAGE_SECONDS:g} s | {failed}"
 
 
 WORKER = Role("worker", "demo-worker", Phase.RUNNING)
@@ -128,7 +128,7 @@ WORKER = Role("worker", "demo-worker", Phase.RUNNING)
         (Phase.SUCCEEDED, replace(WORKER, role="ps"), PEERS_SECONDS),
         (Phase.SUCCEEDED, replace(WORKER, role="evaluator"), EVALUATOR_SECONDS),
         (Phase.SUCCEEDED, replace(WORKER, role="evaluator", idle=True), EVALUATOR_SECONDS),
-        (Phase.SUCCEEDED, replace(WORKER, leaves=False), STRANGERS_SECONDS),
+        (Phase.SUCCEEDED, replace(WORKER, leaves=False), OTHER_IMAGE_SECONDS),
         (Phase.FAILED, WORKER, FAILED_SECONDS),
         (Phase.FAILED, replace(WORKER, leaves=False), FAILED_SECONDS),
         (Phase.FAILED, replace(WORKER, role="evaluator"), FAILED_SECONDS),
@@ -195,6 +195,6 @@ def test_what_is_suspended_gets_no_time(role: str) -> None:
 def test_with_clean_policy_none_what_has_time_is_waited_for() -> None:
     chief = ended(CHIEF, Phase.SUCCEEDED, 0.0)
     others = [replace(WORKER, leaves=False), replace(WORKER, role="evaluator", job="demo-evaluator")]
-    assert decide(chief, others, "None", STRANGERS_SECONDS) == Decision(due=EVALUATOR_SECONDS)
+    assert decide(chief, others, "None", OTHER_IMAGE_SECONDS) == Decision(due=EVALUATOR_SECONDS)
     late = decide(chief, others, "None", EVALUATOR_SECONDS)
     assert late == Decision(left=("demo-worker", "demo-evaluator"))

@@ -61,9 +61,9 @@ def test_the_same_runs_next_chief_takes_over_at_once_and_the_last_one_hears_of_i
     second = held(tmp_path, "1")
     second.claim()
     assert overtaken.wait(30)
-    first.release()
+    first.give_back()
     assert second.renew() is None, "the first must not give away what is the second's"
-    second.release()
+    second.give_back()
     assert not (tmp_path / "lease.json").exists()
 
 

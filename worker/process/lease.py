@@ -161,7 +161,7 @@ class Lease:
         self._write(replace(self.holder, counter=0 if found is None else found.counter + 1))
         return None
 
-    def release(self) -> None:
+    def give_back(self) -> None:
         """Gives the directory back, if it is still this process's. Never raises."""
         with contextlib.suppress(OSError):
             found = self._read()

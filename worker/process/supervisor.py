@@ -191,7 +191,7 @@ class _Supervisor:
             if status is not None:
                 code = self._left(status)
                 if self._lease is not None and code != ExitCode.RETRYABLE:
-                    self._lease.release()
+                    self._lease.give_back()
                 return code
             now = time.monotonic()
             if self._kill_at is not None and now >= self._kill_at:

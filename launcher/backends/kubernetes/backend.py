@@ -24,7 +24,7 @@ from launcher.backends.kubernetes.api.api_errors import ApiError
 from launcher.backends.kubernetes.api.client import Client, Object
 from launcher.backends.kubernetes.api.connection import connect
 from launcher.backends.kubernetes.api.malformed_objects import understood, understood_one_by_one
-from launcher.backends.kubernetes.cleanup.settings import Settings
+from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
 from launcher.backends.kubernetes.deploy import deletion
 from launcher.backends.kubernetes.deploy.submission import Submission
 from launcher.backends.patience import Patience
@@ -47,12 +47,12 @@ class KubernetesBackend:
         self,
         kubeconfig: str | None = None,
         context: str | None = None,
-        settings: Settings | None = None,
+        settings: CleanUpSettings | None = None,
         patience: Patience | None = None,
     ) -> None:
         self._kubeconfig = kubeconfig
         self._context = context
-        self._settings = settings or Settings()
+        self._settings = settings or CleanUpSettings()
         self._patience = patience or Patience()
 
     @cached_property
@@ -97,7 +97,7 @@ class KubernetesBackend:
         return "\n".join(filter(None, [told, self._left_alone(fitting) if detach else ""]))
 
     def _left_alone(self, plan: Plan) -> str:
-        """What nobody ends, when nobody follows the run to its end. A JobSet ends all of its own."""
+        """Names the Jobs that go on after the run's end where nobody follows it; a JobSet has none."""
         from launcher.status import leaves
 
         jobs = [item for item in plan.objects if item["kind"] == "Job"]
@@ -220,7 +220,7 @@ class KubernetesBackend:
         if not all(stopping.is_over(job) for job in jobs):
             return ""
         group = RootObject.of(jobset or primary).group
-        told = kueue.release(self._client, namespace, group) if group else ""
+        told = kueue.free_quota(self._client, namespace, group) if group else ""
         if clean_policy(primary) != "All":
             return told
         self._client.delete_all("Pod", namespace, f"{RUN_LABEL}={run}")

@@ -25,8 +25,8 @@ from launcher.backends.local.pod.pods import PodTemplate
 from launcher.backends.local.store import (
     BrokenRunError,
     RunDirectory,
-    Settings,
     Submission,
+    SupervisorSettings,
     check_names,
     default_root,
     exclusive,
@@ -56,11 +56,15 @@ class LocalBackend:
     """
 
     def __init__(
-        self, root: Path | None = None, settings: Settings | None = None, *, allow_network: bool = False
+        self,
+        root: Path | None = None,
+        settings: SupervisorSettings | None = None,
+        *,
+        allow_network: bool = False,
     ) -> None:
         self._allow_network = allow_network
         self._root = root or default_root()
-        self._settings = settings or Settings()
+        self._settings = settings or SupervisorSettings()
         self._guard: WaitingGuard | None = None
 
     @property
@@ -115,7 +119,7 @@ class LocalBackend:
         except OSError as error:
             raise self._unwritable(error) from error
         finally:
-            directory.release(lock)
+            directory.unlock(lock)
         told = [preflight.left_out(submission), self._reachable(forbidden)]
         return "\n".join(filter(None, told))
 
@@ -214,7 +218,7 @@ class LocalBackend:
         except OSError as error:
             raise self._unwritable(error) from error
         finally:
-            directory.release(lock)
+            directory.unlock(lock)
         return ""
 
     def places(self, run: str, namespace: str) -> Mapping[str, str]:

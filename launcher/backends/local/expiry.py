@@ -22,7 +22,7 @@ def sweep(store: Path) -> None:
             try:
                 shutil.rmtree(path, ignore_errors=True)
             finally:
-                directory.release(lock)
+                directory.unlock(lock)
 
 
 def _remove_expired(directory: RunDirectory) -> None:
@@ -31,4 +31,4 @@ def _remove_expired(directory: RunDirectory) -> None:
             if directory.expired():
                 directory.remove()
         finally:
-            directory.release(lock)
+            directory.unlock(lock)

@@ -56,7 +56,7 @@ _UNFINISHED = re.compile(r"\.([a-z0-9-]+)\.(removed|[0-9a-f-]{36})")
 
 
 @dataclass(frozen=True)
-class Settings(Limits):
+class SupervisorSettings(Limits):
     """The policy's limits, and what differs from Kubernetes by intent: `backoff` and `backoff_limit`, in
     seconds; see `jobs.Backoff`.
     """
@@ -77,7 +77,7 @@ class Submission:
     submitted: float
     objects: Sequence[Mapping[str, Any]]
     addresses: Mapping[str, str]
-    settings: Settings = field(default_factory=Settings)
+    settings: SupervisorSettings = field(default_factory=SupervisorSettings)
 
     def of_kind(self, kind: str) -> list[Mapping[str, Any]]:
         """The objects of one kind, in their order."""
@@ -187,8 +187,10 @@ class RunDirectory:
         if (document["namespace"], document["run"]) != (self.namespace, self.run):
             raise self._broken("run.json", f"is that of run {document['run']} in {document['namespace']}")
         known = {name: document[name] for name in (field.name for field in fields(Submission))}
-        settings = {field.name for field in fields(Settings)}
-        known["settings"] = Settings(**{k: v for k, v in document["settings"].items() if k in settings})
+        settings = {field.name for field in fields(SupervisorSettings)}
+        known["settings"] = SupervisorSettings(
+            **{k: v for k, v in document["settings"].items() if k in settings}
+        )
         return Submission(**known)
 
     def state(self) -> dict[str, Any] | None:
@@ -335,7 +337,7 @@ class RunDirectory:
                     return None
                 time.sleep(0.02)
 
-    def release(self, descriptor: int) -> None:
+    def unlock(self, descriptor: int) -> None:
         """Gives the lock back, and its file too when the run is gone."""
         if not self.path.exists():
             self._lock_path.unlink(missing_ok=True)

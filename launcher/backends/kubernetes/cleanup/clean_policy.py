@@ -12,7 +12,7 @@ from launcher.backends import run_policy
 from launcher.backends.kubernetes.api.api_errors import ApiError, UnreachableError
 from launcher.backends.kubernetes.api.client import Client
 from launcher.backends.kubernetes.cleanup import stopping
-from launcher.backends.kubernetes.cleanup.settings import Settings
+from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
 from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, RunState
 from launcher.backends.run_policy import Role, Stop
 from launcher.status import Phase, RunStatus
@@ -27,7 +27,7 @@ class CleanUp:
     A Job cannot be told to replace no failed pod: what its controller still starts is stopped with the rest.
     """
 
-    def __init__(self, client: Client, settings: Settings) -> None:
+    def __init__(self, client: Client, settings: CleanUpSettings) -> None:
         self._client = client
         self._settings = settings
         self._ended_at: dict[str, float] = {}

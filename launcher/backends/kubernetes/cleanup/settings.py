@@ -8,7 +8,7 @@ from launcher.backends.run_policy import Limits
 
 
 @dataclass(frozen=True)
-class Settings(Limits):
+class CleanUpSettings(Limits):
     """The policy's limits; and the seconds that tasks that were stopped have to be gone, their grace of
     mostly 30 s included, before we wait no longer: a node that does not answer never says that its
     pods have ended.

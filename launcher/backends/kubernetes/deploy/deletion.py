@@ -80,7 +80,7 @@ def _item(kind: str, item: Object) -> Item:
     return Item(kind, metadata["name"], metadata["uid"], owners, kept, primary, going)
 
 
-def release(client: Client, namespace: str, found: Sequence[Item]) -> list[Item]:
+def keep_claims(client: Client, namespace: str, found: Sequence[Item]) -> list[Item]:
     """The same, with the claims kept that would go with the run: the one that takes its place needs them."""
     released = []
     for item in found:

@@ -124,7 +124,7 @@ class Submission:
         found = deletion.items(self._client, self._run, self._namespace)
         if all(item.kept for item in found):
             return
-        found = deletion.release(self._client, self._namespace, found)
+        found = deletion.keep_claims(self._client, self._namespace, found)
         deletion.remove(self._client, self._run, self._namespace, found)
         if live is not None and not live["metadata"].get("deletionTimestamp"):
             end = _over(live)

@@ -9,7 +9,7 @@ from typing import Final
 from launcher.backends.base import RunEvent
 from launcher.backends.kubernetes.api.client import Client, Object
 from launcher.backends.kubernetes.observe.session import TICK_SECONDS
-from launcher.backends.kubernetes.observe.watch import Changed, Denied, Listed, Mailbox, Watch
+from launcher.backends.kubernetes.observe.watch import Changed, Denied, Listed, Mailbox, ObjectWatch
 from launcher.backends.kubernetes.state.root_object import RootObject
 from launcher.backends.kubernetes.state.run_state import RunState
 from launcher.naming import ROLE_LABEL
@@ -52,10 +52,10 @@ def of_run(
     client.patience.lift()
     mailbox = Mailbox()
     watches = [
-        Watch(client, mailbox, kind, namespace, labels=seen.labels, slim=seen.slim)
+        ObjectWatch(client, mailbox, kind, namespace, labels=seen.labels, slim=seen.slim)
         for kind, seen in kinds.items()
     ]
-    watches.append(Watch(client, mailbox, "Event", namespace, slim=dict))
+    watches.append(ObjectWatch(client, mailbox, "Event", namespace, slim=dict))
     for watch in watches:
         watch.start()
     try:

@@ -13,8 +13,8 @@ from launcher.backends.base import LogLine, Selection, Update
 from launcher.backends.kubernetes.api.client import Client, Object
 from launcher.backends.kubernetes.cleanup import stopping
 from launcher.backends.kubernetes.cleanup.clean_policy import CleanUp
-from launcher.backends.kubernetes.cleanup.settings import Settings
-from launcher.backends.kubernetes.observe.pod_logs import PodLog, Source
+from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
+from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog
 from launcher.backends.kubernetes.observe.session import TICK_SECONDS, Session, look, notice
 from launcher.backends.kubernetes.state.clock_skew import disagreement, local_lines, local_status
 from launcher.backends.kubernetes.state.root_object import RootObject
@@ -40,7 +40,7 @@ _MOST_STREAMS: Final = 50
 """Logs followed at once, each on a connection of its own."""
 
 
-class Records:
+class LatestRecords:
     """The latest record of each event, by task."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Records:
 def read_status(client: Client, namespace: str, root: RootObject) -> RunStatus:
     """The run as it is now, with the records at the end of the logs that tell of its progress."""
     run_state = look(client, namespace, root)
-    records = Records()
+    records = LatestRecords()
     status = run_state.status(records.of_task)
     failed = {task.name for task in status.failures}
     pods = {task_of(pod): pod for pod in run_state.pods() if has_begun(pod)}  # the last attempt of each
@@ -67,7 +67,7 @@ def read_status(client: Client, namespace: str, root: RootObject) -> RunStatus:
     for task, pod in pods.items():
         if tells_progress(run_state, pod) or names.get(task) in failed:
             try:
-                log = PodLog(client, Source.of(pod, namespace))
+                log = PodLog(client, LogSource.of(pod, namespace))
                 with client.patience.waiting():
                     lines = list(log.read(tail=_TAIL_LINES, within=client.patience.left()))
                 if len(lines) >= _TAIL_LINES:
@@ -80,13 +80,13 @@ def read_status(client: Client, namespace: str, root: RootObject) -> RunStatus:
 
 def _beginning(client: Client, namespace: str, pod: Object) -> list[LogLine]:
     """What a task says once, at the beginning of its log."""
-    head = PodLog(client, Source.of(pod, namespace)).read(head=_HEAD_BYTES)
+    head = PodLog(client, LogSource.of(pod, namespace)).read(head=_HEAD_BYTES)
     return [line for line in head if line.record is not None and line.record.event == Event.DEVICES]
 
 
-def follow(client: Client, namespace: str, root: RootObject, settings: Settings) -> Iterator[Update]:
+def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSettings) -> Iterator[Update]:
     """See `base.Backend.follow`. What is left when the primary has ended is stopped."""
-    records = Records()
+    records = LatestRecords()
     status: RunStatus | None = None
     with Session(client, namespace, root) as session:
         began_before_us: set[str] | None = None
@@ -131,7 +131,7 @@ def _update(client: Client, status: RunStatus, lines: list[LogLine]) -> Update:
     return Update(local_status(status, client.ahead), local_lines(lines, client.ahead))
 
 
-def _at_deletion(run_state: RunState, records: Records, run: str) -> RunStatus:
+def _at_deletion(run_state: RunState, records: LatestRecords, run: str) -> RunStatus:
     """A run that had ended may be cleaned up under our eyes, by its time to live."""
     if run_state.primary is None or not stopping.is_over(run_state.primary):
         raise NotFoundError(f"run {run} was deleted")
@@ -186,7 +186,7 @@ def logs(
     namespace: str,
     root: RootObject,
     selection: Selection,
-    settings: Settings,
+    settings: CleanUpSettings,
     *,
     until_end: bool,
 ) -> Iterator[LogLine]:
@@ -203,7 +203,7 @@ def logs(
     failure: BackendError | None = None
     some = False
     for pod in filter(has_begun, chosen):
-        log = PodLog(client, Source.of(pod, namespace))
+        log = PodLog(client, LogSource.of(pod, namespace))
         try:
             for line in log.read(seconds=selection.since):
                 some = True

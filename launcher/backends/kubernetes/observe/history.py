@@ -11,8 +11,8 @@ from launcher.backends.base import History, LogLine
 from launcher.backends.kubernetes.api.client import Client, Object
 from launcher.backends.kubernetes.api.parallel import together
 from launcher.backends.kubernetes.observe import events
-from launcher.backends.kubernetes.observe.following import Records, has_begun, task_of, tells_progress
-from launcher.backends.kubernetes.observe.pod_logs import PodLog, Source
+from launcher.backends.kubernetes.observe.following import LatestRecords, has_begun, task_of, tells_progress
+from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog
 from launcher.backends.kubernetes.observe.session import look
 from launcher.backends.kubernetes.state.clock_skew import local_history
 from launcher.backends.kubernetes.state.root_object import RootObject
@@ -41,7 +41,7 @@ def read(client: Client, namespace: str, root: RootObject, since: str) -> Histor
     except BackendError as error:
         said = []
         missing.append(f"The cluster's events could not be read: {error.message}.")
-    records = Records()
+    records = LatestRecords()
     records.add(lines)
     seen = History(
         status=run_state.status(records.of_task),
@@ -64,7 +64,7 @@ def _records(
     # What failed has most to say; of the rest, those that the report shows first.
     others.sort(key=lambda pod: (pod["status"]["phase"] != "Failed", task_of(pod)[1]))
     chosen = [*telling, *others[:_MOST_LOGS]]
-    read = together([partial(_read, client, Source.of(pod, namespace)) for pod in chosen])
+    read = together([partial(_read, client, LogSource.of(pod, namespace)) for pod in chosen])
     failures = [found for found in read if isinstance(found, BackendError)]
     if failures:
         missing.append(f"{len(failures)} of {len(chosen)} logs could not be read: {failures[0].message}.")
@@ -74,7 +74,7 @@ def _records(
     return [line for found in read if not isinstance(found, BackendError) for line in found]
 
 
-def _read(client: Client, source: Source) -> list[LogLine] | BackendError:
+def _read(client: Client, source: LogSource) -> list[LogLine] | BackendError:
     try:
         with client.patience.waiting():
             found = PodLog(client, source).read(tail=_MOST_LINES, within=client.patience.left())

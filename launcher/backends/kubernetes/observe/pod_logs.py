@@ -28,7 +28,7 @@ _TRIES_AFTER_END: Final = 3
 
 
 @dataclass(frozen=True)
-class Source:
+class LogSource:
     """Whose log."""
 
     namespace: str
@@ -38,7 +38,7 @@ class Source:
     attempt: int
 
     @classmethod
-    def of(cls, pod: Object, namespace: str) -> Source:
+    def of(cls, pod: Object, namespace: str) -> LogSource:
         """The source for a slim pod with its attempt."""
         metadata = pod["metadata"]
         return cls(
@@ -51,9 +51,9 @@ class Source:
 
 
 class PodLog:
-    """Reads a log once, as often as is needed: it remembers the time of the last line."""
+    """Reads each line of a log once: after a dropped connection it goes on behind the last line's time."""
 
-    def __init__(self, client: Client, source: Source) -> None:
+    def __init__(self, client: Client, source: LogSource) -> None:
         self.source = source
         self._client = client
         self._after = ""
@@ -114,7 +114,13 @@ class Tail(threading.Thread):
     """Sends the lines of a log to the mailbox, until its container has ended or it is stopped."""
 
     def __init__(
-        self, client: Client, mailbox: Mailbox, source: Source, *, tail: int | None, log: PodLog | None = None
+        self,
+        client: Client,
+        mailbox: Mailbox,
+        source: LogSource,
+        *,
+        tail: int | None,
+        log: PodLog | None = None,
     ) -> None:
         super().__init__(name=f"log-{source.pod}", daemon=True)
         self._mailbox = mailbox

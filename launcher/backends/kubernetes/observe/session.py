@@ -8,8 +8,16 @@ from typing import Final
 
 from launcher.backends.base import PROGRAM, LogLine
 from launcher.backends.kubernetes.api.client import Client, Object
-from launcher.backends.kubernetes.observe.pod_logs import PodLog, Source, Tail
-from launcher.backends.kubernetes.observe.watch import Changed, Denied, Listed, Lost, Mailbox, Regained, Watch
+from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog, Tail
+from launcher.backends.kubernetes.observe.watch import (
+    Changed,
+    Denied,
+    Listed,
+    Lost,
+    Mailbox,
+    ObjectWatch,
+    Regained,
+)
 from launcher.backends.kubernetes.state.root_object import RootObject
 from launcher.backends.kubernetes.state.run_state import RunState, has_ended
 from launcher.errors import BackendError
@@ -61,7 +69,7 @@ class Session:
         self._needed = {kind for kind, seen in root.seen.items() if seen.needed}
         self._namespace = namespace
         self._mailbox = Mailbox()
-        self._watches: list[Watch] = []
+        self._watches: list[ObjectWatch] = []
         self._tails: dict[str, Tail] = {}
         """By the pod's name."""
         self._listed: set[str] = set()
@@ -69,7 +77,7 @@ class Session:
         self._lost_since = 0.0
         for kind, seen in root.seen.items():
             self._watches.append(
-                Watch(
+                ObjectWatch(
                     client,
                     self._mailbox,
                     kind,
@@ -88,7 +96,7 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self._mailbox.closed.set()
-        threads: list[Watch | Tail] = [*self._watches, *self._tails.values()]
+        threads: list[ObjectWatch | Tail] = [*self._watches, *self._tails.values()]
         for thread in threads:
             thread.stop()
         until = time.monotonic() + _JOIN_SECONDS
@@ -139,7 +147,7 @@ class Session:
         name = pod["metadata"]["name"]
         tail = self._tails.get(name)
         if tail is None:
-            source = Source.of(pod, self._namespace)
+            source = LogSource.of(pod, self._namespace)
             tail = self._tails[name] = Tail(self._client, self._mailbox, source, tail=lines, log=log)
             if has_ended(pod):
                 tail.pod_ended()

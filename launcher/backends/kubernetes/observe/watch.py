@@ -101,7 +101,7 @@ class Mailbox:
             return messages
 
 
-class Watch(threading.Thread):
+class ObjectWatch(threading.Thread):
     """Sends `Listed`, then `Changed` and the rest, to the mailbox until it is stopped.
 
     `slim` takes of an object what is wanted, at once, so that no more is kept.

@@ -33,7 +33,7 @@ def _words(workload: Object) -> str:
     return said or "Kueue has not said anything about it yet"
 
 
-def release(client: Client, namespace: str, group: str) -> str:
+def free_quota(client: Client, namespace: str, group: str) -> str:
     """Tells Kueue that no pod of the group will be made again, so that its share of the quota comes free: it
     knows by itself only of a run all of whose tasks have succeeded. Returns what stood in the way.
     """
