@@ -159,6 +159,11 @@ found["legacy"] = [len(legacy.weights), models.clips_gradients_itself(legacy), m
 decayed = tf.keras.optimizers.SGD(schedule)
 decayed.build(model.trainable_variables)
 found["current"] = float(models.current_learning_rate(decayed))
+class Own(tf.keras.optimizers.Optimizer):
+    def __init__(self):
+        super().__init__(name="own")
+scaling = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD())
+found["without"] = [models.learning_rate(each) for each in (Own(), scaling)]
 before = models.replace_learning_rate(model.optimizer, 0.25)
 found["replaced"] = [isinstance(before, tf.Variable), float(model.optimizer.learning_rate)]
 models.replace_learning_rate(model.optimizer, before)
@@ -220,6 +225,7 @@ def test_models_of_keras_2() -> None:
         "clips": True,
         "legacy": [5, False, None],
         "current": 0.5,
+        "without": [None, None],
         "replaced": [True, 0.25],
         "coordinator": None,
         "logs": "EagerTensor",

@@ -66,10 +66,11 @@ def build_optimizer(optimizer: Any, variables: Any) -> None:
 
 
 def learning_rate(optimizer: Any) -> Any:
-    """A variable or a schedule; None for an optimizer of tf.keras.optimizers.legacy, or of the program's."""
+    """A variable or a schedule; None for an optimizer of tf.keras.optimizers.legacy, or without a rate."""
     if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
         return None
-    return optimizer._learning_rate
+    # A class of the program's own need not have one, nor does what scales losses around another optimizer.
+    return getattr(optimizer, "_learning_rate", None)
 
 
 def current_learning_rate(optimizer: Any) -> Any:
