@@ -13,6 +13,7 @@ from launcher.config.yaml_positions import FieldPath
 from launcher.plan import roles
 from launcher.plan.roles import CONFIG_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
 from launcher.plan.topology import Topology
+from launcher.wording import listed
 
 RESERVED_PATHS: Final = (CONFIG_PATH, SOURCE_PATH, TASK_PATH)
 """Where the launcher mounts what every pod gets. /tmp may be mounted over, or into."""
@@ -116,7 +117,7 @@ def notices(topology: Topology) -> Iterator[str]:
         pods = _readers(spec, holdings(topology))
         yield (
             f"spec.storage: one node at a time can mount a ReadWriteOnce claim, so the {pods} pods of "
-            f"{_and(names)} are placed on one node; accessModes: [ReadWriteMany], or a modelDir such as "
+            f"{listed(names)} are placed on one node; accessModes: [ReadWriteMany], or a modelDir such as "
             "gs://bucket/run, lets them spread"
         )
     scheme = _scheme(spec.model_dir)
@@ -170,9 +171,9 @@ def _known(topology: Topology, scheme: str) -> Iterator[tuple[FieldPath, str]]:
     ]
     if scheme not in BUILT_IN and ours:
         said = (
-            f"{roles.DEFAULT_IMAGE}, the image of the {_and(ours)}, cannot open {scheme}://: its TensorFlow "
-            "knows gs:// only, and tensorflow-io, which adds others, is not released for it; use gs:// or a "
-            "volume, or give spec.image, an image of yours that can"
+            f"{roles.DEFAULT_IMAGE}, the image of the {listed(ours)}, cannot open {scheme}://: its "
+            "TensorFlow knows gs:// only, and tensorflow-io, which adds others, is not released for it; use "
+            "gs:// or a volume, or give spec.image, an image of yours that can"
         )
         yield ("spec", "modelDir"), said
 
@@ -185,8 +186,8 @@ def _volumes(topology: Topology, path: str) -> Iterator[tuple[FieldPath, str]]:
     here: FieldPath = ("spec", "modelDir")
     if own and without:
         said = (
-            f"{path} is in a volume of the {_and([held.role for held in own])}, and the {_and(without)} has "
-            "none there: give volumes and volumeMounts in spec.template, which is for all roles"
+            f"{path} is in a volume of the {listed([held.role for held in own])}, and the {listed(without)} "
+            "has none there: give volumes and volumeMounts in spec.template, which is for all roles"
         )
         yield here, said
     kinds = {held.role: _kind(held.volume) for held in own}
@@ -205,7 +206,7 @@ def _volumes(topology: Topology, path: str) -> Iterator[tuple[FieldPath, str]]:
         yield ("spec", "tensorboard"), f"{path} {said}"
     if not without and any(_where(held, path) != _where(own[0], path) for held in own):
         said = "are not the same volume: give them one, in spec.template"
-        yield here, f"{path} of the {_and(list(kinds))} {said}"
+        yield here, f"{path} of the {listed(list(kinds))} {said}"
     if spec.storage is None:
         return
     modes = spec.storage.access_modes
@@ -223,7 +224,7 @@ def _volumes(topology: Topology, path: str) -> Iterator[tuple[FieldPath, str]]:
             names = _reader_names(spec, [held.role for held in found])
             said = (
                 f"one pod can mount a ReadWriteOncePod claim, and {pods} pods mount it, of "
-                f"{_and(names)}: expected ReadWriteOnce or ReadWriteMany"
+                f"{listed(names)}: expected ReadWriteOnce or ReadWriteMany"
             )
             yield (*where, "accessModes"), said
 
@@ -253,7 +254,3 @@ def _where(held: Holding, path: str) -> object:
     part = mount.get("subPath") or mount.get("subPathExpr") or ""
     rest = path[len(str(mount.get("mountPath", "")).rstrip("/")) :]
     return source, f"{part}/{rest}".replace("//", "/").strip("/")
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

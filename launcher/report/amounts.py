@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Final
+
+MOST_NAMES: Final = 4
+"""In a list; of more, the last says how many there are."""
 
 
 def duration(seconds: float) -> str:
@@ -21,13 +24,6 @@ def duration(seconds: float) -> str:
         return f"{hours} h {minutes:02d} min"
     days, hours = divmod(round(seconds / 3600), 24)
     return f"{days} d {hours} h"
-
-
-def listed(parts: Sequence[str], most: int = 4) -> str:
-    """`a`, `a and b`, `a, b and c`, `a, b, c and 7 more`."""
-    if len(parts) > most:
-        return f"{', '.join(parts[: most - 1])} and {len(parts) - most + 1} more"
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
 def counted(count: int, noun: str) -> str:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.backends.base import History
-from launcher.report.amounts import counted, duration, listed
+from launcher.report.amounts import MOST_NAMES, counted, duration
 from launcher.report.restarts import SUSPECT_SECONDS, WORKING, Restart
 from launcher.report.timeline import Lane, Records, Span, State, by_attempt, horizon, origin
 from launcher.status import Phase
+from launcher.wording import listed
 from worker.contract import Event, Record
 
 _WORDS: Final[Mapping[State, str]] = {
@@ -129,7 +130,7 @@ def _text(state: State, lanes: Sequence[Lane], restarts: Sequence[Restart]) -> s
     own = [restart for restart in restarts if restart.lane is primary]
     if state is State.WAITING:
         names = _awaited(primary.spans, lanes)
-        return f"waiting for {listed(names)}" if names else _WORDS[state]
+        return f"waiting for {listed(names, MOST_NAMES)}" if names else _WORDS[state]
     if state is State.STOPPED:
         return f"suspended or moved ({counted(sum(r.stopped for r in own), 'time')})"
     if state is State.DOWN:
@@ -142,7 +143,7 @@ def _lost(restarts: Sequence[Restart]) -> str:
     if len(causes) == 1:
         return f"lost to {counted(len(restarts), 'restart')} of {next(iter(causes))}"
     told = [f"{name}, {count} times" if count > 1 else name for name, count in causes.most_common()]
-    return f"lost to {counted(len(restarts), 'restart')}: of {listed(told)}"
+    return f"lost to {counted(len(restarts), 'restart')}: of {listed(told, MOST_NAMES)}"
 
 
 def _awaited(spans: Iterable[Span], lanes: Sequence[Lane]) -> list[str]:

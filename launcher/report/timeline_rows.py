@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from launcher.report.amounts import duration, listed
+from launcher.report.amounts import MOST_NAMES, duration
 from launcher.report.drawing import share
 from launcher.report.pod_endings import ending
 from launcher.report.row_folding import Row
 from launcher.report.timeline import Lane, Span, State
 from launcher.status import Phase, RunStatus
+from launcher.wording import listed
 
 WORDS: Final = {
     State.HELD: "no pod yet",
@@ -146,7 +147,7 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
 
 def _bar(span: Span, begin: float, total: float) -> Bar:
     length = duration(span.end - span.start)
-    note = f" ({listed(span.note.split(', '))})" if span.note else ""
+    note = f" ({listed(span.note.split(', '), MOST_NAMES)})" if span.note else ""
     return Bar(
         span.state.value,
         share(span.start - begin, total),

@@ -23,6 +23,7 @@ from launcher.config.yaml_positions import MAX_BYTES, MAX_DEPTH, Document
 from launcher.errors import Problem, SpecError
 from launcher.pod_spec.pod_fields import MISSING
 from launcher.validation import rules
+from launcher.wording import listed
 
 STDIN = "-"
 
@@ -313,7 +314,7 @@ def _explain(document: Document, error: ErrorDetails) -> Problem:
         choices = re.findall(r"[^', ]+", str(context["expected"]).replace(" or ", " "))
         near = difflib.get_close_matches(str(given), choices, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        message = f"expected {_either(choices)}, not {shown}{hint}"
+        message = f"expected {listed(choices, last='or')}, not {shown}{hint}"
     elif kind == "greater_than_equal":
         message = f"expected at least {context['ge']}, not {shown}"
     elif kind == "less_than_equal":
@@ -335,10 +336,6 @@ def _called(value: Any, shown: str) -> str:
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
     return shown
-
-
-def _either(choices: list[str]) -> str:
-    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
 def _unknown(path: tuple[str | int, ...]) -> str:

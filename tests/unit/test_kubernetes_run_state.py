@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from launcher.backends.kubernetes.api.api_errors import Request, refusal, unreachable
-from launcher.backends.kubernetes.api.object_diff import altered, differences, listed, wanted
+from launcher.backends.kubernetes.api.object_diff import altered, differences, indented, wanted
 from launcher.backends.kubernetes.state.run_state import RunState, slim_event, slim_job, slim_pod
 from launcher.status import Phase, RunStatus, TaskStatus
 
@@ -295,7 +295,7 @@ def test_what_the_server_alters() -> None:
 
 def test_long_lists_and_values_are_shortened() -> None:
     lines = [f"line {number}" for number in range(12)]
-    assert listed(lines).splitlines()[-1] == "  and 2 more"
+    assert indented(lines).splitlines()[-1] == "  and 2 more"
     (line,) = differences({"a": "x" * 1000}, {"a": "y"})
     assert len(line) < 90
 

@@ -57,7 +57,7 @@ def _alterations(sent: Any, kept: Any, path: str) -> Iterator[tuple[str, Any, An
         yield path, sent, kept
 
 
-def listed(lines: Sequence[str]) -> str:
+def indented(lines: Sequence[str]) -> str:
     """Some of the lines, indented, and how many more there are."""
     shown = [f"  {line}" for line in lines[:_MAX_LINES]]
     if len(lines) > _MAX_LINES:

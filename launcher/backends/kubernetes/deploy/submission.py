@@ -13,7 +13,7 @@ from typing import Any, Final
 from launcher.backends.base import PROGRAM, Plan, submitted
 from launcher.backends.kubernetes.api.api_errors import ApiError
 from launcher.backends.kubernetes.api.client import Applied, Client, Object
-from launcher.backends.kubernetes.api.object_diff import altered, differences, listed, wanted
+from launcher.backends.kubernetes.api.object_diff import altered, differences, indented, wanted
 from launcher.backends.kubernetes.api.parallel import together
 from launcher.backends.kubernetes.api.resources import kind_of
 from launcher.backends.kubernetes.deploy import deletion
@@ -202,7 +202,7 @@ class Submission:
                 )
             changed = [line for line in altered(item, answer.body) if not line.startswith("metadata.")]
             if changed:
-                self._notes.append(f"note: the cluster changes {_name(item)}:\n{listed(changed)}")
+                self._notes.append(f"note: the cluster changes {_name(item)}:\n{indented(changed)}")
             return None
         live = self._client.get(kind_of(item), self._namespace, item["metadata"]["name"])
         self._check_ours(live or answer.body, item["kind"])
@@ -213,7 +213,7 @@ class Submission:
             lines = list(wanted({"spec": live.get("spec")}, {"spec": item.get("spec")}))
             return ConflictError(
                 f"{_name(item)} is there from an earlier run, and the cluster refuses to change it: "
-                f"{error.words}" + (f"\n{listed(lines)}" if lines else ""),
+                f"{error.words}" + (f"\n{indented(lines)}" if lines else ""),
                 f"Ask for what it is in spec.storage, or delete it, and with it what it holds: "
                 f"`kubectl delete pvc {item['metadata']['name']} -n {self._namespace}`.",
             )
@@ -224,7 +224,7 @@ class Submission:
 
     def _conflict(self, lines: Sequence[str]) -> ConflictError:
         return ConflictError(
-            f"run {self._run} is going on, and this cannot be changed meanwhile:\n{listed(lines)}",
+            f"run {self._run} is going on, and this cannot be changed meanwhile:\n{indented(lines)}",
             "Submit it with --replace, which ends the run and starts it anew from its backup; or give this "
             "one another name (metadata.name).",
         )
@@ -273,7 +273,7 @@ class Submission:
             if lines:
                 self._client.apply(item)
         if changed:
-            self._notes.append(f"run {self._run} is going on already; changed:\n{listed(changed)}")
+            self._notes.append(f"run {self._run} is going on already; changed:\n{indented(changed)}")
         else:
             self._notes.append(f"run {self._run} is going on already, and is what was submitted")
         if (queue := (self._objects[0]["metadata"].get("labels") or {}).get(QUEUE_LABEL)) is not None:
