@@ -199,7 +199,7 @@ def attempts(jobs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]
 
 
 def latest(records: Records, event: str) -> Record | None:
-    """The newest record of an event, whoever sent it."""
+    """The newest record of an event, of any task."""
     found = [of_task[event] for of_task in records.values() if event in of_task]
     return max(found, key=lambda record: record.time, default=None)
 

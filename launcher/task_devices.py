@@ -13,7 +13,7 @@ COUNT: Final = "Number of devices: "
 
 
 def is_news(record: Record, role: str, index: int, status: RunStatus) -> bool:
-    """Whether a record of devices is worth a word: the first trainer's, which knows of all replicas, and that
+    """Whether a record of devices is shown: the first trainer's, which knows all replicas, and that
     of a task which lacks what it asked for.
     """
     return lacks(record) or (index == 0 and role == status.primary.role)

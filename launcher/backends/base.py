@@ -184,7 +184,7 @@ class Backend(Protocol):
         """What `submit` would do to each object, as the server says. Raises what `submit` would."""
 
     def examine(self, namespace: str, objects: Sequence[Mapping[str, Any]] | None = None) -> list[Finding]:
-        """What there is, and is lacking, of what a run needs: one that has these objects, or any run."""
+        """Checks all that a run with these `objects`, or any run, needs. Returns the findings."""
 
     def status(self, run: str, namespace: str) -> RunStatus:
         """The run as it is now."""

@@ -68,7 +68,7 @@ def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
 
 
 def queue_labels(spec: Spec) -> dict[str, str]:
-    """By which Kueue knows what to admit, and from which queue."""
+    """The labels and annotations that tell Kueue what to admit, and from which queue."""
     if gang(spec) != "Kueue" or spec.scheduling.queue is None:
         return {}
     return {QUEUE_LABEL: spec.scheduling.queue}

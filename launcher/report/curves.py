@@ -85,7 +85,7 @@ def position(record: Record) -> float | None:
 
 
 def _number(value: Any) -> float | None:
-    """None for what is no number that can be drawn: any program can print what looks like a record."""
+    """None unless it is a finite number: any program can print a line that looks like a record."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None  # NaN and infinities come as text
     return float(value) if -_LARGEST < value < _LARGEST else None

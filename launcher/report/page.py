@@ -17,7 +17,7 @@ from launcher.plan.template_cache import TemplateCache
 from launcher.report.model import Report, report
 
 _LONGEST: Final = 4_000
-"""Characters of one text. A message may be as long as whoever wrote it liked."""
+"""Characters of one text: a message may have any length."""
 
 _FORBIDDEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """What HTML does not have, and what would not survive UTF-8."""

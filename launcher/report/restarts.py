@@ -1,4 +1,4 @@
-"""Lanes -> what was started again, because of whom, and what that cost."""
+"""Lanes -> the restarts: the task that caused each, and the time that it cost."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _end(attempt: TaskStatus, lane: Lane) -> float:
 
 
 def _culprit(lanes: Sequence[Lane], failed: float) -> tuple[str, str] | None:
-    """Who ended first of those who ended shortly before, and did not say that they lost somebody too."""
+    """The first task that ended shortly before, without saying that it had lost a task itself."""
     suspects = [
         (attempt.finished, lane.name, ending(attempt))
         for lane in lanes

@@ -56,7 +56,7 @@ class Spent:
 
     @property
     def worth_telling(self) -> tuple[Share, ...]:
-        """The shares that somebody would see."""
+        """The shares that are large enough to be seen."""
         least = max(_LEAST_SECONDS, _LEAST_SHARE * self.total)
         return tuple(share for share in self.shares if share.seconds >= least)
 

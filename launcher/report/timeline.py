@@ -45,7 +45,7 @@ class State(str, Enum):
 
 @dataclass(frozen=True)
 class Span:
-    """A task's `attempt` in a state, from `start` to `end`. `note` says more: for whom it waits, say."""
+    """A task's `attempt` in one state, from `start` to `end`. `note` says more, such as what it waits for."""
 
     state: State
     start: float
@@ -263,7 +263,7 @@ class _Task:
         return self._key[0] == _EVALUATOR
 
     def _serves(self) -> bool:
-        """Whether somebody else speaks for it: it is no evaluator, and the primary has trained."""
+        """Whether the primary's records cover it: it is no evaluator, and the primary has trained."""
         return bool(self._training) and not self._scores
 
     def _works_along(self, records: Sequence[Record]) -> bool:

@@ -44,7 +44,7 @@ class Conversion:
     remarks: dict[FieldPath, str] = field(default_factory=dict)
     problems: list[tuple[FieldPath, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What of the file was not taken as it stands, for whoever does not read `remarks`."""
+    """The fields of the file that were changed or left out, for a reader who does not see `remarks`."""
     generated: bool = False
     """Whether the run's name was made of generateName: another at every reading."""
 

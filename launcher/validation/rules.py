@@ -239,7 +239,7 @@ def _program(planned: Topology) -> Iterator[Violation]:
 def _needs_entrypoint(planned: Topology, role: ResolvedRole) -> bool:
     spec = planned.cluster.spec
     if role.name == "ps" or (role.name == "worker" and spec.strategy == "ParameterServer"):
-        # They serve whoever coordinates, unless nobody trains at all.
+        # They serve the coordinator, unless no task trains at all.
         return spec.program is None and all(other.command is None for other in planned.roles)
     return not role.runs_script
 

@@ -11,6 +11,6 @@
 
 `api.credentials` is the only module that imports `kubernetes`.
 
-The way of a run: the primary Job is made first and owns all else, so that its deletion is the run's, by
-whomever. Nothing is kept on this machine.
+The way of a run: the primary Job is made first and owns all else, so that deleting
+it deletes the run. Nothing is kept on this machine.
 """

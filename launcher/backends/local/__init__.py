@@ -13,6 +13,6 @@
     process/     sessions, signals and namespaces of processes, and their way out
 
 The way of a run: `LocalBackend.submit` writes the run's directory, takes its lock and starts the guard, which
-forks the supervisor; both hold the lock. Whoever wants to know reads `state.json`; whoever wants something
-writes a word into the control pipe.
+forks the supervisor; both hold the lock. A command that asks reads `state.json`; a command that
+changes something writes a word into the control pipe.
 """

@@ -1,4 +1,4 @@
-"""An answer that says no, or no answer -> one message: what was asked, what was said, what to do."""
+"""An error of the API server, or its silence -> one message: the request, the answer, what to do."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class User:
         return basic(self._userinfo) if self._userinfo else ""
 
     def _token(self) -> str:
-        """A file's is renewed by whoever wrote it, and of it alone white space around it is no part."""
+        """A token in a file is read again, since its writer renews it; white space around it is left out."""
         if file := self._entry.get("tokenFile"):
             try:
                 return token_of(Path(file), self._origin)

@@ -32,7 +32,7 @@ class CleanUp:
         self._settings = settings
         self._ended_at: dict[str, float] = {}
         self._stopped_at: dict[str, float] = {}
-        """Each by the Job's name. Stopped by whomever."""
+        """Times by the Job's name. This process or another one has stopped it."""
         self._ending = False
         """The primary was stopped by us, before its end."""
         self._forbidden = False

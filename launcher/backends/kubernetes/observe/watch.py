@@ -21,7 +21,7 @@ from launcher.errors import BackendError
 _FIRST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 8.0
 _LONGEST_RETRY: Final = 60.0
-"""Whatever the server asks for: somebody waits for the run."""
+"""The longest pause between two tries, also where the server asks for a longer one."""
 
 _PUT_SECONDS: Final = 0.5
 _GONE: Final = 410

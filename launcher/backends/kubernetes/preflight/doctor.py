@@ -71,7 +71,7 @@ def examine(
 
 
 def _extensions(there: Mapping[Extension, bool], wanted: Sequence[Extension] | None) -> Iterator[Finding]:
-    """What is installed of that which a run may ask for, or of that which these runs do."""
+    """Looks for the extensions that these runs ask for, or that any run may ask for."""
     for extension, installed in there.items():
         if wanted is not None and extension not in wanted:
             continue

@@ -215,7 +215,7 @@ class RunState:
             self._gone.pop(_task(item), None)
 
     def _is_ours(self, metadata: Mapping[str, Any]) -> bool:
-        """Of the run's label. What was rendered and applied by somebody else has no owner."""
+        """Whether the root object of the run owns it, or nothing does, as of objects applied by hand."""
         if metadata["annotations"].get(PRIMARY_ANNOTATION) == "true":
             return self._primary in (metadata["uid"], *metadata["owners"])
         return self._primary in (metadata["uid"], *metadata["owners"]) or not metadata["owners"]
