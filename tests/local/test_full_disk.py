@@ -18,13 +18,13 @@ ROOT = Path(__file__).parent.parent.parent
 INSIDE = """
 import contextlib, os, subprocess, sys
 from pathlib import Path
-from launcher.backends.local.store import Settings
+from launcher.backends.local.store import SupervisorSettings
 from launcher.errors import BackendError
 from tests.local.machine import Machine, job
 
 here = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(here)], check=True)
-machine = Machine(here / "state", Settings(failed_seconds=0.3, other_image_seconds=0.3))
+machine = Machine(here / "state", SupervisorSettings(failed_seconds=0.3, other_image_seconds=0.3))
 
 def fill(path):
     with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:
