@@ -25,6 +25,7 @@ from worker.program import LoadedProgram
 from worker.reporting import as_floats
 from worker.steps.iteration import Iteration
 from worker.steps.step import Steps
+from worker.tf_compat import keras_models
 from worker.tf_compat.keras_3_metrics import mend_metrics
 from worker.tf_compat.strategies import uses_coordinator
 
@@ -72,7 +73,7 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
 
 def _by_keras(loop: Loop, model: Any, dataset: Any, batches: int) -> dict[str, float]:
     """As `Model.fit` scores."""
-    if model_build.is_keras_3():
+    if keras_models.uses_keras_3():
         if isinstance(loop.strategy, tf.distribute.MultiWorkerMirroredStrategy):
             # Model.evaluate takes the value of one replica where there are several (Keras 3.15).
             return _by_replicas(loop, model, dataset, batches)
@@ -120,7 +121,7 @@ def _by_workers(loop: Loop, model: Any, dataset: Any) -> dict[str, float]:
 
 def _steps(loop: Loop, model: Any, dataset: Any) -> Steps:
     steps = Steps(loop.program, model, loop.parameters.global_batch_size, dataset.element_spec)
-    if not loop.program.has("loss") and not model_build.is_keras_3():
+    if not loop.program.has("loss") and not keras_models.uses_keras_3():
         steps.build_compiled(dataset.element_spec)
     return steps
 

@@ -113,17 +113,17 @@ def _part(
     element = batch[0] if len(batch) == 1 else batch
     if size is not None and size % replicas == 0:
         each = size // replicas
-        return _cut(element, replica * each, each)
+        return cut(element, replica * each, each)
     count = tf.cast(batch_count(element), tf.int64)
     replica = tf.cast(replica, tf.int64)
     begin = replica * count // replicas
     number = (replica + 1) * count // replicas - begin
     if not has_shares:
-        return _cut(element, begin, number)
+        return cut(element, begin, number)
     share = (tf.cast(number, tf.float32) / tf.cast(count, tf.float32), number)
     if fill:
         begin, number = tf.minimum(begin, count - 1), tf.maximum(number, 1)
-    part = _cut(element, begin, number)
+    part = cut(element, begin, number)
     return (_filled(part, number, fill) if fill > 1 else part), share
 
 
@@ -133,10 +133,10 @@ def _filled(part: Any, number: Any, fill: int) -> Any:
     return tf.nest.map_structure(lambda value: tf.gather(value, indices), part)
 
 
-def _cut(element: Any, begin: Any, number: Any) -> Any:
-    """`number` examples of a batch from `begin` on."""
+def cut(element: Any, begin: Any, number: Any) -> Any:
+    """`number` examples of a batch from `begin` on, or as many as there are."""
 
-    def cut(value: Any) -> Any:
+    def of(value: Any) -> Any:
         if isinstance(value, tf.SparseTensor):
             rank = value.shape.rank - 1
             start = tf.concat([[tf.cast(begin, tf.int64)], tf.zeros([rank], tf.int64)], 0)
@@ -147,7 +147,7 @@ def _cut(element: Any, begin: Any, number: Any) -> Any:
             part.set_shape([number, *part.shape[1:]])
         return part
 
-    return tf.nest.map_structure(cut, element)
+    return tf.nest.map_structure(of, element)
 
 
 def batch_size(element: Any) -> int | None:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from worker.failures import program_error, sentence
 from worker.tf_compat.graphs import graph_operation_types
+from worker.tf_compat.keras_models import uses_keras_3
 
 
 def build(model: Any, element: Any, entrypoint: str) -> None:
@@ -21,7 +22,7 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
         return
     features = element[0] if isinstance(element, tuple) else element
     try:
-        if is_keras_3():
+        if uses_keras_3():
             model(tf.nest.map_structure(_zeros, features))
         else:
             # A trace: nothing is computed, and Keras makes the variables outside of it.
@@ -31,11 +32,6 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
             f"{entrypoint}: the variables of model() depend on data: give its first layer an input "
             f"shape, or call it once on a batch before returning it ({sentence(error)})"
         ) from error
-
-
-def is_keras_3() -> bool:
-    """Whether `tf.keras` is Keras 3 in this process, and not Keras 2 (tf_keras)."""
-    return bool(tf.keras.Model.__module__.startswith("keras."))
 
 
 def has_sparse_gradients(model: Any, element: Any) -> bool:

@@ -25,10 +25,11 @@ from worker.context import Loop
 from worker.contract import Event, ExitCode
 from worker.evaluation import trained_model
 from worker.failures import Failure, program_error
+from worker.input.distribution import batch_count
 from worker.models import model_build
-from worker.models.forward_pass import ForwardPass, batch_size
 from worker.parameters import TrainingParameters
 from worker.prediction.files import DONE, PREDICTING, PredictionFiles, PredictionState, lines, part_sizes
+from worker.prediction.forward_pass import ForwardPass
 from worker.program import LoadedProgram
 from worker.progress.records import RECORD_SECONDS
 from worker.reporting import Reporter
@@ -255,7 +256,7 @@ class _Prediction:
         sizes, left = part_sizes(share.count), 0
         for element in self._dataset:
             features, keys = _split(element)
-            size = int(batch_size(features))
+            size = int(batch_count(features))
             self._loop.alive()
             if not size:
                 continue

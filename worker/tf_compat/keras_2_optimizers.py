@@ -83,29 +83,19 @@ def _adadelta(optimizer: Any, gradient: Any, variable: Any) -> None:
         optimizer, variable, optimizer._accumulated_grads, optimizer._accumulated_delta_vars
     )
     tf.raw_ops.ResourceApplyAdadelta(
-        var=variable.handle,
         accum=squares.handle,
         accum_update=deltas.handle,
-        lr=tf.cast(optimizer.learning_rate, variable.dtype),
-        rho=tf.cast(optimizer.rho, variable.dtype),
-        epsilon=tf.cast(optimizer.epsilon, variable.dtype),
-        grad=_dense(gradient, variable),
-        use_locking=True,
+        **_common(optimizer, gradient, variable),
     )
 
 
 def _rmsprop(optimizer: Any, gradient: Any, variable: Any) -> None:
     squares, momentum = _slots(optimizer, variable, optimizer._velocities, optimizer._momentums)
     tf.raw_ops.ResourceApplyRMSProp(
-        var=variable.handle,
         ms=squares.handle,
         mom=momentum.handle,
-        lr=tf.cast(optimizer.learning_rate, variable.dtype),
-        rho=tf.cast(optimizer.rho, variable.dtype),
         momentum=tf.cast(optimizer.momentum, variable.dtype),
-        epsilon=tf.cast(optimizer.epsilon, variable.dtype),
-        grad=_dense(gradient, variable),
-        use_locking=True,
+        **_common(optimizer, gradient, variable),
     )
 
 
@@ -119,17 +109,24 @@ def _centered(optimizer: Any, scratch: list[Any], gradient: Any, variable: Any) 
         scratch or optimizer._momentums,
     )
     tf.raw_ops.ResourceApplyCenteredRMSProp(
-        var=variable.handle,
         mg=averages.handle,
         ms=squares.handle,
         mom=momentum.handle,
-        lr=tf.cast(optimizer.learning_rate, variable.dtype),
-        rho=tf.cast(optimizer.rho, variable.dtype),
         momentum=tf.cast(optimizer.momentum, variable.dtype),
-        epsilon=tf.cast(optimizer.epsilon, variable.dtype),
-        grad=_dense(gradient, variable),
-        use_locking=True,
+        **_common(optimizer, gradient, variable),
     )
+
+
+def _common(optimizer: Any, gradient: Any, variable: Any) -> dict[str, Any]:
+    """What the operations of Adadelta and RMSprop have in common."""
+    return {
+        "var": variable.handle,
+        "lr": tf.cast(optimizer.learning_rate, variable.dtype),
+        "rho": tf.cast(optimizer.rho, variable.dtype),
+        "epsilon": tf.cast(optimizer.epsilon, variable.dtype),
+        "grad": _dense(gradient, variable),
+        "use_locking": True,
+    }
 
 
 def _slots(optimizer: Any, variable: Any, *lists: list[Any]) -> list[Any]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.tf_compat.keras_models import uses_keras_3
+
 
 def mend_metrics(strategy: Any) -> None:
     """Has the replicas' additions to a metric counted once.
@@ -15,9 +17,8 @@ def mend_metrics(strategy: Any) -> None:
     Keras 2, and strategies where each replica has a variable of its own for it, are right as they are.
     """
     replicas = strategy.num_replicas_in_sync
-    is_keras_3 = tf.keras.Model.__module__.startswith("keras.")
     if not (
-        is_keras_3
+        uses_keras_3()
         and replicas > 1
         and isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
     ):

@@ -31,6 +31,11 @@ def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
     return bool(found or (evaluation and callback._implements_test_batch_hooks()))
 
 
+def uses_keras_3() -> bool:
+    """Whether `tf.keras` is Keras 3 in this process, and not Keras 2 (tf_keras)."""
+    return bool(tf.keras.Model.__module__.startswith("keras."))
+
+
 def is_keras_3(model: Any) -> bool:
     """Whether `model` is Keras 3's, and not Keras 2's."""
     return any(kind.__module__.startswith("keras.src.") for kind in type(model).__mro__)

@@ -86,7 +86,7 @@ def fit(loop: Loop) -> Any:
 
 def _check_keras(loop: Loop) -> None:
     """Measured with TensorFlow 2.21 and Keras 3.15."""
-    if not model_build.is_keras_3():
+    if not keras_models.uses_keras_3():
         return
     if isinstance(loop.strategy, tf.distribute.MultiWorkerMirroredStrategy):
         raise program_error(
@@ -155,7 +155,7 @@ def _packing(model: Any, loop: Loop, steps: int | None, own: list[Any]) -> list[
     for every batch would be called less often, so it keeps the number at 1.
     """
     given = loop.parameters.steps_per_execution
-    if model_build.is_keras_3():
+    if keras_models.uses_keras_3():
         _pack_keras_3(model, loop, steps)
         return []
     if not replica_shares.has_keras_steps(model) and datasets.wants_equal_shapes(

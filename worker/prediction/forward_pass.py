@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.input.distribution import batch_count, cut
 from worker.tf_compat.strategies import uses_coordinator
 
 
@@ -26,7 +27,7 @@ class ForwardPass:
             self.function = self._of_batch
 
     def _of_batch(self, features: Any) -> Any:
-        count = batch_size(features)
+        count = tf.cast(batch_count(features), tf.int32)
         replicas = self._strategy.num_replicas_in_sync
         each = (count + replicas - 1) // replicas
 
@@ -36,33 +37,14 @@ class ForwardPass:
                 # Before it is copied to a GPU.
                 with tf.device("/device:CPU:0"):
                     begin = tf.minimum(replica * each, count - 1)
-                    batch = tf.nest.map_structure(lambda value: _cut(value, begin, each), batch)
+                    batch = cut(batch, begin, each)
             # A tuple, since Keras takes one for (features, labels).
             outputs = self._model.predict_step((batch,))
-            return tf.nest.map_structure(lambda output: _checked(output, batch_size(batch)), outputs)
+            return tf.nest.map_structure(lambda output: _checked(output, batch_count(batch)), outputs)
 
         outputs = self._strategy.run(of_replica, args=(features,))
         pieces = self._strategy.experimental_local_results(outputs)
         return tf.nest.map_structure(lambda *parts: _joined(parts)[:count], *pieces)
-
-
-def batch_size(features: Any) -> Any:
-    """Of a batch, `int32[]`."""
-    first = tf.nest.flatten(features)[0]
-    if isinstance(first, tf.RaggedTensor):
-        return tf.cast(first.nrows(), tf.int32)
-    if isinstance(first, tf.SparseTensor):
-        return tf.cast(first.dense_shape[0], tf.int32)
-    return tf.shape(first)[0]
-
-
-def _cut(value: Any, begin: Any, number: Any) -> Any:
-    """At most `number` examples of a batch from `begin` on."""
-    if not isinstance(value, tf.SparseTensor):
-        return value[begin : begin + number]
-    rest = value.dense_shape[1:]
-    start = tf.concat([[tf.cast(begin, tf.int64)], tf.zeros_like(rest)], 0)
-    return tf.sparse.slice(value, start, tf.concat([[tf.cast(number, tf.int64)], rest], 0))
 
 
 def _checked(output: Any, count: Any) -> Any:
@@ -71,7 +53,8 @@ def _checked(output: Any, count: Any) -> Any:
         raise ValueError(f"{said}: it is a SparseTensor, for which use tf.sparse.to_dense")
     if output.shape.rank == 0:
         raise ValueError(f"{said}: it is a scalar")
-    with tf.control_dependencies([tf.debugging.assert_equal(batch_size(output), count, said)]):
+    counts = [tf.cast(number, tf.int64) for number in (batch_count(output), count)]
+    with tf.control_dependencies([tf.debugging.assert_equal(*counts, said)]):
         return tf.identity(output)
 
 
