@@ -222,6 +222,9 @@ def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]
     if not isinstance(value, dict):
         said = "expected a mapping with apiVersion, kind, metadata and spec"
         return None, problems or [document.problem((), said)]
+    if (kind := _other_kind(value)) is not None:
+        said = f"expected TrainingCluster or TFJob, not {kind}: write it to a file of its own, for kubectl"
+        return None, [*problems, document.problem(("kind",), said)]
     cluster, errors = _build(value)
     for error in errors:
         problems.append(_explain(document, error))
@@ -237,6 +240,15 @@ def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]
             if problem.message != MISSING or problem.path.rpartition(".")[0] not in holders
         ]
     return (None if problems else cluster), problems
+
+
+def _other_kind(value: Mapping[str, Any]) -> str | None:
+    """The kind of an object of Kubernetes that stands beside the runs: no field of it is one of a run's."""
+    version, kind = value.get("apiVersion"), value.get("kind")
+    if not isinstance(version, str) or not isinstance(kind, str):
+        return None
+    ours = version.partition("/")[0] == API_VERSION.partition("/")[0]
+    return None if ours or difflib.get_close_matches(kind, ["TrainingCluster"], 1) else kind
 
 
 def _build(value: dict[str, Any]) -> tuple[TrainingCluster | None, list[ErrorDetails]]:
