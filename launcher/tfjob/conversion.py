@@ -288,7 +288,9 @@ class _Converter:
         self._remark((*at, "cleanPolicy"), remarks.LEFT if clean == "None" else remarks.CLEANED)
         if found["backoffLimit"] is not None:
             self._remark((*at, "backoffLimit"), remarks.BACKOFF_LIMIT)
-        self._choice((*_POLICY, "managedBy"), policy.get("managedBy"), (_MANAGER,), "")
+        if (manager := policy.get("managedBy") or _MANAGER) != _MANAGER:
+            said = f"expected {_MANAGER}, not {manager}: leave it out, to have the run here"
+            self._problem((*_POLICY, "managedBy"), said)
         return found
 
     # ---- who starts it

@@ -9,6 +9,8 @@ A TFJob, as a cluster.yaml. Where it is not as with the training-operator, a com
 - A task's address is <run>-<role>-<index>.<run>.<namespace>.svc, also when its pod is replaced.
 - A pod without a securityContext runs as user 65532 without privileges; one that has its own has that
   instead, be it {}. A pod without a service account of its own has no token.
+- The operator's labels job-name and replica-type are on the pods, and job-role: master on a chief's, but not
+  on worker 0's. A task's index is the label batch.kubernetes.io/job-completion-index.
 - Only the run's own pods reach its ports. Sidecars of Istio and Linkerd are added only if asked for.
 - A pod that a drained node or a preemption took along is replaced, and counts as no failure.
 """

@@ -469,6 +469,21 @@ def test_the_published_examples_convert(tmp_path: Path) -> None:
                 same_when_read_again(loaded, tmp_path)
 
 
+@pytest.mark.parametrize("chief", ["Chief", "Master"])
+def test_pods_have_the_labels_by_which_the_operators_tools_find_them(chief: str, tmp_path: Path) -> None:
+    # As release 1.9 made them; a run without a chief has job-role on worker 0's pod there, and on none here.
+    loaded = load(tfjob({chief: {}, "WORKER": {"replicas": 2}}), tmp_path)
+    prefix = "training.kubeflow.org/"
+    found = {}
+    for role, job in jobs(loaded).items():
+        labels = job["spec"]["template"]["metadata"]["labels"]
+        found[role] = {key.removeprefix(prefix): labels[key] for key in labels if key.startswith(prefix)}
+    assert found == {
+        "chief": {"job-name": "job", "replica-type": chief.lower(), "job-role": "master"},
+        "worker": {"job-name": "job", "replica-type": "worker"},
+    }
+
+
 def test_a_list_of_documents_keeps_its_names(tmp_path: Path) -> None:
     first = tfjob({"Worker": {}})
     second = copy.deepcopy(first)
