@@ -24,7 +24,7 @@ from pathlib import Path
 from benchmarks import processes, recording
 from benchmarks.chaos_cases import DUE, EPOCHS, IN_FLIGHT, ROWS, STEPS, Case, cases, cluster_file
 from benchmarks.measuring import ROOT, table
-from worker.contract import Event, Record
+from worker.contract import Event, Failed, Progress, Record, Training
 
 RUN_SECONDS = 300.0
 """For a whole run. One takes 20 to 60 s on two cores, by the time that its processes take to start."""
@@ -151,8 +151,8 @@ class Trial:
         for role, count in self._case.row.replicas.items():
             for index in range(count):
                 for record in self._records((role, index)):
-                    if record.event == Event.FAILED:
-                        return f"{role} {index}: {record.fields['message']}"
+                    if isinstance(record.content, Failed):
+                        return f"{role} {index}: {record.content.message}"
         return "no task said why"
 
     def _logs(self) -> Path:
@@ -175,10 +175,11 @@ def repeated(records: Sequence[Record]) -> int:
     """
     held = repeated = 0
     for record in records:
-        if record.event == Event.TRAINING:
-            repeated += max(0, held - int(record.fields["initial_epoch"])) * STEPS
-        elif record.event == Event.PROGRESS:
-            held = max(held, int(record.fields["epoch"]) - 1)
+        match record.content:
+            case Training(initial_epoch=epoch):
+                repeated += max(0, held - epoch) * STEPS
+            case Progress(epoch=epoch):
+                held = max(held, epoch - 1)
     return repeated
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.first_step import free_ports
 from benchmarks.measuring import ENVIRONMENT, ROOT
 from benchmarks.processes import cpu_seconds
-from worker.contract import Env, Event, Record, RunConfig, pod_name
+from worker.contract import Env, Progress, Record, RunConfig, pod_name
 
 PROGRAMS = ROOT / "benchmarks" / "programs"
 SECONDS = 3600
@@ -184,7 +184,7 @@ def _epoch_ends(printed: str) -> list[float]:
     ends = []
     for line in printed.splitlines():
         record = Record.parse(line)
-        if record is not None and record.event == Event.PROGRESS and record.fields["epoch_end"]:
+        if record is not None and isinstance(record.content, Progress) and record.content.epoch_end:
             ends.append(record.time)
         elif (match := _EPOCH.fullmatch(line)) is not None:
             ends.append(float(match[2]))

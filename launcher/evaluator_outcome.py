@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from launcher.status import Phase, RunStatus
-from worker.contract import Event
+from launcher.status import Phase, RunStatus, latest
+from worker.contract import Evaluation, Failed, Ready
 
 EVALUATOR = "evaluator"
 
@@ -17,23 +17,19 @@ def trouble(status: RunStatus) -> str:
     role = next((role for role in status.roles[1:] if role.role == EVALUATOR), None)
     if role is None or status.phase is not Phase.SUCCEEDED or role.phase is not Phase.FAILED:
         return ""
-    records = {
-        event: record
-        for task in status.tasks
-        if task.role == EVALUATOR
-        for event, record in status.records.get(task.name, {}).items()
-    }
+    own = {task.name: status.records.get(task.name, {}) for task in status.tasks if task.role == EVALUATOR}
     failed = status.last_failure(EVALUATOR) is not None
     begun = any(task.role == EVALUATOR and task.running is not None for task in status.tasks)
-    if not failed and begun and Event.READY not in records:
+    if not failed and begun and latest(own, Ready) is None:
         return ""
     how = "failed" if failed else "was stopped" if begun else "never started"
-    scored = records.get(Event.EVALUATION)
+    scored = latest(own, Evaluation)
     if scored is None:
         what = "and scored no checkpoint"
+    elif scored.epoch is None:
+        what = "after some evaluations"
     else:
-        epoch = scored.fields.get("epoch")
-        what = f"after the evaluation of epoch {epoch}" if epoch is not None else "after some evaluations"
-    said = records.get(Event.FAILED)
-    why = str(said.fields.get("message", "")) if said is not None and failed else role.message
+        what = f"after the evaluation of epoch {scored.epoch}"
+    said = latest(own, Failed)
+    why = said.message if said is not None and failed else role.message
     return f"the model is trained and kept, but the evaluator {how} {what}" + (f": {why}" if why else "")

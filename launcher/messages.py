@@ -12,7 +12,26 @@ from typing import Any, Final
 from launcher import task_devices
 from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus
-from worker.contract import Event, Record
+from worker.contract import (
+    Content,
+    Devices,
+    Done,
+    Evaluation,
+    Event,
+    Exported,
+    Failed,
+    Loaded,
+    Notice,
+    Predicted,
+    Predicting,
+    Progress,
+    Ready,
+    Record,
+    Released,
+    Training,
+    Waiting,
+    WasReleased,
+)
 
 PROGRESS_SECONDS: Final = 5.0
 """At most one line of progress in so long, besides the epochs' ends: a log that is kept should be short."""
@@ -66,7 +85,7 @@ class Narrator:
     def _keep(self, line: LogLine) -> None:
         key = (line.role, line.index, line.attempt)
         if line.record is not None:
-            if line.record.event == Event.FAILED:
+            if isinstance(line.record.content, Failed):
                 self._last_lines[key] = deque(maxlen=0)
             return
         if key not in self._last_lines:
@@ -93,30 +112,34 @@ class Narrator:
             # Of a thousand workers that lack the same the first will do.
             key = (line.role, -1, record.event)
         said, about = self._said.get(key, (float("-inf"), None))
-        if record.event == Event.PROGRESS:
-            worth = bool(record.fields.get("epoch_end")) or record.time - said >= PROGRESS_SECONDS
-        elif record.event == Event.PREDICTING:
-            worth = record.time - said >= PROGRESS_SECONDS
-        elif record.event == Event.WAITING:
-            waited_for = record.fields.get("tasks")
-            worth = waited_for != about or record.time - said >= WAITING_SECONDS
-            about = waited_for
-        elif record.event == Event.RELEASED:
-            worth = "tasks" in record.fields
-        elif record.event == Event.DEVICES:
-            worth = task_devices.is_news(record, line.role, line.index, status) and record.fields != about
-            about = record.fields
-        else:
-            worth = record.event not in (Event.DONE, Event.READY)
+        seconds = record.time - said
+        match record.content:
+            case Progress(epoch_end=epoch_end):
+                worth = epoch_end or seconds >= PROGRESS_SECONDS
+            case Predicting():
+                worth = seconds >= PROGRESS_SECONDS
+            case Waiting(tasks=tasks):
+                worth = tasks != about or seconds >= WAITING_SECONDS
+                about = tasks
+            case Devices() as devices:
+                worth = task_devices.is_news(devices, line.role, line.index, status) and devices != about
+                about = devices
+            case Done() | Ready() | WasReleased():
+                worth = False
+            case _:
+                worth = True
         if worth:
             self._said[key] = (record.time, about)
         return worth
 
 
 def _is_step(record: Record) -> bool:
-    if record.event == Event.PREDICTING:
-        return True
-    return record.event == Event.PROGRESS and not record.fields.get("epoch_end")
+    match record.content:
+        case Progress(epoch_end=epoch_end):
+            return not epoch_end
+        case Predicting():
+            return True
+    return False
 
 
 def who(role: str, index: int, status: RunStatus) -> str:
@@ -127,136 +150,108 @@ def who(role: str, index: int, status: RunStatus) -> str:
 
 def describe(record: Record) -> str:
     """The record as a sentence; "" for an event that this version does not know."""
-    write = _WORDS.get(record.event)
-    try:
-        return write(record.fields) if write is not None else ""
-    except _ODD:
-        # A worker of another version, or a program that prints something alike.
-        return record.event + " " + ", ".join(f"{name} {value}" for name, value in record.fields.items())
+    return "" if record.content is None else _WORDS[type(record.content)](record.content)
 
 
-_ODD: Final = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
-"""What is raised by a record without a field, or with one of another type."""
-
-
-def safely(write: Callable[[Mapping[str, Any]], str], fields: Mapping[str, Any]) -> str:
-    """What it writes; "" of a record that is not as it must be."""
-    try:
-        return write(fields)
-    except _ODD:
-        return ""
-
-
-def _waiting(fields: Mapping[str, Any]) -> str:
-    if not fields["tasks"]:
-        return f"every task answers (after {fields['seconds']:.0f} s)"
-    names = _names(fields["tasks"])
-    return f"waits for {names} ({fields['seconds']:.0f} s of at most {fields['deadline']} s)"
+def _waiting(waiting: Waiting) -> str:
+    if not waiting.tasks:
+        return f"every task answers (after {waiting.seconds:.0f} s)"
+    return f"waits for {_names(waiting.tasks)} ({waiting.seconds:.0f} s of at most {waiting.deadline} s)"
 
 
 def _names(tasks: Sequence[str]) -> str:
     return ", ".join(tasks[:3]) + (f" and {len(tasks) - 3} more" if len(tasks) > 3 else "")
 
 
-def _training(fields: Mapping[str, Any]) -> str:
-    steps = fields["steps_per_epoch"]
-    text = f"trains {fields['epochs']} epochs" + (f" of {steps} steps" if steps is not None else "")
-    done = fields["initial_epoch"]
+def _training(training: Training) -> str:
+    steps, done = training.steps_per_epoch, training.initial_epoch
+    text = f"trains {training.epochs} epochs" + (f" of {steps} steps" if steps is not None else "")
     return f"{text}; {done} done before" if done else text
 
 
-def position(fields: Mapping[str, Any]) -> str:
+def position(progress: Progress) -> str:
     """Where the training is: `epoch 2/3, step 50/100`."""
-    steps = fields["steps"]
-    step = f"step {fields['step']}" + (f"/{steps}" if steps is not None else "")
-    return f"epoch {fields['epoch']}/{fields['epochs']}, {step}"
+    step = f"step {progress.step}" + (f"/{progress.steps}" if progress.steps is not None else "")
+    return f"epoch {progress.epoch}/{progress.epochs}, {step}"
 
 
-def measures(fields: Mapping[str, Any]) -> str:
+def measures(progress: Progress) -> str:
     """What a progress record has measured: `accuracy 0.8123, loss 0.5311, 412 steps/s`."""
-    values = dict(fields.get("metrics") or {})
-    if fields.get("loss") is not None:
-        values.setdefault("loss", fields["loss"])
-    parts = [metrics(values)] if values else []
-    if fields.get("steps_per_second") is not None:
-        parts.append(f"{_rate(fields['steps_per_second'])} steps/s")
-    return ", ".join(parts)
+    values = dict(progress.metrics)
+    if progress.loss is not None:
+        values.setdefault("loss", progress.loss)
+    speed = f"{_rate(progress.steps_per_second)} steps/s"
+    return f"{metrics(values)}, {speed}" if values else speed
 
 
-def _rate(value: Any) -> str:
-    return f"{value:.0f}" if isinstance(value, int | float) and value >= 10 else _number(value, 2)
+def _rate(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else _number(value, 2)
 
 
-def metrics(values: Mapping[str, Any]) -> str:
+def metrics(values: Mapping[str, float]) -> str:
     """`accuracy 0.8423, loss 0.4312`; the loss last."""
     ordered = sorted(values, key=lambda name: name == "loss")
     return ", ".join(f"{name} {_number(values[name], 4)}" for name in ordered)
 
 
-def _number(value: Any, digits: int) -> str:
-    if not isinstance(value, int | float):
-        return str(value)  # NaN and infinities come as text
+def _number(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if 1e-3 <= abs(value) < 1e6 or value == 0 else f"{value:.3e}"
 
 
-def _progress(fields: Mapping[str, Any]) -> str:
-    measured = measures(fields)
-    return position(fields) + (f": {measured}" if measured else "")
+def progress(progress: Progress) -> str:
+    """`epoch 2/3, step 50/100: accuracy 0.8123, loss 0.5311, 412 steps/s`."""
+    return f"{position(progress)}: {measures(progress)}"
 
 
-def _evaluation(fields: Mapping[str, Any]) -> str:
-    epoch = fields["epoch"]
-    after = f"after epoch {epoch}" if epoch is not None else str(fields["checkpoint"])
-    return f"evaluation {after}: {metrics(fields['metrics'])}"
+def evaluation(evaluation: Evaluation) -> str:
+    """`evaluation after epoch 2: accuracy 0.8423, loss 0.4312`."""
+    epoch = evaluation.epoch
+    after = f"after epoch {epoch}" if epoch is not None else evaluation.checkpoint
+    return f"evaluation {after}: {metrics(evaluation.metrics)}"
 
 
-def _predicting(fields: Mapping[str, Any]) -> str:
-    return f"predicted {fields['examples']:,} examples, {_rate(fields['examples_per_second'])} examples/s"
+def _predicting(predicting: Predicting) -> str:
+    return f"predicted {predicting.examples:,} examples, {_rate(predicting.examples_per_second)} examples/s"
 
 
 def predicted(status: RunStatus) -> str:
     """How far a prediction is, all tasks together: `predicted 1,200 examples, 340 examples/s`, or ""."""
-    records = [own[Event.PREDICTING] for own in status.records.values() if Event.PREDICTING in own]
-    try:
-        names = ("examples", "examples_per_second")
-        sums = {name: sum(record.fields[name] for record in records) for name in names}
-    except (LookupError, TypeError):
-        return ""  # a program that prints something alike
-    return _predicting(sums) if records else ""
+    newest = [own[Event.PREDICTING].content for own in status.records.values() if Event.PREDICTING in own]
+    parts = [content for content in newest if isinstance(content, Predicting)]
+    if not parts:
+        return ""
+    rate = sum(part.examples_per_second for part in parts)
+    return _predicting(Predicting(sum(part.examples for part in parts), rate))
 
 
-def predictions(fields: Mapping[str, Any]) -> str:
+def predictions(predicted: Predicted) -> str:
     """Where they are: `/model/predictions/run (1,200 examples in 12 files)`."""
-    try:
-        files = f"{fields['parts']:,} file" + ("" if fields["parts"] == 1 else "s")
-        return f"{fields['path']} ({fields['examples']:,} examples in {files})"
-    except (LookupError, TypeError, ValueError):
-        return str(fields.get("path"))
+    files = f"{predicted.parts:,} file" + ("" if predicted.parts == 1 else "s")
+    return f"{predicted.path} ({predicted.examples:,} examples in {files})"
 
 
-def _released(fields: Mapping[str, Any]) -> str:
-    if "tasks" not in fields:
-        return f"released: {fields['outcome']}"
-    unreachable = fields.get("unreachable") or ()
-    text = f"released {len(fields['tasks'])} tasks"
+def _released(released: Released) -> str:
+    unreachable = released.unreachable
+    text = f"released {len(released.tasks)} tasks"
     return text + (f"; could not reach {_names(unreachable)}" if unreachable else "")
 
 
-_WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
-    Event.WAITING: _waiting,
-    Event.DEVICES: task_devices.describe,
-    Event.READY: lambda _: "is ready",
-    Event.TRAINING: _training,
-    Event.PROGRESS: _progress,
-    Event.EVALUATION: _evaluation,
-    Event.LOADED: lambda fields: f"loaded {fields['checkpoint']} from {fields['path']}",
-    Event.PREDICTING: _predicting,
-    Event.PREDICTED: lambda fields: f"wrote the predictions to {predictions(fields)}",
-    Event.EXPORTED: lambda fields: f"exported the model to {fields['path']}",
-    Event.NOTICE: lambda fields: str(fields["message"]),
-    Event.FAILED: lambda fields: f"failed: {fields['message']}",
-    Event.RELEASED: _released,
-    Event.DONE: lambda _: "done",
+_WORDS: Final[Mapping[type[Content], Callable[[Any], str]]] = {
+    Waiting: _waiting,
+    Devices: task_devices.describe,
+    Ready: lambda _: "is ready",
+    Training: _training,
+    Progress: progress,
+    Evaluation: evaluation,
+    Loaded: lambda loaded: f"loaded {loaded.checkpoint} from {loaded.path}",
+    Predicting: _predicting,
+    Predicted: lambda predicted: f"wrote the predictions to {predictions(predicted)}",
+    Exported: lambda exported: f"exported the model to {exported.path}",
+    Notice: lambda notice: notice.message,
+    Failed: lambda failed: f"failed: {failed.message}",
+    Released: _released,
+    WasReleased: lambda released: f"released: {released.outcome}",
+    Done: lambda _: "done",
 }
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from launcher.naming import CONTAINER, DOMAIN, NEEDED_ANNOTATION, PRIMARY_ANNOTATION, ROLE_LABEL, RUN_LABEL
-from worker.contract import Record, pod_name
+from worker.contract import EVENTS, Content, Event, Failed, Record, pod_name
 
 INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 """Label and annotation of an Indexed Job's pods."""
@@ -23,6 +23,11 @@ ADMISSION: Final = "AwaitsAdmission"
 
 SERVING: Final = ("worker", "ps")
 """Roles that do what the primary asks of them, and are of no use without it."""
+
+_CLOCK_SECONDS: Final = 1.0
+"""Kubernetes' times are whole seconds."""
+
+C = TypeVar("C", bound=Content)
 
 Records = Mapping[str, Mapping[str, Record]]
 """The latest record of each event, by task: `records["mnist-chief-0"]["progress"]`."""
@@ -137,6 +142,13 @@ class RunStatus:
         ]
         return max(failed, key=lambda task: task.finished or 0.0, default=None)
 
+    def failure_record(self, task: TaskStatus) -> Failed | None:
+        """Why the task's pod failed, if the worker runtime in it has said so."""
+        record = self.records.get(task.name, {}).get(Event.FAILED)
+        if record is None or record.time < (task.started or 0.0) - _CLOCK_SECONDS:
+            return None  # none, or an earlier pod's
+        return record.content if isinstance(record.content, Failed) else None
+
     @property
     def failures(self) -> tuple[TaskStatus, ...]:
         """The tasks that made roles fail, the primary's first; of each role the one that failed last.
@@ -198,10 +210,12 @@ def attempts(jobs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]
     ]
 
 
-def latest(records: Records, event: str) -> Record | None:
-    """The newest record of an event, of any task."""
+def latest(records: Records, kind: type[C]) -> C | None:
+    """What the newest record of this kind says, of any task."""
+    event = EVENTS[kind]
     found = [of_task[event] for of_task in records.values() if event in of_task]
-    return max(found, key=lambda record: record.time, default=None)
+    newest = max(found, key=lambda record: record.time, default=None)
+    return newest.content if newest is not None and isinstance(newest.content, kind) else None
 
 
 def seconds(text: str | None) -> float | None:

@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from launcher.status import RunStatus
-from worker.contract import Event, Record
+from worker.contract import Device, Devices, Event, Record
 
 COUNT: Final = "Number of devices: "
 """As TensorFlow's tutorials print it."""
 
 
-def is_news(record: Record, role: str, index: int, status: RunStatus) -> bool:
-    """Whether a record of devices is shown: the first trainer's, which knows all replicas, and that
-    of a task which lacks what it asked for.
+def is_news(devices: Devices, role: str, index: int, status: RunStatus) -> bool:
+    """Whether a task's devices are shown: the first trainer's, which knows all replicas, and those of a task
+    that lacks what it asked for.
     """
-    return lacks(record) or (index == 0 and role == status.primary.role)
+    return bool(devices.lacking) or (index == 0 and role == status.primary.role)
 
 
 def lacks(record: Record) -> bool:
-    """Whether the task asked for GPUs, sees none, and goes on."""
-    return record.event == Event.DEVICES and bool(record.fields.get("lacking"))
+    """Whether the record says that the task asked for GPUs, sees none, and goes on."""
+    return isinstance(record.content, Devices) and bool(record.content.lacking)
 
 
-def describe(fields: Mapping[str, Any]) -> str:
+def describe(devices: Devices) -> str:
     """`Number of devices: 4 in 2 tasks (here 2 GPU, NVIDIA A100), TensorFlow 2.21.0`."""
-    own = _own(fields["devices"])
-    text = f"TensorFlow {fields['tensorflow']}"
-    if fields["replicas"]:
-        several = f" in {fields['tasks']} tasks" if fields["tasks"] > 1 else ""
+    own = _own(devices.devices)
+    text = f"TensorFlow {devices.tensorflow}"
+    if devices.replicas:
+        several = f" in {devices.tasks} tasks" if devices.tasks > 1 else ""
         here = f"here {own}" if several else own
-        text = f"{COUNT}{fields['replicas']}{several} ({here}), {text}"
+        text = f"{COUNT}{devices.replicas}{several} ({here}), {text}"
     else:
         text = f"{text} on {own}"
-    return text + (f"; no GPU is seen, {fields['lacking']} was asked for" if fields.get("lacking") else "")
+    return text + (f"; no GPU is seen, {devices.lacking} was asked for" if devices.lacking else "")
 
 
-def _own(devices: Sequence[Mapping[str, Any]]) -> str:
-    """The CPU is beside the point where there is something faster."""
-    faster = [device for device in devices if device["type"] != "CPU"]
-    kinds = (f"{device['count']} {device['type']}, {device['name']}" for device in faster or devices)
-    return "; ".join(kinds)
+def _own(devices: Sequence[Device]) -> str:
+    """The CPU is left out where there is something faster."""
+    faster = [device for device in devices if device.type != "CPU"]
+    return "; ".join(f"{device.count} {device.type}, {device.name}" for device in faster or devices)
 
 
 def of_run(status: RunStatus) -> list[tuple[str, str, bool]]:
@@ -52,21 +51,14 @@ def of_run(status: RunStatus) -> list[tuple[str, str, bool]]:
     lacking: dict[str, list[str]] = {}
     for task in status.tasks:
         record = status.records.get(task.name, {}).get(Event.DEVICES)
-        if record is None:
+        if record is None or not isinstance(record.content, Devices):
             continue
+        text = describe(record.content)
         if task.index == 0 and task.role == status.primary.role:
-            rows.append(("devices", words(record), lacks(record)))
+            rows.append(("devices", text, lacks(record)))
         elif lacks(record):
-            lacking.setdefault(task.role, []).append(words(record))
+            lacking.setdefault(task.role, []).append(text)
     for role, said in lacking.items():
         others = f" (and {len(said) - 1} tasks more)" if len(said) > 1 else ""
         rows.append((f"devices, {role}", said[0] + others, True))
     return rows
-
-
-def words(record: Record) -> str:
-    """`describe`, whatever a program prints that looks like a record."""
-    try:
-        return describe(record.fields)
-    except (LookupError, TypeError, ValueError, AttributeError):
-        return ", ".join(f"{name} {value}" for name, value in record.fields.items())

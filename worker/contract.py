@@ -5,7 +5,7 @@ Standard library only: the launcher imports this module, and the launcher never 
 - `ExitCode`: what a task says by ending. The manifests' podFailurePolicy is made of these.
 - `Env`: the environment variables that the manifests set and the runtime reads.
 - `RunConfig`: the document behind `Env.CONFIG`, one for all tasks of a run.
-- `Record`: a line of progress on standard output.
+- `Record`: a line of progress on standard output, and a type for what each event says.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 PORT: Final = 2222
 """Every task's gRPC port, TensorFlow's customary one."""
@@ -152,87 +152,244 @@ def _peers_file(task_dir: str, own: str, peer: str, name: str) -> str:
 
 
 class Event:
-    """What a `Record` can be about, with the fields it carries."""
+    """What a `Record` is about. The type of the same name has the fields."""
 
     WAITING: Final = "waiting"
-    """Peers that do not answer yet. tasks: list of pod names, seconds: float waited so far,
-    deadline: int seconds."""
     DEVICES: Final = "devices"
-    """What the task computes with. replicas: int that take steps, in tasks: int, as far as the task knows (a
-    server knows itself, an evaluator has none); devices: this task's own, a list of {type: "GPU", "CPU" or
-    "TPU", name: str, count: int}; tensorflow: its version; lacking: str, the GPUs that it asked for and does
-    not see, or ""."""
     READY: Final = "ready"
-    """A worker or ps: its server is up. An evaluator: it looks for checkpoints."""
     TRAINING: Final = "training"
-    """Begins. epochs, steps_per_epoch (null: unknown), initial_epoch: int done before this attempt."""
     PROGRESS: Final = "progress"
-    """epoch (from 1), epochs, step (in the epoch), steps (of the epoch, null: unknown),
-    steps_per_second, loss (null: not known yet), metrics: {name: float}, epoch_end: bool."""
     EVALUATION: Final = "evaluation"
-    """checkpoint: str, epoch: int or null, metrics: {name: float} (with "loss")."""
     LOADED: Final = "loaded"
-    """To evaluate, or to predict with it. checkpoint: str, path: where it is."""
     PREDICTING: Final = "predicting"
-    """examples: int of the task's share that are done, those of earlier attempts too; examples_per_second."""
     PREDICTED: Final = "predicted"
-    """All are written. path: the directory, examples: int, parts: int, how many files."""
     EXPORTED: Final = "exported"
-    """path: where the SavedModel is."""
     NOTICE: Final = "notice"
-    """message: one sentence the user should read."""
     FAILED: Final = "failed"
-    """message: one sentence; traceback: the user's own frames, or ""; exit_code: int."""
     RELEASED: Final = "released"
-    """By the chief: tasks, unreachable: lists of pod names. By another task: outcome: str."""
     DONE: Final = "done"
-    """The task is about to leave with DONE."""
+
+
+# NamedTuples, because a dataclass takes five times as long to make, and `--help` makes all of these.
+
+Seconds = float
+"""Finite; an int is as good."""
+
+Number = float
+"""Of a model, so it may be NaN or infinite. A line has those as text: "nan", "inf", "-inf"."""
+
+
+class Waiting(NamedTuple):
+    """The task has waited `seconds`, of at most `deadline`, for `tasks` (pod names) to answer; all do if that
+    is empty.
+    """
+
+    tasks: Sequence[str]
+    seconds: Seconds
+    deadline: Seconds
+
+
+@dataclass(frozen=True)
+class Device:  # no NamedTuple: those have a method `count`
+    """`count` devices of a `type` ("GPU", "CPU" or "TPU") and a model, such as "NVIDIA A100"."""
+
+    type: str
+    name: str
+    count: int
+
+
+class Devices(NamedTuple):
+    """What the task computes with. `replicas` take the steps, in `tasks` tasks, as far as the task knows: a
+    server knows itself, an evaluator has none. `devices` are this task's own, `tensorflow` is a version,
+    `lacking` the GPUs that the task asked for and does not see, or "".
+    """
+
+    replicas: int
+    tasks: int
+    devices: Sequence[Device]
+    tensorflow: str
+    lacking: str
+
+
+class Ready(NamedTuple):
+    """A worker's or ps's server is up; an evaluator looks for checkpoints."""
+
+
+class Training(NamedTuple):
+    """It begins. `steps_per_epoch` is None if unknown.
+    `initial_epoch` epochs were done by earlier attempts.
+    """
+
+    epochs: int
+    steps_per_epoch: int | None
+    initial_epoch: int
+
+
+class Progress(NamedTuple):
+    """`step` of the `steps` (None: unknown) of `epoch` is done; epochs count from 1. `loss` is None if it is
+    not known yet, and is not among the `metrics`. At an `epoch_end` the values are the epoch's.
+    """
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int | None
+    steps_per_second: Number
+    loss: Number | None
+    metrics: Mapping[str, Number]
+    epoch_end: bool
+
+
+class Evaluation(NamedTuple):
+    """What a checkpoint scored; "loss" is among the `metrics`. `epoch` is None if unknown."""
+
+    checkpoint: str
+    epoch: int | None
+    metrics: Mapping[str, Number]
+
+
+class Loaded(NamedTuple):
+    """A checkpoint to evaluate or to predict with, and the directory that it is in."""
+
+    checkpoint: str
+    path: str
+
+
+class Predicting(NamedTuple):
+    """So many examples of the task's share are done, by earlier attempts too."""
+
+    examples: int
+    examples_per_second: Number
+
+
+class Predicted(NamedTuple):
+    """All predictions are written, to `parts` files in the directory `path`."""
+
+    path: str
+    examples: int
+    parts: int
+
+
+class Exported(NamedTuple):
+    """The SavedModel is at `path`."""
+
+    path: str
+
+
+class Notice(NamedTuple):
+    """One sentence that the user should read."""
+
+    message: str
+
+
+class Failed(NamedTuple):
+    """Why the task fails, in one sentence. `traceback` has the user's own frames, or is ""."""
+
+    message: str
+    traceback: str
+    exit_code: int
+
+
+class Released(NamedTuple):
+    """The chief has told `tasks` (pod names) to leave, and could not tell the `unreachable`."""
+
+    tasks: Sequence[str]
+    unreachable: Sequence[str]
+
+
+class WasReleased(NamedTuple):
+    """This task was told to leave, because the run has this `outcome`: "done" or "failed", or why there is
+    none. Its event is "released", too.
+    """
+
+    outcome: str
+
+
+class Done(NamedTuple):
+    """The task is about to leave with `ExitCode.DONE`."""
+
+
+Content = (
+    Waiting
+    | Devices
+    | Ready
+    | Training
+    | Progress
+    | Evaluation
+    | Loaded
+    | Predicting
+    | Predicted
+    | Exported
+    | Notice
+    | Failed
+    | Released
+    | WasReleased
+    | Done
+)
+
+EVENTS: Final[Mapping[type[Any], str]] = {
+    Waiting: Event.WAITING,
+    Devices: Event.DEVICES,
+    Ready: Event.READY,
+    Training: Event.TRAINING,
+    Progress: Event.PROGRESS,
+    Evaluation: Event.EVALUATION,
+    Loaded: Event.LOADED,
+    Predicting: Event.PREDICTING,
+    Predicted: Event.PREDICTED,
+    Exported: Event.EXPORTED,
+    Notice: Event.NOTICE,
+    Failed: Event.FAILED,
+    WasReleased: Event.RELEASED,
+    Released: Event.RELEASED,
+    Done: Event.DONE,
+}
 
 
 @dataclass(frozen=True)
 class Record:
     """One line of progress: `{"tf-launcher": 1, "event": ..., "task": ..., "time": ..., ...}`.
 
-    `time` is seconds since the epoch, by the task's own clock. Any other line on standard output is
-    the program's own and is passed on as it is.
+    `time` is seconds since the epoch, by the task's own clock. `fields` is what else the line has, as it
+    stands there; `content` is the same as a value of the event's type, None for an event of a later version.
+    Raises ValueError where the fields are not the event's. Any other line on standard output is the program's
+    own and is passed on as it is.
     """
 
     event: str
     task: str
     time: float
     fields: Mapping[str, Any]
+    content: Content | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "content", content_of(self.event, self.fields))
 
     def line(self) -> str:
-        """Without the line end. NaN and infinities are written as JSON strings, which JSON can hold."""
-        head = {"tf-launcher": 1, "event": self.event, "task": self.task, "time": round(self.time, 3)}
-        return json.dumps({**head, **_finite(self.fields)}, separators=(",", ":"), ensure_ascii=False)
+        """As it stands in a log, without the line end."""
+        return line_of(self.event, self.task, self.time, self.fields)
 
     @classmethod
     def parse(cls, line: str) -> Record | None:
         """None for a line that is not a record, whatever is in it: anyone's program may print one that is
-        alike. A record has the fields that `Event` names, of the types named there. Events and fields of a
-        later version pass.
+        alike. A record has the fields of its event's type. Events and fields of a later version pass.
         """
         if not line.startswith('{"tf-launcher":'):
             return None
         try:
             document = json.loads(line, parse_int=_parse_integer, parse_constant=_refuse)
-            head = {name: document.pop(name) for name in ("tf-launcher", "event", "task", "time")}
-            right = (
-                _is_sound(document)
-                and all(_is_sound(value) for value in head.values())
-                and all(_is_text(head[name]) for name in ("event", "task"))
-                and _is_count(head["tf-launcher"])
-                and _is_finite(head["time"])
-                and 0 <= head["time"] < _END_OF_TIME
-                and any(_has(document, fields) for fields in _FIELDS.get(head["event"], ({},)))
-            )
+            version, event, task, time = (document.pop(name) for name in _HEAD)
+            if not all(map(_is_sound, (event, task, document))):
+                return None
+            _count(version)
+            if not 0 <= _finite(time) < _END_OF_TIME:
+                return None
+            return cls(event=_text(event), task=_text(task), time=float(time), fields=document)
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        if not right:
-            return None
-        return cls(event=head["event"], task=head["task"], time=float(head["time"]), fields=document)
 
+
+_HEAD: Final = ("tf-launcher", "event", "task", "time")
 
 _END_OF_TIME: Final = 1e11
 """Seconds since the epoch, in the year 5138: beyond it are numbers that no calendar takes."""
@@ -261,7 +418,7 @@ def _is_sound(value: Any, levels: int = 0) -> bool:
     if isinstance(value, str):
         return _SURROGATE.search(value) is None
     if isinstance(value, float):
-        return _is_finite(value)
+        return abs(value) < float("inf")
     if isinstance(value, dict):
         inner: list[Any] = [*value, *value.values()]
     else:
@@ -269,111 +426,112 @@ def _is_sound(value: Any, levels: int = 0) -> bool:
     return levels <= _DEEPEST and all(_is_sound(each, levels + 1) for each in inner)
 
 
-_ABSENT: Final = object()
-
-
-def _is_absent(value: Any) -> bool:
-    return value is _ABSENT
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool:
-    """A whole number from 0; `int` has no bound, and neither has what would be printed of it."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def _is_count_or_null(value: Any) -> bool:
-    return value is None or _is_count(value)
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
-
-
-def _is_number(value: Any) -> bool:
-    """As `_finite` writes it."""
-    return _is_finite(value) or value in ("nan", "inf", "-inf")
-
-
-def _is_number_or_null(value: Any) -> bool:
-    return value is None or _is_number(value)
-
-
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, dict) and all(_is_number(each) for each in value.values())
-
-
-def _is_devices(value: Any) -> bool:
-    kinds: dict[str, Callable[[Any], bool]] = {"type": _is_text, "name": _is_text, "count": _is_count}
-    return isinstance(value, list) and all(isinstance(each, dict) and _has(each, kinds) for each in value)
-
-
-def _has(document: Mapping[str, Any], fields: Mapping[str, Callable[[Any], bool]]) -> bool:
-    return all(is_right(document.get(name, _ABSENT)) for name, is_right in fields.items())
-
-
-_FIELDS: Final[Mapping[str, Sequence[Mapping[str, Callable[[Any], bool]]]]] = {
-    Event.WAITING: [{"tasks": _is_texts, "seconds": _is_finite, "deadline": _is_finite}],
-    Event.DEVICES: [
-        {
-            "replicas": _is_count,
-            "tasks": _is_count,
-            "devices": _is_devices,
-            "tensorflow": _is_text,
-            "lacking": _is_text,
-        }
-    ],
-    Event.TRAINING: [
-        {"epochs": _is_count, "steps_per_epoch": _is_count_or_null, "initial_epoch": _is_count},
-    ],
-    Event.PROGRESS: [
-        {
-            "epoch": _is_count,
-            "epochs": _is_count,
-            "step": _is_count,
-            "steps": _is_count_or_null,
-            "steps_per_second": _is_number,
-            "loss": _is_number_or_null,
-            "metrics": _is_numbers,
-            "epoch_end": _is_flag,
-        }
-    ],
-    Event.EVALUATION: [{"checkpoint": _is_text, "epoch": _is_count_or_null, "metrics": _is_numbers}],
-    Event.LOADED: [{"checkpoint": _is_text, "path": _is_text}],
-    Event.PREDICTING: [{"examples": _is_count, "examples_per_second": _is_number}],
-    Event.PREDICTED: [{"path": _is_text, "examples": _is_count, "parts": _is_count}],
-    Event.EXPORTED: [{"path": _is_text}],
-    Event.NOTICE: [{"message": _is_text}],
-    Event.FAILED: [{"message": _is_text, "traceback": _is_text, "exit_code": _is_count}],
-    Event.RELEASED: [
-        {"tasks": _is_texts, "unreachable": _is_texts},
-        {"tasks": _is_absent, "outcome": _is_text},
-    ],
-}
-"""Of each event, the fields that a record has, as one of these says."""
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+def _checked(value: Any, is_right: bool) -> Any:
+    if not is_right:
+        raise ValueError("a field of a record has another type")
     return value
 
 
-def emit(event: str, task: str, **values: Any) -> None:
+def _text(value: Any) -> Any:
+    return _checked(value, isinstance(value, str))
+
+
+def _flag(value: Any) -> Any:
+    return _checked(value, isinstance(value, bool))
+
+
+def _count(value: Any) -> Any:
+    """A whole number from 0; `int` has no bound, and neither has what would be printed of it."""
+    return _checked(value, isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63)
+
+
+def _finite(value: Any) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return _checked(value, is_number and abs(value) < float("inf"))
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, float) or value in ("nan", "inf", "-inf"):
+        return float(value)
+    return _finite(value)
+
+
+def _numbers(value: Any) -> Any:
+    return {name: _number(each) for name, each in _checked(value, isinstance(value, Mapping)).items()}
+
+
+def _texts(value: Any) -> Any:
+    return tuple(map(_text, _checked(value, isinstance(value, list | tuple))))
+
+
+def _devices(value: Any) -> Any:
+    return tuple(map(_device, _checked(value, isinstance(value, list | tuple))))
+
+
+def _device(value: Any) -> Device:
+    get = _checked(value, isinstance(value, Mapping)).get
+    return Device(_text(get("type")), _text(get("name")), _count(get("count")))
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "str": _text,
+    "bool": _flag,
+    "int": _count,
+    "int | None": lambda value: None if value is None else _count(value),
+    "Seconds": _finite,
+    "Number": _number,
+    "Number | None": lambda value: None if value is None else _number(value),
+    "Mapping[str, Number]": _numbers,
+    "Sequence[str]": _texts,
+    "Sequence[Device]": _devices,
+}
+"""By the annotation of a field: what its value on a line stands for. All raise ValueError."""
+
+
+def _read(kind: type[Content], fields: Mapping[str, Any]) -> Content:
+    """Raises ValueError where a field is missing or has another type. Passes over those of later versions."""
+    values = {}
+    for name, annotation in kind.__annotations__.items():
+        if name not in fields:
+            raise ValueError(f"a record without {name}")
+        values[name] = _READERS[annotation.__forward_arg__](fields[name])
+    return kind(**values)
+
+
+_TYPES: Final[Mapping[str, type[Content]]] = {event: kind for kind, event in EVENTS.items()}
+
+
+def content_of(event: str, fields: Mapping[str, Any]) -> Content | None:
+    """None for an event of a later version. Raises ValueError where the fields are not the event's."""
+    kind = _TYPES.get(event)
+    if kind is Released and "tasks" not in fields:
+        kind = WasReleased
+    return None if kind is None else _read(kind, fields)
+
+
+def fields_of(content: Content) -> dict[str, Any]:
+    """By name, in the order in which a line has them."""
+    return dict(zip(type(content).__annotations__, content, strict=True))
+
+
+def line_of(event: str, task: str, time: float, fields: Mapping[str, Any]) -> str:
+    """Without the line end. NaN and infinities are written as JSON strings, which JSON can hold."""
+    head = {"tf-launcher": 1, "event": event, "task": task, "time": round(time, 3)}
+    return json.dumps({**head, **_as_json(fields)}, separators=(",", ":"), ensure_ascii=False)
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return str(value)
+    if isinstance(value, Device):
+        return vars(value)
+    if isinstance(value, Mapping):
+        return {key: _as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    return value
+
+
+def emit(task: str, content: Content) -> None:
     """Prints a record at once: a pipe is block-buffered, and a record is read while it is news."""
-    print(Record(event, task, time.time(), values).line(), flush=True)
+    print(line_of(EVENTS[type(content)], task, time.time(), fields_of(content)), flush=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from worker import contract
-from worker.contract import Event
+from worker.contract import Content, Failed, Notice
 from worker.failures import Failure
 
 
@@ -19,27 +19,23 @@ class Reporter:
         self.task = task
         self._lock = threading.Lock()
 
-    def emit(self, event: str, **fields: Any) -> None:
-        """One record, with the fields that `contract.Event` names."""
+    def emit(self, content: Content) -> None:
+        """One record."""
         with self._lock:
-            contract.emit(event, self.task, **fields)
+            contract.emit(self.task, content)
 
     def notice(self, message: str) -> None:
         """A sentence that the user should read."""
-        self.emit(Event.NOTICE, message=message)
+        self.emit(Notice(message))
 
     def failed(self, failure: Failure) -> None:
         """The one record of what ended the task."""
-        self.emit(Event.FAILED, **failed_fields(failure))
+        self.emit(failed(failure))
 
 
-def failed_fields(failure: Failure) -> dict[str, Any]:
-    """The fields of `Event.FAILED`."""
-    return {
-        "message": failure.message,
-        "traceback": failure.frames,
-        "exit_code": int(failure.exit_code),
-    }
+def failed(failure: Failure, exit_code: int | None = None) -> Failed:
+    """What a record says of it; `exit_code` is the failure's own if it is None."""
+    return Failed(failure.message, failure.frames, int(failure.exit_code if exit_code is None else exit_code))
 
 
 def as_floats(logs: Mapping[str, Any] | None) -> dict[str, float]:

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from worker.cluster.barrier import gather, leave_last
-from worker.contract import Env, Event, ExitCode
+from worker.contract import Done, Env, ExitCode
 from worker.failures import Failure, classify, frames, program_error
 from worker.process.activity import Activity
 from worker.process.supervisor import Silence, Watch, stalled
-from worker.reporting import Reporter, failed_fields
+from worker.reporting import Reporter, failed
 from worker.task import Task, from_environment
 from worker.tf_compat import connections
 from worker.tf_compat.checkpoint_io import save_here
@@ -169,7 +169,7 @@ class _Script:
         _leave_python()
         self._run.release("done", ExitCode.DONE)
         leave_last(self._task, self._activity)
-        self._reporter.emit(Event.DONE)
+        self._reporter.emit(Done())
         return ExitCode.DONE
 
     def _find(self) -> str:
@@ -204,10 +204,10 @@ class _Script:
 
     def _fail(self, error: BaseException) -> int:
         code, failure = self._verdict(error)
-        fields = {**failed_fields(failure), "exit_code": code}
-        self._watch.expect(Silence(_LEAVING_SECONDS, Event.FAILED, fields, code))
+        said = failed(failure, code)
+        self._watch.expect(Silence(_LEAVING_SECONDS, said, code))
         atexit._run_exitfuncs()
-        self._reporter.emit(Event.FAILED, **fields)
+        self._reporter.emit(said)
         if failure.exit_code != ExitCode.RETRYABLE:  # else the others stay, for the next try
             try:
                 self._run.release("failed", code)

@@ -22,7 +22,7 @@ from launcher.backends.base import PROGRAM, Backend, LogLine, Selection
 from launcher.errors import INTERRUPTED, BackendError, ConflictError
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus, latest
 from launcher.terminal import visible_all
-from worker.contract import Event
+from worker.contract import Evaluation, Exported, Predicted, Progress
 
 _REPAINT_SECONDS: Final = 0.25
 _UNBOUNDED: Final = 10_000
@@ -177,16 +177,13 @@ class _View:
 
 def _live_table(status: RunStatus, reasons: Iterable[RenderableType] = ()) -> RenderableType:
     parts: list[RenderableType] = [_role_table(status), *reasons]
-    progress = latest(status.records, Event.PROGRESS)
+    progress = latest(status.records, Progress)
     if progress is not None and status.phase is Phase.RUNNING:
-        fields = progress.fields
         row = Table.grid(padding=(0, 1))
-        steps, step = fields.get("steps"), fields.get("step")
         bar: RenderableType = ""
-        if isinstance(steps, int) and isinstance(step, int) and 0 < steps < 1 << 53:
-            bar = ProgressBar(total=steps, completed=step, width=20)
-        at, measured = (messages.safely(write, fields) for write in (messages.position, messages.measures))
-        row.add_row(at, bar, measured)
+        if progress.steps is not None and 0 < progress.steps < 1 << 53:
+            bar = ProgressBar(total=progress.steps, completed=progress.step, width=20)
+        row.add_row(messages.position(progress), bar, messages.measures(progress))
         parts.append(row)
     elif (text := messages.predicted(status)) and status.phase is Phase.RUNNING:
         parts.append(Text(text))
@@ -253,8 +250,8 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
         out.print(f"and {len(troubled) - _MOST_TROUBLED} tasks more that failed or were started again")
     for _, text, bad in task_devices.of_run(status):
         out.print(Text(text, style="red" if bad else ""))
-    if (evaluation := latest(status.records, Event.EVALUATION)) is not None:
-        out.print(messages.describe(evaluation))
+    if (evaluation := latest(status.records, Evaluation)) is not None:
+        out.print(messages.evaluation(evaluation))
 
 
 def _troubled(task: TaskStatus) -> bool:
@@ -314,19 +311,17 @@ def _headline(status: RunStatus, out: Console) -> None:
 
 
 def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
-    if (evaluation := latest(status.records, Event.EVALUATION)) is not None:
-        fields = evaluation.fields
-        epoch = fields.get("epoch")
-        when = f" (after epoch {epoch})" if epoch is not None else ""
-        yield "evaluation", messages.safely(messages.metrics, fields.get("metrics") or {}) + when
-    elif (progress := latest(status.records, Event.PROGRESS)) is not None:
-        yield "training", messages.describe(progress)
-    if (predicted := latest(status.records, Event.PREDICTED)) is not None:
-        yield "predictions", messages.predictions(predicted.fields)
+    if (evaluation := latest(status.records, Evaluation)) is not None:
+        when = f" (after epoch {evaluation.epoch})" if evaluation.epoch is not None else ""
+        yield "evaluation", messages.metrics(evaluation.metrics) + when
+    elif (progress := latest(status.records, Progress)) is not None:
+        yield "training", messages.progress(progress)
+    if (predicted := latest(status.records, Predicted)) is not None:
+        yield "predictions", messages.predictions(predicted)
     elif text := messages.predicted(status):
         yield "predictions", text
-    if (exported := latest(status.records, Event.EXPORTED)) is not None:
-        yield "export", str(exported.fields.get("path"))
+    if (exported := latest(status.records, Exported)) is not None:
+        yield "export", exported.path
     yield from backend.places(status.run, status.namespace).items()
     found = status.run + backend.options(status.namespace)
     yield "show logs", f"{PROGRAM} logs {found}"
@@ -355,9 +350,8 @@ def _explain(backend: Backend, status: RunStatus, out: Console, roles: Sequence[
 
 
 def _last_words(backend: Backend, status: RunStatus, task: TaskStatus, most: int) -> tuple[str, str]:
-    record = status.records.get(task.name, {}).get(Event.FAILED)
-    if record is not None and record.time >= (task.started or 0.0) - 1:
-        return str(record.fields.get("message", "")), str(record.fields.get("traceback", ""))
+    if (failed := status.failure_record(task)) is not None:
+        return failed.message, failed.traceback
     selection = Selection((task.role,), (task.index,))
     lines: deque[str] = deque(maxlen=most)
     try:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from launcher.backends.base import LogLine
 from launcher.report.restarts import Restart
-from worker.contract import Event, Record
+from worker.contract import Evaluation, Progress, Record
 
 _MOST_POINTS: Final = 240
 _MOST_CHARTS: Final = 24
@@ -49,10 +49,12 @@ class Curve:
 def curves(lines: Iterable[LogLine], restarts: Sequence[Restart]) -> list[Curve]:
     """Loss first, then the metrics by name, then steps per second. What was trained again counts once."""
     records = sorted((line.record for line in lines if line.record is not None), key=lambda r: r.time)
-    progress = [record for record in records if record.event == Event.PROGRESS]
-    trained = _by_epoch(progress, _trained)
-    scored = _series((record for record in records if record.event == Event.EVALUATION), _scored)
-    speed = _by_epoch(progress, _speed)
+    progress = [(record, said) for record in records if isinstance(said := record.content, Progress)]
+    done = [each for _, each in progress]
+    evaluations = [each for record in records if isinstance(each := record.content, Evaluation)]
+    trained = _by_epoch(done, _with_loss)
+    scored = _series((each.epoch, each.metrics) for each in evaluations)
+    speed = _by_epoch(done, lambda each: {SPEED: each.steps_per_second})
     names = [LOSS, *sorted({*trained, *scored} - {LOSS})]
     breaks = _breaks(progress, restarts)
     found = []
@@ -72,63 +74,38 @@ def last(curve: Curve, *, held_out: bool) -> Point | None:
     return points[0] if points else None
 
 
-def position(record: Record) -> float | None:
-    """Epochs that were done at a progress record: 2.5 in the middle of the third."""
-    fields = record.fields
-    epoch = _epoch(fields.get("epoch"))
-    step, steps = _number(fields.get("step")), _number(fields.get("steps"))
-    if epoch is None or fields.get("epoch_end"):
-        return epoch
-    if step is not None and steps is not None and 0 < step <= steps:
-        return epoch - 1 + step / steps
+def position(progress: Progress) -> float | None:
+    """Epochs that were done: 2.5 in the middle of the third. None where the epoch's steps are unknown."""
+    if progress.epoch_end:
+        return progress.epoch
+    if progress.steps is not None and 0 < progress.step <= progress.steps:
+        return progress.epoch - 1 + progress.step / progress.steps
     return None
 
 
-def _number(value: Any) -> float | None:
-    """None unless it is a finite number: any program can print a line that looks like a record."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None  # NaN and infinities come as text
-    return float(value) if -_LARGEST < value < _LARGEST else None
+def _with_loss(progress: Progress) -> Mapping[str, float]:
+    return {**progress.metrics, **({} if progress.loss is None else {LOSS: progress.loss})}
 
 
-def _epoch(value: Any) -> float | None:
-    number = _number(value)
-    return number if number is not None and 0 <= number < _MOST_EPOCHS else None
-
-
-def _trained(record: Record) -> tuple[float | None, Mapping[str, Any]]:
-    metrics = record.fields.get("metrics")
-    values = dict(metrics) if isinstance(metrics, Mapping) else {}
-    return position(record), {**values, LOSS: record.fields.get("loss")}
-
-
-def _scored(record: Record) -> tuple[float | None, Mapping[str, Any]]:
-    metrics = record.fields.get("metrics")
-    return _epoch(record.fields.get("epoch")), metrics if isinstance(metrics, Mapping) else {}
-
-
-def _speed(record: Record) -> tuple[float | None, Mapping[str, Any]]:
-    return position(record), {SPEED: record.fields.get("steps_per_second")}
-
-
-def _by_epoch(progress: Sequence[Record], read: Any) -> dict[str, tuple[Point, ...]]:
+def _by_epoch(
+    progress: Sequence[Progress], values: Callable[[Progress], Mapping[str, float]]
+) -> dict[str, tuple[Point, ...]]:
     """The epochs' ends; of less than two, what was recorded within the epoch."""
-    ends = _series((record for record in progress if record.fields.get("epoch_end")), read)
-    within = _series((record for record in progress if not record.fields.get("epoch_end")), read)
+    ends = _series((position(each), values(each)) for each in progress if each.epoch_end)
+    within = _series((position(each), values(each)) for each in progress if not each.epoch_end)
     few = {name: points for name, points in within.items() if len(ends.get(name, ())) < 2}
     return {**ends, **few}
 
 
-def _series(records: Iterable[Record], read: Any) -> dict[str, tuple[Point, ...]]:
-    found: dict[str, dict[float, float]] = {}
-    for record in records:
-        epoch, values = read(record)
+def _series(found: Iterable[tuple[float | None, Mapping[str, float]]]) -> dict[str, tuple[Point, ...]]:
+    """By name, from (epoch, values): those that can be drawn. Of two at one epoch the later counts."""
+    series: dict[str, dict[float, float]] = {}
+    for epoch, values in found:
         for name, value in values.items():
-            number = _number(value)
-            if epoch is not None and number is not None:
-                found.setdefault(str(name), {})[epoch] = number
+            if epoch is not None and epoch < _MOST_EPOCHS and -_LARGEST < value < _LARGEST:
+                series.setdefault(name, {})[epoch] = value
     return {
-        name: _thinned([Point(*item) for item in sorted(values.items())]) for name, values in found.items()
+        name: _thinned([Point(*item) for item in sorted(values.items())]) for name, values in series.items()
     }
 
 
@@ -139,12 +116,12 @@ def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
     return tuple(reversed(kept))
 
 
-def _breaks(progress: Sequence[Record], restarts: Sequence[Restart]) -> tuple[float, ...]:
+def _breaks(progress: Sequence[tuple[Record, Progress]], restarts: Sequence[Restart]) -> tuple[float, ...]:
     """How far the training was when the primary failed."""
     found: list[float] = []
     for restart in restarts:
-        if progress and restart.lane.latest.name == progress[-1].task:
-            before = [position(record) for record in progress if record.time <= restart.failed]
+        if progress and restart.lane.latest.name == progress[-1][0].task:
+            before = [position(said) for record, said in progress if record.time <= restart.failed]
             known = [place for place in before if place is not None]
             found += known[-1:]
     return tuple(dict.fromkeys(found))

@@ -12,7 +12,19 @@ from launcher.report.amounts import counted, duration
 from launcher.report.restarts import Restart
 from launcher.report.timeline import Lane
 from launcher.status import Phase
-from worker.contract import Event, Record
+from worker.contract import (
+    Devices,
+    Event,
+    Exported,
+    Failed,
+    Loaded,
+    Notice,
+    Predicted,
+    Record,
+    Released,
+    Training,
+    Waiting,
+)
 
 MOST: Final = 250
 """Shown. What is wrong comes first, then what came last."""
@@ -20,14 +32,7 @@ MOST: Final = 250
 _ALIKE: Final = 4
 """So many events of one kind, about tasks of one role, are told as one."""
 
-_TOLD: Final = (
-    Event.TRAINING,
-    Event.LOADED,
-    Event.NOTICE,
-    Event.EXPORTED,
-    Event.PREDICTED,
-    Event.FAILED,
-)
+_TOLD: Final = (Training, Loaded, Notice, Exported, Predicted, Failed, Released)
 _KINDS: Final = {
     Event.FAILED: "bad",
     Event.NOTICE: "warning",
@@ -115,15 +120,16 @@ def _of_records(history: History) -> Iterable[Happening]:
             continue
         name = messages.who(line.role, line.index, history.status)
         key = (line.role, line.index, line.attempt)
-        if record.event == Event.WAITING:
-            # The first word of it, and the last.
-            if record.fields.get("tasks") and key in waited:
+        content = record.content
+        if isinstance(content, Waiting):
+            # The first one, and the one that says that all answer.
+            if content.tasks and key in waited:
                 continue
             waited.add(key)
-        elif record.event == Event.DEVICES:
-            if not task_devices.is_news(record, line.role, line.index, history.status):
+        elif isinstance(content, Devices):
+            if not task_devices.is_news(content, line.role, line.index, history.status):
                 continue
-        elif record.event not in _TOLD and not (record.event == Event.RELEASED and "tasks" in record.fields):
+        elif not isinstance(content, _TOLD):
             continue
         yield Happening(record.time, name, _kind(record), messages.describe(record))
 

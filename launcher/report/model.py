@@ -20,7 +20,6 @@ from launcher.report.time_breakdown import Spent, spent
 from launcher.report.timeline import Lane, State, heard, horizon, lanes, origin
 from launcher.report.timeline_rows import Legend, Strip, legend, strip
 from launcher.status import Phase, RunStatus
-from worker.contract import Event
 
 _BADGES: Final = {
     Phase.PENDING: ("plain", "Pending"),
@@ -175,9 +174,8 @@ def _gaps(history: History, tasks: Sequence[Lane]) -> list[str]:
 def _failures(status: RunStatus) -> tuple[Failure, ...]:
     found: dict[tuple[str, str], Failure] = {}
     for task in status.failures:
-        record = status.records.get(task.name, {}).get(Event.FAILED)
-        fields = record.fields if record is not None and record.time >= (task.started or 0) - 1 else {}
-        message, traceback = str(fields.get("message", "")), str(fields.get("traceback", ""))
+        said = status.failure_record(task)
+        message, traceback = (said.message, said.traceback) if said is not None else ("", "")
         name = messages.who(task.role, task.index, status)
         # A program that does not import fails so in every role.
         found.setdefault((message, traceback), Failure(name, messages.ending(task), message, traceback))

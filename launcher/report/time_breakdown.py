@@ -14,7 +14,7 @@ from launcher.report.restarts import SUSPECT_SECONDS, WORKING, Restart
 from launcher.report.timeline import Lane, Records, Span, State, by_attempt, horizon, origin
 from launcher.status import Phase
 from launcher.wording import listed
-from worker.contract import Event, Record
+from worker.contract import Progress, Record
 
 _WORDS: Final[Mapping[State, str]] = {
     State.HELD: "before its first pod was made",
@@ -109,18 +109,11 @@ def _repeated(before: Iterable[Record], after: Iterable[Record], failed: float) 
 
     Too few by the time between two records, a second.
     """
-    began = next((position for record in after if (position := _position(record)) is not None), None)
+    began = next(((p.epoch, p.step) for r in after if isinstance(p := r.content, Progress)), None)
     if began is None:
         return 0.0
-    beyond = [r.time for r in before if (position := _position(r)) is not None and position > began]
+    beyond = [r.time for r in before if isinstance(p := r.content, Progress) and (p.epoch, p.step) > began]
     return max(0.0, failed - min(beyond)) if beyond else 0.0
-
-
-def _position(record: Record) -> tuple[int, int] | None:
-    epoch, step = record.fields.get("epoch"), record.fields.get("step")
-    if record.event != Event.PROGRESS or not isinstance(epoch, int) or not isinstance(step, int):
-        return None
-    return epoch, step
 
 
 def _text(state: State, lanes: Sequence[Lane], restarts: Sequence[Restart]) -> str:

@@ -11,7 +11,24 @@ from launcher import messages
 from launcher.backends.base import History, RunEvent
 from launcher.report.pod_endings import ending
 from launcher.status import Phase, TaskStatus
-from worker.contract import Event, Record
+from worker.contract import (
+    Content,
+    Done,
+    Evaluation,
+    Event,
+    Exported,
+    Failed,
+    Loaded,
+    Predicted,
+    Predicting,
+    Progress,
+    Ready,
+    Record,
+    Released,
+    Training,
+    Waiting,
+    WasReleased,
+)
 
 _PULLING: Final = ("ErrImagePull", "ImagePullBackOff")
 _EVALUATOR: Final = "evaluator"
@@ -239,24 +256,32 @@ class _Task:
         """When its own records say that it begins with something else."""
         turns: list[tuple[float, State, str]] = []
         for record in records:
-            fields = record.fields
-            if record.event == Event.WAITING:
-                names = fields.get("tasks") or ()
-                note = ", ".join(map(str, names)) if isinstance(names, list | tuple) else str(names)
-                turns.append((record.time, State.WAITING if names else State.STARTING, note))
-            elif record.event == Event.READY:
-                turns.append((record.time, State.SCORING if self._scores else State.READY, ""))
-            elif record.event in (Event.TRAINING, Event.PROGRESS):
-                last = bool(fields.get("epoch_end")) and fields.get("epoch") == fields.get("epochs")
-                turns.append((record.time, State.FINISHING if last else State.TRAINING, ""))
-            elif (record.event == Event.EVALUATION and self._scores) or record.event == Event.LOADED:
-                turns.append((record.time, State.SCORING, ""))
-            elif record.event == Event.PREDICTING:
-                turns.append((record.time, State.RUNNING, ""))
-            elif record.event in (Event.EXPORTED, Event.PREDICTED, Event.FAILED, Event.RELEASED, Event.DONE):
-                turns.append((record.time, State.FINISHING, ""))
+            state, note = self._state(record.content)
+            if state is not None:
+                turns.append((record.time, state, note))
         # Of a state that is said again only the first is a turn.
         return [turn for number, turn in enumerate(turns) if not number or turn[1:] != turns[number - 1][1:]]
+
+    def _state(self, content: Content | None) -> tuple[State | None, str]:
+        """The state that begins with a record, and its note; None where a record changes nothing."""
+        match content:
+            case Waiting(tasks=names):
+                return State.WAITING if names else State.STARTING, ", ".join(names)
+            case Ready():
+                return State.SCORING if self._scores else State.READY, ""
+            case Progress(epoch_end=True, epoch=epoch, epochs=epochs) if epoch == epochs:
+                return State.FINISHING, ""
+            case Training() | Progress():
+                return State.TRAINING, ""
+            case Evaluation():
+                return State.SCORING if self._scores else None, ""
+            case Loaded():
+                return State.SCORING, ""
+            case Predicting():
+                return State.RUNNING, ""
+            case Exported() | Predicted() | Failed() | Released() | WasReleased() | Done():
+                return State.FINISHING, ""
+        return None, ""
 
     @property
     def _scores(self) -> bool:

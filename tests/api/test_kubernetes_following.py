@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from launcher.status import Phase, RunStatus, latest
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
 from tests.api.runs import RUN, Follower, plan, role_messages, start_all, task
-from worker.contract import Event, Record
+from worker.contract import Event, Progress, Record
 
 
 def quiet() -> bool:
@@ -291,7 +292,7 @@ def record(name: str, event: str, **fields: object) -> str:
     return Record(event, name, 1.0, fields).line()
 
 
-STEP = {
+STEP: dict[str, Any] = {
     "epoch": 1,
     "epochs": 2,
     "step": 5,
@@ -317,10 +318,9 @@ def test_logs_and_what_they_tell(
         served.write(names["mnist-chief-0"], record("mnist-chief-0", Event.PROGRESS, **STEP))
         start_all(kubelet)
 
-        status = follower.until(lambda status: latest(status.records, Event.PROGRESS))
-        progress = latest(status.records, Event.PROGRESS)
-        assert progress is not None
-        assert progress.fields == STEP
+        status = follower.until(lambda status: latest(status.records, Progress))
+        assert latest(status.records, Progress) == Progress(**STEP)
+        assert status.records["mnist-chief-0"][Event.PROGRESS].fields == STEP
         # Who looks once knows as much.
         assert backend.status(RUN, space).records == status.records
 

@@ -25,11 +25,14 @@ def test_every_victim_meets_every_signal_and_a_seed_gives_the_same_runs() -> Non
 
 
 def test_steps_that_a_checkpoint_held_are_counted() -> None:
+    steps = {"epochs": 3, "step": 1, "steps": 40, "steps_per_second": 1.0}
+    measured: dict[str, object] = {"loss": None, "metrics": {}, "epoch_end": False}
+
     def training(epoch: int) -> Record:
-        return Record(Event.TRAINING, "t", 0.0, {"initial_epoch": epoch})
+        return Record(Event.TRAINING, "t", 0.0, {"epochs": 3, "steps_per_epoch": 40, "initial_epoch": epoch})
 
     def progress(epoch: int) -> Record:
-        return Record(Event.PROGRESS, "t", 0.0, {"epoch": epoch})
+        return Record(Event.PROGRESS, "t", 0.0, {"epoch": epoch, **steps, **measured})
 
     assert chaos.repeated([training(0), progress(1), progress(2), training(1), progress(2)]) == 0
     assert chaos.repeated([training(0), progress(1), progress(3), training(0)]) == 2 * STEPS

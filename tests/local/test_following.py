@@ -22,8 +22,11 @@ CHIEF = "demo-chief-0"
 
 def emits(*records: tuple[str, dict[str, Any]], task: str = CHIEF) -> str:
     """A program that prints these records as the worker runtime does."""
-    lines = [f"emit({event!r}, {task!r}, **{fields!r})" for event, fields in records]
-    return "\n".join(["from worker.contract import emit", *lines])
+    lines = [
+        f"print(Record({event!r}, {task!r}, time.time(), {fields!r}).line(), flush=True)"
+        for event, fields in records
+    ]
+    return "\n".join(["import time", "from worker.contract import Record", *lines])
 
 
 TRAINS = emits(

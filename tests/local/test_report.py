@@ -17,39 +17,42 @@ from tests.browser import Browser, browser
 from tests.local.machine import Machine, eventually, job
 
 EPOCH = {"epochs": 3, "step": 20, "steps": 20, "steps_per_second": 10.0, "epoch_end": True}
-SPEAKS = "import os, pathlib, signal, sys, time\nfrom worker.contract import emit\n"
+SPEAKS = """
+import os, pathlib, signal, sys, time
+from worker.contract import Done, Failed, Progress, Ready, Released, Training, Waiting, WasReleased, emit
+"""
 CHIEF = (
     SPEAKS
     + """
 go = pathlib.Path(sys.argv[1])
-emit("waiting", "demo-chief-0", tasks=["demo-worker-0"], seconds=0.0, deadline=900)
+emit("demo-chief-0", Waiting(["demo-worker-0"], seconds=0.0, deadline=900))
 time.sleep(0.3)
-emit("waiting", "demo-chief-0", tasks=[], seconds=0.3, deadline=900)
-emit("training", "demo-chief-0", epochs=3, steps_per_epoch=20, initial_epoch=0)
+emit("demo-chief-0", Waiting([], seconds=0.3, deadline=900))
+emit("demo-chief-0", Training(epochs=3, steps_per_epoch=20, initial_epoch=0))
 for epoch in (1, 2):
-    emit("progress", "demo-chief-0", epoch=epoch, loss=1 / epoch, metrics={"accuracy": epoch / 4}, **EPOCH)
+    emit("demo-chief-0", Progress(epoch=epoch, loss=1 / epoch, metrics={"accuracy": epoch / 4}, **EPOCH))
 while not go.exists():
     time.sleep(0.05)
 if go.read_text() == "fail":
-    emit("failed", "demo-chief-0", message="<b>no</b> such file", traceback="line 3", exit_code=70)
+    emit("demo-chief-0", Failed("<b>no</b> such file", traceback="line 3", exit_code=70))
     sys.exit(70)
-emit("progress", "demo-chief-0", epoch=3, loss=0.25, metrics={"accuracy": 0.75}, **EPOCH)
-emit("released", "demo-chief-0", tasks=["demo-worker-0"], unreachable=[])
-emit("done", "demo-chief-0")
+emit("demo-chief-0", Progress(epoch=3, loss=0.25, metrics={"accuracy": 0.75}, **EPOCH))
+emit("demo-chief-0", Released(["demo-worker-0"], unreachable=[]))
+emit("demo-chief-0", Done())
 """
 ).replace("**EPOCH", f"**{EPOCH!r}")
 WORKER = (
     SPEAKS
     + """
 go, again = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-emit("ready", "demo-worker-0")
+emit("demo-worker-0", Ready())
 if not again.exists():
     again.touch()
     time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGKILL)
 while not go.exists():
     time.sleep(0.05)
-emit("released", "demo-worker-0", outcome="done")
+emit("demo-worker-0", WasReleased("done"))
 """
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher.backends.base import History, LogLine, RunEvent
 from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
-from worker.contract import Record
+from worker.contract import Record, line_of
 
 BEGIN = 1_795_000_000.0
 RUN = "mnist"
@@ -48,9 +48,9 @@ def pod(
 
 
 def says(role: str, index: int, attempt: int, time: float, event: str, **fields: Any) -> LogLine:
-    """A record in a task's log."""
-    record = Record(event, f"{RUN}-{role}-{index}", BEGIN + time, fields)
-    return LogLine(role, index, attempt, record.line(), Record.parse(record.line()))
+    """A line in a task's log that looks like a record, and is one if its fields are the event's."""
+    text = line_of(event, f"{RUN}-{role}-{index}", BEGIN + time, fields)
+    return LogLine(role, index, attempt, text, Record.parse(text))
 
 
 def step(

@@ -90,7 +90,9 @@ def test_the_first_and_the_last_task_to_start_are_told() -> None:
 
 def test_a_task_that_has_said_why_it_failed_does_not() -> None:
     narrator = messages.Narrator()
-    record = Record(Event.FAILED, "mnist-worker-1", 1.0, {"message": "no data"})
+    record = Record(
+        Event.FAILED, "mnist-worker-1", 1.0, {"message": "no data", "traceback": "", "exit_code": 70}
+    )
     assert texts(narrator, run(task()), line("one"), line("", record=record), line("two")) == [
         "1 of 2 tasks started",
         "failed: no data",

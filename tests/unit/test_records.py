@@ -18,7 +18,29 @@ from launcher.cli import console
 from launcher.report import page
 from launcher.status import Phase
 from tests.unit.histories import BEGIN, history, pod
-from worker.contract import Event, Record
+from worker.contract import (
+    EVENTS,
+    Content,
+    Device,
+    Devices,
+    Done,
+    Evaluation,
+    Event,
+    Exported,
+    Failed,
+    Loaded,
+    Notice,
+    Predicted,
+    Predicting,
+    Progress,
+    Ready,
+    Record,
+    Released,
+    Training,
+    Waiting,
+    WasReleased,
+    emit,
+)
 
 RIGHT: dict[str, dict[str, Any]] = {
     Event.WAITING: {"tasks": ["mnist-ps-0"], "seconds": 1.5, "deadline": 900},
@@ -137,6 +159,12 @@ def test_every_field_has_its_type(event: str) -> None:
         assert Record.parse(line(event, {other: right[other] for other in right if other != name})) is None
         refused = sum(Record.parse(line(event, {**right, name: wrong})) is None for wrong in WRONG)
         assert refused >= len(WRONG) - 6, (name, value)
+        if type(value) is int and name != "deadline":
+            for wrong in (-1, 1.5, 2**64, True, None):
+                assert Record.parse(line(event, {**right, name: wrong})) is None or (name, wrong) == (
+                    "steps",
+                    None,
+                )
 
 
 @pytest.mark.parametrize(
@@ -156,6 +184,59 @@ def test_every_field_has_its_type(event: str) -> None:
 )
 def test_what_a_worker_of_this_or_a_later_version_says_is_a_record(event: str, fields: Any) -> None:
     assert Record.parse(line(event, fields)) == Record(event, "mnist-chief-0", BEGIN + 1.0, fields)
+
+
+CONTENT: list[Content] = [
+    Waiting(("mnist-ps-0",), 1.5, 900),
+    Devices(2, 2, (Device("GPU", "NVIDIA A100", 1),), "2.21.0", ""),
+    Ready(),
+    Training(2, None, 0),
+    Progress(1, 2, 5, 10, 2.5, 0.5, {"accuracy": 0.9}, False),
+    Evaluation("ckpt-1", None, {"loss": 0.1}),
+    Loaded("ckpt-3", "/model/checkpoints/ckpt-3"),
+    Predicting(12, 3.5),
+    Predicted("/model/predictions/mnist", 17, 2),
+    Exported("/model/export"),
+    Notice("a notice"),
+    Failed("no data", "", 70),
+    Released(("mnist-ps-0",), ()),
+    Done(),
+]
+
+
+def test_a_record_is_read_once_as_a_value_of_its_event_s_type(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {type(content) for content in CONTENT} | {WasReleased} == set(EVENTS)
+    for content in [*CONTENT, WasReleased("done")]:
+        emit("mnist-chief-0", content)
+        record = Record.parse(capsys.readouterr().out.rstrip("\n"))
+        assert record is not None
+        assert (record.event, record.content) == (EVENTS[type(content)], content)
+        assert type(record.content) is type(content)
+        if not isinstance(content, WasReleased):
+            assert record.fields == RIGHT[record.event], "the line is what it always was"
+            assert list(record.fields) == list(RIGHT[record.event])
+
+
+def test_what_json_cannot_hold_is_a_number_again(capsys: pytest.CaptureFixture[str]) -> None:
+    emit("t", Progress(1, 2, 5, 10, math.inf, None, {"a": math.nan, "b": -math.inf, "c": 1}, False))
+    text = capsys.readouterr().out
+    assert '"steps_per_second":"inf","loss":null,"metrics":{"a":"nan","b":"-inf","c":1}' in text
+    record = Record.parse(text)
+    assert record is not None
+    assert isinstance(record.content, Progress)
+    assert (record.content.steps_per_second, record.content.metrics["b"]) == (math.inf, -math.inf)
+    assert math.isnan(record.content.metrics["a"])
+
+
+def test_an_event_of_a_later_version_has_fields_and_no_content() -> None:
+    record = Record.parse(line("later", {"x": 1}))
+    assert record is not None
+    assert (record.fields, record.content) == ({"x": 1}, None)
+
+
+def test_a_record_with_another_event_s_fields_is_none() -> None:
+    with pytest.raises(ValueError, match="without message"):
+        Record(Event.NOTICE, "t", 1.0, {"path": "/x"})
 
 
 def test_what_is_written_is_read() -> None:

@@ -26,7 +26,7 @@ from launcher.report.row_folding import rows
 from launcher.report.timeline import lanes
 from launcher.status import Phase
 from tests.unit.histories import BEGIN, event, history, pod, says, step
-from worker.contract import Event, Record
+from worker.contract import Event, Record, line_of
 
 TRAINING = says("chief", 0, 0, 5, "training", epochs=8, steps_per_epoch=10, initial_epoch=0)
 
@@ -338,7 +338,7 @@ FIELDS = st.dictionaries(
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), st.floats() | st.floats(0, 99), FIELDS), max_size=5))
 def test_whatever_a_program_prints_as_a_record_makes_a_page(said: list[tuple[str, float, Any]]) -> None:
     roles = itertools.cycle(["chief", "evaluator", "worker"])
-    records = [Record(event, "x", BEGIN + time, fields) for event, time, fields in said]
+    records = [Record.parse(line_of(event, "x", BEGIN + time, fields)) for event, time, fields in said]
     lines = [LogLine(role, 0, 0, "", record) for role, record in zip(roles, records, strict=False)]
     attempts = [pod(role, finished=90, exit_code=0) for role in ("chief", "worker", "evaluator")]
     page(shown(history(attempts, lines, finished=90))).encode()

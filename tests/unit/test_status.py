@@ -9,7 +9,7 @@ import pytest
 from launcher import messages
 from launcher.backends.base import LogLine
 from launcher.status import Phase, RunStatus, attempts, fold, latest, seconds
-from worker.contract import Record
+from worker.contract import Exported, Record, Released
 
 EARLY, LATE, LATER = "2026-01-02T03:04:05Z", "2026-01-02T03:05:00Z", "2026-01-02T03:06:05Z"
 
@@ -150,9 +150,11 @@ def test_times_of_both_precisions() -> None:
 
 
 def test_the_newest_record_of_an_event() -> None:
-    old, new = (Record("progress", f"demo-worker-{n}", float(n), {}) for n in (1, 2))
-    assert latest({"a": {"progress": new}, "b": {"progress": old}}, "progress") is new
-    assert latest({}, "progress") is None
+    old, new = (Record("exported", f"demo-worker-{n}", float(n), {"path": f"/{n}"}) for n in (1, 2))
+    assert latest({"a": {"exported": new}, "b": {"exported": old}}, Exported) == Exported("/2")
+    assert latest({}, Exported) is None
+    left = Record("released", "a", 1.0, {"outcome": "done"})
+    assert latest({"a": {"released": left}}, Released) is None, "it was released, and has released nobody"
 
 
 def at(phase: str, **more: Any) -> RunStatus:
@@ -234,7 +236,6 @@ def test_what_is_new() -> None:
             "released 2 tasks; could not reach demo-ps-0",
         ),
         ("failed", {"message": "no", "traceback": "", "exit_code": 70}, "failed: no"),
-        ("progress", {"epoch": 1}, "progress epoch 1"),
         ("of a later version", {"x": 1}, ""),
     ],
 )

@@ -100,7 +100,9 @@ def test_a_long_log_is_looked_through_at_its_beginning_too(tmp_path: Path) -> No
     directory = RunDirectory(tmp_path, "default", "mnist")
     log = directory.log("mnist-chief-0", 0)
     log.parent.mkdir(parents=True)
-    early = Record(Event.EVALUATION, "mnist-chief-0", 1.0, {"epoch": 1})
+    early = Record(
+        Event.EVALUATION, "mnist-chief-0", 1.0, {"checkpoint": "ckpt-1", "epoch": 1, "metrics": {}}
+    )
     record = said("chief").text
     log.write_text(f"{early.line()}\n{record}\n" + "x" * 100_000 + "\n" * 300_000)
     state = {

@@ -232,6 +232,7 @@ def test_a_chief_is_lost_only_after_its_time() -> None:
 
 SUPERVISE = """
 import os, signal, sys, time
+from worker.contract import Released
 from worker.process.supervisor import Silence, stalled, supervise
 def train(watch):
     {body}
@@ -288,7 +289,7 @@ def test_it_may_save_for_as_long_as_the_pod_has(grace: int, code: int) -> None:
 
 
 def test_what_was_agreed_last_is_said_and_done_on_silence() -> None:
-    body = 'watch.expect(Silence(0.2, "released", {"tasks": ["a"], "unreachable": ["b"]}, 0)); time.sleep(60)'
+    body = 'watch.expect(Silence(0.2, Released(["a"], ["b"]), 0)); time.sleep(60)'
     code, (released,) = supervised(body)
     assert code == 0
     assert released.event == "released"

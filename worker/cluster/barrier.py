@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from worker.contract import Event, ExitCode
+from worker.contract import ExitCode, Waiting
 from worker.failures import Failure
 from worker.process import probes
 from worker.process.activity import Activity
@@ -36,7 +36,7 @@ def wait_for_all(
 
     def report(names: list[str], waited: float) -> None:
         deadline = task.config.starting_deadline_seconds
-        reporter.emit(Event.WAITING, tasks=names, seconds=round(waited, 1), deadline=deadline)
+        reporter.emit(Waiting(names, round(waited, 1), deadline))
 
     activity.enter("waiting for the other tasks")
     # Tasks of a collective strategy have no server while they wait for one another.

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.contract import Env, Event
+from worker.contract import Device, Devices, Env
 from worker.failures import program_error
 from worker.reporting import Reporter
 from worker.task import Task
@@ -21,7 +21,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def report(task: Task, reporter: Reporter, strategy: Any = None, tasks: int = 0) -> None:
-    """Emits `Event.DEVICES`. `tasks` is how many take steps, with `strategy` or else without one.
+    """Emits `Devices`. `tasks` is how many take steps, with `strategy` or else without one.
 
     Starts no device: a server that is yet to be made does that.
     """
@@ -31,14 +31,7 @@ def report(task: Task, reporter: Reporter, strategy: Any = None, tasks: int = 0)
         replicas = strategy.num_replicas_in_sync * several
     else:
         replicas = tasks * max(1, len(_gpus()))
-    reporter.emit(
-        Event.DEVICES,
-        replicas=replicas,
-        tasks=tasks,
-        devices=_devices(),
-        tensorflow=tf.version.VERSION,
-        lacking=_lacking(task),
-    )
+    reporter.emit(Devices(replicas, tasks, _devices(), tf.version.VERSION, _lacking(task)))
     if task.is_primary and (notice := versions.untested(tf.version.VERSION)):
         reporter.notice(notice)
 
@@ -77,13 +70,13 @@ def _gpus() -> list[Any]:
     return list(tf.config.list_physical_devices("GPU"))
 
 
-def _devices() -> list[dict[str, Any]]:
-    """`{"type": "GPU", "name": "NVIDIA A100-SXM4-40GB", "count": 8}`, each kind once."""
+def _devices() -> list[Device]:
+    """`Device("GPU", "NVIDIA A100-SXM4-40GB", 8)`, each kind once."""
     kinds: Counter[tuple[str, str]] = Counter()
     for device in tf.config.list_physical_devices():
         logical = tf.config.get_logical_device_configuration(device) or [None]
         kinds[device.device_type, _name(device)] += len(logical)
-    return [{"type": kind, "name": name, "count": count} for (kind, name), count in kinds.items()]
+    return [Device(kind, name, count) for (kind, name), count in kinds.items()]
 
 
 def _name(device: Any) -> str:

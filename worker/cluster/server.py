@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from worker import contract
-from worker.contract import Event, ExitCode
+from worker.contract import Done, ExitCode, Ready, WasReleased
 from worker.failures import program_error
 from worker.imports import import_tensorflow
 from worker.process import probes
@@ -63,11 +63,11 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
         raise program_error(
             f"the gRPC server could not start on {task.address}: is the port taken?"
         ) from error
-    reporter.emit(Event.READY)
+    reporter.emit(Ready())
     watch.expect(stalled("serving", min(_HUNG_SECONDS, task.config.stall_seconds / 2)))
     outcome = _until_released(task, watch, _Told(task))
-    reporter.emit(Event.RELEASED, outcome=outcome)
-    reporter.emit(Event.DONE)
+    reporter.emit(WasReleased(outcome))
+    reporter.emit(Done())
     del server
     return ExitCode.DONE
 

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker import contract
-from worker.contract import Event
+from worker.contract import Released
 from worker.process import probes
 from worker.process.supervisor import Silence, Watch
 from worker.reporting import Reporter
@@ -49,8 +49,7 @@ def release(
 
     def expect() -> None:
         unreachable = [name for name in addresses if name not in released]
-        fields = {"tasks": list(released), "unreachable": unreachable}
-        watch.expect(Silence(3 * TASK_SECONDS, Event.RELEASED, fields, exit_code))
+        watch.expect(Silence(3 * TASK_SECONDS, Released(list(released), unreachable), exit_code))
 
     expect()
     # A hung task would block the first operation sent to it, and every thread with it.
@@ -64,7 +63,7 @@ def release(
         if _write(task, name, role, index, outcome):
             released.append(name)
     unreachable = [name for name in addresses if name not in released]
-    reporter.emit(Event.RELEASED, tasks=released, unreachable=unreachable)
+    reporter.emit(Released(released, unreachable))
 
 
 def _away(addresses: Mapping[str, str], alive: Callable[[], None]) -> dict[str, str]:

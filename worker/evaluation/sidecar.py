@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory
-from worker.contract import Event, ExitCode
+from worker.contract import Done, Evaluation, ExitCode, Ready
 from worker.failures import is_lost_peer, program_error, writing
 from worker.models.model_build import build
 from worker.parameters import TrainingParameters
@@ -84,7 +84,7 @@ class Evaluator:
         dataset = dataset.prefetch(tf.data.AUTOTUNE)
         build(model, dataset.element_spec, self._program.entrypoint)
         self._enter("waiting for a checkpoint")
-        self._reporter.emit(Event.READY)
+        self._reporter.emit(Ready())
         if self._is_claimed():
             self._evaluated = self._read_note()
             if by_keras:
@@ -92,7 +92,7 @@ class Evaluator:
             else:
                 self._by_loop(model, dataset)
         self._check_scored()
-        self._reporter.emit(Event.DONE)
+        self._reporter.emit(Done())
         return ExitCode.DONE
 
     def _check_scored(self) -> None:
@@ -206,7 +206,7 @@ class Evaluator:
                     # The names and the step of Keras' TensorBoard callback: one chart for both curves.
                     tf.summary.scalar(f"epoch_{name}", value, step=epoch - 1)
                 self._writer.flush()
-        self._reporter.emit(Event.EVALUATION, checkpoint=f"ckpt-{epoch}", epoch=epoch, metrics=metrics)
+        self._reporter.emit(Evaluation(f"ckpt-{epoch}", epoch, metrics))
         self._evaluated = epoch
         self._write_note()
 

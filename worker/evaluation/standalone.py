@@ -15,7 +15,7 @@ from worker.checkpoints.model_directory import ModelDirectory
 from worker.cluster.executions import Executions
 from worker.cluster.kv_store import by_first_task
 from worker.context import Loop
-from worker.contract import Event
+from worker.contract import Evaluation
 from worker.evaluation import inline, trained_model
 from worker.failures import program_error, writing
 from worker.input import datasets, replica_shares
@@ -67,7 +67,7 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
         metrics.pop("loss", None)  # nothing says what it would be
     if loop.writes:
         _write_summary(directory, epoch, metrics)
-        loop.reporter.emit(Event.EVALUATION, checkpoint=f"ckpt-{epoch}", epoch=epoch, metrics=metrics)
+        loop.reporter.emit(Evaluation(f"ckpt-{epoch}", epoch, metrics))
     return model
 
 

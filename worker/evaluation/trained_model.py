@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory, mismatch
 from worker.context import Loop
-from worker.contract import Event
+from worker.contract import Loaded
 from worker.failures import classify, is_lost_peer, program_error
 
 
@@ -54,4 +54,4 @@ def load(loop: Loop, directory: ModelDirectory, model: Any, epoch: int) -> None:
         reason = classify(error, "reading it").message
         raise program_error(f"{path} cannot be read: {reason}; name another in spec.checkpoint") from error
     if loop.writes:
-        loop.reporter.emit(Event.LOADED, checkpoint=f"ckpt-{epoch}", path=directory.path("checkpoints"))
+        loop.reporter.emit(Loaded(f"ckpt-{epoch}", directory.path("checkpoints")))

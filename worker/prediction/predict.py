@@ -22,7 +22,7 @@ import tensorflow as tf
 from worker.checkpoints.model_directory import ModelDirectory
 from worker.cluster.executions import Executions
 from worker.context import Loop
-from worker.contract import Event, ExitCode
+from worker.contract import ExitCode, Predicted, Predicting
 from worker.evaluation import trained_model
 from worker.failures import Failure, program_error
 from worker.input.distribution import batch_count
@@ -127,8 +127,9 @@ def await_begun(task: Task, files: PredictionFiles, alive: Callable[[], None]) -
 
 
 def report_done(reporter: Reporter, files: PredictionFiles, state: PredictionState) -> None:
-    """Says where the predictions are."""
-    reporter.emit(Event.PREDICTED, path=files.root, examples=state.examples, parts=state.parts)
+    """Says where the predictions are, when `state` has all of them."""
+    assert state.examples is not None and state.parts is not None  # noqa: S101, PT018 - for the type checker
+    reporter.emit(Predicted(files.root, state.examples, state.parts))
 
 
 def predict(
@@ -281,7 +282,7 @@ class _Prediction:
             rate = (self._predicted - self._recorded) / max(seconds, 1e-6)
             self._recorded_at, self._recorded = now, self._predicted
             examples = self._counted + self._predicted
-            self._loop.reporter.emit(Event.PREDICTING, examples=examples, examples_per_second=round(rate, 1))
+            self._loop.reporter.emit(Predicting(examples, round(rate, 1)))
 
     def _checked(self, dataset: Any) -> Any:
         entrypoint = self._loop.program.entrypoint

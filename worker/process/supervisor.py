@@ -22,11 +22,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from worker.contract import GRACE_SECONDS, Event, ExitCode, emit
+from worker.contract import (
+    EVENTS,
+    GRACE_SECONDS,
+    Content,
+    ExitCode,
+    Failed,
+    Notice,
+    content_of,
+    emit,
+    fields_of,
+)
 from worker.process import probes
 from worker.process.lease import Holder, Lease, message
 from worker.process.worker_monitor import WorkerMonitor
@@ -41,29 +51,38 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 @dataclass(frozen=True)
 class Silence:
-    """After `seconds` without a sign of life: print `event` with `fields`, leave with `exit_code`.
+    """After `seconds` without a sign of life: print a record with this `content`, leave with `exit_code`.
 
-    With `blame`, the message says which peers do not answer.
+    With `blame`, a `Failed`'s message says which peers do not answer.
     """
 
     seconds: float
-    event: str
-    fields: Mapping[str, object]
+    content: Content
     exit_code: int
     blame: bool = False
+
+    def to_json(self) -> str:
+        """One line."""
+        head = {"seconds": self.seconds, "exit_code": int(self.exit_code), "blame": self.blame}
+        return json.dumps({**head, "event": EVENTS[type(self.content)], "fields": fields_of(self.content)})
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Silence:
+        """Of `to_json`, read."""
+        content = content_of(document["event"], document["fields"])
+        assert content is not None  # noqa: S101 - for the type checker: parent and child are of one version
+        return cls(document["seconds"], content, document["exit_code"], document["blame"])
 
 
 def stalled(doing: str, seconds: float) -> Silence:
     """The usual one: a stall is a failure that another try may mend. `doing` continues "while "."""
     message = f"nothing moved for {seconds:.0f} s while {doing}"
-    fields = {"message": message, "traceback": "", "exit_code": int(ExitCode.RETRYABLE)}
-    return Silence(seconds, Event.FAILED, fields, ExitCode.RETRYABLE, blame=True)
+    return Silence(seconds, Failed(message, "", ExitCode.RETRYABLE), ExitCode.RETRYABLE, blame=True)
 
 
 def overtaken(other: Holder) -> Silence:
     """At once: two chiefs must not write to one model directory."""
-    fields = {"message": message(other), "traceback": "", "exit_code": int(ExitCode.RETRYABLE)}
-    return Silence(0.0, Event.FAILED, fields, ExitCode.RETRYABLE)
+    return Silence(0.0, Failed(message(other), "", ExitCode.RETRYABLE), ExitCode.RETRYABLE)
 
 
 class Watch:
@@ -78,7 +97,7 @@ class Watch:
 
     def expect(self, silence: Silence) -> None:
         """From now on `silence` holds."""
-        self._write(json.dumps(asdict(silence)).encode() + b"\n", patient=True)
+        self._write(silence.to_json().encode() + b"\n", patient=True)
 
     def hold(self, lease: Lease) -> None:
         """From now on the supervisor renews `lease`; should it be lost, it ends the child."""
@@ -171,7 +190,7 @@ class _Supervisor:
         self._kill_at: float | None = None
         self._buffer = b""
         self._lease: Lease | None = None
-        self._attendance = WorkerMonitor(lambda text: emit(Event.NOTICE, task, message=text))
+        self._attendance = WorkerMonitor(lambda text: emit(task, Notice(text)))
         self._lost = False
         self._wake: int | None = None
 
@@ -226,7 +245,7 @@ class _Supervisor:
             elif "workers" in document:
                 self._attendance.follow(document["workers"])
             elif not self._lost:
-                self._silence = Silence(**document)
+                self._silence = Silence.from_json(document)
 
     def _overtaken(self, other: Holder) -> None:
         """In the lease's thread."""
@@ -237,14 +256,15 @@ class _Supervisor:
 
     def _silent(self) -> int:
         silence = self._silence
-        fields = dict(silence.fields)
+        content = silence.content
         if silence.blame:
             found = probes.faults(self._addresses)
-            found_text = f"; no answer from {probes.described(found)}" if found else ""
-            fields["message"] = f"{fields['message']}{found_text}"
+            if found and isinstance(content, Failed):
+                no_answer = f"; no answer from {probes.described(found)}"
+                content = Failed(content.message + no_answer, content.traceback, content.exit_code)
             self._show_stacks()
         self._kill()
-        emit(silence.event, self._task, **fields)
+        emit(self._task, content)
         return silence.exit_code
 
     def _show_stacks(self) -> None:
@@ -285,7 +305,7 @@ class _Supervisor:
         message = f"the training process was ended by signal {-code} ({signal.strsignal(-code)})"
         if -code == signal.SIGKILL:
             message += "; if nobody sent it, the memory limit was reached: raise resources.limits.memory"
-        emit(Event.FAILED, self._task, message=message, traceback="", exit_code=128 - code)
+        emit(self._task, Failed(message, traceback="", exit_code=128 - code))
         return 128 - code
 
 

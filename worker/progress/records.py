@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from worker.contract import Event
+from worker.contract import Progress
 from worker.failures import program_error
 from worker.reporting import Reporter, not_finite
 
@@ -59,8 +59,7 @@ class Records:
         self._recorded, self._recorded_at = done, now
         if self._reporter is None:
             return
-        self._reporter.emit(
-            Event.PROGRESS,
+        progress = Progress(
             epoch=self._epoch,
             epochs=self._epochs,
             step=done,
@@ -70,3 +69,4 @@ class Records:
             metrics={name: value for name, value in metrics.items() if name != "loss"},
             epoch_end=epoch_end,
         )
+        self._reporter.emit(progress)

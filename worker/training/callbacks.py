@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory
 from worker.context import Loop
-from worker.contract import Event
+from worker.contract import Evaluation
 from worker.failures import program_error
 from worker.input.datasets import ended_early
 from worker.reporting import as_floats
@@ -178,9 +178,7 @@ class Validation(keras_models.Callback):
         found = as_floats(logs)
         metrics = {name[4:]: value for name, value in found.items() if name.startswith("val_")}
         if metrics and self._loop.writes:
-            self._loop.reporter.emit(
-                Event.EVALUATION, checkpoint=f"ckpt-{epoch + 1}", epoch=epoch + 1, metrics=metrics
-            )
+            self._loop.reporter.emit(Evaluation(f"ckpt-{epoch + 1}", epoch + 1, metrics))
 
 
 class KeptData(keras_models.Callback):

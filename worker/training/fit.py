@@ -10,7 +10,7 @@ import tensorflow as tf
 from worker.checkpoints.model_directory import ModelDirectory, Position
 from worker.cluster.kv_store import by_first_task
 from worker.context import Loop
-from worker.contract import Event
+from worker.contract import Training
 from worker.failures import Failure, program_error
 from worker.input import datasets, replica_shares
 from worker.models import model_build
@@ -55,9 +55,7 @@ def fit(loop: Loop) -> Any:
     position = position.within(parameters.epochs, steps)
     done = position.epochs
     if loop.writes:
-        loop.reporter.emit(
-            Event.TRAINING, epochs=parameters.epochs, steps_per_epoch=steps, initial_epoch=done
-        )
+        loop.reporter.emit(Training(parameters.epochs, steps, initial_epoch=done))
     loop.enter("training")
 
     def train(epochs: int, steps_per_epoch: int | None) -> None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from worker.checkpoints.model_directory import Position
 from worker.cluster.executions import Executions
 from worker.context import Loop
-from worker.contract import Event
+from worker.contract import Training
 from worker.evaluation import inline
 from worker.input import datasets
 from worker.program import LoadedProgram
@@ -90,12 +90,7 @@ class _Coordination:
 
     def run(self) -> Any:
         loop, model, epochs = self._loop, self._model, self._loop.parameters.epochs
-        loop.reporter.emit(
-            Event.TRAINING,
-            epochs=epochs,
-            steps_per_epoch=self._epoch_steps,
-            initial_epoch=self._position.epochs,
-        )
+        loop.reporter.emit(Training(epochs, self._epoch_steps, initial_epoch=self._position.epochs))
         model.stop_training = False
         self._callbacks.on_train_begin()
         logs: dict[str, float] = {}

@@ -32,7 +32,7 @@ from worker import contract
 from worker.checkpoints.model_directory import ModelDirectory, Position
 from worker.cluster.kv_store import ERRORS, get, put
 from worker.cluster.server import leave_on_signal
-from worker.contract import Event, ExitCode
+from worker.contract import ExitCode, Notice
 from worker.failures import Left
 from worker.process.supervisor import Silence, Watch
 from worker.reporting import Reporter
@@ -113,14 +113,14 @@ class Preemption:
             why = "told to leave (SIGTERM)" if self._told else "another task was told to leave (SIGTERM)"
             self._reporter.notice(f"{why}: saved after {position}")
         if self._peers is not None:
-            self._watch.expect(Silence(_LAST_SECONDS, Event.NOTICE, _UNSAVED, ExitCode.PREEMPTED))
+            self._watch.expect(Silence(_LAST_SECONDS, _UNSAVED, ExitCode.PREEMPTED))
             with contextlib.suppress(*ERRORS):
                 self._peers.saved()
         # Also those that were not told: their going is no failure of theirs, and is not counted.
         raise Left(ExitCode.PREEMPTED)
 
 
-_UNSAVED = {"message": "left without having heard that every other task had saved its part"}
+_UNSAVED = Notice("left without having heard that every other task had saved its part")
 
 
 class _Servers:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from worker.checkpoints.model_directory import Position
 from worker.cluster.kv_store import by_first_task
 from worker.context import Loop
-from worker.contract import Event
+from worker.contract import Training
 from worker.input import datasets
 from worker.progress.heartbeat import heartbeat
 from worker.progress.records import Records
@@ -86,12 +86,7 @@ class _Synchronous:
     def run(self) -> Any:
         loop, model, epochs = self._loop, self._model, self._loop.parameters.epochs
         if loop.writes:
-            loop.reporter.emit(
-                Event.TRAINING,
-                epochs=epochs,
-                steps_per_epoch=self._epoch_steps,
-                initial_epoch=self._position.epochs,
-            )
+            loop.reporter.emit(Training(epochs, self._epoch_steps, initial_epoch=self._position.epochs))
         model.stop_training = False
         self._callbacks.on_train_begin()
         logs: dict[str, float] = {}

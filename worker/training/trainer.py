@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from worker.cluster.barrier import leave_together, unanswered, wait_for_all
-from worker.contract import Event, ExitCode
+from worker.contract import Done, ExitCode, Exported
 from worker.failures import Failure, Left, classify, program_error, writing
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
@@ -20,7 +20,7 @@ from worker.process import lease, probes
 from worker.process.activity import Activity
 from worker.process.supervisor import Silence, Watch, overtaken
 from worker.program import LoadedProgram, load, user_roots
-from worker.reporting import Reporter, failed_fields
+from worker.reporting import Reporter, failed
 from worker.task import Task, leave_out
 from worker.tf_compat.checkpoint_io import save_here
 
@@ -269,8 +269,7 @@ class _Training:
     def _step_failed(self, error: BaseException) -> None:
         """From the progress thread. A worker that cannot be cancelled must not hide the error."""
         failure = self._classify(error)
-        fields = failed_fields(failure)
-        self._watch.expect(Silence(_FAILED_STEP_SECONDS, Event.FAILED, fields, failure.exit_code))
+        self._watch.expect(Silence(_FAILED_STEP_SECONDS, failed(failure), failure.exit_code))
 
     def _export(self, program: LoadedProgram) -> None:
         """From an ordinary model, loaded from the last checkpoint.
@@ -286,13 +285,13 @@ class _Training:
         guard = contextlib.nullcontext() if program.has("export") else writing(self._directory.root)
         with guard:
             path = self._directory.replace_directory("export", partial(program.export, model))
-        self._reporter.emit(Event.EXPORTED, path=path)
+        self._reporter.emit(Exported(path))
 
     def _finish(self) -> None:
         self._release("done", ExitCode.DONE)
         if self._connected:
             leave_together(self._task, self._activity, self._watch.alive)
-        self._reporter.emit(Event.DONE)
+        self._reporter.emit(Done())
 
     def _fail(self, failure: Failure) -> int:
         self._reporter.failed(failure)

@@ -33,7 +33,7 @@ from tests.worker.matrix.cells import (
 )
 from worker import runtime
 from worker import task as tasks
-from worker.contract import Event
+from worker.contract import EVENTS, Content, Done, Event, fields_of
 from worker.failures import Failure
 from worker.process.supervisor import Watch
 from worker.reporting import Reporter
@@ -48,8 +48,8 @@ class Records(Reporter):
         super().__init__("cell")
         self.said: list[dict[str, Any]] = []
 
-    def emit(self, event: str, **fields: Any) -> None:
-        self.said.append({"event": event, **fields})
+    def emit(self, content: Content) -> None:
+        self.said.append({"event": EVENTS[type(content)], **fields_of(content)})
 
     def of(self, event: str) -> list[dict[str, Any]]:
         return [record for record in self.said if record["event"] == event]
@@ -122,7 +122,7 @@ class Running:
                 pass
 
             def _finish(self) -> None:
-                self._reporter.emit(Event.DONE)
+                self._reporter.emit(Done())
 
         self._training = Training
 
