@@ -274,7 +274,7 @@ def said_needed(job: Mapping[str, Any]) -> bool | None:
     return None if said is None else said == "true"
 
 
-def leaves(job: Mapping[str, Any]) -> bool:
+def leaves(job: dict[str, Any]) -> bool:
     """Whether a whole Job's tasks leave by themselves when the run ends: the worker runtime's do."""
     containers = ((job["spec"].get("template") or {}).get("spec") or {}).get("containers") or ()
     commands = [each.get("command") or [] for each in containers if each.get("name") == CONTAINER]

@@ -17,7 +17,7 @@ PROGRAM: Final = "python -m launcher"
 """How a message tells the user to call this program: it works wherever the package does."""
 
 
-def submitted(item: Mapping[str, Any], *path: str) -> Any:
+def submitted(item: dict[str, Any], *path: str) -> Any:
     """What the file of the run says at this path, and without one all of it, as the primary Job, or JobSet,
     carries it: without fields that have their defaults. None where it says nothing, or nothing is carried.
     """
@@ -30,7 +30,7 @@ def submitted(item: Mapping[str, Any], *path: str) -> Any:
     return value
 
 
-def clean_policy(job: Mapping[str, Any]) -> str:
+def clean_policy(job: dict[str, Any]) -> str:
     """What of the run is stopped or deleted once it has ended: the spec's cleanPolicy."""
     return str(submitted(job, "spec", "runPolicy", "cleanPolicy") or "Running")
 
@@ -43,7 +43,7 @@ class Plan:
 
     run: str
     namespace: str
-    objects: Sequence[Mapping[str, Any]]
+    objects: Sequence[dict[str, Any]]
     addresses: Sequence[str]
     as_jobset: Plan | None = None
     """The same run as one JobSet, which is better where a queue admits it and the cluster knows the kind."""

@@ -111,13 +111,13 @@ class Machine:
     def __post_init__(self) -> None:
         self.backend = LocalBackend(self.root, self.settings)
 
-    def plan(self, *objects: Mapping[str, Any], run: str = "demo", addresses: Sequence[str] = ()) -> Plan:
+    def plan(self, *objects: dict[str, Any], run: str = "demo", addresses: Sequence[str] = ()) -> Plan:
         return Plan(run, "default", objects, addresses)
 
-    def submit(self, *objects: Mapping[str, Any], run: str = "demo", addresses: Sequence[str] = ()) -> str:
+    def submit(self, *objects: dict[str, Any], run: str = "demo", addresses: Sequence[str] = ()) -> str:
         return self.backend.submit(self.plan(*objects, run=run, addresses=addresses), detach=True)
 
-    def run(self, *objects: Mapping[str, Any], addresses: Sequence[str] = ()) -> RunStatus:
+    def run(self, *objects: dict[str, Any], addresses: Sequence[str] = ()) -> RunStatus:
         """Submits and follows to the end."""
         self.submit(*objects, addresses=addresses)
         return self.end()

@@ -33,7 +33,7 @@ def claim(name: str, reclaim: str = "Retain") -> dict[str, Any]:
     return {"kind": "PersistentVolumeClaim", "metadata": {"name": name, "annotations": annotations}}
 
 
-def report(machine: Machine, *objects: Mapping[str, Any], addresses: Sequence[str] = ()) -> dict[str, Any]:
+def report(machine: Machine, *objects: dict[str, Any], addresses: Sequence[str] = ()) -> dict[str, Any]:
     status = machine.run(*objects, addresses=addresses)
     assert status.phase is Phase.SUCCEEDED, machine.texts()
     printed: dict[str, Any] = json.loads(machine.texts("chief")[-1])

@@ -75,11 +75,11 @@ class Submission:
     namespace: str
     uid: str
     submitted: float
-    objects: Sequence[Mapping[str, Any]]
+    objects: Sequence[dict[str, Any]]
     addresses: Mapping[str, str]
     settings: SupervisorSettings = field(default_factory=SupervisorSettings)
 
-    def of_kind(self, kind: str) -> list[Mapping[str, Any]]:
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
         """The objects of one kind, in their order."""
         return [item for item in self.objects if item["kind"] == kind]
 

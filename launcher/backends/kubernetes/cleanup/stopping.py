@@ -1,20 +1,21 @@
 """Ends Jobs so that their record stays, with their finished pods and those pods' logs.
 
-A Job's only outward way to fail is its deadline, so that is what is set; why is kept in an annotation, from
-which `picture` takes the words.
+From outside, a Job can only be made to fail by its deadline. So that is set; the reason is kept in an
+annotation, from which `run_state` takes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from launcher.backends.kubernetes.api.api_errors import ApiError
-from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api.client import Client
 from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION
 from launcher.status import condition
 
 
-def stop(client: Client, jobs: Iterable[Object], reason: str, message: str) -> list[str]:
+def stop(client: Client, jobs: Iterable[Mapping[str, Any]], reason: str, message: str) -> list[str]:
     """Makes the Jobs that go on fail, with this reason and message. Returns their names.
 
     Kubernetes deletes their pods, with the pods' own grace.
@@ -38,6 +39,6 @@ def stop(client: Client, jobs: Iterable[Object], reason: str, message: str) -> l
     return stopped
 
 
-def is_over(job: Object) -> bool:
+def is_over(job: Mapping[str, Any]) -> bool:
     """Whether the Job has succeeded or failed."""
     return condition(job, "Complete", "Failed") is not None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from launcher.backends.base import LogLine, Selection, Update
-from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api.client import Client
 from launcher.backends.kubernetes.cleanup import stopping
 from launcher.backends.kubernetes.cleanup.clean_policy import CleanUp
 from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
@@ -18,7 +18,7 @@ from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog
 from launcher.backends.kubernetes.observe.session import TICK_SECONDS, Session, look, notice
 from launcher.backends.kubernetes.state.clock_skew import disagreement, local_lines, local_status
 from launcher.backends.kubernetes.state.root_object import RootObject
-from launcher.backends.kubernetes.state.run_state import RunState
+from launcher.backends.kubernetes.state.run_state import RunState, SlimPod
 from launcher.errors import BackendError, NotFoundError
 from launcher.naming import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, RunStatus
@@ -78,7 +78,7 @@ def read_status(client: Client, namespace: str, root: RootObject) -> RunStatus:
     return local_status(run_state.status(records.of_task), client.ahead)
 
 
-def _beginning(client: Client, namespace: str, pod: Object) -> list[LogLine]:
+def _beginning(client: Client, namespace: str, pod: SlimPod) -> list[LogLine]:
     """What a task says once, at the beginning of its log."""
     head = PodLog(client, LogSource.of(pod, namespace)).read(head=_HEAD_BYTES)
     return [line for line in head if line.record is not None and line.record.event == Event.DEVICES]
@@ -138,7 +138,7 @@ def _at_deletion(run_state: RunState, records: LatestRecords, run: str) -> RunSt
     return dataclasses.replace(run_state.status(records.of_task), ended=True)
 
 
-def _tail(session: Session, pods: Iterable[Object], began_before_us: set[str]) -> None:
+def _tail(session: Session, pods: Iterable[SlimPod], began_before_us: set[str]) -> None:
     failed: Counter[str] = Counter()
     for pod in pods:
         if not has_begun(pod):
@@ -162,18 +162,18 @@ def _last_words(session: Session) -> list[LogLine]:
     return lines + session.pump(0).lines
 
 
-def has_begun(pod: Object) -> bool:
-    """Whether the slim pod runs or has run, so that there may be a log."""
+def has_begun(pod: SlimPod) -> bool:
+    """Whether the pod runs or has run, so that there may be a log."""
     return pod["status"]["phase"] not in (None, "Pending")
 
 
-def task_of(pod: Object) -> tuple[str, int]:
-    """The slim pod's role and index."""
+def task_of(pod: SlimPod) -> tuple[str, int]:
+    """The pod's role and index."""
     labels = pod["metadata"]["labels"]
     return labels.get(ROLE_LABEL, ""), int(labels.get(INDEX_KEY, 0))
 
 
-def tells_progress(run_state: RunState, pod: Object) -> bool:
+def tells_progress(run_state: RunState, pod: SlimPod) -> bool:
     """The primary's first task reports the training, the evaluator its evaluations."""
     role, index = task_of(pod)
     primary = run_state.primary
@@ -219,7 +219,7 @@ def logs(
         yield from _follow_logs(client, namespace, root, selection, read, clean_up)
 
 
-def _chosen(run_state: RunState, selection: Selection) -> list[Object]:
+def _chosen(run_state: RunState, selection: Selection) -> list[SlimPod]:
     """The pods, role by role and task by task, oldest first."""
     pods = run_state.pods()
     attempts = {task_of(pod): _attempt(pod) for pod in pods}  # the last one's stays
@@ -235,7 +235,7 @@ def _chosen(run_state: RunState, selection: Selection) -> list[Object]:
     )
 
 
-def _attempt(pod: Object) -> int:
+def _attempt(pod: SlimPod) -> int:
     return int(pod["metadata"]["annotations"][ATTEMPT_ANNOTATION])
 
 

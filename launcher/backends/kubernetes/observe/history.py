@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from launcher.backends.base import History, LogLine
-from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api.client import Client
 from launcher.backends.kubernetes.api.parallel import together
 from launcher.backends.kubernetes.observe import events
 from launcher.backends.kubernetes.observe.following import LatestRecords, has_begun, task_of, tells_progress
@@ -16,7 +16,7 @@ from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog
 from launcher.backends.kubernetes.observe.session import look
 from launcher.backends.kubernetes.state.clock_skew import local_history
 from launcher.backends.kubernetes.state.root_object import RootObject
-from launcher.backends.kubernetes.state.run_state import RunState
+from launcher.backends.kubernetes.state.run_state import RunState, SlimPod
 from launcher.errors import BackendError
 from launcher.status import attempts, seconds
 
@@ -56,7 +56,7 @@ def read(client: Client, namespace: str, root: RootObject, since: str) -> Histor
 
 
 def _records(
-    client: Client, namespace: str, run_state: RunState, pods: Sequence[Object], missing: list[str]
+    client: Client, namespace: str, run_state: RunState, pods: Sequence[SlimPod], missing: list[str]
 ) -> list[LogLine]:
     begun = [pod for pod in pods if has_begun(pod)]
     telling = [pod for pod in begun if tells_progress(run_state, pod)]

@@ -10,9 +10,10 @@ from typing import Final
 
 from launcher.backends.base import LogLine
 from launcher.backends.kubernetes.api.api_errors import ApiError, UnreachableError
-from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api.client import Client
 from launcher.backends.kubernetes.api.streams import Stream
 from launcher.backends.kubernetes.observe.watch import Mailbox
+from launcher.backends.kubernetes.state.run_state import SlimPod
 from launcher.naming import CONTAINER, ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
 from worker.contract import Record
@@ -38,8 +39,8 @@ class LogSource:
     attempt: int
 
     @classmethod
-    def of(cls, pod: Object, namespace: str) -> LogSource:
-        """The source for a slim pod with its attempt."""
+    def of(cls, pod: SlimPod, namespace: str) -> LogSource:
+        """The source for a pod whose attempt was counted."""
         metadata = pod["metadata"]
         return cls(
             namespace,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.backends.base import PROGRAM, LogLine
-from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api.client import Client
 from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog, Tail
 from launcher.backends.kubernetes.observe.watch import (
     Changed,
@@ -19,7 +19,7 @@ from launcher.backends.kubernetes.observe.watch import (
     Regained,
 )
 from launcher.backends.kubernetes.state.root_object import RootObject
-from launcher.backends.kubernetes.state.run_state import RunState, has_ended
+from launcher.backends.kubernetes.state.run_state import RunState, SlimPod, has_ended
 from launcher.errors import BackendError
 from worker.contract import Event, Record
 
@@ -142,7 +142,7 @@ class Session:
             raise self._given_up()
         return News(changed, lines, notices)
 
-    def tail(self, pod: Object, *, lines: int | None, log: PodLog | None = None) -> None:
+    def tail(self, pod: SlimPod, *, lines: int | None, log: PodLog | None = None) -> None:
         """Begins to read the log of a pod that runs or has ended, unless that was done before."""
         name = pod["metadata"]["name"]
         tail = self._tails.get(name)
@@ -155,7 +155,7 @@ class Session:
         elif has_ended(pod):
             tail.pod_ended()
 
-    def tailed(self, pod: Object) -> bool:
+    def tailed(self, pod: SlimPod) -> bool:
         """Whether the pod's log is or was being read."""
         return pod["metadata"]["name"] in self._tails
 

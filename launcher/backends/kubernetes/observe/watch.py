@@ -35,18 +35,18 @@ server that has just started does not know everybody's rights yet.
 
 @dataclass(frozen=True)
 class Listed:
-    """All objects of a kind; what was known of it before is void."""
+    """All objects of a kind, slim; what was known of it before is void."""
 
     kind: str
-    items: list[Object]
+    items: list[Any]
 
 
 @dataclass(frozen=True)
 class Changed:
-    """One object; `gone`: it was deleted."""
+    """One object, slim; `gone`: it was deleted."""
 
     kind: str
-    item: Object
+    item: Any
     gone: bool
 
 
@@ -116,7 +116,7 @@ class ObjectWatch(threading.Thread):
         *,
         labels: str = "",
         fields: str = "",
-        slim: Callable[[Object], Object],
+        slim: Callable[[Object], Any],
     ) -> None:
         super().__init__(name=f"watch-{kind}", daemon=True)
         self._client = client

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from launcher.backends.kubernetes.api.api_errors import ApiError
 from launcher.backends.kubernetes.api.client import Client, Object
-from launcher.backends.kubernetes.state.run_state import RunState, find_primary, slim_job
+from launcher.backends.kubernetes.state.run_state import RunState, SlimJob, find_primary, slim_job
 from launcher.naming import PRIMARY_ANNOTATION, RUN_LABEL
 from launcher.status import Records, RunStatus, condition
 
@@ -71,8 +71,23 @@ def jobs_of(jobset: Mapping[str, Any]) -> list[Object]:
     ]
 
 
-def slim_jobset(jobset: Object) -> Object:
-    """What the state of a run needs of it."""
+class SlimJobSetMetadata(TypedDict):
+    """Of the JobSet."""
+
+    uid: str
+
+
+class SlimJobSet(TypedDict):
+    """`end` is as of `end`, `jobs` are those of `jobs_of`."""
+
+    metadata: SlimJobSetMetadata
+    end: tuple[str, Object]
+    restarts: int
+    jobs: list[SlimJob]
+
+
+def slim_jobset(jobset: Object) -> SlimJobSet:
+    """What of a JobSet the state of its run needs."""
     return {
         "metadata": {"uid": jobset["metadata"]["uid"]},
         "end": end(jobset),
@@ -82,29 +97,29 @@ def slim_jobset(jobset: Object) -> Object:
 
 
 class JobSetRunState(RunState):
-    """As `Picture`, of a run whose JobSet has this uid."""
+    """The state of a run whose JobSet has this uid."""
 
     _anchor_kind = "JobSet"
 
     def __init__(self, uid: str) -> None:
         super().__init__(uid)
-        self._jobset: Object | None = None
+        self._jobset: SlimJobSet | None = None
 
-    def put(self, kind: str, item: Object) -> None:
-        """See `Picture.put`."""
+    def put(self, kind: str, item: Any) -> None:
+        """See `RunState.put`."""
         if kind != "JobSet":
             super().put(kind, item)
         elif not self.deleted and item["metadata"]["uid"] == self._primary:
             self._jobset = item
 
     @property
-    def primary(self) -> Object | None:
-        """See `Picture.primary`."""
+    def primary(self) -> SlimJob | None:
+        """See `RunState.primary`."""
         return self.jobs[0] if self.jobs else None
 
     @property
-    def jobs(self) -> list[Object]:
-        """See `Picture.jobs`. All of the JobSet's, once that was seen."""
+    def jobs(self) -> list[SlimJob]:
+        """See `RunState.jobs`. All of the JobSet's, once that was seen."""
         made = super().jobs
         if self._jobset is None:
             return made
@@ -113,14 +128,14 @@ class JobSetRunState(RunState):
         return [_seen(job, names.get(job["metadata"]["name"]), *end) for job in self._jobset["jobs"]]
 
     def status(self, records: Records) -> RunStatus:
-        """See `Picture.status`. A start of all Jobs is one of each role."""
+        """See `RunState.status`. A start of all Jobs is one of each role."""
         status = super().status(records)
         restarts = self._jobset["restarts"] if self._jobset is not None else 0
         roles = [dataclasses.replace(role, restarts=role.restarts + restarts) for role in status.roles]
         return dataclasses.replace(status, roles=tuple(roles))
 
 
-def _seen(planned: Object, made: Object | None, word: str, why: Object) -> Object:
+def _seen(planned: SlimJob, made: SlimJob | None, word: str, why: Object) -> SlimJob:
     """The Job as it is for the run, which ends when the JobSet does: `word` says how, "" while it goes on."""
     status = (made or planned)["status"]
     if not word:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from launcher.backends.kubernetes.api.api_errors import ApiError
 from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.state.run_state import SlimWorkload
 from launcher.naming import GROUP_LABEL
 from launcher.status import condition
 
 
-def slim_workload(workload: Object) -> Object:
-    """What the state of a run needs of it: `words` say why it is not admitted, "" when it is."""
+def slim_workload(workload: Object) -> SlimWorkload:
+    """What of a Workload the state of its run needs."""
     return {"metadata": {"uid": workload["metadata"]["uid"]}, "words": _words(workload)}
 
 

@@ -7,12 +7,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.backends.kubernetes.api.client import Object
-from launcher.backends.kubernetes.state.jobsets import JobSetRunState, slim_jobset
+from launcher.backends.kubernetes.state.jobsets import JobSetRunState, SlimJobSet, slim_jobset
 from launcher.backends.kubernetes.state.kueue import slim_workload
-from launcher.backends.kubernetes.state.run_state import RunState, slim_event, slim_job, slim_pod
+from launcher.backends.kubernetes.state.run_state import (
+    RunState,
+    SlimEvent,
+    SlimJob,
+    SlimPod,
+    SlimWorkload,
+    slim_event,
+    slim_job,
+    slim_pod,
+)
 from launcher.naming import GROUP_LABEL, QUEUE_LABEL, RUN_LABEL
 
-Slim = Callable[[Object], Object]
+Slim = Callable[[Object], SlimJob | SlimPod | SlimEvent | SlimJobSet | SlimWorkload]
 
 _WARNINGS: Final = "type=Warning"
 

@@ -8,7 +8,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from launcher.backends.base import clean_policy
 from launcher.backends.kubernetes.api.client import Object
@@ -46,14 +46,98 @@ class Warned:
     time: str
 
 
-def slim_job(job: Object) -> Object:
-    """Without the pod template and the copy of the spec, which make up nearly all of it."""
+class SlimJobMetadata(TypedDict):
+    """As Kubernetes has it, but `owners` are the uids of the ownerReferences."""
+
+    name: str
+    namespace: str
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    deletionTimestamp: str | None
+    owners: list[str]
+
+
+class SlimJob(TypedDict):
+    """A Job without its pod template and the copy of the run's file, which are nearly all of it. What they
+    say of the end stands in `cleanPolicy` and `leaves`.
+    """
+
+    metadata: SlimJobMetadata
+    spec: Mapping[str, Any]
+    status: Mapping[str, Any]
+    cleanPolicy: str
+    leaves: bool
+
+
+class SlimPodMetadata(TypedDict):
+    """As of a Job. The `annotations` hold the pod's attempt, once it has been counted."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    creationTimestamp: str
+    deletionTimestamp: str | None
+    owners: list[str]
+
+
+class SlimPodStatus(TypedDict):
+    """`containerStatuses` has the program's container alone, or nothing before that was made."""
+
+    phase: str | None
+    startTime: str | None
+    reason: str
+    message: str
+    containerStatuses: Sequence[Mapping[str, Any]]
+
+
+class SlimPod(TypedDict):
+    """What of a pod the status is made of: 1 KB less for each."""
+
+    metadata: SlimPodMetadata
+    spec: Mapping[str, Any]
+    status: SlimPodStatus
+
+
+class SlimEventMetadata(TypedDict):
+    """`about` is the uid of the object that a warning is about."""
+
+    about: str
+
+
+class SlimEvent(TypedDict):
+    """A warning; `time` is when it was last given."""
+
+    metadata: SlimEventMetadata
+    reason: str
+    message: str
+    time: str
+
+
+class SlimWorkloadMetadata(TypedDict):
+    """Of Kueue's object."""
+
+    uid: str
+
+
+class SlimWorkload(TypedDict):
+    """Kueue's object for the run: `words` say why it is not admitted, "" when it is."""
+
+    metadata: SlimWorkloadMetadata
+    words: str
+
+
+def slim_job(job: Object) -> SlimJob:
+    """What of a Job the state of its run needs."""
     metadata = job["metadata"]
     annotations = dict(metadata.get("annotations") or {})
     annotations.pop(SPEC_ANNOTATION, None)
     return {
         "metadata": {
-            **{key: metadata[key] for key in ("name", "namespace", "uid")},
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
             "labels": metadata.get("labels") or {},
             "annotations": annotations,
             "deletionTimestamp": metadata.get("deletionTimestamp"),
@@ -81,31 +165,27 @@ def _status(job: Object, annotations: Mapping[str, str]) -> Object:
     return {**status, "conditions": conditions}
 
 
-def slim_pod(pod: Object) -> Object:
-    """What of a pod the status is made of: a thousandth of a megabyte less for each."""
+def slim_pod(pod: Object) -> SlimPod:
+    """What of a pod the state of its run needs."""
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
     status = pod.get("status") or {}
-    slim_status: Object = {
-        "phase": status.get("phase"),
-        "startTime": status.get("startTime"),
-        **_explained(pod, status),
-    }
     return {
         "metadata": {
-            **{key: metadata[key] for key in ("name", "uid")},
+            "name": metadata["name"],
+            "uid": metadata["uid"],
             "labels": {key: labels[key] for key in (JOB_LABEL, INDEX_KEY, ROLE_LABEL) if key in labels},
+            "annotations": {},
             "creationTimestamp": metadata.get("creationTimestamp"),
             "deletionTimestamp": metadata.get("deletionTimestamp"),
             "owners": [owner["uid"] for owner in metadata.get("ownerReferences") or ()],
         },
         "spec": {"nodeName": (pod.get("spec") or {}).get("nodeName")},
-        "status": slim_status,
+        "status": _slim_status(pod, status),
     }
 
 
-def _explained(pod: Object, status: Object) -> Object:
-    """`containerStatuses` with our container alone, and the pod's `reason` and `message`."""
+def _slim_status(pod: Object, status: Object) -> SlimPodStatus:
     reason, message = status.get("reason") or "", status.get("message") or ""
     for condition in status.get("conditions") or ():
         kind, holds = condition["type"], condition["status"] == "True"
@@ -123,7 +203,13 @@ def _explained(pod: Object, status: Object) -> Object:
     terminated = state.get("terminated")
     if terminated is not None:
         state["terminated"] = _why(pod, terminated, reason, message)
-    return {"reason": reason, "message": message, "containerStatuses": [{"state": state}] if state else []}
+    return {
+        "phase": status.get("phase"),
+        "startTime": status.get("startTime"),
+        "reason": reason,
+        "message": message,
+        "containerStatuses": [{"state": state}] if state else [],
+    }
 
 
 def _why(pod: Object, terminated: Object, reason: str, message: str) -> Object:
@@ -153,7 +239,7 @@ def _memory_limit(pod: Object) -> str:
 
 
 def find_primary(jobs: Iterable[Object]) -> Object | None:
-    """The primary Job of a run's. Slim or whole."""
+    """The primary Job of a run's."""
     for job in jobs:
         if (job["metadata"].get("annotations") or {}).get(PRIMARY_ANNOTATION) == "true":
             return job
@@ -173,18 +259,18 @@ class RunState:
         """The primary Job is gone; what was known when it went stays."""
         self.queue = ""
         """Kueue's, which admits the run; "" where nobody does."""
-        self._workload: Object | None = None
+        self._workload: SlimWorkload | None = None
         self._primary = primary
-        self._jobs: dict[str, Object] = {}
-        self._pods: dict[str, Object] = {}
-        self._gone: dict[tuple[str, str], Object] = {}
+        self._jobs: dict[str, SlimJob] = {}
+        self._pods: dict[str, SlimPod] = {}
+        self._gone: dict[tuple[str, str], SlimPod] = {}
         """The last pod of each task that has none now: without it, the one before would be its latest."""
         self._numbers: dict[str, int] = {}
         """In which order the pods were seen: their times of creation are whole seconds."""
         self._warned: dict[str, Warned] = {}
 
-    def replace(self, kind: str, items: Iterable[Object]) -> None:
-        """All there are of a kind."""
+    def replace(self, kind: str, items: Iterable[Any]) -> None:
+        """All there are of a kind, slim."""
         found = list(items)
         if kind == self._anchor_kind and all(item["metadata"]["uid"] != self._primary for item in found):
             self.deleted = True
@@ -192,14 +278,15 @@ class RunState:
             return
         if kind == "Workload":
             self._workload = None
-        known = {"Job": self._jobs, "Pod": self._pods}.get(kind)
-        if known is not None:
-            known.clear()
+        elif kind == "Job":
+            self._jobs.clear()
+        elif kind == "Pod":
+            self._pods.clear()
         for item in found:
             self.put(kind, item)
 
-    def put(self, kind: str, item: Object) -> None:
-        """One that is new or has changed."""
+    def put(self, kind: str, item: Any) -> None:
+        """One that is new or has changed; the slim object of this `kind`."""
         metadata = item["metadata"]
         if self.deleted:
             return
@@ -214,14 +301,14 @@ class RunState:
             self._pods[metadata["uid"]] = item
             self._gone.pop(_task(item), None)
 
-    def _is_ours(self, metadata: Mapping[str, Any]) -> bool:
+    def _is_ours(self, metadata: SlimJobMetadata) -> bool:
         """Whether the root object of the run owns it, or nothing does, as of objects applied by hand."""
         if metadata["annotations"].get(PRIMARY_ANNOTATION) == "true":
             return self._primary in (metadata["uid"], *metadata["owners"])
         return self._primary in (metadata["uid"], *metadata["owners"]) or not metadata["owners"]
 
-    def drop(self, kind: str, item: Object) -> None:
-        """One that is gone; `item` is how it was at last."""
+    def drop(self, kind: str, item: Any) -> None:
+        """One that is gone; `item` is how it was at last, slim."""
         if item["metadata"].get("uid") == self._primary:
             # Its end and its deletion may come together, where its time to live is short.
             self.put(kind, item)
@@ -235,21 +322,21 @@ class RunState:
             self._gone[_task(item)] = known if has_ended(known) else _cut_short(item)
 
     @property
-    def primary(self) -> Object | None:
+    def primary(self) -> SlimJob | None:
         """The primary Job; None before it was seen."""
         return self._jobs.get(self._primary)
 
     @property
-    def jobs(self) -> list[Object]:
+    def jobs(self) -> list[SlimJob]:
         """The run's Jobs, the primary first, then by role."""
         return sorted(self._jobs.values(), key=self._order)
 
-    def _order(self, job: Object) -> tuple[bool, int, str]:
+    def _order(self, job: SlimJob) -> tuple[bool, int, str]:
         role = job["metadata"]["labels"].get(ROLE_LABEL, "")
         number = _ROLE_ORDER.index(role) if role in _ROLE_ORDER else len(_ROLE_ORDER)
         return job["metadata"]["annotations"].get(PRIMARY_ANNOTATION) != "true", number, role
 
-    def pods(self) -> list[Object]:
+    def pods(self) -> list[SlimPod]:
         """The pods of these Jobs, each with its attempt: it counts the pods of an index from 0."""
         known = [*self._pods.values(), *self._gone.values()]
         own = [pod for pod in known if any(uid in self._jobs for uid in pod["metadata"]["owners"])]
@@ -260,7 +347,7 @@ class RunState:
             counts[_task(pod)] += 1
         return own
 
-    def _age(self, pod: Object) -> tuple[str, int]:
+    def _age(self, pod: SlimPod) -> tuple[str, int]:
         return pod["metadata"]["creationTimestamp"], self._numbers[pod["metadata"]["uid"]]
 
     def status(self, records: Records) -> RunStatus:
@@ -283,7 +370,7 @@ class RunState:
         words = self._workload["words"] if self._workload is not None else ""
         return f"waits for admission by queue {self.queue}" + (f": {words}" if words else "")
 
-    def _with_warning(self, pod: Object) -> Object:
+    def _with_warning(self, pod: SlimPod) -> SlimPod:
         """With its last warning event, where it does not start and itself does not tell why."""
         status = pod["status"]
         warned = self._warned.get(pod["metadata"]["uid"])
@@ -325,8 +412,8 @@ class RunState:
         return dataclasses.replace(role, reason=reason, message=message or reason, waiting=True)
 
 
-def slim_event(event: Object) -> Object:
-    """The uid of the object that a warning is about, its words, and when it was last given."""
+def slim_event(event: Object) -> SlimEvent:
+    """What of a warning the state of a run needs."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
     return {
@@ -337,18 +424,22 @@ def slim_event(event: Object) -> Object:
     }
 
 
-def has_ended(pod: Object) -> bool:
-    """Whether the slim pod has ended by itself."""
+def has_ended(pod: SlimPod) -> bool:
+    """Whether the pod has ended by itself."""
     return pod["status"]["phase"] in ("Succeeded", "Failed")
 
 
-def _cut_short(pod: Object) -> Object:
-    metadata = {**pod["metadata"]}
-    metadata["deletionTimestamp"] = metadata["deletionTimestamp"] or metadata["creationTimestamp"]
-    return {**pod, "metadata": metadata, "status": {**pod["status"], "phase": "Failed"}}
+def _cut_short(pod: SlimPod) -> SlimPod:
+    metadata = pod["metadata"]
+    deleted = metadata["deletionTimestamp"] or metadata["creationTimestamp"]
+    return {
+        **pod,
+        "metadata": {**metadata, "deletionTimestamp": deleted},
+        "status": {**pod["status"], "phase": "Failed"},
+    }
 
 
-def _task(pod: Object) -> tuple[str, str]:
+def _task(pod: SlimPod) -> tuple[str, str]:
     labels = pod["metadata"]["labels"]
     return labels.get(JOB_LABEL, ""), labels.get(INDEX_KEY, "")
 

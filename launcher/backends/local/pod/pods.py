@@ -63,7 +63,7 @@ class PodTemplate:
         self,
         directory: RunDirectory,
         submission: Submission,
-        job: Mapping[str, Any],
+        job: dict[str, Any],
         surroundings: Surroundings | None = None,
     ) -> None:
         self.job = job
