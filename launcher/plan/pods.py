@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from launcher import naming
-from launcher.config.spec import EnvVar, RoleName
+from launcher.config.spec import EnvVar
 from launcher.plan import gang_scheduling, jobset, roles, storage
 from launcher.plan.program_files import ProgramFiles
 from launcher.plan.roles import CONFIG_PATH, SHM_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
@@ -35,32 +35,48 @@ UNLIMITED: Final = 2**31 - 1
 Object = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class JobPlan:
-    """One role's Job, ready to be printed. Lists and maps are Kubernetes' own, in its order of fields."""
+# What a Job, its pods and the program's container hold, ready to be printed. Lists and maps are Kubernetes'
+# own, in its order of fields. `fields` are those that are not in every manifest.
 
-    name: str
-    role: RoleName
-    replicas: int
-    primary: bool
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    pod_labels: Mapping[str, str]
-    pod_annotations: Mapping[str, str]
-    retries: Mapping[str, Any]
-    failure_rules: list[Object]
-    job_fields: Mapping[str, Any]
-    pod_fields: Mapping[str, Any]
-    container_fields: Mapping[str, Any]
-    read_only_root: bool
-    port: int
-    port_name: str
+
+@dataclass(frozen=True)
+class ContainerPlan:
+    """What a task runs."""
+
+    image: str
     command: tuple[str, ...]
     args: tuple[str, ...]
-    image: str
     env: list[Object]
+    port: int
+    port_name: str
+    read_only_root: bool
     volume_mounts: list[Object]
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PodPlan:
+    """Where a task runs, and with what volumes."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
     volumes: list[Object]
+    fields: Mapping[str, Any]
+    container: ContainerPlan
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """One role's tasks: how many, and when they are tried again."""
+
+    name: str
+    replicas: int
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    retries: Mapping[str, Any]
+    failure_rules: list[Object]
+    fields: Mapping[str, Any]
+    pod: PodPlan
 
 
 def labels(topology: Topology, role: str | None = None) -> dict[str, str]:
@@ -123,32 +139,52 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
 
 def job_plan(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) -> JobPlan:
     """The Job of one role."""
-    spec = topology.cluster.spec
-    custom = roles.is_custom(spec)
-    primary = role.name == topology.primary
     annotations = {**topology.cluster.metadata.annotations, **role.job_annotations}
-    pod_metadata = _pod_metadata(topology, role)
-    if primary:
+    if role.name == topology.primary:
         annotations[naming.PRIMARY_ANNOTATION] = "true"
         annotations[naming.SPEC_ANNOTATION] = topology.cluster.model_dump_json(exclude_defaults=True)
-    elif custom:
+    elif roles.is_custom(topology.cluster.spec):
         needed = not _goes_on_without(topology, role)
         annotations[naming.NEEDED_ANNOTATION] = "true" if needed else "false"
-    mounts, volumes = _volumes(topology, role, source)
     return JobPlan(
         name=topology.job_name(role.name),
-        role=role.name,
         replicas=role.replicas,
-        primary=primary,
         labels={**role.job_labels, **labels(topology, role.name)},
         annotations=annotations,
-        pod_labels=pod_metadata["labels"],
-        pod_annotations=pod_metadata["annotations"],
         retries=_retries(topology, role),
         failure_rules=_failure_rules(topology, role),
-        job_fields=_job_fields(topology, role),
-        pod_fields=_pod_fields(topology, role),
-        container_fields=present(
+        fields=_job_fields(topology, role),
+        pod=_pod_plan(topology, role, source),
+    )
+
+
+def _pod_plan(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) -> PodPlan:
+    metadata = _pod_metadata(topology, role)
+    mounts, volumes = _volumes(topology, role, source)
+    return PodPlan(
+        labels=metadata["labels"],
+        annotations=metadata["annotations"],
+        volumes=volumes,
+        fields=_pod_fields(topology, role),
+        container=_container_plan(topology, role, source, mounts),
+    )
+
+
+def _container_plan(
+    topology: Topology, role: ResolvedRole, source: ProgramFiles | None, mounts: list[Object]
+) -> ContainerPlan:
+    custom = roles.is_custom(topology.cluster.spec)
+    return ContainerPlan(
+        image=role.image,
+        command=tuple(map(escaped, role.command or (() if custom else roles.RUNTIME_COMMAND))),
+        args=tuple(map(escaped, role.args)),
+        env=_env(topology, role, source),
+        port=role.port,
+        port_name="tfjob-port" if custom else "tensorflow",
+        # An image that is to run as it is may write wherever its files let user 65532 write.
+        read_only_root=not custom,
+        volume_mounts=mounts,
+        fields=present(
             {
                 "imagePullPolicy": role.image_pull_policy,
                 "workingDir": role.working_dir or _script_directory(role, source),
@@ -156,16 +192,6 @@ def job_plan(topology: Topology, role: ResolvedRole, source: ProgramFiles | None
                 "resources": role.resources,
             }
         ),
-        # An image that is to run as it is may write wherever its files let user 65532 write.
-        read_only_root=not custom,
-        port=role.port,
-        port_name="tfjob-port" if custom else "tensorflow",
-        command=tuple(map(escaped, role.command or (() if custom else roles.RUNTIME_COMMAND))),
-        args=tuple(map(escaped, role.args)),
-        image=role.image,
-        env=_env(topology, role, source),
-        volume_mounts=mounts,
-        volumes=volumes,
     )
 
 

@@ -20,6 +20,7 @@ from launcher.json_in_yaml import quoted
 from launcher.plan import gang_scheduling, jobset, pods, storage, tensorboard
 from launcher.plan.pods import Object
 from launcher.plan.program_files import ProgramFiles
+from launcher.plan.roles import ResolvedRole
 from launcher.plan.template_cache import TemplateCache
 from launcher.plan.topology import Topology
 
@@ -34,7 +35,6 @@ def render(topology: Topology, program: ProgramFiles | None = None, run_id: str 
     one.
     """
     run_id = run_id or _content_id(topology, program)
-    plans = [pods.job_plan(topology, role, program) for role in topology.roles]
     common = {
         "run": topology.run,
         "namespace": topology.namespace,
@@ -42,7 +42,7 @@ def render(topology: Topology, program: ProgramFiles | None = None, run_id: str 
         "annotations": topology.cluster.metadata.annotations,
         "selector": pods.selector(topology),
     }
-    jobs = [_job(topology, plan, common) for plan in plans]
+    jobs = [_job(topology, role, program, common) for role in topology.roles]
     if topology.jobset:
         objects = [_jobset(topology, jobs, common)]  # its controller makes the Service
     else:
@@ -67,9 +67,10 @@ def render(topology: Topology, program: ProgramFiles | None = None, run_id: str 
     return objects
 
 
-def _job(topology: Topology, plan: pods.JobPlan, common: Object) -> Object:
+def _job(topology: Topology, role: ResolvedRole, program: ProgramFiles | None, common: Object) -> Object:
+    plan = pods.job_plan(topology, role, program)
     job = _print("job", **{**common, "labels": plan.labels}, plan=plan)
-    job["spec"]["template"] = topology.role(plan.role).patched(job["spec"]["template"])
+    job["spec"]["template"] = role.patched(job["spec"]["template"])
     return job
 
 
