@@ -105,8 +105,8 @@ class Run:
         return self._backend.tensorboard(self.name, self.namespace, port)
 
     def report(self) -> str:
-        """A picture of the run until now: one HTML page, to be written to a file, which loads nothing. In a
-        notebook, `IPython.display.HTML(run.report())` shows it.
+        """The report of the run until now: one HTML page to write to a file. It loads nothing. In a notebook,
+        `IPython.display.HTML(run.report())` shows it.
         """
         from launcher.report import page
 

@@ -1,11 +1,11 @@
-"""Amounts in words."""
+"""Durations, counts and numbers as text."""
 
 from __future__ import annotations
 
 from typing import Final
 
 MOST_NAMES: Final = 4
-"""In a list; of more, the last says how many there are."""
+"""Names in a list. Of a longer one, the last entry says how many more there are."""
 
 
 def duration(seconds: float) -> str:
@@ -32,7 +32,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def number(value: float) -> str:
-    """Of a loss or a metric: `0.4312`, `27.4`, `1.2e-05`."""
+    """A loss or a metric: `0.4312`, `27.4`, `1.2e-05`."""
     if value == 0:
         return "0"
     size = abs(value)
@@ -43,5 +43,5 @@ def number(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    """Of steps per second: `0.14`, `9.16`, `144`."""
+    """Steps per second: `0.14`, `9.16`, `144`."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -30,7 +30,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Of the training, or of an evaluation (`held_out`)."""
+    """Values of the training, or of the evaluations (`held_out`)."""
 
     name: str
     held_out: bool
@@ -39,7 +39,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Curve:
-    """One chart. `restarts` are epochs at which the primary had to begin again."""
+    """One chart. `restarts` are the epochs that were reached when the primary failed."""
 
     name: str
     series: tuple[Series, ...]
@@ -47,7 +47,9 @@ class Curve:
 
 
 def curves(lines: Iterable[LogLine], restarts: Sequence[Restart]) -> list[Curve]:
-    """Loss first, then the metrics by name, then steps per second. What was trained again counts once."""
+    """The loss, then the metrics by name, then steps per second. Of an epoch that was trained twice, only the
+    last values count.
+    """
     records = sorted((line.record for line in lines if line.record is not None), key=lambda r: r.time)
     progress = [(record, said) for record in records if isinstance(said := record.content, Progress)]
     done = [each for _, each in progress]
@@ -90,7 +92,7 @@ def _with_loss(progress: Progress) -> Mapping[str, float]:
 def _by_epoch(
     progress: Sequence[Progress], values: Callable[[Progress], Mapping[str, float]]
 ) -> dict[str, tuple[Point, ...]]:
-    """The epochs' ends; of less than two, what was recorded within the epoch."""
+    """The values at the ends of epochs. With less than two ends, those within the epoch."""
     ends = _series((position(each), values(each)) for each in progress if each.epoch_end)
     within = _series((position(each), values(each)) for each in progress if not each.epoch_end)
     few = {name: points for name, points in within.items() if len(ends.get(name, ())) < 2}
@@ -98,7 +100,9 @@ def _by_epoch(
 
 
 def _series(found: Iterable[tuple[float | None, Mapping[str, float]]]) -> dict[str, tuple[Point, ...]]:
-    """By name, from (epoch, values): those that can be drawn. Of two at one epoch the later counts."""
+    """The points of each name, from pairs of epoch and values. Leaves out what cannot be drawn; of two values
+    at one epoch the later one counts.
+    """
     series: dict[str, dict[float, float]] = {}
     for epoch, values in found:
         for name, value in values.items():
@@ -110,17 +114,17 @@ def _series(found: Iterable[tuple[float | None, Mapping[str, float]]]) -> dict[s
 
 
 def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Evenly, the last one always."""
+    """At most _MOST_POINTS of them, evenly spaced, with the last one."""
     stride = math.ceil(len(points) / _MOST_POINTS)
     kept = points[::-stride] if stride else ()
     return tuple(reversed(kept))
 
 
 def _breaks(progress: Sequence[tuple[Record, Progress]], restarts: Sequence[Restart]) -> tuple[float, ...]:
-    """How far the training was when the primary failed."""
+    """The epochs that were done when the primary failed."""
     found: list[float] = []
     for restart in restarts:
-        if progress and restart.lane.latest.name == progress[-1][0].task:
+        if progress and restart.task.latest.name == progress[-1][0].task:
             before = [position(said) for record, said in progress if record.time <= restart.failed]
             known = [place for place in before if place is not None]
             found += known[-1:]

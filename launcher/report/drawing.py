@@ -1,4 +1,4 @@
-"""Values -> places on the page, in percent, and the ticks of axes."""
+"""Values -> positions on the page in percent, and the ticks of axes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_EPOCHS: Final = 8
 
 @dataclass(frozen=True)
 class Tick:
-    """A line of a grid, `at` so many percent of the axis, and its label."""
+    """A line of a grid and its label; `at` is its position in percent of the axis."""
 
     at: float
     label: str
@@ -29,8 +29,9 @@ class Tick:
 
 @dataclass(frozen=True)
 class Line:
-    """One series in a chart: `points` of an SVG polyline in a square of 100 by 100, the y axis downwards;
-    `dots` as (x, y, what it says) in percent, y upwards.
+    """One series in a chart. `points` are those of an SVG polyline in a square of 100 by 100, with y
+    downwards. `dots` are (x, y, title) in percent, with y upwards. `first` and `last` are the values at the
+    ends.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """A curve, drawn."""
+    """A curve as it is drawn. `restarts` are positions on the x axis in percent."""
 
     name: str
     lines: tuple[Line, ...]
@@ -53,12 +54,12 @@ class Chart:
 
 
 def share(part: float, whole: float) -> float:
-    """Percent, 0 of nothing."""
+    """`part` of `whole` in percent; 0 if `whole` is 0."""
     return round(100 * part / whole, 3) if whole > 0 else 0.0
 
 
 def time_ticks(total: float) -> list[Tick]:
-    """From 0 to `total` seconds."""
+    """The ticks of a time axis from 0 to `total` seconds."""
     if total <= 0:
         return [Tick(0.0, "0")]
     step = next((step for step in _SECONDS if total / step <= _MOST_TIMES), float(math.ceil(total / 8)))
@@ -81,7 +82,7 @@ def _clock(seconds: float, step: float) -> str:
 
 
 def chart(curve: Curve, dots: int = 40) -> Chart:
-    """The chart of a curve with a point at least. Series of more than so many points have no dots."""
+    """The chart of a curve that has a point. A series with more than `dots` points is drawn without dots."""
     points = [point for series in curve.series for point in series.points]
     left, right = _epochs(points)
     values = [point.value for point in points]
@@ -121,7 +122,7 @@ def chart(curve: Curve, dots: int = 40) -> Chart:
 
 def _epochs(points: Sequence[Point]) -> tuple[float, float]:
     first, last = min(point.epoch for point in points), max(point.epoch for point in points)
-    # Between the epochs' ends there is a beginning too.
+    # A point within an epoch: the axis starts where that epoch began.
     left = float(math.floor(first)) if first % 1 or first == last else first
     return (left - 1 if left == last else left), last
 
@@ -134,7 +135,7 @@ def _whole(left: float, right: float) -> list[float]:
 
 
 def _nice(step: float) -> float:
-    """The next of 1, 2, 5, 10, ..."""
+    """The smallest of 1, 2, 5, 10, 20, ... (and 0.5, 0.2, ...) that is not less than `step`."""
     if step <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(step))
@@ -142,7 +143,7 @@ def _nice(step: float) -> float:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round values that enclose both."""
+    """Round values, the first not above `low` and the last not below `high`."""
     if high - low <= 1e-12 * max(abs(low), abs(high), 1.0):
         spread = max(abs(high) / 10, 1e-9) if high else 1.0
         low, high = low - spread, high + spread
@@ -152,7 +153,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _short(value: float, ticks: Sequence[float]) -> str:
-    """With as many digits as tell it from its neighbour."""
+    """A tick's label, with enough digits to differ from the next tick's."""
     step = ticks[1] - ticks[0]
     if abs(value) >= 1e6 or (value and step < 1e-4):
         return f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""History -> what the page shows, in words and percent. Pure."""
+"""History -> what the page shows, as text and percentages. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from launcher.report import drawing
 from launcher.report.amounts import counted, duration, number, rate
 from launcher.report.curves import LOSS, SPEED, Curve, curves, last
 from launcher.report.drawing import Chart, Tick, share
-from launcher.report.events import Happening, happenings, shortened
+from launcher.report.events import ReportEvent, report_events, shortened
 from launcher.report.restarts import Restart, restarts
-from launcher.report.row_folding import rows
-from launcher.report.time_breakdown import Spent, spent
-from launcher.report.timeline import Lane, State, heard, horizon, lanes, origin
-from launcher.report.timeline_rows import Legend, Strip, legend, strip
+from launcher.report.task_groups import grouped
+from launcher.report.time_breakdown import TimeBreakdown, break_down
+from launcher.report.timeline import (
+    State,
+    TaskTimeline,
+    end_time,
+    start_time,
+    task_timelines,
+    with_possible_times,
+)
+from launcher.report.timeline_rows import Legend, Row, legend, row
 from launcher.status import Phase, RunStatus
 
 _BADGES: Final = {
@@ -35,7 +42,7 @@ _MOST_TABLE_ROWS: Final = 500
 
 @dataclass(frozen=True)
 class Figure:
-    """A number worth a look; `note` says of what."""
+    """A number at the top of the page; `note` says what it is about."""
 
     label: str
     value: str
@@ -44,7 +51,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of the bar that shows where the time went."""
+    """A part of the bar that shows where the time went; `width` in percent."""
 
     state: str
     width: float
@@ -55,7 +62,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Failure:
-    """A task that made the run fail, in its own words."""
+    """A task that made the run fail, with what it has said of it."""
 
     who: str
     how: str
@@ -64,8 +71,8 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Told:
-    """A happening; `at` since the run began, `clock` the time of day."""
+class EventRow:
+    """An event of the run, as text: `at` is the time since the run began, `clock` the time of day."""
 
     at: str
     clock: str
@@ -77,7 +84,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Report:
-    """All that the template prints; what it prints has no structure but this."""
+    """Everything that the template prints."""
 
     run: str
     badge: tuple[str, str]
@@ -91,29 +98,29 @@ class Report:
     troubles: tuple[str, ...]
     figures: tuple[Figure, ...]
     parts: tuple[Part, ...]
-    strips: tuple[Strip, ...]
+    rows: tuple[Row, ...]
     legend: tuple[Legend, ...]
     time_ticks: tuple[Tick, ...]
     charts: tuple[Chart, ...]
     columns: tuple[str, ...]
     values: tuple[tuple[str, ...], ...]
-    told: tuple[Told, ...]
-    untold: int
+    events: tuple[EventRow, ...]
+    events_left_out: int
     seen: str
 
 
 def report(history: History, zone: tzinfo | None = None) -> Report:
-    """Times of day are `zone`'s, this machine's own if it is None."""
-    history = heard(history)
+    """The report. Times of day are in `zone`, or in this machine's own if that is None."""
+    history = with_possible_times(history)
     status = history.status
-    tasks = lanes(history)
+    tasks = task_timelines(history)
     again = restarts(tasks)
-    begin, end = origin(history), horizon(history)
-    where = spent(history, tasks, again)
-    drawn = curves(history.lines, [restart for restart in again if tasks and restart.lane is tasks[0]])
-    found = happenings(history, tasks, again)
+    begin, end = start_time(history), end_time(history)
+    where = break_down(history, tasks, again)
+    drawn = curves(history.lines, [restart for restart in again if tasks and restart.task is tasks[0]])
+    found = report_events(history, tasks, again)
     shown = shortened(found)
-    strips = tuple(strip(row, begin, end, status) for row in rows(tasks, end - begin))
+    rows = tuple(row(group, begin, end, status) for group in grouped(tasks, end - begin))
     columns, values = _table(drawn)
     devices = task_devices.of_run(status)
     return Report(
@@ -132,14 +139,14 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
         ),
         figures=_figures(history, where, drawn, again),
         parts=_parts(where),
-        strips=strips,
-        legend=legend(strips),
+        rows=rows,
+        legend=legend(rows),
         time_ticks=tuple(drawing.time_ticks(end - begin)),
         charts=tuple(map(drawing.chart, drawn)),
         columns=columns,
         values=values,
-        told=tuple(_told(happening, begin, zone) for happening in shown),
-        untold=len(found) - len(shown),
+        events=tuple(_event_row(event, begin, zone) for event in shown),
+        events_left_out=len(found) - len(shown),
         seen=_clock(history.seen, zone, "%Y-%m-%d %H:%M:%S %Z"),
     )
 
@@ -161,13 +168,13 @@ def _plural(role: str, count: int) -> str:
     return role if count == 1 or role == "ps" else f"{role}s"
 
 
-def _gaps(history: History, tasks: Sequence[Lane]) -> list[str]:
-    """What the page cannot show, because nobody knows it any more."""
+def _gaps(history: History, tasks: Sequence[TaskTimeline]) -> list[str]:
+    """What the page cannot show, because the cluster has deleted it."""
     desired = sum(role.desired for role in history.status.roles)
     begun = history.status.phase not in (Phase.PENDING, Phase.SUSPENDED)
     gone = desired - len(tasks)
     if begun and history.status.ended and gone:
-        return [f"The pods of {counted(gone, 'task')} are not there any more, and with them their times."]
+        return [f"The pods of {counted(gone, 'task')} have been deleted, so their times are not known."]
     return []
 
 
@@ -177,13 +184,13 @@ def _failures(status: RunStatus) -> tuple[Failure, ...]:
         said = status.failure_record(task)
         message, traceback = (said.message, said.traceback) if said is not None else ("", "")
         name = messages.who(task.role, task.index, status)
-        # A program that does not import fails so in every role.
+        # A program that cannot be imported fails alike in every role.
         found.setdefault((message, traceback), Failure(name, messages.ending(task), message, traceback))
     return tuple(found.values())
 
 
 def _figures(
-    history: History, where: Spent, drawn: Sequence[Curve], again: Sequence[Restart]
+    history: History, where: TimeBreakdown, drawn: Sequence[Curve], again: Sequence[Restart]
 ) -> tuple[Figure, ...]:
     status = history.status
     found = [Figure("Duration" if status.finished is not None else "So far", duration(where.total))]
@@ -208,7 +215,7 @@ def _figures(
     return tuple(found)
 
 
-def _parts(where: Spent) -> tuple[Part, ...]:
+def _parts(where: TimeBreakdown) -> tuple[Part, ...]:
     return tuple(
         Part(
             part.state.value,
@@ -217,7 +224,7 @@ def _parts(where: Spent) -> tuple[Part, ...]:
             _percent(share(part.seconds, where.total)),
             part.text,
         )
-        for part in where.worth_telling
+        for part in where.visible
     )
 
 
@@ -226,7 +233,7 @@ def _percent(value: float) -> str:
 
 
 def _table(drawn: Sequence[Curve]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """The charts' values, an epoch a row."""
+    """The charts' values: column names, and a row for each epoch."""
     columns: list[str] = []
     of_epoch: dict[float, dict[str, str]] = {}
     for curve in drawn:
@@ -243,12 +250,12 @@ def _table(drawn: Sequence[Curve]) -> tuple[tuple[str, ...], tuple[tuple[str, ..
     return tuple(columns), tuple(lines[-_MOST_TABLE_ROWS:])
 
 
-def _told(happening: Happening, begin: float, zone: tzinfo | None) -> Told:
-    return Told(
-        f"{max(0.0, happening.time - begin):,.1f} s",
-        _clock(happening.time, zone, "%H:%M:%S"),
-        happening.who,
-        happening.kind,
-        happening.text,
-        happening.cluster,
+def _event_row(event: ReportEvent, begin: float, zone: tzinfo | None) -> EventRow:
+    return EventRow(
+        f"{max(0.0, event.time - begin):,.1f} s",
+        _clock(event.time, zone, "%H:%M:%S"),
+        event.who,
+        event.kind,
+        event.text,
+        event.cluster,
     )

@@ -1,4 +1,4 @@
-"""What is to be shown -> HTML. The template prints; whatever text is in the report, it stays text."""
+"""Report -> HTML. The template escapes all text."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from launcher.plan.template_cache import TemplateCache
 from launcher.report.model import Report, report
 
 _LONGEST: Final = 4_000
-"""Characters of one text: a message may have any length."""
+"""Characters of one text; the rest is cut off."""
 
 _FORBIDDEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-"""What HTML does not have, and what would not survive UTF-8."""
+"""Characters that HTML does not allow or UTF-8 cannot encode."""
 
 
 def page(shown: Report) -> str:
-    """The page as one document, which loads nothing."""
+    """The page as one document, which loads nothing from elsewhere."""
     return _environment().get_template("report.html.j2").render(report=shown)
 
 
 def page_of(history: History) -> str:
-    """The page of a run, its times of day this machine's."""
+    """The page of a run, with times of day of this machine."""
     return page(report(history))
 
 
 def write(text: str, path: str) -> None:
-    """Replaces the file as a whole: a browser that loads it meanwhile sees a whole page. Raises SpecError."""
+    """Replaces the file at once, so that a browser never loads half a page. Raises SpecError."""
     target = Path(path)
     try:
-        target = target.resolve()  # where a link leads
+        target = target.resolve()  # the link's target is replaced, and not the link
         if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8")  # a pipe or a device has nothing to be replaced
+            target.write_text(text, encoding="utf-8")  # a pipe or a device cannot be replaced
             return
         new = target.with_name(f".{target.name}.{os.getpid()}")
         try:
@@ -54,7 +54,7 @@ def write(text: str, path: str) -> None:
 
 
 def _printable(value: Any) -> Any:
-    if isinstance(value, Markup) or not isinstance(value, str):  # a macro's output was made by us
+    if isinstance(value, Markup) or not isinstance(value, str):  # a macro of the template, escaped already
         return value
     text = value if len(value) <= _LONGEST else f"{value[: _LONGEST - 1]}…"
     return _FORBIDDEN.sub("\ufffd", text)

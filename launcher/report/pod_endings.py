@@ -32,7 +32,7 @@ _OF_CODE: Final = {
 
 
 def ending(task: TaskStatus) -> str:
-    """Of a pod that failed: `killed`, `out of memory`, `exit code 3`."""
+    """How a failed pod ended: `killed`, `out of memory`, `exit code 3`."""
     if task.reason in _OF_REASON:
         return _OF_REASON[task.reason]
     code = task.exit_code

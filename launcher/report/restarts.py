@@ -1,4 +1,4 @@
-"""Lanes -> the restarts: the task that caused each, and the time that it cost."""
+"""Timelines -> the restarts: the task that caused each, and the time that it cost."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.report.pod_endings import ending
-from launcher.report.timeline import Lane, State
+from launcher.report.timeline import State, TaskTimeline
 from launcher.status import Phase, TaskStatus
 from worker.contract import ExitCode
 
 SUSPECT_SECONDS: Final = 10.0
-"""A task that failed within this time before the primary lost a task is taken as the one that it lost."""
+"""A task that failed at most so long before another task reported a lost peer is taken as that peer."""
 
 WORKING: Final = frozenset({State.TRAINING, State.READY, State.SCORING, State.RUNNING})
 
 
 @dataclass(frozen=True)
 class Restart:
-    """A task's next pod, which may be yet to come. The task was without one, or without work, from `failed`
-    until `back` (None: still is).
+    """A task is started again, by the pod with the number `attempt`. It did no work from `failed` until
+    `back`, which is None as long as it does not work again.
 
-    `name` is whom the fault is laid on and `why` how that one ended: the task itself, unless it says that it
-    lost another. `stopped`: nothing failed, it was told to stop.
+    `name` is the task that caused the restart and `why` is how its pod ended. It is the task itself, unless
+    that reported that it had lost another one. `stopped`: no pod failed, this one was told to stop.
     """
 
-    lane: Lane
+    task: TaskTimeline
     attempt: int
     failed: float
     back: float | None
@@ -35,39 +35,42 @@ class Restart:
     stopped: bool = False
 
 
-def restarts(lanes: Sequence[Lane]) -> list[Restart]:
-    """All of them, the primary's first, in the order of time."""
-    return [restart for lane in lanes for restart in _of_lane(lane, lanes)]
+def restarts(tasks: Sequence[TaskTimeline]) -> list[Restart]:
+    """All restarts, task by task, the primary's first; those of a task in the order of time."""
+    return [restart for task in tasks for restart in _of_task(task, tasks)]
 
 
-def _of_lane(lane: Lane, lanes: Sequence[Lane]) -> list[Restart]:
+def _of_task(task: TaskTimeline, tasks: Sequence[TaskTimeline]) -> list[Restart]:
     found = []
-    expected = lane.spans[-1].attempt if lane.spans else 0
-    numbers = [attempt.attempt for attempt in lane.attempts[1:]]
-    if expected > lane.latest.attempt:
+    # A segment without a pod of its own is that of a pod that is still to come.
+    expected = task.segments[-1].attempt if task.segments else 0
+    numbers = [attempt.attempt for attempt in task.attempts[1:]]
+    if expected > task.latest.attempt:
         numbers.append(expected)
-    for before, number in zip(lane.attempts, numbers, strict=False):
-        failed = _end(before, lane)
-        at_work = [s.start for s in lane.spans if s.attempt == number and s.state in WORKING]
-        name, why = lane.name, ending(before)
+    for before, number in zip(task.attempts, numbers, strict=False):
+        failed = _end(before, task)
+        at_work = [s.start for s in task.segments if s.attempt == number and s.state in WORKING]
+        name, why = task.name, ending(before)
         if not before.deleted and before.exit_code == ExitCode.RETRYABLE:
-            name, why = _culprit(lanes, failed) or (name, why)
+            name, why = _cause(tasks, failed) or (name, why)
         back = min(at_work, default=None)
-        found.append(Restart(lane, number, failed, back, name, why, before.deleted))
+        found.append(Restart(task, number, failed, back, name, why, before.deleted))
     return found
 
 
-def _end(attempt: TaskStatus, lane: Lane) -> float:
-    """Of a pod that is gone nobody knows it: the next one's beginning."""
-    return attempt.finished or min((s.start for s in lane.spans if s.attempt > attempt.attempt), default=0.0)
+def _end(attempt: TaskStatus, task: TaskTimeline) -> float:
+    """When the pod ended. Of a deleted one that is not known: then it is when the next pod was created."""
+    return attempt.finished or min(
+        (s.start for s in task.segments if s.attempt > attempt.attempt), default=0.0
+    )
 
 
-def _culprit(lanes: Sequence[Lane], failed: float) -> tuple[str, str] | None:
-    """The first task that ended shortly before, without saying that it had lost a task itself."""
+def _cause(tasks: Sequence[TaskTimeline], failed: float) -> tuple[str, str] | None:
+    """The first task that failed shortly before, and did not report that it had lost another one itself."""
     suspects = [
-        (attempt.finished, lane.name, ending(attempt))
-        for lane in lanes
-        for attempt in lane.attempts
+        (attempt.finished, task.name, ending(attempt))
+        for task in tasks
+        for attempt in task.attempts
         if attempt.phase is Phase.FAILED
         and attempt.exit_code != ExitCode.RETRYABLE
         and attempt.finished is not None

@@ -1,4 +1,4 @@
-"""Where the time went, from the primary task's point of view: its end is the run's."""
+"""Where the run's time went: what the primary task did, since the run ends with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from launcher.backends.base import History
 from launcher.report.amounts import MOST_NAMES, counted, duration
 from launcher.report.restarts import SUSPECT_SECONDS, WORKING, Restart
-from launcher.report.timeline import Lane, Records, Span, State, by_attempt, horizon, origin
+from launcher.report.timeline import Records, Segment, State, TaskTimeline, by_attempt, end_time, start_time
 from launcher.status import Phase
 from launcher.wording import listed
 from worker.contract import Progress, Record
@@ -31,7 +31,7 @@ _WORDS: Final[Mapping[State, str]] = {
     State.STOPPED: "suspended",
     State.FINISHING: "saving and leaving",
 }
-"""In the order in which they are told."""
+"""In the order in which they are shown."""
 
 _LEAST_SHARE: Final = 0.004
 _LEAST_SECONDS: Final = 0.05
@@ -39,7 +39,7 @@ _LEAST_SECONDS: Final = 0.05
 
 @dataclass(frozen=True)
 class Share:
-    """So many `seconds` of the run in a state; `text` says it, as `waiting for ps 0`."""
+    """How many `seconds` the primary was in a state. `text` is for the reader: `waiting for ps 0`."""
 
     state: State
     seconds: float
@@ -47,55 +47,59 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Spent:
-    """`shares` make up `total` seconds. `remarks` are sentences on what cost the primary no time."""
+class TimeBreakdown:
+    """`shares` add up to `total` seconds. `remarks` are sentences on restarts that cost no time."""
 
     total: float
     shares: tuple[Share, ...]
     remarks: tuple[str, ...]
 
     @property
-    def worth_telling(self) -> tuple[Share, ...]:
-        """The shares that are large enough to be seen."""
+    def visible(self) -> tuple[Share, ...]:
+        """The shares that are large enough to be shown."""
         least = max(_LEAST_SECONDS, _LEAST_SHARE * self.total)
         return tuple(share for share in self.shares if share.seconds >= least)
 
 
-def spent(history: History, lanes: Sequence[Lane], restarts: Sequence[Restart]) -> Spent:
-    """From the submission until the primary's end, or now."""
-    begin = origin(history)
-    end = history.status.finished or horizon(history)
+def break_down(history: History, tasks: Sequence[TaskTimeline], restarts: Sequence[Restart]) -> TimeBreakdown:
+    """The time from the submission until the primary's end, or until now."""
+    begin = start_time(history)
+    end = history.status.finished or end_time(history)
     total = max(0.0, end - begin)
-    primary = lanes[0] if lanes else None
+    primary = tasks[0] if tasks else None
     seconds: dict[State, float] = defaultdict(float)
     if primary is None:
         seconds[State.HELD] = total
     else:
-        own = [restart for restart in restarts if restart.lane is primary]
+        own = [restart for restart in restarts if restart.task is primary]
         _add_up(seconds, primary, own, end, by_attempt(history))
     shares = tuple(
-        Share(state, seconds[state], _text(state, lanes, restarts)) for state in _WORDS if seconds[state] > 0
+        Share(state, seconds[state], _describe(state, tasks, restarts))
+        for state in _WORDS
+        if seconds[state] > 0
     )
-    return Spent(total, shares, tuple(_remarks(lanes, restarts, begin)))
+    return TimeBreakdown(total, shares, tuple(_remarks(tasks, restarts, begin)))
 
 
 def _add_up(
-    seconds: dict[State, float], primary: Lane, own: Sequence[Restart], end: float, records: Records
+    seconds: dict[State, float], primary: TaskTimeline, own: Sequence[Restart], end: float, records: Records
 ) -> None:
-    """A restart costs what lies between the failure and the work of the next pod, and what is done twice."""
+    """Adds the segments of the primary to `seconds`, by state. A restart costs the time from the failure
+    until the next pod works, and the training that has to be done again.
+    """
     costs = {restart.attempt: State.STOPPED if restart.stopped else State.DOWN for restart in own}
-    numbers = sorted({span.attempt for span in primary.spans})
+    numbers = sorted({segment.attempt for segment in primary.segments})
     following = dict(itertools.pairwise(numbers))
-    for number, spans in itertools.groupby(primary.spans, key=lambda span: span.attempt):
+    for number, segments in itertools.groupby(primary.segments, key=lambda segment: segment.attempt):
         works = False
-        for span in spans:
-            works = works or span.state in WORKING
-            state = span.state
+        for segment in segments:
+            works = works or segment.state in WORKING
+            state = segment.state
             if number in costs and not works:
                 state = costs[number]
             elif state is State.FINISHING and following.get(number) in costs:
                 state = costs[following[number]]
-            seconds[state] += max(0.0, min(span.end, end) - span.start)
+            seconds[state] += max(0.0, min(segment.end, end) - segment.start)
     logs = [records.get((primary.role, primary.index, a.attempt), ()) for a in primary.attempts]
     for number, restart in enumerate(own):
         later = itertools.chain.from_iterable(logs[number + 1 :])
@@ -105,9 +109,9 @@ def _add_up(
 
 
 def _repeated(before: Iterable[Record], after: Iterable[Record], failed: float) -> float:
-    """Seconds that the attempt before had trained beyond where the next one began: they are trained again.
+    """Seconds of training that the next attempt has to do again: those after the step at which it begins.
 
-    Too few by the time between two records, a second.
+    It comes out too low by the time between two records, about a second.
     """
     began = next(((p.epoch, p.step) for r in after if isinstance(p := r.content, Progress)), None)
     if began is None:
@@ -116,13 +120,13 @@ def _repeated(before: Iterable[Record], after: Iterable[Record], failed: float) 
     return max(0.0, failed - min(beyond)) if beyond else 0.0
 
 
-def _text(state: State, lanes: Sequence[Lane], restarts: Sequence[Restart]) -> str:
-    primary = lanes[0] if lanes else None
+def _describe(state: State, tasks: Sequence[TaskTimeline], restarts: Sequence[Restart]) -> str:
+    primary = tasks[0] if tasks else None
     if primary is None:
         return _WORDS[state]
-    own = [restart for restart in restarts if restart.lane is primary]
+    own = [restart for restart in restarts if restart.task is primary]
     if state is State.WAITING:
-        names = _awaited(primary.spans, lanes)
+        names = _awaited(primary.segments, tasks)
         return f"waiting for {listed(names, MOST_NAMES)}" if names else _WORDS[state]
     if state is State.STOPPED:
         return f"suspended or moved ({counted(sum(r.stopped for r in own), 'time')})"
@@ -135,58 +139,58 @@ def _lost(restarts: Sequence[Restart]) -> str:
     causes = Counter(f"{restart.name} ({restart.why})" for restart in restarts)
     if len(causes) == 1:
         return f"lost to {counted(len(restarts), 'restart')} of {next(iter(causes))}"
-    told = [f"{name}, {count} times" if count > 1 else name for name, count in causes.most_common()]
-    return f"lost to {counted(len(restarts), 'restart')}: of {listed(told, MOST_NAMES)}"
+    named = [f"{name}, {count} times" if count > 1 else name for name, count in causes.most_common()]
+    return f"lost to {counted(len(restarts), 'restart')}: of {listed(named, MOST_NAMES)}"
 
 
-def _awaited(spans: Iterable[Span], lanes: Sequence[Lane]) -> list[str]:
-    """Whom the task has waited for at least half as long as for the last one, the longest awaited first."""
-    known = {lane.latest.name: lane.name for lane in lanes}
+def _awaited(segments: Iterable[Segment], tasks: Sequence[TaskTimeline]) -> list[str]:
+    """The tasks that were waited for, the longest first; at least half as long as for that one."""
+    known = {task.latest.name: task.name for task in tasks}
     waited: Counter[str] = Counter()
-    for span in spans:
-        if span.state is State.WAITING and span.note:
-            for name in span.note.split(", "):
-                waited[known.get(name, name)] += round(1000 * (span.end - span.start))
+    for segment in segments:
+        if segment.state is State.WAITING and segment.note:
+            for name in segment.note.split(", "):
+                waited[known.get(name, name)] += round(1000 * (segment.end - segment.start))
     longest = max(waited.values(), default=0)
     return [name for name, time in waited.most_common() if 2 * time >= longest]
 
 
-def _remarks(lanes: Sequence[Lane], restarts: Sequence[Restart], begin: float) -> Iterable[str]:
-    """On the restarts beside which the training went on."""
-    if not lanes:
+def _remarks(tasks: Sequence[TaskTimeline], restarts: Sequence[Restart], begin: float) -> Iterable[str]:
+    """Sentences on the restarts during which the primary went on."""
+    if not tasks:
         return
-    primary = lanes[0]
-    own = [restart for restart in restarts if restart.lane is primary]
-    aside = [
+    primary = tasks[0]
+    own = [restart for restart in restarts if restart.task is primary]
+    beside = [
         restart
         for restart in restarts
-        if restart.lane is not primary
+        if restart.task is not primary
         and not restart.stopped
-        and not any(_together(restart, other) for other in own)
+        and not any(_came_with(restart, other) for other in own)
     ]
-    if len(aside) > 3:
-        names = {restart.lane.name for restart in aside}
+    if len(beside) > 3:
+        names = {restart.task.name for restart in beside}
         yield (
-            f"Besides, {counted(len(names), 'task')} had {counted(len(aside), 'restart')} while the "
+            f"Besides, {counted(len(names), 'task')} had {counted(len(beside), 'restart')} while the "
             f"{primary.name} went on."
         )
         return
-    for restart in aside:
+    for restart in beside:
         at = duration(restart.failed - begin)
         yield (
-            f"Besides, {restart.lane.name} ended after {at} ({restart.why}) and {_return(restart)}, "
+            f"Besides, {restart.task.name} ended after {at} ({restart.why}) and {_recovery(restart)}, "
             f"while the {primary.name} went on."
         )
 
 
-def _return(restart: Restart) -> str:
+def _recovery(restart: Restart) -> str:
     if restart.back is not None:
         return f"was back {duration(restart.back - restart.failed)} later"
-    over = restart.lane.latest.phase in (Phase.FAILED, Phase.SUCCEEDED)
+    over = restart.task.latest.phase in (Phase.FAILED, Phase.SUCCEEDED)
     return "never came back" if over else "is not back yet"
 
 
-def _together(restart: Restart, other: Restart) -> bool:
-    """Whether the restart belongs to that of the primary: the cause of it, or another that it took along."""
+def _came_with(restart: Restart, other: Restart) -> bool:
+    """Whether the restart came with one of the primary: shortly before it, or while the primary was down."""
     until = other.back if other.back is not None else float("inf")
     return other.failed - SUSPECT_SECONDS <= restart.failed <= until

@@ -1,4 +1,4 @@
-"""Pods' times and tasks' records -> who did what, when: a lane of spans for each task."""
+"""Pods' times and tasks' records -> a timeline for each task: what it did from when until when."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from worker.contract import (
 
 _PULLING: Final = ("ErrImagePull", "ImagePullBackOff")
 _EVALUATOR: Final = "evaluator"
-_CLOCKS_SECONDS: Final = 86400.0
-"""A node's clock is less wrong than that."""
+_MAX_SKEW_SECONDS: Final = 86400.0
+"""A record is ignored if it is from further outside the run: no node's clock is that wrong."""
 
 
 class State(str, Enum):
-    """What a task does. The values are the page's CSS classes."""
+    """What a task does. The values are CSS classes of the page, too."""
 
     HELD = "held"
     """The run was submitted, and the task has no pod yet."""
@@ -45,14 +45,14 @@ class State(str, Enum):
     PULLING = "pulling"
     PREPARING = "preparing"
     STARTING = "starting"
-    """The process runs; the program has not said anything yet."""
+    """The process runs and has written no record yet."""
     WAITING = "waiting"
     READY = "ready"
-    """Its server is up and nobody trains."""
+    """Its server is up, and the primary does not train."""
     TRAINING = "training"
     SCORING = "scoring"
     RUNNING = "running"
-    """A script of the user's, which says nothing."""
+    """A script of the user's, which writes no records."""
     FINISHING = "finishing"
     DOWN = "down"
     """Between a failed pod and the next one."""
@@ -61,8 +61,8 @@ class State(str, Enum):
 
 
 @dataclass(frozen=True)
-class Span:
-    """A task's `attempt` in one state, from `start` to `end`. `note` says more, such as what it waits for."""
+class Segment:
+    """An `attempt` is in one state from `start` to `end`. `note` says more, such as what it waits for."""
 
     state: State
     start: float
@@ -73,7 +73,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something at an instant: a pod that `failed`, or a checkpoint that was `scored`."""
+    """A point in time, of a kind: a pod `failed`, or a checkpoint was `scored`."""
 
     time: float
     kind: str
@@ -81,13 +81,15 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Lane:
-    """One task. `name` is as the user knows it, `worker 1`; `latest` its last pod."""
+class TaskTimeline:
+    """One task. `name` is for the user: `worker 1`. `released` is when the task was told to leave, or has
+    told the others.
+    """
 
     role: str
     index: int
     name: str
-    spans: tuple[Span, ...]
+    segments: tuple[Segment, ...]
     marks: tuple[Mark, ...]
     attempts: tuple[TaskStatus, ...]
     released: float | None = None
@@ -102,32 +104,32 @@ Records = Mapping[tuple[str, int, int], Sequence[Record]]
 """By role, index and attempt, in the order of their times."""
 
 
-def origin(history: History) -> float:
-    """When the run began: with its submission, or what is known to have come first."""
+def start_time(history: History) -> float:
+    """When the run was submitted, or the earliest time that is known."""
     times = [history.submitted, history.status.started, *(a.created for a in history.attempts)]
     return min((time for time in times if time is not None), default=history.seen)
 
 
-def horizon(history: History) -> float:
-    """When the last task had left, or now."""
+def end_time(history: History) -> float:
+    """When the last task ended, or now."""
     status = history.status
     times = [status.finished, *(a.finished for a in history.attempts)]
     if not status.ended:
         times.append(history.seen)
-    elif status.finished is None:  # lost: the last that was heard
+    elif status.finished is None:  # a lost run: the last record
         times += [line.record.time for line in history.lines if line.record is not None]
-    return max((time for time in times if time is not None), default=origin(history))
+    return max((time for time in times if time is not None), default=start_time(history))
 
 
-def heard(history: History) -> History:
-    """Without records of impossible times: any program can print what looks like a record."""
-    early, late = origin(history) - _CLOCKS_SECONDS, history.seen + _CLOCKS_SECONDS
+def with_possible_times(history: History) -> History:
+    """The history without records of impossible times: any program can print what looks like a record."""
+    early, late = start_time(history) - _MAX_SKEW_SECONDS, history.seen + _MAX_SKEW_SECONDS
     lines = [line for line in history.lines if line.record is not None and early < line.record.time < late]
     return replace(history, lines=lines)
 
 
 def by_attempt(history: History) -> Records:
-    """The records, sorted."""
+    """The records, sorted by time."""
     found: dict[tuple[str, int, int], list[Record]] = {}
     for line in history.lines:
         if line.record is not None:
@@ -135,26 +137,26 @@ def by_attempt(history: History) -> Records:
     return {key: sorted(records, key=lambda record: record.time) for key, records in found.items()}
 
 
-def lanes(history: History) -> list[Lane]:
-    """A lane for each task that has had a pod, the primary role's first."""
+def task_timelines(history: History) -> list[TaskTimeline]:
+    """The timeline of each task that has had a pod, the primary role's first."""
     records = by_attempt(history)
     pulls = _pulls(history.events)
-    until = horizon(history)
+    until = end_time(history)
     of_task: dict[tuple[str, int], list[TaskStatus]] = {}
     for attempt in history.attempts:
         of_task.setdefault((attempt.role, attempt.index), []).append(attempt)
-    made: list[Lane] = []
-    training: list[Span] = []
+    made: list[TaskTimeline] = []
+    training: list[Segment] = []
     for attempts in of_task.values():
-        lane = _Task(history, records, pulls, until, attempts, training).lane()
+        task = _Builder(history, records, pulls, until, attempts, training).timeline()
         if not made:
-            training = [span for span in lane.spans if span.state is State.TRAINING]
-        made.append(lane)
+            training = [segment for segment in task.segments if segment.state is State.TRAINING]
+        made.append(task)
     return made
 
 
 def _pulls(events: Iterable[RunEvent]) -> Mapping[str, Sequence[float]]:
-    """When images were pulled, by what the events call a task: `worker 1`. Whole seconds."""
+    """When images were pulled, in whole seconds, by the name of the task in events: `worker 1`."""
     found: dict[str, list[float]] = {}
     for event in events:
         if event.reason == "Pulling" or (event.reason == "Pulled" and "already" not in event.message):
@@ -162,9 +164,9 @@ def _pulls(events: Iterable[RunEvent]) -> Mapping[str, Sequence[float]]:
     return found
 
 
-class _Task:
-    """One task's lane in the making. `training`: the primary's spans, which the tasks that say nothing of
-    their own work along with.
+class _Builder:
+    """Makes the timeline of one task. `training` are the primary's segments of training: a worker or ps that
+    writes no such records is taken to train with it.
     """
 
     def __init__(
@@ -174,7 +176,7 @@ class _Task:
         pulls: Mapping[str, Sequence[float]],
         until: float,
         attempts: Sequence[TaskStatus],
-        training: Sequence[Span],
+        training: Sequence[Segment],
     ) -> None:
         first = attempts[0]
         self._key = first.role, first.index
@@ -184,14 +186,14 @@ class _Task:
         self._until = until
         self._attempts = attempts
         self._training = training
-        self._origin = origin(history)
-        self._spans: list[Span] = []
-        self._silent = all(key[:2] != self._key for key in records)
+        self._begin = start_time(history)
+        self._segments: list[Segment] = []
+        self._has_no_records = all(key[:2] != self._key for key in records)
 
-    def lane(self) -> Lane:
+    def timeline(self) -> TaskTimeline:
         marks: list[Mark] = []
         released = None
-        cursor, before = self._origin, State.HELD
+        cursor, before = self._begin, State.HELD
         for number, attempt in enumerate(self._attempts):
             created = max(cursor, attempt.created or attempt.started or cursor)
             self._add(before, cursor, created, attempt.attempt)
@@ -200,18 +202,20 @@ class _Task:
             end = max(end, created)
             records = self._records.get((*self._key, attempt.attempt), ())
             self._attempt(attempt, records, created, end)
-            marks += [Mark(r.time, "scored", messages.describe(r)) for r in records if _scores(r, attempt)]
+            marks += [Mark(r.time, "scored", messages.describe(r)) for r in records if _is_score(r, attempt)]
             released = next((r.time for r in records if r.event == Event.RELEASED), released)
             if attempt.phase is Phase.FAILED and not attempt.deleted:
                 marks.append(Mark(end, "failed", ending(attempt)))
             cursor, before = end, State.STOPPED if attempt.deleted else State.DOWN
-        if self._comes_again():
+        if self._is_replaced():
             self._add(before, cursor, self._until, self._attempts[-1].attempt + 1)
         name = messages.who(*self._key, self._status)
-        return Lane(*self._key, name, tuple(self._spans), tuple(marks), tuple(self._attempts), released)
+        return TaskTimeline(
+            *self._key, name, tuple(self._segments), tuple(marks), tuple(self._attempts), released
+        )
 
-    def _comes_again(self) -> bool:
-        """Whether another pod is to be expected: the last one ended, and neither its role nor the run has."""
+    def _is_replaced(self) -> bool:
+        """Whether another pod will come: the last one failed, and neither the role nor the run has ended."""
         last, status = self._attempts[-1], self._status
         over = last.phase is Phase.SUCCEEDED or last.finished is None
         roles = [role for role in status.roles if role.role == self._key[0]]
@@ -220,7 +224,7 @@ class _Task:
 
     def _add(self, state: State, start: float, end: float, attempt: int, note: str = "") -> None:
         if end > start:
-            self._spans.append(Span(state, start, end, attempt, note))
+            self._segments.append(Segment(state, start, end, attempt, note))
 
     def _attempt(self, attempt: TaskStatus, records: Sequence[Record], created: float, end: float) -> None:
         number = attempt.attempt
@@ -230,21 +234,21 @@ class _Task:
         why = attempt.message or attempt.reason if attempt.phase is Phase.PENDING else ""
         self._add(State.PENDING, created, started, number, why if attempt.started is None else "")
         self._prepare(attempt, started, running, why)
-        turns = [(running, State.STARTING, ""), *self._turns(records)]
-        if self._silent and not self._serves():
-            turns = [(running, State.RUNNING, "")]
+        changes = [(running, State.STARTING, ""), *self._changes(records)]
+        if self._has_no_records and not self._serves():
+            changes = [(running, State.RUNNING, "")]
         cursor = running
-        ends = [*(time for time, *_ in turns[1:]), end]
-        for (time, state, note), until in zip(turns, ends, strict=True):
+        ends = [*(time for time, *_ in changes[1:]), end]
+        for (time, state, note), until in zip(changes, ends, strict=True):
             begin, stop = max(cursor, time), _within(until, cursor, end)
-            if state in (State.READY, State.STARTING) and self._works_along(records):
-                self._along(state, begin, stop, number, ready=_has(records, Event.READY))
+            if state in (State.READY, State.STARTING) and self._follows_primary(records):
+                self._add_with_primary(state, begin, stop, number, ready=_has(records, Event.READY))
             else:
                 self._add(state, begin, stop, number, note)
             cursor = max(cursor, stop)
 
     def _prepare(self, attempt: TaskStatus, started: float, running: float, why: str) -> None:
-        # Events' times are whole seconds.
+        # The events' times are rounded to seconds.
         own = [time for time in self._pulls if started - 1 <= time <= running + 1]
         pulled = _within(max(own), started, running) if own else started
         if attempt.reason in _PULLING or (len(own) == 1 and attempt.running is None):
@@ -252,15 +256,19 @@ class _Task:
         self._add(State.PULLING, started, pulled, attempt.attempt, why)
         self._add(State.PREPARING, pulled, running, attempt.attempt, why)
 
-    def _turns(self, records: Sequence[Record]) -> list[tuple[float, State, str]]:
-        """When its own records say that it begins with something else."""
-        turns: list[tuple[float, State, str]] = []
+    def _changes(self, records: Sequence[Record]) -> list[tuple[float, State, str]]:
+        """When the task changed its state by its own records: time, state, note."""
+        changes: list[tuple[float, State, str]] = []
         for record in records:
             state, note = self._state(record.content)
             if state is not None:
-                turns.append((record.time, state, note))
-        # Of a state that is said again only the first is a turn.
-        return [turn for number, turn in enumerate(turns) if not number or turn[1:] != turns[number - 1][1:]]
+                changes.append((record.time, state, note))
+        # A record that repeats the state is no change.
+        return [
+            change
+            for number, change in enumerate(changes)
+            if not number or change[1:] != changes[number - 1][1:]
+        ]
 
     def _state(self, content: Content | None) -> tuple[State | None, str]:
         """The state that begins with a record, and its note; None where a record changes nothing."""
@@ -268,13 +276,13 @@ class _Task:
             case Waiting(tasks=names):
                 return State.WAITING if names else State.STARTING, ", ".join(names)
             case Ready():
-                return State.SCORING if self._scores else State.READY, ""
+                return State.SCORING if self._is_evaluator else State.READY, ""
             case Progress(epoch_end=True, epoch=epoch, epochs=epochs) if epoch == epochs:
                 return State.FINISHING, ""
             case Training() | Progress():
                 return State.TRAINING, ""
             case Evaluation():
-                return State.SCORING if self._scores else None, ""
+                return State.SCORING if self._is_evaluator else None, ""
             case Loaded():
                 return State.SCORING, ""
             case Predicting():
@@ -284,24 +292,24 @@ class _Task:
         return None, ""
 
     @property
-    def _scores(self) -> bool:
+    def _is_evaluator(self) -> bool:
         return self._key[0] == _EVALUATOR
 
     def _serves(self) -> bool:
-        """Whether the primary's records cover it: it is no evaluator, and the primary has trained."""
-        return bool(self._training) and not self._scores
+        """Whether the task serves the primary: it is no evaluator, and the primary has trained."""
+        return bool(self._training) and not self._is_evaluator
 
-    def _works_along(self, records: Sequence[Record]) -> bool:
+    def _follows_primary(self, records: Sequence[Record]) -> bool:
         return self._serves() and not _has(records, Event.TRAINING)
 
-    def _along(self, state: State, start: float, end: float, attempt: int, *, ready: bool) -> None:
-        """With the primary: training while that does."""
+    def _add_with_primary(self, state: State, start: float, end: float, attempt: int, *, ready: bool) -> None:
+        """Adds segments of training where the primary trains, and of `state` in between."""
         if state is State.STARTING and ready:
             self._add(state, start, end, attempt)
             return
         cursor = start
-        for span in self._training:
-            begin, stop = _within(span.start, cursor, end), _within(span.end, cursor, end)
+        for segment in self._training:
+            begin, stop = _within(segment.start, cursor, end), _within(segment.end, cursor, end)
             if stop > begin:
                 self._add(state, cursor, begin, attempt)
                 self._add(State.TRAINING, begin, stop, attempt)
@@ -317,5 +325,5 @@ def _has(records: Iterable[Record], event: str) -> bool:
     return any(record.event == event for record in records)
 
 
-def _scores(record: Record, attempt: TaskStatus) -> bool:
+def _is_score(record: Record, attempt: TaskStatus) -> bool:
     return record.event == Event.EVALUATION and attempt.role == _EVALUATOR

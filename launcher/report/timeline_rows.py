@@ -1,4 +1,4 @@
-"""A row of the timeline: bars, marks, and how it ended."""
+"""The rows of the timeline as they are drawn: bars, markers, and how the task ended."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 from launcher.report.amounts import MOST_NAMES, duration
 from launcher.report.drawing import share
 from launcher.report.pod_endings import ending
-from launcher.report.row_folding import Row
-from launcher.report.timeline import Lane, Span, State
+from launcher.report.task_groups import TaskGroup
+from launcher.report.timeline import Segment, State, TaskTimeline
 from launcher.status import Phase, RunStatus
 from launcher.wording import listed
 
-WORDS: Final = {
+STATE_TEXTS: Final = {
     State.HELD: "no pod yet",
     State.PENDING: "waiting for a node",
     State.PULLING: "pulling the image",
@@ -37,12 +37,12 @@ _MARKS: Final = {
     "released": "released by the chief",
 }
 _LEAST: Final = 0.05
-"""Percent: what is narrower is not drawn."""
+"""Percent. A narrower bar is not drawn."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A span; `left` and `width` in percent."""
+    """A segment as it is drawn; `left` and `width` in percent."""
 
     state: str
     left: float
@@ -52,8 +52,8 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Pin:
-    """A mark, `at` so many percent."""
+class Marker:
+    """A mark as it is drawn; `at` in percent."""
 
     kind: str
     at: float
@@ -61,15 +61,15 @@ class Pin:
 
 
 @dataclass(frozen=True)
-class Strip:
-    """A row. `outcome` is how it stands, of the kind `good`, `bad`, `plain` or `running`; `words` tells the
-    whole row without the picture.
+class Row:
+    """A row. `outcome` is a kind (`good`, `bad`, `plain` or `running`) and how the task ended or what it
+    does. `open`: it goes on. `words` says all of the row as text, for screen readers.
     """
 
     name: str
     detail: str
     bars: tuple[Bar, ...]
-    pins: tuple[Pin, ...]
+    markers: tuple[Marker, ...]
     outcome: tuple[str, str]
     open: bool
     words: str
@@ -77,90 +77,93 @@ class Strip:
 
 @dataclass(frozen=True)
 class Legend:
-    """A state that occurs, or a `mark`."""
+    """An entry of the legend: a state, or a `mark`."""
 
     state: str
     text: str
     mark: bool
 
 
-def strip(row: Row, begin: float, end: float, status: RunStatus) -> Strip:
-    """The row, in a picture that shows the time from `begin` to `end`."""
-    lane, total = row.shown, end - begin
-    spans = _merged(lane.spans)
-    pins = [
-        Pin(m.kind, share(m.time - begin, total), f"{duration(m.time - begin)}: {m.text}") for m in lane.marks
+def row(group: TaskGroup, begin: float, end: float, status: RunStatus) -> Row:
+    """The row of a group, on a time axis from `begin` to `end`."""
+    task, total = group.typical, end - begin
+    segments = _merged(task.segments)
+    markers = [
+        Marker(m.kind, share(m.time - begin, total), f"{duration(m.time - begin)}: {m.text}")
+        for m in task.marks
     ]
-    if lane.released is not None:
-        at = lane.released - begin
-        pins.append(Pin("released", share(at, total), f"{duration(at)}: released"))
-    return Strip(
-        name=_name(row),
-        detail=_detail(row),
-        bars=tuple(bar for bar in (_bar(span, begin, total) for span in spans) if bar.width >= _LEAST),
-        pins=tuple(pins),
-        outcome=_outcome(lane, status) if not row.mixed else ("plain", "various"),
-        open=not status.ended and lane.latest.phase in (Phase.RUNNING, Phase.PENDING),
-        words=_words(spans, lane, begin),
+    if task.released is not None:
+        at = task.released - begin
+        markers.append(Marker("released", share(at, total), f"{duration(at)}: released"))
+    return Row(
+        name=_name(group),
+        detail=_detail(group),
+        bars=tuple(
+            bar for bar in (_bar(segment, begin, total) for segment in segments) if bar.width >= _LEAST
+        ),
+        markers=tuple(markers),
+        outcome=_outcome(task, status) if not group.mixed else ("plain", "various"),
+        open=not status.ended and task.latest.phase in (Phase.RUNNING, Phase.PENDING),
+        words=_words(segments, task, begin),
     )
 
 
-def legend(strips: Iterable[Strip]) -> tuple[Legend, ...]:
-    """The states and marks that are in the picture."""
-    strips = list(strips)
-    seen = {bar.state for strip in strips for bar in strip.bars}
-    marked = {pin.kind for strip in strips for pin in strip.pins}
-    states = [Legend(state.value, text, False) for state, text in WORDS.items() if state.value in seen]
+def legend(rows: Iterable[Row]) -> tuple[Legend, ...]:
+    """The states and marks that occur in the rows."""
+    rows = list(rows)
+    seen = {bar.state for row in rows for bar in row.bars}
+    marked = {marker.kind for row in rows for marker in row.markers}
+    states = [Legend(state.value, text, False) for state, text in STATE_TEXTS.items() if state.value in seen]
     return (*states, *(Legend(kind, text, True) for kind, text in _MARKS.items() if kind in marked))
 
 
-def _name(row: Row) -> str:
-    if len(row.lanes) == 1:
-        return row.shown.name
-    indexes = sorted(lane.index for lane in row.lanes)
+def _name(group: TaskGroup) -> str:
+    if len(group.tasks) == 1:
+        return group.typical.name
+    indexes = sorted(task.index for task in group.tasks)
     ranges: list[list[int]] = []
     for index in indexes:
         if ranges and index == ranges[-1][1] + 1:
             ranges[-1][1] = index
         else:
             ranges.append([index, index])
-    told = [f"{first}" if first == last else f"{first}-{last}" for first, last in ranges]
-    return f"{row.shown.role} {', '.join(told[:2])}{', ...' if told[2:] else ''}"
+    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in ranges]
+    return f"{group.typical.role} {', '.join(shown[:2])}{', ...' if shown[2:] else ''}"
 
 
-def _detail(row: Row) -> str:
-    if len(row.lanes) == 1:
-        return row.shown.latest.node if row.shown.latest.node not in ("", "localhost") else ""
-    return f"{len(row.lanes):,} tasks" + (", various" if row.mixed else " alike")
+def _detail(group: TaskGroup) -> str:
+    if len(group.tasks) == 1:
+        return group.typical.latest.node if group.typical.latest.node not in ("", "localhost") else ""
+    return f"{len(group.tasks):,} tasks" + (", various" if group.mixed else " alike")
 
 
-def _merged(spans: Sequence[Span]) -> list[Span]:
-    found: list[Span] = []
-    for span in spans:
-        if found and (found[-1].state, found[-1].attempt) == (span.state, span.attempt):
-            notes = dict.fromkeys([*found[-1].note.split(", "), *span.note.split(", ")])
-            found[-1] = replace(found[-1], end=span.end, note=", ".join(filter(None, notes)))
+def _merged(segments: Sequence[Segment]) -> list[Segment]:
+    found: list[Segment] = []
+    for segment in segments:
+        if found and (found[-1].state, found[-1].attempt) == (segment.state, segment.attempt):
+            notes = dict.fromkeys([*found[-1].note.split(", "), *segment.note.split(", ")])
+            found[-1] = replace(found[-1], end=segment.end, note=", ".join(filter(None, notes)))
         else:
-            found.append(span)
+            found.append(segment)
     return found
 
 
-def _bar(span: Span, begin: float, total: float) -> Bar:
-    length = duration(span.end - span.start)
-    note = f" ({listed(span.note.split(', '), MOST_NAMES)})" if span.note else ""
+def _bar(segment: Segment, begin: float, total: float) -> Bar:
+    length = duration(segment.end - segment.start)
+    note = f" ({listed(segment.note.split(', '), MOST_NAMES)})" if segment.note else ""
     return Bar(
-        span.state.value,
-        share(span.start - begin, total),
-        share(span.end - span.start, total),
-        f"{span.state.value} {length}",
-        f"{WORDS[span.state]}{note}: {length}, from {duration(span.start - begin)} on",
+        segment.state.value,
+        share(segment.start - begin, total),
+        share(segment.end - segment.start, total),
+        f"{segment.state.value} {length}",
+        f"{STATE_TEXTS[segment.state]}{note}: {length}, from {duration(segment.start - begin)} on",
     )
 
 
-def _outcome(lane: Lane, status: RunStatus) -> tuple[str, str]:
-    latest = lane.latest
+def _outcome(task: TaskTimeline, status: RunStatus) -> tuple[str, str]:
+    latest = task.latest
     if latest.phase is Phase.SUCCEEDED:
-        return "good", "done" if lane.released is None or lane.role == status.primary.role else "released"
+        return "good", "done" if task.released is None or task.role == status.primary.role else "released"
     if latest.deleted:
         return "plain", "stopped"
     if latest.phase is Phase.FAILED:
@@ -169,12 +172,12 @@ def _outcome(lane: Lane, status: RunStatus) -> tuple[str, str]:
         return "bad", "lost"
     if latest.phase is Phase.PENDING:
         return "plain", latest.reason or "pending"
-    return "running", lane.spans[-1].state.value if lane.spans else "running"
+    return "running", task.segments[-1].state.value if task.segments else "running"
 
 
-def _words(spans: Sequence[Span], lane: Lane, begin: float) -> str:
-    told = [f"{WORDS[span.state]} {duration(span.end - span.start)}" for span in spans]
+def _words(segments: Sequence[Segment], task: TaskTimeline, begin: float) -> str:
+    texts = [f"{STATE_TEXTS[segment.state]} {duration(segment.end - segment.start)}" for segment in segments]
     failures = [
-        f"{mark.text} after {duration(mark.time - begin)}" for mark in lane.marks if mark.kind == "failed"
+        f"{mark.text} after {duration(mark.time - begin)}" for mark in task.marks if mark.kind == "failed"
     ]
-    return "; ".join([", ".join(told), *failures])
+    return "; ".join([", ".join(texts), *failures])

@@ -13,7 +13,7 @@ from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.cli import parser
 from launcher.errors import BackendError
 from launcher.report.restarts import restarts
-from launcher.report.timeline import Lane, lanes
+from launcher.report.timeline import TaskTimeline, task_timelines
 from launcher.status import Phase, seconds
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
@@ -59,8 +59,8 @@ def live(
     kubelet.set(pod, "Failed" if code else "Succeeded", state, startTime=text(started))
 
 
-def spans(lane: Lane, begin: float) -> list[tuple[str, float, float]]:
-    return [(span.state.value, span.start - begin, span.end - begin) for span in lane.spans]
+def segments(task: TaskTimeline, begin: float) -> list[tuple[str, float, float]]:
+    return [(segment.state.value, segment.start - begin, segment.end - begin) for segment in task.segments]
 
 
 def test_a_run_with_a_killed_worker(
@@ -124,8 +124,8 @@ def test_a_run_with_a_killed_worker(
         follower.until(lambda status: status.ended)
 
         history = backend.history(RUN, space)
-        found = {lane.name: lane for lane in lanes(history)}
-        assert spans(found["chief"], begin)[-7:] == [
+        found = {task.name: task for task in task_timelines(history)}
+        assert segments(found["chief"], begin)[-7:] == [
             ("pending", 0, 2),
             ("pulling", 2, 7),
             ("preparing", 7, 8),
@@ -135,7 +135,7 @@ def test_a_run_with_a_killed_worker(
             ("finishing", 30, end - begin),
         ]
         (restart,) = restarts(list(found.values()))
-        assert (restart.lane.name, restart.why) == ("worker 1", "killed")
+        assert (restart.task.name, restart.why) == ("worker 1", "killed")
         assert (restart.failed, restart.back) == (begin + 20, born + 4)
         assert len(history.attempts) == 6
         assert {(line.role, line.index, line.attempt) for line in history.lines} == {

@@ -101,7 +101,7 @@ def report(capsys: pytest.CaptureFixture[str], path: Path) -> str:
 def bars(chromium: Browser) -> dict[str, list[dict[str, Any]]]:
     """What each row of the timeline shows, from left to right: state, left and right edge in pixels."""
     found: dict[str, list[dict[str, Any]]] = chromium.evaluate(
-        """Object.fromEntries([...document.querySelectorAll("li.strip")].map(row => [
+        """Object.fromEntries([...document.querySelectorAll("li.row")].map(row => [
             row.querySelector(".name").innerText.split("\\n")[0],
             [...row.querySelectorAll(".bar")].map(bar => {
                 const box = bar.getBoundingClientRect();
@@ -148,7 +148,7 @@ def test_what_a_reader_sees(
         assert all(bar["right"] > bar["left"] and bar["height"] > 20 for bar in row)
         assert all(one["left"] <= other["left"] for one, other in itertools.pairwise(row))
         assert row[-1]["right"] <= 1280
-    assert chromium.evaluate("document.querySelectorAll('li.strip .pin.failed').length") == 1
+    assert chromium.evaluate("document.querySelectorAll('li.row .marker.failed').length") == 1
 
     assert chromium.evaluate("[...document.querySelectorAll('figure h3')].map(h => h.innerText)") == [
         "loss",
@@ -164,7 +164,7 @@ def test_what_a_reader_sees(
     assert "starting the program" in told
 
 
-LISTED = "[...document.querySelectorAll('li.strip')].map(row => row.textContent.replace(/\\s+/g, ' ').trim())"
+LISTED = "[...document.querySelectorAll('li.row')].map(row => row.textContent.replace(/\\s+/g, ' ').trim())"
 
 
 def test_it_fits_a_telephone_and_the_night(
@@ -176,7 +176,7 @@ def test_it_fits_a_telephone_and_the_night(
     address = report(capsys, tmp_path / "run.html")
     chromium.open(address, 400, 800)
     assert chromium.evaluate("document.documentElement.scrollWidth") <= 400
-    assert chromium.evaluate("document.querySelector('li.strip .lane').getBoundingClientRect().width") > 300
+    assert chromium.evaluate("document.querySelector('li.row .track').getBoundingClientRect().width") > 300
     paper = "getComputedStyle(document.body).backgroundColor"
     light = chromium.evaluate(paper)
     chromium.open(address, scheme="dark")

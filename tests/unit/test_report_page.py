@@ -18,12 +18,12 @@ from launcher.backends.base import History, LogLine
 from launcher.errors import SpecError
 from launcher.report import drawing
 from launcher.report.curves import Curve, curves
-from launcher.report.events import MOST, happenings, shortened
+from launcher.report.events import MOST, report_events, shortened
 from launcher.report.model import Report, report
 from launcher.report.page import page, write
 from launcher.report.restarts import restarts
-from launcher.report.row_folding import rows
-from launcher.report.timeline import lanes
+from launcher.report.task_groups import grouped
+from launcher.report.timeline import task_timelines
 from launcher.status import Phase
 from tests.unit.histories import BEGIN, event, history, pod, says, step
 from worker.contract import Event, Record, line_of
@@ -36,7 +36,7 @@ def shown(of: History) -> Report:
 
 
 def drawn(of: History) -> dict[str, Curve]:
-    return {curve.name: curve for curve in curves(of.lines, restarts(lanes(of)))}
+    return {curve.name: curve for curve in curves(of.lines, restarts(task_timelines(of)))}
 
 
 def points(curve: Curve, number: int = 0) -> list[tuple[float, float]]:
@@ -160,15 +160,15 @@ def many(workers: int, **strange: dict[str, object]) -> History:
 
 def test_a_thousand_workers_fit_on_a_page() -> None:
     of = many(1000)
-    folded = rows(lanes(of), 600)
-    assert sum(len(row.lanes) for row in folded) == 1001
+    folded = grouped(task_timelines(of), 600)
+    assert sum(len(row.tasks) for row in folded) == 1001
     assert len(folded) < 20
-    (killed,) = (row for row in folded if row.shown.index == 7 and row.shown.role == "worker")
-    assert len(killed.lanes) == 1, "what is strange has a row of its own"
+    (killed,) = (row for row in folded if row.typical.index == 7 and row.typical.role == "worker")
+    assert len(killed.tasks) == 1, "what is strange has a row of its own"
     text = page(shown(of))
     assert len(text) < 200_000
     assert "998 tasks alike" in text or "tasks alike" in text
-    assert "and 999 more of the kind" in text
+    assert "and 999 more like it" in text
 
 
 def test_strange_tasks_are_folded_too_when_there_are_too_many() -> None:
@@ -178,15 +178,15 @@ def test_strange_tasks_are_folded_too_when_there_are_too_many() -> None:
             pod("worker", index, 0, finished=index + 100, exit_code=100 + index % 100),
             pod("worker", index, 1, created=index + 101, finished=600, exit_code=0),
         ]
-    found = rows(lanes(history(attempts, finished=600)), 600)
+    found = grouped(task_timelines(history(attempts, finished=600)), 600)
     assert len(found) == 17
-    assert sum(len(row.lanes) for row in found) == 301
+    assert sum(len(row.tasks) for row in found) == 301
     assert found[-1].mixed
 
 
 def test_few_tasks_have_a_row_each() -> None:
     attempts = [pod("worker", index, finished=60, exit_code=0) for index in range(12)]
-    assert len(rows(lanes(history(attempts, finished=60)), 60)) == 12
+    assert len(grouped(task_timelines(history(attempts, finished=60)), 60)) == 12
 
 
 def test_events_tell_what_was_wrong_and_who_said_so() -> None:
@@ -199,7 +199,10 @@ def test_events_tell_what_was_wrong_and_who_said_so() -> None:
     lines = [TRAINING, says("chief", 0, 0, 50, "notice", message="training goes on with 1 of 2 workers")]
     said = [event(3, "chief 0", "Pulled", "in 2s"), event(4, "worker 1", "BackOff", "no image", warning=True)]
     of = history(attempts, lines, said, finished=90)
-    found = [(h.time - BEGIN, h.who, h.kind, h.text) for h in happenings(of, lanes(of), restarts(lanes(of)))]
+    found = [
+        (h.time - BEGIN, h.who, h.kind, h.text)
+        for h in report_events(of, task_timelines(of), restarts(task_timelines(of)))
+    ]
     assert found == [
         (0, "run", "plain", "submitted"),
         (0, "chief", "plain", "1 task started"),
@@ -218,10 +221,10 @@ def test_of_many_events_what_is_wrong_is_kept() -> None:
     lines = [says("chief", 0, 0, 1 + number, "exported", path=f"/{number}") for number in range(2 * MOST)]
     wrong = says("chief", 0, 0, 2, "notice", message="something is wrong")
     of = history([pod("chief")], [*lines, wrong], seen=2000)
-    kept = shortened(happenings(of, lanes(of), []))
+    kept = shortened(report_events(of, task_timelines(of), []))
     assert len(kept) == MOST
-    assert any(happening.text == "something is wrong" for happening in kept)
-    assert [happening.time for happening in kept] == sorted(happening.time for happening in kept)
+    assert any(event.text == "something is wrong" for event in kept)
+    assert [event.time for event in kept] == sorted(event.time for event in kept)
 
 
 def test_a_failed_run_says_why() -> None:
@@ -251,7 +254,7 @@ def test_pods_that_are_gone_are_missed() -> None:
     gone = dataclasses.replace(of, attempts=of.attempts[:1], missing=["1 of 2 logs could not be read: why."])
     assert shown(gone).missing == (
         "1 of 2 logs could not be read: why.",
-        "The pods of 1 task are not there any more, and with them their times.",
+        "The pods of 1 task have been deleted, so their times are not known.",
     )
 
 

@@ -7,24 +7,24 @@ import dataclasses
 from launcher.backends.base import History
 from launcher.report.amounts import duration
 from launcher.report.restarts import restarts
-from launcher.report.time_breakdown import Spent, spent
-from launcher.report.timeline import Lane, State, lanes
+from launcher.report.time_breakdown import TimeBreakdown, break_down
+from launcher.report.timeline import State, TaskTimeline, task_timelines
 from launcher.status import Phase, TaskStatus
 from tests.unit.histories import BEGIN, event, history, pod, says, step
 
 
-def spans(lane: Lane) -> list[tuple[str, float, float]]:
+def segments(task: TaskTimeline) -> list[tuple[str, float, float]]:
     """State, beginning and end, in seconds since the run's beginning."""
-    return [(s.state.value, round(s.start - BEGIN, 1), round(s.end - BEGIN, 1)) for s in lane.spans]
+    return [(s.state.value, round(s.start - BEGIN, 1), round(s.end - BEGIN, 1)) for s in task.segments]
 
 
-def where(of: History) -> Spent:
-    found = lanes(of)
-    return spent(of, found, restarts(found))
+def where(of: History) -> TimeBreakdown:
+    found = task_timelines(of)
+    return break_down(of, found, restarts(found))
 
 
 def told(of: History) -> list[str]:
-    return [f"{duration(share.seconds)} {share.text}" for share in where(of).worth_telling]
+    return [f"{duration(share.seconds)} {share.text}" for share in where(of).visible]
 
 
 CHIEF = [
@@ -40,8 +40,8 @@ def test_a_task_from_its_pod_to_its_release() -> None:
     chief = pod("chief", created=1, started=5, running=36, finished=250, exit_code=0)
     ends = [step(240, 8, 10), says("chief", 0, 0, 249, "released", tasks=["mnist-ps-0"], unreachable=[])]
     pulled = event(35, "chief 0", "Pulled", "Successfully pulled image in 30s")
-    (lane,) = lanes(history([chief], [*CHIEF, *ends], [pulled], finished=250))
-    assert spans(lane) == [
+    (task,) = task_timelines(history([chief], [*CHIEF, *ends], [pulled], finished=250))
+    assert segments(task) == [
         ("held", 0, 1),
         ("pending", 1, 5),
         ("pulling", 5, 35),
@@ -52,18 +52,18 @@ def test_a_task_from_its_pod_to_its_release() -> None:
         ("training", 55, 240),
         ("finishing", 240, 250),
     ]
-    assert [span.note for span in lane.spans if span.state is State.WAITING] == [
+    assert [segment.note for segment in task.segments if segment.state is State.WAITING] == [
         "mnist-worker-0, mnist-ps-0",
         "mnist-ps-0",
     ]
-    assert lane.released == BEGIN + 249
+    assert task.released == BEGIN + 249
 
 
 def test_an_image_that_was_there_was_not_pulled() -> None:
     chief = pod("chief", started=2, running=9, finished=20, exit_code=0)
     there = event(3, "chief 0", "Pulled", 'Container image "x" already present on machine')
-    (lane,) = lanes(history([chief], [], [there], finished=20))
-    assert spans(lane) == [("pending", 0, 2), ("preparing", 2, 9), ("running", 9, 20)]
+    (task,) = task_timelines(history([chief], [], [there], finished=20))
+    assert segments(task) == [("pending", 0, 2), ("preparing", 2, 9), ("running", 9, 20)]
 
 
 def test_an_image_that_cannot_be_pulled() -> None:
@@ -74,9 +74,9 @@ def test_an_image_that_cannot_be_pulled() -> None:
         reason="ImagePullBackOff",
         message="no such image",
     )
-    (lane,) = lanes(history([stuck], seen=60))
-    assert spans(lane) == [("pending", 0, 2), ("pulling", 2, 60)]
-    assert lane.spans[-1].note == "no such image"
+    (task,) = task_timelines(history([stuck], seen=60))
+    assert segments(task) == [("pending", 0, 2), ("pulling", 2, 60)]
+    assert task.segments[-1].note == "no such image"
 
 
 def test_no_node_takes_it() -> None:
@@ -90,9 +90,9 @@ def test_no_node_takes_it() -> None:
         created=BEGIN + 1,
     )
     of = history([waiting], seen=61)
-    (lane,) = lanes(of)
-    assert spans(lane) == [("held", 0, 1), ("pending", 1, 61)]
-    assert lane.spans[1].note == "0/3 nodes are available"
+    (task,) = task_timelines(of)
+    assert segments(task) == [("held", 0, 1), ("pending", 1, 61)]
+    assert task.segments[1].note == "0/3 nodes are available"
     assert told(of) == ["1.0 s before its first pod was made", "1 min waiting for a node"]
 
 
@@ -107,8 +107,8 @@ def test_who_says_nothing_works_along_with_the_primary() -> None:
         says("worker", 0, 0, 29, "released", outcome="done"),
     ]
     of = history([chief, worker, ps], lines, finished=30)
-    _, first, second = lanes(of)
-    assert spans(first) == [
+    _, first, second = task_timelines(of)
+    assert segments(first) == [
         ("starting", 0, 7),
         ("ready", 7, 10),
         ("training", 10, 28),
@@ -116,16 +116,16 @@ def test_who_says_nothing_works_along_with_the_primary() -> None:
         ("finishing", 29, 30),
     ]
     # A worker of an earlier version does not say when it is ready.
-    assert spans(second) == [("starting", 0, 10), ("training", 10, 28), ("ready", 28, 30)]
+    assert segments(second) == [("starting", 0, 10), ("training", 10, 28), ("ready", 28, 30)]
 
 
 def test_an_evaluator_scores() -> None:
     chief, evaluator = pod("chief", finished=30, exit_code=0), pod("evaluator", finished=32, exit_code=0)
     scored = says("evaluator", 0, 0, 20, "evaluation", checkpoint="ckpt-1", epoch=1, metrics={"loss": 0.5})
     lines = [*CHIEF[3:], says("evaluator", 0, 0, 8, "ready"), scored, says("evaluator", 0, 0, 31, "done")]
-    _, lane = lanes(history([chief, evaluator], lines, finished=30))
-    assert spans(lane) == [("starting", 0, 8), ("scoring", 8, 31), ("finishing", 31, 32)]
-    assert [(mark.kind, mark.text) for mark in lane.marks] == [
+    _, task = task_timelines(history([chief, evaluator], lines, finished=30))
+    assert segments(task) == [("starting", 0, 8), ("scoring", 8, 31), ("finishing", 31, 32)]
+    assert [(mark.kind, mark.text) for mark in task.marks] == [
         ("scored", "evaluation after epoch 1: loss 0.5000")
     ]
 
@@ -238,23 +238,25 @@ def test_a_suspension_is_no_failure() -> None:
         step(120, 8, 10, attempt=1),
     ]
     of = history(attempts, lines, finished=120)
-    (lane,) = lanes(of)
-    assert ("stopped", 40, 90) in spans(lane)
-    assert not lane.marks
+    (task,) = task_timelines(of)
+    assert ("stopped", 40, 90) in segments(task)
+    assert not task.marks
     assert told(of)[-1] == "55 s suspended or moved (1 time)"
 
 
 def test_who_is_to_come_again() -> None:
     attempts = [pod("chief", finished=40, exit_code=75), pod("worker", finished=39, exit_code=137)]
     of = history(attempts, CHIEF[3:4], seen=60)
-    chief, worker = lanes(of)
-    assert spans(chief)[-1] == ("down", 40, 60)
-    assert spans(worker)[-1] == ("down", 39, 60)
+    chief, worker = task_timelines(of)
+    assert segments(chief)[-1] == ("down", 40, 60)
+    assert segments(worker)[-1] == ("down", 39, 60)
     assert told(of)[-1] == "20 s lost to 1 restart of worker (killed)"
     stopped = pod("chief", finished=40, exit_code=143, deleted=True)
     assert told(history([stopped], CHIEF[3:4], seen=60))[-1] == "20 s suspended or moved (1 time)"
     failed = history(attempts[1:], phase=Phase.FAILED, finished=45)
-    assert spans(lanes(failed)[0])[-1] == ("running", 0, 39), "the run has ended: nobody comes again"
+    assert segments(task_timelines(failed)[0])[-1] == ("running", 0, 39), (
+        "the run has ended: nobody comes again"
+    )
 
 
 def test_who_was_stopped_before_it_said_anything_was_only_starting() -> None:
@@ -263,26 +265,26 @@ def test_who_was_stopped_before_it_said_anything_was_only_starting() -> None:
         pod("chief", 0, 1, created=70, finished=75, exit_code=143, deleted=True),
         pod("chief", 0, 2, created=80),
     ]
-    (lane,) = lanes(history(attempts, CHIEF[3:4], seen=90))
-    assert ("starting", 70, 75) in spans(lane)
+    (task,) = task_timelines(history(attempts, CHIEF[3:4], seen=90))
+    assert ("starting", 70, 75) in segments(task)
 
 
 def test_a_run_that_goes_on() -> None:
     of = history([pod("chief")], CHIEF, seen=130)
-    (lane,) = lanes(of)
-    assert spans(lane)[-1] == ("training", 55, 130)
+    (task,) = task_timelines(of)
+    assert segments(task)[-1] == ("training", 55, 130)
     assert told(of)[-1] == "1 min 15 s training"
 
 
 def test_a_lost_run_ends_with_the_last_that_was_heard_of_it() -> None:
     of = history([pod("chief")], CHIEF, phase=Phase.LOST, ended=True, seen=5000)
-    (lane,) = lanes(of)
-    assert spans(lane)[-1] == ("training", 55, 120)
+    (task,) = task_timelines(of)
+    assert segments(task)[-1] == ("training", 55, 120)
 
 
 def test_a_run_without_a_pod() -> None:
     of = history([], seen=90)
-    assert lanes(of) == []
+    assert task_timelines(of) == []
     assert told(of) == ["1 min 30 s before its first pod was made"]
 
 

@@ -92,7 +92,7 @@ def test_the_report() -> None:
     found = report(history(pods, [said("chief"), said("worker", lacking=ASKED)], finished=9), timezone.utc)
     assert "Number of devices: 1 (1 CPU, AMD EPYC 7B13), TensorFlow 2.21.0" in found.facts
     assert [trouble.partition(" (")[0] for trouble in found.troubles] == ["Number of devices: 1"]
-    assert [told.kind for told in found.told if "TensorFlow" in told.text] == ["plain", "bad"]
+    assert [told.kind for told in found.events if "TensorFlow" in told.text] == ["plain", "bad"]
     assert "nvidia.com/gpu: 2 was asked for" in page(found)
 
 
