@@ -1,4 +1,6 @@
-"""Objects seen -> RunStatus. Pure; the objects are Kubernetes' Jobs and Pods, whoever keeps them."""
+"""A run's Jobs and pods -> RunStatus. Pure. The objects have Kubernetes' form, on this machine too; on a
+cluster they are slimmed, see `kubernetes/state/run_state`.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 """Label and annotation of an Indexed Job's pods."""
 
 ATTEMPT_ANNOTATION: Final = f"{DOMAIN}/attempt"
-"""Counts an index's pods from 0, where the backend counts them."""
+"""The number of a pod among those of its index, from 0."""
 
 ADMISSION: Final = "AwaitsAdmission"
 """The reason of a run that waits for a queue's admission."""
 
 SERVING: Final = ("worker", "ps")
-"""Roles that do what the primary asks of them, and are of no use without it."""
+"""Roles that work for the primary; nothing needs them once it has ended."""
 
 _CLOCK_SECONDS: Final = 1.0
 """Kubernetes' times are whole seconds."""
@@ -43,9 +45,9 @@ class Phase(str, Enum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     LOST = "Lost"
-    """What supervised the run is gone, and so are its tasks."""
+    """The run's supervisor has ended, and its tasks with it."""
     BROKEN = "Broken"
-    """What is kept of the run on this machine cannot be read; it has no roles then."""
+    """The files of the run on this machine cannot be read. It has no roles then."""
 
     def __str__(self) -> str:
         return self.value
@@ -57,9 +59,9 @@ class TaskStatus:
     of which `before` is the last.
 
     `exit_code` is None while it runs. All times are seconds since the epoch: `created` with the object,
-    `started` when a node had taken it, `running` when its image was there and its process began, `finished`
-    when that ended. `deleted`: it was told to stop, it did not end by itself. `node` is "" where there is
-    none, `attempt` the number that the pod's log lines bear.
+    `started` when a node had accepted it, `running` when its process began, `finished` when that ended.
+    `deleted`: the pod was deleted and did not end by itself. `node` is "" if it has none. `attempt` is the
+    pod's number, as in its log lines.
     """
 
     name: str
@@ -84,8 +86,8 @@ class TaskStatus:
 class RoleStatus:
     """A role's Job. `active` pods have not ended, `ready` ones run; `failed` counts failed pods.
 
-    `reason` and `message` are the Job's condition's, or, when it is `waiting`, why tasks do not start.
-    `needed`: whether the run fails when it does; None where the role says.
+    `reason` and `message` are those of the Job's condition, or say why tasks do not start if it is `waiting`.
+    `needed`: whether the run fails if the Job fails; None if its role decides that.
     """
 
     role: str
@@ -105,10 +107,10 @@ class RoleStatus:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """The run. Its phase is the primary role's; `ended` once every role has, or nobody is left to see to it.
+    """The run. Its phase is the primary role's. `ended`: every role has ended, or the supervisor has.
 
-    `roles` begin with the primary; a run that is broken has none. `started` and `finished` are seconds since
-    the epoch, `finished` the primary's.
+    `roles` begin with the primary; a broken run has none. `started` and `finished` are seconds since the
+    epoch, `finished` the primary's.
     """
 
     run: str
@@ -125,7 +127,7 @@ class RunStatus:
 
     @property
     def primary(self) -> RoleStatus:
-        """The role whose end is the run's."""
+        """The role whose end is the end of the run."""
         return self.roles[0]
 
     @property
@@ -134,7 +136,7 @@ class RunStatus:
         return all(role.ready + role.succeeded >= role.desired for role in self.roles)
 
     def last_failure(self, role: str) -> TaskStatus | None:
-        """The task of the role that failed last; not one that was told to stop."""
+        """The task of the role that failed last; deleted pods have not failed."""
         failed = [
             task
             for task in self.tasks
@@ -151,9 +153,9 @@ class RunStatus:
 
     @property
     def failures(self) -> tuple[TaskStatus, ...]:
-        """The tasks that made roles fail, the primary's first; of each role the one that failed last.
+        """The task that failed last of each failed role, the primary's first.
 
-        None for a role that was stopped, by a deadline or with the run.
+        A role that was stopped, by a deadline or with the run, has none.
         """
         roles = [role for role in self.roles if Phase.FAILED in (role.phase, self.phase)]
         found = [self.last_failure(role.role) for role in roles]
@@ -167,8 +169,8 @@ def fold(
     *,
     lost: bool = False,
 ) -> RunStatus:
-    """The status of the run that `jobs` and `pods` belong to. At least one Job; the primary bears the
-    annotation, or is the first. `lost`: nobody supervises the run any more, so what runs does not.
+    """The status of the run that `jobs` and `pods` belong to. `jobs` has at least one; the primary is the
+    annotated one, else the first. `lost`: the run's supervisor has ended, so none of its tasks runs.
     """
     primary = next((job for job in jobs if _annotations(job).get(PRIMARY_ANNOTATION) == "true"), jobs[0])
     tasks = _tasks(jobs, pods)
@@ -269,13 +271,15 @@ def _role(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> RoleStatus:
 
 
 def said_needed(job: Mapping[str, Any]) -> bool | None:
-    """Whether the run fails when this Job does, where the Job says so: a TFJob's does."""
+    """Whether the run fails if this Job fails; None if the Job does not say. Those of a TFJob do."""
     said = _annotations(job).get(NEEDED_ANNOTATION)
     return None if said is None else said == "true"
 
 
 def leaves(job: dict[str, Any]) -> bool:
-    """Whether a whole Job's tasks leave by themselves when the run ends: the worker runtime's do."""
+    """Whether the tasks leave by themselves when the run ends, as the worker runtime's do. Needs the whole
+    Job.
+    """
     containers = ((job["spec"].get("template") or {}).get("spec") or {}).get("containers") or ()
     commands = [each.get("command") or [] for each in containers if each.get("name") == CONTAINER]
     return any(command[-2:] == ["-m", "worker"] for command in commands)
@@ -293,7 +297,7 @@ def _job_phase(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> tuple[Pha
 
 
 def _tasks(jobs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> list[TaskStatus]:
-    """One for each index that has had a pod, in the Jobs' order."""
+    """The latest pod of each index that has had one, in the Jobs' order."""
     return [_task(job, index, own) for job, index, own in _by_task(jobs, pods)]
 
 
@@ -326,7 +330,7 @@ _POD_PHASES: Final = {
 
 def _task(job: Mapping[str, Any], index: int, pods: Sequence[Mapping[str, Any]]) -> TaskStatus:
     pod = max(pods, key=_age)
-    # Pods that were told to stop, by a suspension say, did not fail.
+    # Deleted pods did not fail: a suspension deletes them, for one.
     earlier = [other for other in pods if other is not pod and not _deleted(other)]
     last = _pod_task(job, index, pod)
     if not earlier:
@@ -373,7 +377,7 @@ def _main_container(status: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mappi
 
 
 def _age(pod: Mapping[str, Any]) -> tuple[int, float]:
-    """Sorts an index's pods. Kubernetes' creation times are whole seconds; the local backend counts."""
+    """Sorts the pods of an index by their numbers, or else by their creation times."""
     attempt = int(_annotations(pod).get(ATTEMPT_ANNOTATION, 0))
     return attempt, seconds(pod["metadata"].get("creationTimestamp")) or 0.0
 

@@ -1,1 +1,1 @@
-"""What carries a plan out: `base` says what every backend does, the other modules do it."""
+"""Carries out a plan. `base` says what every backend does."""

@@ -1,4 +1,4 @@
-"""What every backend does."""
+"""What every backend does, and the values that go in and out."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from worker.contract import Record
 
 PROGRAM: Final = "python -m launcher"
-"""How a message tells the user to call this program: it works wherever the package does."""
+"""How messages tell the user to call this program. This works wherever the package is installed."""
 
 
 def submitted(item: dict[str, Any], *path: str) -> Any:
-    """What the file of the run says at this path, and without one all of it, as the primary Job, or JobSet,
-    carries it: without fields that have their defaults. None where it says nothing, or nothing is carried.
+    """The value at this path of the run's file, or the whole file without a path. It is read from the
+    annotation of the primary Job or JobSet, which leaves out fields that have their defaults. None if there
+    is no such field or annotation.
     """
     try:
         value = json.loads((item["metadata"].get("annotations") or {})[SPEC_ANNOTATION])
@@ -31,14 +32,14 @@ def submitted(item: dict[str, Any], *path: str) -> Any:
 
 
 def clean_policy(job: dict[str, Any]) -> str:
-    """What of the run is stopped or deleted once it has ended: the spec's cleanPolicy."""
+    """The cleanPolicy of the run's file: what is stopped or deleted once the run has ended."""
     return str(submitted(job, "spec", "runPolicy", "cleanPolicy") or "Running")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be carried out. `objects` are Kubernetes', the primary Job first; `addresses` are the
-    tasks' `host:port`, as they stand in the objects.
+    """What a backend carries out. `objects` are Kubernetes' objects, the primary Job first. `addresses` are
+    the tasks' `host:port`, as they appear in the objects.
     """
 
     run: str
@@ -46,13 +47,15 @@ class Plan:
     objects: Sequence[dict[str, Any]]
     addresses: Sequence[str]
     as_jobset: Plan | None = None
-    """The same run as one JobSet, which is better where a queue admits it and the cluster knows the kind."""
+    """The same run as one JobSet. A backend prefers it where the cluster has that kind; None if no queue of
+    Kueue's admits the run.
+    """
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Whose logs; an empty collection means all. `since`: of the last so many seconds only, where the backend
-    knows when a line was written; `previous`: of the pods that a task had before its latest one only.
+    """Whose logs are read; an empty collection means all. `since`: only lines of the last so many seconds, if
+    the backend knows when a line was written. `previous`: only pods that a task had before its latest one.
     """
 
     roles: Collection[str] = ()
@@ -72,8 +75,8 @@ EVERYONE = Selection()
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line that a task printed, without its end. `attempt` counts the task's pods from 0; `record`
-    is set where the line is one.
+    """One line that a task printed, without the line end. `attempt` is the number of the task's pod, from 0.
+    `record` is set if the line is a progress record.
     """
 
     role: str
@@ -93,8 +96,9 @@ class Update:
 
 @dataclass(frozen=True)
 class RunEvent:
-    """Something that a cluster has said about one of a run's objects, for the `count`-th time at `time`,
-    seconds since the epoch. `about` is a task, as `worker 1`, or another object, as `Job mnist-worker`.
+    """An event of the cluster about one of the run's objects. It has occurred `count` times, the last time at
+    `time`, in seconds since the epoch. `about` is a task, as `worker 1`, or another object, as `Job
+    mnist-worker`.
     """
 
     time: float
@@ -107,12 +111,12 @@ class RunEvent:
 
 @dataclass(frozen=True)
 class History:
-    """A run's past, as far as it is still known at `seen`. All times are seconds since the epoch, by this
-    machine's clock; `submitted` is None where nobody knows.
+    """A run's past, as far as it is known at the time `seen`. All times are seconds since the epoch, by this
+    machine's clock. `submitted` is None if it is not known.
 
-    `attempts` is every pod that the tasks have had, by task, oldest first; `lines` are the records among
-    what they have printed, and `events` what a cluster has said, oldest first. `missing` says what could not
-    be read, a sentence each.
+    `attempts` are all pods of the tasks, by task, oldest first. `lines` are the records that they have
+    printed, `events` those of the cluster, oldest first. `missing` has a sentence for each thing that could
+    not be read.
     """
 
     status: RunStatus
@@ -126,9 +130,9 @@ class History:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a run needs of a cluster: `ok`, `missing` (a run cannot be submitted or carried out),
-    `warning` (it may not start, or something is lost), or `unknown`. `message` says what was found, `advice`
-    what to do.
+    """One thing that a run needs of a cluster. The verdict is `ok`, `missing` (a run cannot be submitted or
+    carried out), `warning` (it may not start, or works in part), or `unknown`. `message` says what was found,
+    `advice` what to do.
     """
 
     subject: str
@@ -143,10 +147,10 @@ class Board(Protocol):
     url: str
 
     def wait(self) -> None:
-        """Returns when it was closed. Raises BackendError when it has ended by itself."""
+        """Waits until it is closed. Raises BackendError if it ends by itself."""
 
     def close(self) -> None:
-        """Ends it, or the tunnel that leads to it. A second time does nothing."""
+        """Ends it, or the tunnel to it. Closing it twice is no error."""
 
     def __enter__(self) -> Board: ...
 
@@ -160,31 +164,30 @@ class Backend(Protocol):
 
     @property
     def namespace(self) -> str:
-        """The one that is meant where none is given."""
+        """The namespace to use where none is given."""
 
     def options(self, namespace: str) -> str:
-        """What a command needs behind a run's name to find it here again, such as ` -n vision`; "" where it
-        needs nothing.
-        """
+        """The options with which a command finds a run here, such as ` -n vision`; "" if it needs none."""
 
     def prepare(self) -> None:
-        """Begins with what the next `submit` will need, where that takes time; the caller then goes on to
-        read its file. Needs no undoing.
+        """Starts in the background what the next `submit` will need, if that takes time. It need not be
+        undone.
         """
 
     def submit(self, plan: Plan, *, detach: bool, replace: bool = False, owners: Sequence[str] = ()) -> str:
-        """Starts the run and returns at once. What the backend leaves out is named in the text returned.
+        """Starts the run and returns at once. Returns sentences for the user, such as what this backend
+        ignores.
 
-        A run that is not detached ends when this process does. Raises ConflictError when the name is in
-        use; with `replace` the run that has it is ended first, and the new one finds its model directory.
-        `owners`, each `kind/name`, are objects of a cluster of which the run becomes a part.
+        A run that is not detached ends when this process does. Raises ConflictError if the name is in use.
+        With `replace` the run that has the name is ended first, and the new one gets its model directory.
+        `owners`, each `kind/name`, are objects of the cluster that own the run from then on.
         """
 
     def dry_run(self, plan: Plan, *, replace: bool = False) -> list[str]:
-        """What `submit` would do to each object, as the server says. Raises what `submit` would."""
+        """What `submit` would do to each object, by the server's own check. Raises what `submit` raises."""
 
     def examine(self, namespace: str, objects: Sequence[Mapping[str, Any]] | None = None) -> list[Finding]:
-        """Checks all that a run with these `objects`, or any run, needs. Returns the findings."""
+        """Checks what a run with these `objects` needs, or any run if they are None."""
 
     def status(self, run: str, namespace: str) -> RunStatus:
         """The run as it is now."""
@@ -193,8 +196,8 @@ class Backend(Protocol):
         """All runs, or one namespace's, by namespace and name."""
 
     def follow(self, run: str, namespace: str) -> Iterator[Update]:
-        """Updates until the run has ended and all is read: at least some a second, changed or not, the
-        last with a status that has ended. The caller may stop at any time.
+        """Yields updates until the run has ended and its logs are read: some each second, even if nothing has
+        changed. The last one has a status that has ended. The caller may stop at any time.
         """
 
     def logs(self, run: str, namespace: str, selection: Selection, *, follow: bool) -> Iterator[LogLine]:
@@ -203,8 +206,8 @@ class Backend(Protocol):
         """
 
     def events(self, run: str, namespace: str, *, follow: bool) -> Iterator[RunEvent]:
-        """What the cluster says about the run's objects, oldest first; with `follow`, what it says until the
-        run has ended. Raises BackendError where nobody says anything.
+        """What the cluster says about the run's objects, oldest first; with `follow`, also new ones until the
+        run has ended. Raises BackendError where there are no events.
         """
 
     def tensorboard(self, run: str, namespace: str, port: int = 0) -> Board:
@@ -222,19 +225,19 @@ class Backend(Protocol):
         """Undoes `suspend`. Raises ConflictError after the run's end."""
 
     def stop(self, run: str, namespace: str, *, at_once: bool) -> None:
-        """Ends the run as failed; its record stays. Returns before it has ended. `at_once` leaves the tasks
-        no grace.
+        """Makes the run fail, and keeps its objects and logs. Returns before it has ended. With `at_once` the
+        tasks get no grace period.
         """
 
     def places(self, run: str, namespace: str) -> Mapping[str, str]:
-        """Where to find what the run leaves, for its summary: `{"model directory": ..., "logs": ...}`."""
+        """Where the results of the run are, for its summary: `{"model directory": ..., "logs": ...}`."""
 
     def clean(self, run: str, namespace: str) -> str:
-        """Removes what the run's own policy wants gone once it has ended and its summary was read. Returns
-        what to tell the user.
+        """Deletes what the run's cleanPolicy says, after the run has ended and its summary was printed.
+        Returns what to tell the user.
         """
 
     def delete(self, run: str, namespace: str) -> str:
-        """Stops the run, if need be, and removes all that is the run's. Returns what stays, and how to be
-        rid of it.
+        """Stops the run, if it goes on, and deletes everything that belongs to it. Returns what is kept, and
+        how to delete it.
         """

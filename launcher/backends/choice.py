@@ -1,4 +1,4 @@
-"""Which backend a command speaks to."""
+"""Chooses the backend of a command."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cluster_known() -> bool:
 
 
 def own_namespace(name: str, context: str | None = None) -> str:
-    """The backend's own namespace, also where there is no kubeconfig yet to say it."""
+    """The backend's own namespace, or `default` where there is no kubeconfig."""
     try:
         return named(name, context).namespace
     except BackendError:
@@ -51,11 +51,10 @@ def sought(
     context: str | None,
     patience: Patience | None = None,
 ) -> tuple[Backend, str]:
-    """The backend that has the run, and the namespace that is meant there. Where neither a backend nor a
-    context is named, this machine is asked first, then the cluster of the current context.
+    """The backend that has the run, and the namespace to use there. If neither a backend nor a context is
+    given, this machine is searched first, then the cluster of the current context.
 
-    Raises NotFoundError that names both, also where there is no cluster to ask, and SpecError for what is no
-    name of a run or a namespace.
+    Raises NotFoundError, which says where was searched, and SpecError for a wrong name of a run or namespace.
     """
     check_run(run)
     check_namespace(namespace)

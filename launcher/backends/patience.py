@@ -12,21 +12,21 @@ from typing import Final, TypeVar
 from launcher.errors import BackendError
 
 SECONDS: Final = 60.0
-"""All of a command's requests together, unless it is told otherwise."""
+"""For all requests of a command together, unless an option says otherwise."""
 
 TELL_SECONDS: Final = 5.0
-"""After so long without an answer a user is told what is waited for."""
+"""After so long without an answer, the user is told what the command waits for."""
 
 T = TypeVar("T")
 
 
 class OutOfPatienceError(BackendError):
-    """There was no answer within the time that there was for all answers."""
+    """No answer came within the command's time limit."""
 
 
 class Patience:
-    """One command's. `seconds` are those in which at least one request is under way, None: without end; what
-    goes on between the requests does not count. `tell` is given a sentence, once for each silence.
+    """The time limit of one command, in `seconds`; None means no limit. Only time during which a request is
+    under way counts. `tell` gets a sentence, once for each silence.
     """
 
     def __init__(self, seconds: float | None = SECONDS, tell: Callable[[str], None] | None = None) -> None:
@@ -40,7 +40,7 @@ class Patience:
         self._told = False
 
     def left(self) -> float | None:
-        """Seconds, None: without end."""
+        """Seconds that are left; None means no limit."""
         if self._limit is None or self._lifted:
             return None
         with self._lock:
@@ -48,17 +48,17 @@ class Patience:
             return max(0.0, self._limit - self._spent - now)
 
     def restart(self) -> None:
-        """All of the time is there again: what follows is waited for on purpose, or is another matter."""
+        """Starts the time limit anew: what follows is another matter, or the user chose to wait."""
         with self._lock:
             self._spent, self._since, self._lifted = 0.0, time.monotonic(), False
 
     def lift(self) -> None:
-        """No end from now on: a run is followed, and a server may be away for long."""
+        """Removes the limit: the command follows a run, and a server may be away for long."""
         self._lifted = True
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """The time within counts."""
+        """Counts the time within the block."""
         with self._lock:
             if not self._under_way:
                 self._since = time.monotonic()
@@ -73,13 +73,13 @@ class Patience:
                     self._told = False
 
     def call(self, work: Callable[[], T], what: str, *, limited: bool = True) -> T:
-        """What `work` returns or raises, unless it takes longer than there is time left; then it is left to
-        itself. `what` is waited for, as `the API server https://...`. `limited`: it does not look to its end
-        itself. Raises OutOfPatienceError.
+        """Calls `work` in a thread, and returns or raises what it does. If it takes longer than the time
+        left, it is abandoned. `what` says in messages what is waited for, as in `the API server https://...`.
+        `limited`: the limit is checked here, and not by `work`. Raises OutOfPatienceError.
         """
         if self._lifted:
             return work()
-        # Whatever hangs, a name's resolution or half an answer, hangs in a thread of its own.
+        # A thread of its own, because name resolution, for one, cannot be interrupted.
         outcome: queue.SimpleQueue[tuple[list[T], BaseException | None]] = queue.SimpleQueue()
 
         def run() -> None:

@@ -1,7 +1,8 @@
 """What is stopped when a run comes to its end, when, and why: one policy for both backends.
 
-Pure: whoever sees to a run says how its Jobs are and what time it is (seconds on any scale that does not go
-back), and does what `decide` answers. On Kubernetes that is who follows the run, here the run's supervisor.
+Pure: the caller passes the state of the Jobs and the time (in seconds of any clock that does not go back),
+and carries out what `decide` returns. On Kubernetes the caller is the command that follows the run; on this
+machine it is the run's supervisor.
 """
 
 from __future__ import annotations
@@ -13,30 +14,32 @@ from typing import Final
 from launcher.status import SERVING, Phase
 
 PEERS_SECONDS: Final = 60.0
-"""A worker or ps of the worker runtime leaves within 1 s of its release, which the chief sees to before its
-own end. One that is still there after a minute was not released: its chief could not reach it, or is a script
-that does not call `worker.release`.
+"""A worker or ps of the worker runtime leaves within 1 s after the chief released it, and the chief does that
+before it ends. One that still runs after a minute was not released: the chief could not reach it, or is a
+script that does not call `worker.release`.
 """
 
 EVALUATOR_SECONDS: Final = 600.0
-"""The runtime's evaluator ends by itself when the last checkpoint is scored, which is as long as it takes to
-go through the evaluation dataset. That checkpoint appears shortly before the chief's end.
+"""The runtime's evaluator ends by itself when it has scored the last checkpoint, which is written shortly
+before the chief ends. That takes as long as the evaluation dataset does.
 """
 
 OTHER_IMAGE_SECONDS: Final = 10.0
-"""Nobody tells the tasks of another image that the run has ended. Those that end together with the primary
-get the time to say so themselves; servers would stay for ever.
+"""The tasks of another image are not told that the run has ended. Those that end together with the primary
+get this time; servers would run for ever.
 """
 
 FAILED_SECONDS: Final = 10.0
-"""From a failure on, until what it ends is stopped: a task that fails of the same cause gets the time to say
-so itself, and one that its failing chief has released the time to leave.
+"""From a failure until the other tasks are stopped. In this time a task that fails for the same reason can
+report it, and one that the failing chief has released can leave.
 """
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long tasks get to end by themselves, in seconds; the constants of these names say why."""
+    """How long tasks get to end by themselves, in seconds. The reasons stand at the constants of the same
+    names.
+    """
 
     peers_seconds: float = PEERS_SECONDS
     evaluator_seconds: float = EVALUATOR_SECONDS
@@ -48,10 +51,10 @@ class Limits:
 class Role:
     """One Job of the run, as it is now.
 
-    `phase` is Succeeded or Failed once its pods are gone; `ended_at` is when that was, or was first seen.
+    `phase` is Succeeded or Failed only when its pods are gone, and `ended_at` is when that was first seen.
     `leaves`: its tasks leave by themselves at the run's end. `idle`: none of its tasks runs, and not all have
-    succeeded. `served`: one has succeeded. `needed`: whether the run fails when the Job does, None where the
-    Job does not say. `stopped`: it was told to stop already. `last_failure` is the task that failed last, as
+    succeeded. `served`: at least one has succeeded. `needed`: whether the run fails if the Job fails; None if
+    the Job does not say. `stopped`: it was stopped already. `last_failure` is the task that failed last, as
     `mnist-ps-0 ended with exit code 1`, "" where none is known.
     """
 
@@ -69,8 +72,8 @@ class Role:
 
 @dataclass(frozen=True)
 class Stop:
-    """These Jobs are to fail now, with this reason and message. `notice` is for the user who looks on; `why`
-    is how it begins where the primary is to be stopped.
+    """Make these Jobs fail now, with this reason and message. `notice` is for the user. If the primary is to
+    be stopped, `why` is the first part of `notice`.
     """
 
     jobs: tuple[str, ...]
@@ -82,9 +85,10 @@ class Stop:
 
 @dataclass(frozen=True)
 class Decision:
-    """`stops` are to be carried out now. `without_retry` names Jobs whose failed tasks are not replaced any
-    more, where that can be had. `left` names those that cleanPolicy None leaves running, once nothing else is
-    to be waited for. At `due` there will be more to do, if nothing else happens before.
+    """`stops` are to be carried out now. `without_retry` names Jobs whose failed tasks should not be replaced
+    any more; Kubernetes cannot do that. `left` names the Jobs that cleanPolicy None leaves running, once
+    there is nothing else to wait for. `due` is when `decide` must be called again, if nothing else happens
+    before.
     """
 
     stops: tuple[Stop, ...] = ()
@@ -99,8 +103,8 @@ _NOTHING: Final = Decision()
 def decide(
     primary: Role, others: Sequence[Role], clean_policy: str, now: float, limits: Limits | None = None
 ) -> Decision:
-    """What to do about the run now. `clean_policy` is the file's; None leaves running what the primary's end
-    leaves, and what the primary needs is no matter of it.
+    """What to do about the run now. With `clean_policy` "None" nothing is stopped after the primary has
+    ended. It does not change what happens before.
     """
     limits = limits or Limits()
     if primary.ended_at is None:
@@ -116,7 +120,7 @@ def decide(
 
 
 def _before_the_end(primary: Role, others: Sequence[Role], now: float, limits: Limits) -> Decision:
-    """Ends a run that cannot go on: TensorFlow's coordinator would wait for what does not come back."""
+    """Stops a primary that cannot go on: TensorFlow's coordinator would wait for ever for a lost ps."""
     if primary.stopped or primary.phase is Phase.SUSPENDED:
         return _NOTHING
     missed = [
@@ -127,7 +131,7 @@ def _before_the_end(primary: Role, others: Sequence[Role], now: float, limits: L
     if not missed:
         return _NOTHING
     since, role = min(missed, key=lambda found: found[0])
-    # The failure may be the first that is seen of a primary that fails of the same.
+    # The primary may be about to fail for the same reason: it gets the time to report it.
     due = since + limits.failed_seconds
     if now < due:
         return Decision(due=due)
@@ -138,19 +142,20 @@ def _before_the_end(primary: Role, others: Sequence[Role], now: float, limits: L
 
 
 def _is_needed(role: Role) -> bool:
-    """Whether the run cannot go on without a role that has failed for good: without its parameter servers, or
-    all workers. It can when one of them has `served` to its end: the runtime's are released at the run's.
+    """Whether the run cannot go on without this role, which has failed for good. That holds for parameter
+    servers and workers, unless one of them has succeeded: the runtime releases them only at the end of the
+    run.
     """
     return role.role in SERVING and not role.served if role.needed is None else role.needed
 
 
 def _is_useless(role: Role) -> bool:
-    """Whether nothing of it runs, and what would be started serves nobody, now that the primary has ended."""
+    """Whether none of its tasks runs, and starting one makes no sense now that the primary has ended."""
     return role.phase is Phase.SUSPENDED or (role.role in SERVING and role.idle)
 
 
 def _seconds(primary: Role, role: Role, limits: Limits) -> float:
-    """What the role gets to end by itself, from the primary's end on."""
+    """Seconds that the role gets to end by itself, from the primary's end on."""
     if _is_useless(role):
         return 0.0
     if primary.phase is Phase.FAILED:
@@ -161,7 +166,7 @@ def _seconds(primary: Role, role: Role, limits: Limits) -> float:
 
 
 def _stops(primary: Role, over: Sequence[Role], limits: Limits) -> tuple[Stop, ...]:
-    """One for all Jobs of which the same is said."""
+    """One `Stop` for all Jobs that have the same time limit."""
     alike: dict[float, list[str]] = {}
     for role in over:
         alike.setdefault(_seconds(primary, role, limits), []).append(role.job)

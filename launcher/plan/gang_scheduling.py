@@ -1,4 +1,4 @@
-"""Who starts the run's pods together, and which of them it needs before any is of use. Pure.
+"""Which scheduler or queue starts the run's pods together, and how many of them must start at once. Pure.
 
 Sources: https://volcano.sh/en/docs/podgroup/, https://scheduler-plugins.sigs.k8s.io/docs/plugins/coscheduling/,
 https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
@@ -18,7 +18,7 @@ SCHEDULERS: Final[dict[Gang, str]] = {
     "Volcano": "volcano",
     "Coscheduling": "scheduler-plugins-scheduler",
 }
-"""The scheduler that knows the gang, by the name that its own installation gives it."""
+"""The scheduler's name for each kind of gang, as its own installation sets it."""
 
 
 API_VERSIONS: Final[dict[Gang, str]] = {
@@ -29,7 +29,9 @@ API_VERSIONS: Final[dict[Gang, str]] = {
 
 
 def gang(spec: Spec) -> Gang | None:
-    """Who admits the run, if anybody does. A queue by itself is one of Kueue's."""
+    """What starts the run's pods together: Kueue, Volcano, Coscheduling, or None. `queue` without `gang`
+    means Kueue.
+    """
     scheduling = spec.scheduling
     return scheduling.gang or ("Kueue" if scheduling.queue is not None else None)
 
@@ -83,8 +85,8 @@ def scheduler_name(spec: Spec) -> str | None:
 def members(topology: Topology) -> dict[RoleName, int]:
     """How many tasks of each role must run for the strategy to make progress.
 
-    A coordinator trains with one worker, and takes the others as they come; collectives and parameter servers
-    are of use only when all are there. The evaluator is no member: training does without.
+    A coordinator can train with one worker, and uses the others when they start. Of collectives and parameter
+    servers all must run. The evaluator does not count, since the training does not need it.
     """
     survives = topology.cluster.spec.strategy == "ParameterServer"
     return {
@@ -138,7 +140,7 @@ def pod_group(topology: Topology) -> dict[str, object] | None:
     given["minResources"] = scheduling.min_resources or None
     if found == "Volcano":
         if scheduling.min_member is None:
-            # Without it, four workers would do for a chief, a ps and two workers.
+            # Otherwise any four pods would count, such as four workers without a chief and a ps.
             fields["minTaskMember"] = needed
         given |= {"queue": scheduling.queue, "priorityClassName": scheduling.priority_class_name}
     else:

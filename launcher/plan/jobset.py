@@ -15,7 +15,7 @@ from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
 
 _SUFFIX: Final = "-abcde"
-"""As long as what the Job controller puts behind a pod's hostname; the JobSet's webhook counts it."""
+"""Length of the suffix that the Job controller adds to a pod's hostname; the JobSet's webhook counts it."""
 
 _FOR_EVER: Final = 2**31 - 1
 
@@ -33,24 +33,24 @@ def name_too_long(topology: Topology) -> str:
 
 
 def survives(topology: Topology, role: RoleName) -> bool:
-    """Whether the others go on without a task of the role, so that its own Job tries it again."""
+    """Whether the other tasks go on without a task of the role. Then its Job tries it again."""
     return role == "evaluator" or (role == "worker" and topology.cluster.spec.strategy == "ParameterServer")
 
 
 def retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
     """The fields of the role's Job that say how often a task of ours is tried again by itself.
 
-    One that the others cannot do without is not: its Job fails, and all are started again.
+    A role that the others need has no tries: its Job fails, and all Jobs are started again.
     """
     limit = _limit(topology)
     if role.name == "evaluator":
-        # A Job that has failed ends the JobSet or starts it again, and the training does without this one.
+        # The training goes on without this role, but a failed Job would end the JobSet or start it again.
         return {"backoffLimit": _FOR_EVER}
     if not survives(topology, role.name):
         return {"backoffLimit": 0}
     if role.replicas == 1:
         return {"backoffLimit": limit}
-    # Without a policy, workers that leave at the run's end would fail their Job for one that was lost before.
+    # Without it, the Job would fail when the workers leave at the run's end, if one was lost before.
     return {"backoffLimitPerIndex": limit, "successPolicy": {"rules": [{"succeededCount": 1}]}}
 
 
@@ -72,7 +72,7 @@ def policies(topology: Topology) -> dict[str, Any]:
     if any(role.name == "worker" and survives(topology, role.name) for role in topology.roles):
         rules.append({"name": "noWorkerIsLeft", "action": "FailJobSet", "targetReplicatedJobs": ["worker"]})
     fields: dict[str, Any] = {
-        # Kueue's webhook would see to it; where that does not answer, no pod must start unadmitted.
+        # Kueue's webhook would set it. If that does not answer, no pod may start without admission.
         "suspend": policy.suspend or gang_scheduling.gang(topology.cluster.spec) == "Kueue",
         "network": {
             "enableDNSHostnames": True,
@@ -80,9 +80,9 @@ def policies(topology: Topology) -> dict[str, Any]:
             "subdomain": topology.run,
         },
         "successPolicy": {"operator": "All", "targetReplicatedJobs": [topology.primary]},
-        # Blocking: a chief that has just started must not take an old server for its own.
+        # Waits until all old Jobs are deleted, so that a new chief does not connect to an old server.
         "failurePolicy": {
-            # Strangers are tried again one by one, as a TFJob's are.
+            # Tasks of other images are tried again one by one, as those of a TFJob.
             "maxRestarts": 0 if roles.is_custom(topology.cluster.spec) else _limit(topology),
             "restartStrategy": "BlockingRecreate",
             "rules": rules,

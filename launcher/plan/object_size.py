@@ -1,4 +1,4 @@
-"""How large an object is to an API server, before there is one to refuse it."""
+"""How large an object is for an API server, checked before it is sent to one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIELD_BYTES: Final = 12
 
 
 def too_large(objects: Iterable[Mapping[str, Any]]) -> str | None:
-    """What to say of the first object that no server would take; None where there is none."""
+    """A message about the first object that is too large; None if there is none."""
     for item in objects:
         name = f"the {item['kind']} {item['metadata']['name']}"
         if (size := len(quoted(item).encode())) > SENT_BYTES:

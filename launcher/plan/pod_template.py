@@ -14,7 +14,7 @@ from worker.contract import Env
 
 Object = dict[str, Any]
 
-# Stands for what the launcher writes; only whether it is still there is of interest.
+# Stands for a value of the launcher. Only whether it is unchanged is checked.
 _OURS: Final = "(launcher)"
 _SKELETON: Final[Object] = {
     "metadata": {"labels": {naming.RUN_LABEL: _OURS, naming.ROLE_LABEL: _OURS}},

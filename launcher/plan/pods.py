@@ -30,7 +30,7 @@ _NO_SIDECARS: Final = (
 )
 
 UNLIMITED: Final = 2**31 - 1
-"""Retries where there is no limit: the most that a Job takes."""
+"""Retries if there is no limit: the largest number that a Job accepts."""
 
 Object = dict[str, Any]
 
@@ -80,8 +80,8 @@ class JobPlan:
 
 
 def labels(topology: Topology, role: str | None = None) -> dict[str, str]:
-    """On every object of the run, and with the role on its Job and pods. The user's come first, so that
-    none of them can take an object out of its run.
+    """The labels of every object of the run, and with `role` those of its Job and pods. The launcher's
+    override the user's, which could otherwise take an object out of its run.
     """
     ours = {
         "app.kubernetes.io/name": "tf-launcher",
@@ -95,7 +95,7 @@ def labels(topology: Topology, role: str | None = None) -> dict[str, str]:
 
 
 def service_ports(topology: Topology) -> list[Object]:
-    """Where the tasks listen. A headless Service leads to all ports; these are for those who look."""
+    """Where the tasks listen. A headless Service leads to all ports; these are for information."""
     numbers = sorted({role.port for role in topology.roles})
     return [
         {"name": "tensorflow" if len(numbers) == 1 else f"tensorflow-{number}", "number": number}
@@ -196,7 +196,7 @@ def _container_plan(
 
 
 def _pod_metadata(topology: Topology, role: ResolvedRole) -> dict[str, dict[str, str]]:
-    """Labels and annotations of the pods; what the user says of sidecars is left to the user."""
+    """Labels and annotations of the pods. Those that disable sidecars are left to the user, if given."""
     given = topology.cluster.metadata
     own = role.pod_metadata
     said = {*given.labels, *given.annotations, *(own.get("labels") or ()), *(own.get("annotations") or ())}
@@ -211,7 +211,7 @@ def _pod_metadata(topology: Topology, role: ResolvedRole) -> dict[str, dict[str,
 
 
 def without_sidecars(metadata: dict[str, dict[str, str]], said: Collection[str]) -> dict[str, dict[str, str]]:
-    """The labels and annotations, and with them those that ask for no sidecar, where `said` has none."""
+    """Adds the labels and annotations that disable sidecars, unless `said` has them."""
     for kind, key, value in _NO_SIDECARS:
         if key not in said:
             metadata[kind][key] = value
@@ -228,12 +228,12 @@ def escaped(text: str) -> str:
 
 
 def _script_directory(role: ResolvedRole, source: ProgramFiles | None) -> str | None:
-    """Where a command finds the program's files by the names it has for them."""
+    """The working directory in which a command finds the program's files."""
     return SOURCE_PATH if source is not None and role.runs_script else None
 
 
 def present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is empty."""
+    """The fields that are not empty."""
     return {name: value for name, value in fields.items() if value not in (None, {}, [], ())}
 
 
@@ -241,10 +241,10 @@ def _job_fields(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
     spec = topology.cluster.spec
     policy = spec.run_policy
     primary = role.name == topology.primary
-    # Whether a JobSet is suspended, and how long it stays, is its own to say; what Kueue admits, it starts.
+    # The JobSet itself has these fields; and Kueue starts what it admits.
     suspend = policy.suspend and gang_scheduling.gang(spec) != "Kueue"
     fields: Object = {} if topology.jobset else {"suspend": suspend}
-    # Strangers do not notice that the others have been stopped.
+    # Tasks of other images do not notice that the primary was stopped, so each Job has the deadline.
     if primary or roles.is_custom(spec):
         fields |= present({"activeDeadlineSeconds": policy.active_deadline_seconds})
     if primary and not topology.jobset:
@@ -263,7 +263,7 @@ def _survives_a_task(topology: Topology, role: ResolvedRole) -> bool:
 
 
 def _retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
-    """Each task has its own tries; those of images that run as they are share them, as a TFJob's do."""
+    """Each task has its own tries. Tasks of other images share theirs, as those of a TFJob."""
     if topology.jobset and not roles.is_custom(topology.cluster.spec):
         return jobset.retries(topology, role)
     limit = topology.cluster.spec.run_policy.backoff_limit
@@ -280,8 +280,8 @@ def _retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
 
 
 def _goes_on_without(topology: Topology, role: ResolvedRole) -> bool:
-    """Whether a run of other images goes on when a task of the role has failed for good: workers that may
-    come and go.
+    """Whether a run of other images goes on when a task of the role has failed for good. That holds for
+    workers that do not know each other (a sparse TF_CONFIG) and are not tried again.
     """
     return role.name == "worker" and not topology.sees_all(role.name) and role.restart_policy == "Never"
 
@@ -299,7 +299,7 @@ def _failure_rules(topology: Topology, role: ResolvedRole) -> list[Object]:
     action = "FailIndex" if _survives_a_task(topology, role) and role.replicas > 1 else "FailJob"
     return [
         disruption,
-        # Told to leave, or saved and left with a task that was: no try is used up.
+        # The task, or one of its peers, was told to leave. That uses up no try.
         {"action": "Ignore", "onExitCodes": _exits_with(ExitCode.PREEMPTED)},
         {"action": action, "onExitCodes": _exits_with(ExitCode.PROGRAM_ERROR)},
     ]
@@ -328,7 +328,8 @@ def _pod_fields(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
 def _env(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) -> list[Object]:
     index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     variables: list[Object] = [
-        # First: TF_CONFIG refers to it, and a reference reaches only what stands before.
+        # It must come first: TF_CONFIG refers to it, and Kubernetes resolves only references to earlier
+        # variables.
         {"name": Env.TASK_INDEX, "valueFrom": {"fieldRef": {"fieldPath": index}}},
     ]
     if role.name in topology.file_roles:
@@ -346,8 +347,8 @@ def _env(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) ->
 
 
 def _transport(topology: Topology, role: ResolvedRole) -> list[Object]:
-    """What the runtime sets by itself, for TensorFlow in a command of the user's. An image that is to run as
-    it is may be no TensorFlow at all.
+    """Variables that the runtime sets by itself, for commands of the user. Other images may not even have
+    TensorFlow.
     """
     name, value = GRPC_FAIL_FAST
     is_given = any(variable.name == name for variable in role.env)
@@ -357,7 +358,7 @@ def _transport(topology: Topology, role: ResolvedRole) -> list[Object]:
 
 
 def entry(variable: EnvVar) -> Object:
-    """Kubernetes' form of it, so that the value is what stands in the file."""
+    """The variable in Kubernetes' form. Its value is escaped, so that the task gets what is in the file."""
     if variable.value_from is not None:
         return {"name": variable.name, "valueFrom": variable.value_from}
     return {"name": variable.name, "value": escaped(variable.value or "")}

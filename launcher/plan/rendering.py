@@ -1,5 +1,5 @@
-"""Topology -> Kubernetes objects, through the templates in `manifests/`. The templates print; what they print
-is worked out in `launcher.plan.pods`.
+"""Topology -> Kubernetes objects, through the templates in `manifests/`. The templates only print what
+`launcher.plan.pods` has computed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def render(topology: Topology, program: ProgramFiles | None = None, run_id: str = "") -> list[Object]:
     """Every object of the run, the primary Job or the JobSet first. The same arguments give the same objects.
 
-    `program` is what `launcher.validation.source.read` gives. `run_id` tells one submission from the next;
-    left out, it is made of the file and the program: then the same again is the same run, and a change a new
-    one.
+    `program` is what `launcher.validation.source.read` gives. `run_id` tells one submission from the next. By
+    default it is a digest of the file and the program, so that the same file is the same run.
     """
     run_id = run_id or _content_id(topology, program)
     common = {
@@ -44,7 +43,7 @@ def render(topology: Topology, program: ProgramFiles | None = None, run_id: str 
     }
     jobs = [_job(topology, role, program, common) for role in topology.roles]
     if topology.jobset:
-        objects = [_jobset(topology, jobs, common)]  # its controller makes the Service
+        objects = [_jobset(topology, jobs, common)]  # the JobSet's controller makes the Service
     else:
         objects = [*jobs, _print("service", **common, ports=pods.service_ports(topology))]
     objects.append(
@@ -98,7 +97,7 @@ def _jobset(topology: Topology, jobs: list[Object], common: Object) -> Object:
 
 def _content_id(topology: Topology, program: ProgramFiles | None) -> str:
     spec = topology.cluster.spec
-    # Whether it waits to be started makes no other run of it.
+    # A suspended run is the same run.
     policy = spec.run_policy.model_copy(update={"suspend": False})
     whole = topology.cluster.model_copy(update={"spec": spec.model_copy(update={"run_policy": policy})})
     digest = hashlib.sha256(whole.model_dump_json(exclude_defaults=True).encode())

@@ -1,5 +1,5 @@
-"""What one role is, once the run's defaults, the role's own fields and its podTemplates are put together: in
-one place, and once for each role.
+"""Resolves a role: merges the run's defaults, the role's own fields and its podTemplates. Nothing else merges
+them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class ResolvedRole:
-    """A role as all consumers see it: nobody else puts its fields together. `launcher.config.spec.Role` is
-    what the file says. Fields of the same name have the same form in both, unless it is said here.
+    """A role with all defaults applied. `launcher.config.spec.Role` is what the file says. Fields of the same
+    name have the same form in both, unless a docstring here says otherwise.
     """
 
     name: RoleName
@@ -49,7 +49,7 @@ class ResolvedRole:
     image_pull_policy: str | None
     image_pull_secrets: tuple[Object, ...]
     command: tuple[str, ...] | None
-    """None where the file gives none: the worker runtime's, or under Custom the image's own."""
+    """None if the file has none: then it is the worker runtime's, or under Custom the image's own."""
     args: tuple[str, ...]
     working_dir: str | None
     env: tuple[EnvVar, ...]
@@ -69,7 +69,7 @@ class ResolvedRole:
     job_labels: Mapping[str, str]
     job_annotations: Mapping[str, str]
     pod_templates: tuple[Object, Object]
-    """The podTemplate of `spec.template`, and the role's own, which goes over it."""
+    """The podTemplate of `spec.template`, and the role's own, which is merged over it."""
     uses_runtime: bool
     """Whether it runs the worker runtime, whose exit codes have a meaning."""
     runs_script: bool
@@ -84,8 +84,8 @@ class ResolvedRole:
 
     @cached_property
     def pod(self) -> Object:
-        """The pod template as far as the file says it, with the podTemplates over it, which have passed
-        `launcher.plan.pod_template`: so nothing asks for it before.
+        """The part of the pod template that the file decides, with the podTemplates merged over it. Use it
+        only after `launcher.plan.pod_template` has checked those.
         """
         container: Object = {
             "name": CONTAINER,
@@ -144,7 +144,7 @@ class ResolvedRole:
 
 def resolve(spec: Spec, name: RoleName, role: Role) -> ResolvedRole:
     """The role with `spec.template`, the spec's own image and command, and what a TPU slice asks of it. The
-    role's fields win; maps and lists of named entries are put together one by one.
+    role's fields win; maps and lists of named entries are merged entry by entry.
     """
     template = spec.template
     command = _first(role.command, template.command, spec.command)
@@ -183,7 +183,7 @@ def resolve(spec: Spec, name: RoleName, role: Role) -> ResolvedRole:
 
 
 def is_custom(spec: Spec) -> bool:
-    """Whether the images' own commands decide everything, and none is the worker runtime's."""
+    """Whether the tasks run the commands of their images, and not the worker runtime."""
     return spec.strategy == "Custom"
 
 
@@ -245,8 +245,8 @@ def covers(mount_path: str, path: str) -> bool:
 
 
 def _touches_model_dir(spec: Spec, role: RoleName) -> bool:
-    """A parameter server and its workers do not: the coordinator saves and restores. In a collective every
-    worker restores for itself.
+    """Parameter servers and their workers do not, since the coordinator saves and restores. In a collective
+    every worker restores for itself.
     """
     if role == "ps":
         return False

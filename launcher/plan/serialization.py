@@ -12,8 +12,8 @@ import yaml
 from launcher.config import yaml_positions
 from launcher.config.yaml_positions import FieldPath
 
-# Text that every YAML reader, 1.1 or 1.2, takes for text when it stands without quotes. PyYAML alone would
-# leave 1e3 and 0o10 bare, which Kubernetes' reader takes for numbers.
+# Text that every YAML reader, 1.1 or 1.2, reads as text if it is not quoted. PyYAML alone would leave 1e3 and
+# 0o10 bare, which Kubernetes' reader takes for numbers.
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*")
 _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 
@@ -36,7 +36,7 @@ def _text(dumper: Any, text: str) -> Any:
 
 
 def _block(text: str) -> bool:
-    """Whether a literal block gives the text back: a program's source is read more easily so."""
+    """Whether the text can be a literal block, in which a program is easier to read."""
     lines = text.split("\n")
     return lines[0][:1] not in ("", " ") and all(
         line.isprintable() and not line.endswith(" ") for line in lines

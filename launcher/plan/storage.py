@@ -1,4 +1,4 @@
-"""Where the model directory lies: in a claim that the run makes, in a user's volume, or behind a URL."""
+"""Where the model directory is: in a claim that the run makes, in a user's volume, or at a URL."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Holding:
-    """Where one role has the model directory: a mount of the user's and its volume, or neither."""
+    """The user's mount and volume that hold a role's model directory, or neither."""
 
     role: RoleName
     replicas: int
@@ -79,9 +79,9 @@ def _reader_names(spec: Spec, found: Sequence[str]) -> list[str]:
 
 
 def affinity(topology: Topology, role: ResolvedRole) -> Object:
-    """The role's own affinity, and with it the one that a ReadWriteOnce claim needs.
+    """The role's own affinity, and the one that a ReadWriteOnce claim needs.
 
-    The first pod has nobody to join: the scheduler lets a pod pass whose own labels match the term
+    The first pod can be scheduled too: the scheduler accepts a pod whose own labels match the term
     (https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/).
     """
     if role.name not in on_one_node(topology):
@@ -90,7 +90,7 @@ def affinity(topology: Topology, role: ResolvedRole) -> Object:
 
 
 def tensorboard_affinity(topology: Topology, own: Mapping[str, Any]) -> Object:
-    """The same for the TensorBoard, which is never the first: it would choose a node without GPUs for all."""
+    """The same for the TensorBoard. It never comes first: it would choose a node without GPUs for all."""
     together = on_one_node(topology)
     if not together:
         return dict(own)
@@ -110,7 +110,7 @@ def _beside(members: Object, own: Mapping[str, Any]) -> Object:
 
 
 def notices(topology: Topology) -> Iterator[str]:
-    """What a cluster makes of the storage that is asked for, and a reader of the file might not expect."""
+    """Sentences on storage that behaves otherwise than a reader of the file might expect."""
     spec = topology.cluster.spec
     if together := on_one_node(topology):
         names = _reader_names(spec, together)
@@ -163,7 +163,7 @@ def _scheme(path: str | None) -> str | None:
 
 
 def _known(topology: Topology, scheme: str) -> Iterator[tuple[FieldPath, str]]:
-    """An image of the user's may hold what the launcher's does not."""
+    """An image of the user's may have what the launcher's lacks."""
     ours = [
         role.name
         for role in topology.roles
@@ -230,7 +230,7 @@ def _volumes(topology: Topology, path: str) -> Iterator[tuple[FieldPath, str]]:
 
 
 def holdings(topology: Topology) -> list[Holding]:
-    """Of the roles that touch the model directory, which is a path."""
+    """The place of the model directory, if it is a path, for each role that uses it."""
     directory = topology.cluster.spec.model_dir or ""
     found = []
     for role in topology.roles:

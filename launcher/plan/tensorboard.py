@@ -1,7 +1,7 @@
 """Works out what the Deployment of a run's TensorBoard holds, as plain values that the templates print.
 
-It has what it takes to read the model directory, and no more: the volume with the directory, read-only; for a
-URL the primary role's environment, volumes and service account, which may be its credentials.
+It can read the model directory, and nothing else: the volume with the directory, read-only; for a URL the
+primary role's environment, volumes and service account, which may be its credentials.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def selector(run: str) -> dict[str, str]:
 
 
 def arguments(directory: str, run: str, port: int) -> tuple[str, ...]:
-    """TensorBoard's, but for the address that it listens on."""
+    """TensorBoard's arguments, without the address that it listens on."""
     return (f"--logdir={directory}", f"--port={port}", f"--window_title={run}")
 
 
 def board_plan(topology: Topology, board: TensorBoard) -> BoardPlan:
-    """The run has a model directory."""
+    """The plan of the Deployment. The run must have a model directory."""
     run, primary = topology.run, topology.role(topology.primary)
     directory = topology.cluster.spec.model_dir or ""
     is_path = directory.startswith("/")
@@ -68,7 +68,7 @@ def board_plan(topology: Topology, board: TensorBoard) -> BoardPlan:
         volumes.append({"name": "launcher-tmp", "emptyDir": {}})
     ours = {**pods.labels(topology), "app.kubernetes.io/component": COMPONENT}
     given = topology.cluster.metadata
-    # Not those of the run's own pods: with them, this one could reach the tasks' ports.
+    # Not the labels of the run's pods: with those, this pod could reach the tasks' ports.
     theirs = (naming.RUN_LABEL, naming.ROLE_LABEL)
     pod_labels = {key: value for key, value in ours.items() if key not in theirs}
     metadata = {"labels": pod_labels | selector(run), "annotations": dict(given.annotations)}
@@ -90,7 +90,7 @@ def board_plan(topology: Topology, board: TensorBoard) -> BoardPlan:
             }
         ),
         image=board.image or primary.image,
-        # On all its addresses: the kubelet asks there whether it is ready, the Service leads there.
+        # On all its addresses: the kubelet's readiness probe and the Service use them.
         command=("python", "-m", MODULE, *map(pods.escaped, arguments(directory, run, PORT)), "--bind_all"),
         port=PORT,
         env=[] if is_path else [pods.entry(each) for each in primary.env],

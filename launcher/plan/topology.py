@@ -1,4 +1,4 @@
-"""Who is in the cluster: TrainingCluster -> Topology. Pure; nothing here knows Kubernetes' objects or Jinja2.
+"""The tasks of the cluster: TrainingCluster -> Topology. Pure; knows neither Kubernetes' objects nor Jinja2.
 
 How TensorFlow reads TF_CONFIG: https://www.tensorflow.org/guide/distributed_training#TF_CONFIG
 """
@@ -24,7 +24,7 @@ MAX_ENV_BYTES: Final = 131_000
 """Linux allows 131,072 bytes for one environment string, its name included (MAX_ARG_STRLEN)."""
 
 FILE_BYTES: Final = 100_000
-"""From where on the runtime reads the list from a file, well before it must."""
+"""Above this, the runtime reads the cluster from a file. The limit is well below the one above."""
 
 ROLES: Final[tuple[RoleName, ...]] = ("chief", "worker", "ps", "evaluator")
 SINGLE_TASK: Final = ("OneDevice", "Mirrored", "CentralStorage", "TPU")
@@ -69,7 +69,7 @@ class Topology:
         return self.roles[0].name
 
     def role(self, name: RoleName) -> ResolvedRole:
-        """One that has tasks, by its name."""
+        """The role with this name; it must have tasks."""
         return next(role for role in self.roles if role.name == name)
 
     @cached_property
@@ -84,7 +84,7 @@ class Topology:
                 yield Task(name, index, f"{pod}-{index}", address)
 
     def job_name(self, role: RoleName) -> str:
-        """The role's Job; with the index behind it, a pod's hostname."""
+        """The name of the role's Job. With an index behind it, it is a pod's hostname."""
         name = naming.job_name(self.run, role)
         return f"{name}-0" if self.jobset else name
 
@@ -176,7 +176,7 @@ class Topology:
 def _tf_config(cluster: Any, task_type: str, *, cloud: bool = False) -> str:
     # The index is a number in TensorFlow's JSON, so its reference stands outside the quotes.
     members = json.dumps(cluster, separators=(",", ":"))
-    # Without it TensorFlow 1.3 and before trained by themselves; the training-operator gives it to this day.
+    # Without it TensorFlow 1.3 and older train alone. The training-operator still sets it.
     environment = ',"environment":"cloud"' if cloud else ""
     return f'{{"cluster":{members},"task":{{"type":"{task_type}","index":{INDEX}}}{environment}}}'
 
@@ -184,16 +184,16 @@ def _tf_config(cluster: Any, task_type: str, *, cloud: bool = False) -> str:
 def build(cluster: TrainingCluster, *, jobset: bool = False) -> Topology:
     """The cluster's topology, with each role resolved.
 
-    The cluster has passed `launcher.validation.rules`. Of one that has not, its roles can be read; there may
-    be none.
+    The cluster should have passed `launcher.validation.rules`. Otherwise only the roles can be read, and
+    there may be none.
     """
     spec = cluster.spec
     return Topology(cluster, tuple(roles.resolve(spec, name, role) for name, role in _present(spec)), jobset)
 
 
 def _present(spec: Spec) -> tuple[tuple[RoleName, Role], ...]:
-    """The roles with at least one task, in the order of ROLES. A chief is there where nobody else leads, an
-    evaluator only beside a training.
+    """The roles with at least one task, in the order of ROLES. A chief is added if no other role leads. An
+    evaluator is left out unless the run trains.
     """
     given = {name: role for name in ROLES if (role := getattr(spec, name)) is not None and role.replicas > 0}
     if spec.mode != "Train":

@@ -1,4 +1,4 @@
-"""Runs the manifests on a Kubernetes cluster, with nothing of ours installed in it.
+"""Runs the manifests on a Kubernetes cluster, in which nothing of the launcher's is installed.
 
     backend      what the command line calls
     tensorboard  finds the pod of a run's TensorBoard
@@ -11,6 +11,6 @@
 
 `api.credentials` is the only module that imports `kubernetes`.
 
-The way of a run: the primary Job is made first and owns all else, so that deleting
-it deletes the run. Nothing is kept on this machine.
+The primary Job is made first and owns all other objects, so that deleting it deletes the run. Nothing is kept
+on this machine.
 """

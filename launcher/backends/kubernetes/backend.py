@@ -97,7 +97,9 @@ class KubernetesBackend:
         return "\n".join(filter(None, [told, self._left_alone(fitting) if detach else ""]))
 
     def _left_alone(self, plan: Plan) -> str:
-        """Names the Jobs that go on after the run's end where nobody follows it; a JobSet has none."""
+        """A sentence that names the Jobs which nothing stops at the run's end unless a command follows the
+        run; "" if there are none, as with a JobSet.
+        """
         from launcher.status import leaves
 
         jobs = [item for item in plan.objects if item["kind"] == "Job"]
@@ -113,7 +115,7 @@ class KubernetesBackend:
         return Submission(self._client, self._fitting(plan)).rehearse(replace=replace)
 
     def _fitting(self, plan: Plan) -> Plan:
-        """The plan as this cluster can best carry it out."""
+        """The plan as a JobSet, if it has one and the cluster knows that kind."""
         if plan.as_jobset is not None and self._client.knows("JobSet"):
             return plan.as_jobset
         return plan
@@ -121,7 +123,7 @@ class KubernetesBackend:
     @understood
     def status(self, run: str, namespace: str) -> RunStatus:
         """See `base.Backend.status`."""
-        # Here and below: what submits a run need not wait for what follows it.
+        # Here and below: `submit` must not wait for imports that it does not need.
         from launcher.backends.kubernetes.observe import following
 
         return following.read_status(self._client, namespace, self._root(run, namespace))
@@ -251,8 +253,8 @@ class KubernetesBackend:
 
     @understood
     def examine(self, namespace: str, objects: Sequence[Mapping[str, Any]] | None = None) -> list[Finding]:
-        """Whether these runs, None: any run, can be submitted to the namespace, finding by finding. Raises
-        BackendError where there is no cluster to ask.
+        """Checks whether runs with these `objects`, or any run if they are None, can be submitted to the
+        namespace. Raises BackendError where there is no cluster.
         """
         from launcher.backends.kubernetes.preflight import doctor
 
@@ -279,7 +281,7 @@ class KubernetesBackend:
     def _found(self, run: str, namespace: str) -> tuple[list[Object], Object, Object | None]:
         """All of the run's Jobs, the primary one, and the JobSet whose parts they are. Raises NotFoundError.
 
-        Of a JobSet whose Jobs are not all there, those that there would be.
+        The Jobs that a JobSet's controller has not made are given as it would make them.
         """
         from launcher.backends.kubernetes.state import jobsets
         from launcher.backends.kubernetes.state.run_state import find_primary
@@ -300,7 +302,7 @@ class KubernetesBackend:
         return self._rooted(run, namespace)[0]
 
     def _rooted(self, run: str, namespace: str) -> tuple[RootObject, str]:
-        """What the run hangs on, and when that was made."""
+        """The root object of the run, and when that was created."""
         from launcher.backends.kubernetes.state.root_object import RootObject
 
         _, primary, jobset = self._found(run, namespace)
@@ -325,7 +327,7 @@ class KubernetesBackend:
             word = "suspended" if suspended else "resumed"
             raise ConflictError(f"run {run} has ended, so it cannot be {word}", "Submit it again.")
         root = RootObject.of(jobset or primary)
-        # What Kueue admits is its own to start and stop: it would undo what another does.
+        # Kueue itself starts and stops what it admits, and would undo this.
         if root.queue and kueue.set_active(self._client, namespace, root.workload, active=not suspended):
             return
         if jobset is not None:
@@ -347,7 +349,7 @@ def _of_run(items: list[Object], primary: Object) -> list[Object]:
 
 
 def _claim(primary: Object, model_dir: str) -> str | None:
-    """The claim that the primary has the directory on."""
+    """The claim in which the primary has the model directory."""
     pod = primary["spec"]["template"]["spec"]
     volumes = {volume["name"]: volume for volume in pod.get("volumes") or ()}
     for mount in pod["containers"][0].get("volumeMounts") or ():

@@ -14,7 +14,7 @@ from launcher.plan.tensorboard import PORT
 from launcher.status import condition
 
 _READY_SECONDS: Final = 120.0
-"""For a pod that is on its way; an image that must be pulled takes longer, and the message says so."""
+"""To wait for a pod that starts. Pulling an image may take longer; the message says so."""
 
 
 def asked_for(primary: Object) -> bool:
@@ -23,7 +23,9 @@ def asked_for(primary: Object) -> bool:
 
 
 def open_tunnel(client: Client, run: str, namespace: str, primary: Object, port: int) -> Tunnel:
-    """Raises ConflictError where the run has none, BackendError where it is not up in time."""
+    """Opens a tunnel to the run's TensorBoard. Raises ConflictError if the run has none, BackendError if it
+    is not ready in time.
+    """
     if not asked_for(primary):
         raise ConflictError(
             f"run {run} has no TensorBoard",
@@ -38,7 +40,7 @@ def _wait(client: Client, run: str, namespace: str) -> None:
     while not any(map(_ready, _pods(client, run, namespace))):
         if time.monotonic() > until:
             raise _not_up(client, run, namespace)
-        client.patience.restart()  # it answers; what takes long is the pod
+        client.patience.restart()  # the server has answered: it is the pod that is waited for
         time.sleep(1.0)
 
 
@@ -70,7 +72,7 @@ def _not_up(client: Client, run: str, namespace: str) -> BackendError:
 
 
 def _reason(pod: Object) -> str:
-    """In the cluster's own words."""
+    """Why it is not ready, as the cluster says it."""
     status = pod.get("status") or {}
     for container in status.get("containerStatuses") or ():
         for state in ("waiting", "terminated"):

@@ -12,7 +12,7 @@
     pod/         a pod template -> command, environment, volumes and addresses of a process
     process/     sessions, signals and namespaces of processes, and their way out
 
-The way of a run: `LocalBackend.submit` writes the run's directory, takes its lock and starts the guard, which
-forks the supervisor; both hold the lock. A command that asks reads `state.json`; a command that
-changes something writes a word into the control pipe.
+`LocalBackend.submit` writes the run's directory, takes its lock and starts the guard, which forks the
+supervisor; both hold the lock. Commands read the run's status from `state.json`, and change the run by
+writing a word into its control pipe.
 """

@@ -42,17 +42,17 @@ from launcher.status import RunStatus
 from worker.contract import GRACE_SECONDS, RunConfig
 
 _ANSWER_SECONDS: Final = 10.0
-"""How long the supervisor may take to do as it is told; it takes milliseconds."""
+"""How long the supervisor may take to obey; it takes milliseconds."""
 
 _KILL_SECONDS: Final = 30.0
-"""How long killed processes may take to be gone, beyond the pods' own grace."""
+"""How long killed processes may take to end, in addition to the pods' grace period."""
 
 
 class LocalBackend:
     """Runs as processes of this machine. See `base.Backend`.
 
-    `root` is where the runs are kept, by default under $XDG_STATE_HOME. With `allow_network` a run that is
-    submitted has the machine's network, and not one of its own.
+    `root` is where the runs are kept, by default under $XDG_STATE_HOME. With `allow_network` a run uses this
+    machine's network, and otherwise one of its own.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class LocalBackend:
         return "" if namespace == self.namespace else f" -n {namespace}"
 
     def prepare(self) -> None:
-        """Starts what the next `submit` will need, to have it ready by then. Raises BackendError.
+        """Starts the guard for the next `submit`. Raises BackendError.
 
-        Worth it before the time that reading a file and rendering it takes.
+        It gets ready while the caller reads and renders the file.
         """
         if self._guard is None:
             self._guard = WaitingGuard()
@@ -95,7 +95,7 @@ class LocalBackend:
             if replace and directory.path.is_dir() and directory.send("stop"):
                 lock = directory.acquire(timeout=self._longest_grace(directory) + _KILL_SECONDS)
             else:
-                # A run that has ended gives its lock back in a moment.
+                # A run that has ended releases its lock a moment later.
                 lock = directory.acquire(timeout=_ANSWER_SECONDS if _has_ended(directory) else 0.5)
         except OSError as error:
             raise self._unwritable(error) from error
@@ -124,7 +124,7 @@ class LocalBackend:
         return "\n".join(filter(None, told))
 
     def dry_run(self, plan: Plan, *, replace: bool = False) -> list[str]:
-        """Raises BackendError: no server could say."""
+        """Raises BackendError: there is no server to ask."""
         raise _no_cluster("has no server that checks objects")
 
     def examine(self, namespace: str, objects: Sequence[Mapping[str, Any]] | None = None) -> list[Finding]:
@@ -145,7 +145,7 @@ class LocalBackend:
         for directory in run_directories(self._root, namespace):
             try:
                 found.append(following.read_status(directory))
-            except NotFoundError:  # removed while we looked
+            except NotFoundError:  # removed meanwhile
                 continue
         return found
 
@@ -252,7 +252,7 @@ class LocalBackend:
             try:
                 submission = other.submission()
             except BrokenRunError:
-                continue  # whoever listens at its ports is seen there
+                continue  # its ports are seen to be in use there
             if submission is not None and other.alive():
                 taken.update(int(local.rpartition(":")[2]) for local in submission.addresses.values())
         chosen = ports.choose(len(plan.addresses), taken)
@@ -269,7 +269,7 @@ class LocalBackend:
         )
 
     def _reachable(self, forbidden: str) -> str:
-        """One line about who reaches the run's tasks."""
+        """A sentence on who can reach the run's tasks."""
         open_to = "whoever reaches this machine's ports can read and write your files"
         if self._allow_network:
             return f"network: this machine's own; {open_to} while the run goes on"
@@ -302,7 +302,7 @@ class LocalBackend:
         while told and time.monotonic() < until:
             state = directory.state()
             if state is not None:
-                # A Job whose end is decided is not suspended any more.
+                # A Job that is about to end is not suspended any more.
                 left = [job["spec"] for job in state["jobs"] if not is_decided(job)]
                 if left and all(bool(spec.get("suspend")) == suspended for spec in left):
                     return
@@ -353,11 +353,11 @@ def _has_ended(directory: RunDirectory) -> bool:
     try:
         return bool((directory.state() or {"ended": False})["ended"])
     except BrokenRunError:
-        return True  # as far as anybody knows
+        return True  # nothing else is known
 
 
 def _model_directory(directory: RunDirectory, submission: Submission) -> str | None:
-    """As the primary role's first task sees it."""
+    """The model directory, as the first task of the primary role sees it."""
     texts = [text for data in submission.config_maps().values() for text in data.values()]
     for text in texts:
         try:

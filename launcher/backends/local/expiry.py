@@ -1,4 +1,6 @@
-"""What has had its time is removed. Nobody stays behind to do it at the time: the next command does."""
+"""Removes runs whose ttlSecondsAfterFinished is over. No process waits for that time: the next command
+removes them.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ from launcher.backends.local.store import BrokenRunError, RunDirectory, run_dire
 
 
 def sweep(store: Path) -> None:
-    """Removes the finished runs whose ttlSecondsAfterFinished is over, and what submissions and deletions
-    that were killed have left. Raises OSError.
+    """Removes finished runs whose ttlSecondsAfterFinished is over, and files that killed submissions and
+    deletions have left. Raises OSError.
     """
     for directory in run_directories(store):
         with contextlib.suppress(BrokenRunError):  # it is shown as broken, and stays until it is deleted
             _remove_expired(directory)
     for directory, path in unfinished(store):
-        # Whoever makes it, or removes it, holds the lock.
+        # The lock is held while a run is created or removed.
         if (lock := directory.acquire(timeout=0)) is not None:
             try:
                 shutil.rmtree(path, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""What the files of a run hold, and a check of it: whoever reads one finds it whole, or learns what is wrong.
+"""The format of a run's files, and a check of it.
 
 A file may be empty, cut off by a full disk or a power failure, changed by hand, or of another version. Fields
-of a later version are passed over.
+of a later version are ignored.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ class Kind:
 
 
 Shape: TypeAlias = Union[Kind, "list[Shape]", "tuple[Shape]", "Mapping[str, Shape]"]
-"""`[shape]` is a list of such, `(shape,)` one that is not empty, a mapping has these fields. A field that
-ends in `?` may be missing or null, and ANY stands for every field that is not named."""
+"""`[shape]` is a list of values of this shape, `(shape,)` one that is not empty, and a mapping has these
+fields. A field whose name ends in `?` may be missing or null; ANY stands for all fields that are not named.
+"""
 
 ANY: Final = "*"
 _MOST_DIGITS: Final = 9
@@ -198,7 +199,7 @@ def read(path: Path, shape: Shape) -> Any:
 
 
 def mismatch_of_submission(document: Mapping[str, Any]) -> str:
-    """The same as `mismatch`, of what a submission holds, each object by its kind."""
+    """As `mismatch`, for the objects of a submission, each by its kind."""
     found = mismatch(document, SUBMISSION)
     for place, item in enumerate(() if found else document["objects"]):
         found = found or mismatch(item, _OBJECTS.get(item["kind"], anything), f"objects[{place}]")
@@ -208,7 +209,7 @@ def mismatch_of_submission(document: Mapping[str, Any]) -> str:
 
 
 def mismatch(value: Any, shape: Shape, where: str = "") -> str:
-    """What is wrong with a value, as `pods[0].metadata.uid: expected an object's uid`; "" when nothing is."""
+    """What is wrong with a value, as `pods[0].metadata.uid: expected an object's uid`; "" if nothing is."""
     if isinstance(shape, Kind):
         if not shape.test(value):
             return f"{where or 'the whole'}: expected {shape.expected}"

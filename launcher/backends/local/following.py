@@ -16,22 +16,24 @@ from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, Phase, RunStatus, att
 from worker.contract import Event, Record
 
 _TICK_SECONDS: Final = 0.1
-"""Between two looks at the files: unnoticed by eye, and 50 pods' files cost well under 1% of a core."""
+"""Seconds between two reads of the files. Users do not notice the delay, and 50 pods cost well under 1% of a
+core.
+"""
 
 _ALIVE_SECONDS: Final = 1.0
-"""Between two looks whether the supervisor lives."""
+"""Seconds between two checks that the supervisor runs."""
 
 _GUARD_SECONDS: Final = 10.0
-"""At most this is waited for the guard's end."""
+"""The longest wait for the guard's end."""
 
 _CHUNK_BYTES: Final = 1 << 20
-"""Read of one log in one tick, so that one talkative task does not hold up the others' news."""
+"""Bytes read from one log at a time, so that a long log does not delay the others."""
 
 _TAIL_BYTES: Final = 256 << 10
-"""Of each log, what `status` looks through for records."""
+"""Bytes at the end of each log that `status` searches for records."""
 
 _HEAD_BYTES: Final = 64 << 10
-"""Of a longer log, where it looks for what a task says once, when it begins."""
+"""The beginning of a longer log, which has the records that a task writes once."""
 
 _MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is cut into several."""
@@ -78,7 +80,7 @@ class _LogFile:
             return 0
 
     def beginning(self) -> list[LogLine]:
-        """What a task says once, where `tail` leaves it out."""
+        """The records that a task writes once, at its beginning, if `tail` skips them."""
         if not self._offset:
             return []
         with self._path.open("rb") as file:
@@ -86,10 +88,12 @@ class _LogFile:
         return [line for line in head if line.record is not None and line.record.event == Event.DEVICES]
 
     def read(self, *, last: bool) -> list[LogLine]:
-        """The lines since the last call, so many bytes at most. `last`: what has no line end is a line."""
+        """The lines since the last call, at most so many bytes. `last`: text without a line end counts as a
+        line.
+        """
         content = b""
         if self._size() > self._offset:
-            # One that may not be read has nothing to show.
+            # A log that cannot be read is treated as empty.
             with contextlib.suppress(OSError), self._path.open("rb") as file:
                 file.seek(self._offset)
                 content = file.read(_CHUNK_BYTES)
@@ -115,7 +119,7 @@ class Logs:
         self._files: dict[str, _LogFile] = {}
 
     def update(self, state: Mapping[str, Any]) -> None:
-        """Takes note of new pods."""
+        """Adds the logs of new pods."""
         for pod in state["pods"]:
             uid = pod["metadata"]["uid"]
             if uid not in self._files:
@@ -124,11 +128,11 @@ class Logs:
                     self._files[uid] = file
 
     def beginnings(self) -> list[LogLine]:
-        """Before anything is read: what the tasks said once, where `tail` leaves it out."""
+        """The records that the tasks write once, if `tail` skips them. Call it before reading."""
         return [line for file in self._files.values() for line in file.beginning()]
 
     def read(self, *, last: bool = False) -> list[LogLine]:
-        """What is new, file by file, a bounded lot of each."""
+        """New lines, file by file, with a limit for each."""
         return [line for file in self._files.values() for line in file.read(last=last)]
 
     def drain(self, *, last: bool) -> Iterator[LogLine]:
@@ -165,7 +169,7 @@ class StateReader:
         if not self._state["ended"] and not self.lost and now - self._checked >= _ALIVE_SECONDS:
             self._checked = now
             if not self._directory.alive():
-                # Its last word may have come after ours.
+                # The supervisor may have written the state after it was read here.
                 changed = self._reload() or changed
                 if not self._state["ended"]:
                     self._still_there()
@@ -196,8 +200,8 @@ class StateReader:
 
 
 def read_status(directory: RunDirectory) -> RunStatus:
-    """The run's status now, with the records at the end of each task's latest log; where a file cannot be
-    read, which it is. Raises NotFoundError.
+    """The run's status now, with the records at the end of each task's latest log. If a file cannot be read,
+    the status says which one. Raises NotFoundError.
     """
     try:
         return _read_status(directory)
@@ -250,7 +254,7 @@ def fold_state(
 ) -> RunStatus:
     """The status of a state that was read."""
     status = fold(state["jobs"], state["pods"], book.records, lost=lost)
-    # The primary's condition may come before the supervisor's last word.
+    # The primary may have ended while the supervisor has not.
     ended = bool(state["ended"]) or lost
     return dataclasses.replace(status, run=directory.run, namespace=directory.namespace, ended=ended)
 
@@ -279,7 +283,7 @@ def follow(directory: RunDirectory) -> Iterator[Update]:
 
 
 def _wait_for_guard(directory: RunDirectory) -> None:
-    """Until the last process is gone, milliseconds after the supervisor's last word."""
+    """Waits until the guard has ended, milliseconds after the supervisor's last write."""
     until = time.monotonic() + _GUARD_SECONDS
     while directory.alive() and time.monotonic() < until:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Free ports on this machine, no two living runs the same."""
+"""Chooses free ports on this machine, different ones for each run that goes on."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ macOS): none can take a task's port away while the task is being restarted."""
 
 
 def choose(count: int, taken: Collection[int]) -> list[int]:
-    """So many free ports that are not among `taken`. Raises OSError when there are not so many.
+    """This many free ports that are not in `taken`. Raises OSError if there are too few.
 
-    Nothing holds them until the tasks bind them, a few seconds later: the caller tells the next one by
-    `taken`. Where to begin is random, since other users' runs are not seen.
+    The tasks bind them a few seconds later, so the caller must pass them in `taken` until then. The search
+    starts at a random port, since other users' runs are not known.
     """
     candidates = list(range(_FIRST, min(_LAST, _first_ephemeral() - 1) + 1)) or list(range(_FIRST, _LAST + 1))
     begin = random.randrange(len(candidates))  # noqa: S311 - no secret

@@ -106,7 +106,7 @@ class Submission:
 
 
 def new_uid() -> str:
-    """As an object's uid in Kubernetes."""
+    """Like an object's uid in Kubernetes."""
     return str(uuid.uuid4())
 
 
@@ -143,7 +143,7 @@ def sync_folder(path: Path) -> None:
 
 
 def check_names(namespace: str, run: str | None = None) -> None:
-    """Names become folders here. Raises SpecError for what Kubernetes does not take as a name."""
+    """Names become folders here. Raises SpecError if Kubernetes would not accept the name."""
     problems = []
     if not is_dns_1123(namespace):
         rule = "expected at most 63 small letters, digits and inner hyphens, as in my-team"
@@ -173,12 +173,12 @@ class RunDirectory:
         self.log_path = self.path / "supervisor.log"
 
     def submission(self) -> Submission | None:
-        """None when there is no such run. Raises BrokenRunError."""
+        """None if there is no such run. Raises BrokenRunError."""
         document = self._read("run.json", file_format.SUBMISSION)
         if document is None:
             if not self.path.is_dir():
                 return None
-            # It may have been made in between.
+            # It may have been created in between.
             document = self._read("run.json", file_format.SUBMISSION)
         if document is None:
             raise self._broken("run.json", "is missing")
@@ -201,7 +201,7 @@ class RunDirectory:
         return state
 
     def uid(self) -> str | None:
-        """The submission's, also where only the beginning of its file is left; None where nobody knows."""
+        """The submission's uid, even if only the beginning of its file is left; None if it is not known."""
         for name, key in (("run.json", "uid"), (self.state_path.name, "submission")):
             try:
                 with (self.path / name).open("rb") as file:
@@ -268,7 +268,7 @@ class RunDirectory:
         write_json(self.state_path, state)
 
     def free_reserve(self) -> None:
-        """Before the last words are written, which would else not fit on a full disk. Raises OSError."""
+        """Frees reserved space, so that the last state can be written to a full disk. Raises OSError."""
         (self.path / "reserve").unlink(missing_ok=True)
 
     def set_expiry(self, when: float) -> None:
@@ -281,11 +281,11 @@ class RunDirectory:
         return when is not None and bool(time.time() >= when)
 
     def open_control(self) -> int:
-        """The supervisor's end of the control pipe. What is sent from now on waits in it to be read."""
+        """The supervisor's end of the control pipe, in which words wait from now on."""
         return os.open(self.control_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def send(self, word: str) -> bool:
-        """Says a word to the supervisor. False when there is none."""
+        """Sends a word to the supervisor. False if there is none."""
         try:
             pipe = os.open(self.control_path, os.O_WRONLY | os.O_NONBLOCK)
         except OSError:  # ENXIO: nobody reads; ENOENT: no such run
@@ -303,7 +303,9 @@ class RunDirectory:
         return self.path.with_name(f"{self.run}.lock")
 
     def alive(self) -> bool:
-        """Whether the run's guard or supervisor lives. A lock cannot be mistaken, as a process number can."""
+        """Whether the run's guard or supervisor runs. It is read from the lock, since a process number may be
+        used again.
+        """
         try:
             descriptor = os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -317,7 +319,7 @@ class RunDirectory:
         return False
 
     def acquire(self, timeout: float = 0.5) -> int | None:
-        """Takes the lock: a descriptor to be closed, or handed on. None when it is held for so many
+        """Takes the lock, as a descriptor to close or hand on. None if another process holds it for so many
         seconds; `alive` holds it for an instant.
         """
         self._lock_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -338,7 +340,7 @@ class RunDirectory:
                 time.sleep(0.02)
 
     def unlock(self, descriptor: int) -> None:
-        """Gives the lock back, and its file too when the run is gone."""
+        """Releases the lock, and removes its file if the run is gone."""
         if not self.path.exists():
             self._lock_path.unlink(missing_ok=True)
         os.close(descriptor)

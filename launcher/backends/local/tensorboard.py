@@ -22,7 +22,7 @@ _LEAVE_SECONDS: Final = 5.0
 _LAST_LINES: Final = 5
 
 
-# The kernel closes its standard input when this process is gone, however that ended.
+# The kernel closes its standard input when this process ends, whatever the cause.
 _PROGRAM: Final = f"""
 import os, runpy, sys, threading
 threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
@@ -96,7 +96,7 @@ class LocalBoard:
 
     def _answers(self) -> bool:
         try:
-            # Whatever proxy is set: it is this machine.
+            # Without a proxy, since it is on this machine.
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
             with opener.open(self.url, timeout=5.0) as answer:
                 return bool(answer.status == 200)
@@ -114,7 +114,7 @@ class LocalBoard:
 
 
 def _free(port: int) -> int:
-    """The port itself, where it is free; raises BackendError where it is not."""
+    """The port. Raises BackendError if it is in use."""
     try:
         with socket.create_server(("127.0.0.1", port)) as found:
             return int(found.getsockname()[1])

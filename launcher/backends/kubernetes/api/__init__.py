@@ -1,1 +1,1 @@
-"""Talks to an API server: who we are, the way there, requests, streams, errors and port forwards."""
+"""Talks to an API server: credentials, connections, requests, streams, errors and port forwards."""

@@ -32,14 +32,14 @@ class Address:
 
 @dataclass(frozen=True)
 class Proxy:
-    """What stands between us and a server, and where that was said."""
+    """A proxy between this machine and a server, and where it was configured."""
 
     address: Address
     origin: str
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """That say to it who we are."""
+        """The headers that authenticate to the proxy."""
         if not self.address.userinfo:
             return {}
         header = base64.b64encode(self.address.userinfo.encode(errors="replace")).decode()
@@ -58,7 +58,9 @@ def server(text: str | None, origin: str) -> Address:
 
 
 def proxy_for(address: Address, url: str | None, origin: str) -> Proxy | None:
-    """The kubeconfig's own `proxy-url`, else the environment's; None where there is none on this way."""
+    """The proxy of the kubeconfig's `proxy-url`, else the environment's; None if there is none for this
+    server.
+    """
     if url:
         return Proxy(_proxy(url, origin, "proxy-url"), "proxy-url in the kubeconfig")
     for name in _VARIABLES[address.scheme]:
@@ -79,7 +81,7 @@ def _proxy(text: str, origin: str, field: str) -> Address:
 
 
 def _checked(text: str, origin: str, field: str, example: str) -> Address:
-    """Without quoting what was found: a password may stand in it."""
+    """The message does not quote the URL: it may contain a password."""
     wrong = UnusableError(origin, f"{field}: expected a URL of http or https, such as {example}")
     # urlsplit itself would leave some of these out.
     if not text.isprintable() or any(each.isspace() for each in text):
@@ -88,7 +90,7 @@ def _checked(text: str, origin: str, field: str, example: str) -> Address:
         parts = urlsplit(text)
         port = parts.port
         host = parts.hostname or ""
-        host.encode("idna")  # as Python's own client does it, which refuses some
+        host.encode("idna")  # as Python's HTTP client, which refuses some characters
         userinfo = _userinfo(parts)
     except ValueError:
         raise wrong from None

@@ -1,4 +1,4 @@
-"""An error of the API server, or its silence -> one message: the request, the answer, what to do."""
+"""An error of the API server, or no answer -> one message: the request, the answer, what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from launcher.backends.kubernetes.api.transport import ProxyFailure
 from launcher.errors import BackendError
 
 _MAX_WORDS: Final = 500
-"""Characters of the server's own words: it quotes a whole pod template where one field is wrong."""
+"""Characters of the server's message that are shown. It quotes a whole pod template if one field is wrong."""
 
 _FORBIDDEN: Final = re.compile(r'User "(?P<user>[^"]*)" cannot \w+ resource "(?P<resource>[^"]*)"')
 
@@ -22,12 +22,12 @@ _PROXY_WORDS: Final = {
     "timed out": "it does not answer, timed out",
 }
 _ADMISSION: Final = ("denied the request", "denied request", "failed calling webhook")
-"""Of a webhook that says no, of a ValidatingAdmissionPolicy, and of a webhook that does not answer."""
+"""The messages of a webhook that refuses, a ValidatingAdmissionPolicy, and a webhook that does not answer."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked, in Kubernetes' words: `patch jobs mnist-chief in namespace default`."""
+    """The request, in Kubernetes' words: `patch jobs mnist-chief in namespace default`."""
 
     verb: str
     resource: str
@@ -42,7 +42,9 @@ class Request:
 
 
 class ApiError(BackendError):
-    """The API server's answer was an error. `words` are its own; `retry_after` seconds, where it said so."""
+    """The API server's answer was an error. `words` are the server's message; `retry_after` is in seconds, if
+    the server has given it.
+    """
 
     def __init__(
         self,
@@ -60,22 +62,22 @@ class ApiError(BackendError):
 
     @property
     def no_right(self) -> bool:
-        """Whether it is a right that is missing, and not a quota or a policy that is in the way."""
+        """Whether the user lacks a right, and it is not a quota or a policy that refuses."""
         return self.status == 403 and _FORBIDDEN.search(self.words) is not None
 
     @property
     def over_quota(self) -> bool:
-        """Whether there would be more than a quota allows."""
+        """Whether the request exceeds a quota."""
         return self.status == 403 and "exceeded quota" in self.words
 
     @property
     def passing(self) -> bool:
-        """Whether the same request may well be granted in a moment."""
+        """Whether the same request may succeed a moment later."""
         return self.status == 429 or 500 <= self.status < 600
 
 
 class UnreachableError(BackendError):
-    """There was no answer. `refused`: nobody listens there, so it is no use to ask again at once."""
+    """There was no answer. `refused`: nothing listens there, so that trying again at once is useless."""
 
     def __init__(self, message: str, hint: str = "", *, refused: bool = False) -> None:
         super().__init__(message, hint)
@@ -92,7 +94,7 @@ def refusal(
 
 
 def shortened(words: str) -> str:
-    """The beginning and the end, where what matters stands."""
+    """The text, shortened in the middle: the important parts are at its ends."""
     words = words.strip()
     half = _MAX_WORDS // 2
     return words if len(words) <= _MAX_WORDS else f"{words[:half]} ... {words[-half:]}"
@@ -181,6 +183,6 @@ def unreachable(error: BaseException, host: str, origin: str, proxy: str = "") -
 
 
 def _last_words(text: str) -> str:
-    """Without urllib3's wrapping of one exception in the other."""
+    """The exception that urllib3 has wrapped."""
     match = re.search(r"certificate verify failed: ([^()]*)", text)
     return shortened(match[1].strip() if match else text)

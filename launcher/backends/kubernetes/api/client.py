@@ -1,4 +1,4 @@
-"""Requests and streams to one API server: what this backend needs of Kubernetes' API, and no more."""
+"""Requests and streams to one API server, as far as this backend needs them."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from launcher.backends.patience import Patience
 from launcher.json_in_yaml import quoted
 
 FIELD_MANAGER: Final = "tf-launcher"
-"""Whose fields they are, for server-side apply."""
+"""The field manager of server-side apply."""
 
 ANSWER_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 30.0
-"""For so long a request is repeated when the server says that it is busy."""
+"""How long a request is repeated while the server says that it is busy."""
 
 SILENCE_SECONDS: Final = 100.0
 """A watch gets a bookmark about every minute; after so long without one its connection is given up."""
 
 USUAL_SKEW_SECONDS: Final = 10.0
-"""An answer's Date counts whole seconds, and some time goes by on its way."""
+"""A difference up to this is ignored: an answer's Date has whole seconds, and the answer takes time."""
 
 _LARGEST_SKEW_SECONDS: Final = 3e8
-"""Ten years, after which it is no clock."""
+"""Ten years: a larger difference is ignored."""
 
 _SECONDS: Final = re.compile(r"[0-9]{1,6}")
 """Of Retry-After."""
@@ -58,7 +58,9 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Applied:
-    """What the server made of an object. `created`: it was not there before. `warnings` are the server's."""
+    """The server's answer to an apply. `created`: the object did not exist before. `warnings` are the
+    server's.
+    """
 
     body: Object
     created: bool
@@ -75,7 +77,7 @@ class Client:
         self.patience = patience or Patience()
         self._version: Object | None = None
         self.ahead = 0.0
-        """Seconds by which this machine's clock is ahead of the server's, where that is worth a word."""
+        """Seconds by which this machine's clock is ahead of the server's; 0 if the difference is small."""
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """The object; None when there is none."""
@@ -88,12 +90,12 @@ class Client:
             raise
 
     def sign_in(self) -> None:
-        """Finds out who we are. Raises BackendError."""
+        """Loads the credentials. Raises BackendError."""
         self._credentials()
 
     def warm_up(self) -> None:
-        """Opens the connections that requests made together will use. Needs no answer; what is wrong, the
-        requests themselves will tell.
+        """Opens the connections for requests that are made at the same time. Errors are ignored here: the
+        requests will show them.
         """
         with contextlib.suppress(Exception):
             together([self.version] * AT_A_TIME)
@@ -120,7 +122,7 @@ class Client:
         return self._ask(Request("get", "namespaces", None, name), f"api/v1/namespaces/{segment(name)}")[1]
 
     def allowed(self, namespace: str, verb: str, group: str, resource: str) -> bool:
-        """Whether we may do that. `resource` may have a part, as `pods/log` has."""
+        """Whether the user has this right. `resource` may be a subresource, such as `pods/log`."""
         plural, _, part = resource.partition("/")
         attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": plural}
         review = {"spec": {"resourceAttributes": attributes | ({"subresource": part} if part else {})}}
@@ -142,7 +144,7 @@ class Client:
         metadata_only: bool = False,
         patience: float | None = None,
     ) -> tuple[list[Object], str]:
-        """The objects in a namespace, None for all, and the resourceVersion from which to watch them."""
+        """The objects in a namespace (None: in all), and the resourceVersion from which to watch them."""
         query = _selecting(labels, fields) | {"limit": str(PAGE)}
         request = Request("list", resource(kind), namespace)
         found: list[Object] = []
@@ -164,7 +166,9 @@ class Client:
             query["continue"] = str(following)
 
     def apply(self, item: Mapping[str, Any], *, dry_run: bool = False) -> Applied:
-        """Server-side apply: makes the object, or changes what of it is ours. Unknown fields are refused."""
+        """Server-side apply: creates the object, or changes the fields that the launcher manages. Unknown
+        fields are refused.
+        """
         metadata = item["metadata"]
         kind, namespace, name = kind_of(item), metadata["namespace"], metadata["name"]
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
@@ -175,7 +179,7 @@ class Client:
             path_of(kind, namespace, name),
             query,
             method="PATCH",
-            # The server reads it as YAML, in which not every JSON text means the same.
+            # The server reads the body as YAML, in which some JSON texts mean something else.
             body=quoted(item),
             content_type="application/apply-patch+yaml",
         )
@@ -193,8 +197,8 @@ class Client:
         )[1]
 
     def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Deletes this very object, and leaves what it owns to the garbage collector. That it is gone
-        already, or that another has taken its name, is no error.
+        """Deletes the object with this uid; the garbage collector deletes what it owns. It is no error if the
+        object is gone, or another one has its name.
         """
         options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         try:
@@ -209,7 +213,9 @@ class Client:
                 raise
 
     def delete_all(self, kind: str, namespace: str, labels: str, *, grace: int | None = None) -> None:
-        """Deletes what has the labels; pods get so many seconds to leave, None: their own."""
+        """Deletes the objects with these labels. Pods get so many seconds of grace; None means their own
+        grace period.
+        """
         self._ask(
             Request("deletecollection", resource(kind), namespace),
             path_of(kind, namespace),
@@ -224,7 +230,7 @@ class Client:
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
-            # Not all of them at once, after a restart of the server.
+            # So that not all watches end at once.
             "timeoutSeconds": str(random.randint(240, 300)),  # noqa: S311 - no secret
         }
         return self._stream(
@@ -232,7 +238,7 @@ class Client:
         )
 
     def log(self, namespace: str, pod: str, query: Mapping[str, str], *, silence: float | None) -> Stream:
-        """A pod's log. `silence` is how long nothing may come, in seconds, None for ever."""
+        """A pod's log. `silence` is how many seconds may pass without data; None means no limit."""
         return self._stream(
             Request("get", "pods/log", namespace, pod),
             path_of("Pod", namespace, pod, "log"),
@@ -269,7 +275,7 @@ class Client:
         accept: str = "application/json",
         patience: float | None = None,
     ) -> tuple[int, Object, tuple[str, ...]]:
-        """Every request here may be repeated: it means the same the second time."""
+        """Sends a request. Each may be repeated, since the second time changes nothing more."""
 
         def exchange() -> tuple[int, Object, tuple[str, ...]]:
             response = self._send(method, path, query or {}, body, headers, ANSWER_SECONDS)
@@ -287,7 +293,7 @@ class Client:
             try:
                 return self.patience.call(exchange, self._called)
             except UnreachableError as error:
-                # An idle connection may have been closed at the other end, by a restart say.
+                # The server may have closed an idle connection, as when it was restarted.
                 if broken or error.refused or not patience:
                     raise
                 broken = True
@@ -364,7 +370,7 @@ class Client:
         try:
             body = json.loads(content)
         except (ValueError, RecursionError):
-            # Something that stands between, a proxy say.
+            # Something in between has answered, such as a proxy.
             body = {"message": content.decode(errors="replace")}
         if not isinstance(body, dict):
             body = {"message": str(body)}
@@ -385,7 +391,7 @@ def _selecting(labels: str, fields: str = "") -> dict[str, str]:
 
 
 def _ahead(date: str) -> float:
-    """How far this machine's clock is ahead of an answer's Date, 0.0 within what is usual."""
+    """Seconds by which this machine's clock is ahead of an answer's Date; 0.0 if the difference is usual."""
     try:
         seconds = time.time() - parsedate_to_datetime(date).timestamp()
     except (ValueError, TypeError, LookupError, OverflowError):

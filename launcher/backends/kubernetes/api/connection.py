@@ -1,4 +1,4 @@
-"""Finds the API server, the way to it and the credentials, as kubectl does."""
+"""Finds the API server, the proxy to it and the credentials, as kubectl does."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True)
 class Connection:
-    """An API server, the way to it, and who we are there.
+    """An API server, the proxy to it, and the credentials.
 
-    `host` is its URL, without any secret. `origin` says where all this stands, `namespace` is the one to use
-    where none is given, `context` the kubeconfig's context, where it is not its current one. `login` is
-    what must run before it is known who we are, "" for nothing.
+    `host` is its URL, without any secret. `origin` says where this is configured, `namespace` is the one to
+    use where none is given, `context` the kubeconfig's context, where it is not its current one. `login` is
+    the command that must run to get the credentials, "" if there is none.
     """
 
     host: str
@@ -47,13 +47,15 @@ class Connection:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def options(self, namespace: str) -> str:
-        """What a command needs to get to the namespace: ` -n vision --context other`, or less."""
+        """The options with which a command uses this cluster and the namespace: ` -n vision --context other`,
+        or less.
+        """
         space = "" if namespace == self.namespace else f" -n {namespace}"
         return space + (f" --context {shlex.quote(self.context)}" if self.context else "")
 
     def credentials(self, seconds: float | None = SECONDS) -> Mapping[str, str]:
-        """The headers that say who we are; tokens that expire are renewed. A login command gets so many
-        seconds, None: as many as it takes. Raises BackendError.
+        """The headers that authenticate the user. Tokens that expire are renewed. A login command may take so
+        many seconds; None means no limit. Raises BackendError.
         """
         with self._lock:
             return self._headers(seconds)
@@ -61,9 +63,9 @@ class Connection:
 
 def connect(paths: str | None = None, context: str | None = None) -> Connection:
     """Reads the kubeconfig: the one given, else $KUBECONFIG, else ~/.kube/config, else the pod's own service
-    account. Nothing is asked of the server yet.
+    account. Sends nothing to the server.
 
-    Raises BackendError when there is none, or it cannot be used.
+    Raises BackendError if there is none, or it cannot be used.
     """
     found = paths or _usual_paths()
     if _any_there(found):
@@ -78,7 +80,7 @@ def connect(paths: str | None = None, context: str | None = None) -> Connection:
 
 
 def configured() -> bool:
-    """Whether `connect` finds something without being told where."""
+    """Whether there is a kubeconfig or a service account that `connect` would use by default."""
     return _any_there(_usual_paths()) or (_SERVICE_ACCOUNT / "token").exists()
 
 
@@ -100,7 +102,7 @@ def _from_kubeconfig(paths: str, wanted: str | None) -> Connection:
     tls = _tls(cluster, origin) if server.scheme == "https" else None
     user = User(context, origin, tls, server.userinfo)
     if not user.login:
-        user.headers(None)  # what is wrong with them is said before anything is asked
+        user.headers(None)  # so that an error in them is raised before the first request
     return Connection(
         server.url,
         origin,

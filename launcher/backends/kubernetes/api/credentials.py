@@ -1,7 +1,7 @@
-"""Who we are: a kubeconfig's user -> the headers of a request, and the certificate of a connection.
+"""A kubeconfig's user -> the headers of a request, and the certificate of a connection.
 
-A header takes no line ends and the like, so no such secret gets as far as an HTTP client, whose messages
-would quote it.
+A secret with a line end in it cannot be a header. It is refused here, since an HTTP client would quote it in
+its message.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ class User:
 
     @property
     def login(self) -> str:
-        """What must run before it is known who we are, as `login command aws`; "" where nothing must."""
+        """The command that must run to get the credentials, as `login command aws`; "" if there is none."""
         if self._plugin is not None:
             return f"login command {self._plugin.command}"
         return "auth-provider" if self._provider is not None else ""
 
     def headers(self, seconds: float | None) -> Headers:
-        """That say who we are, each time anew; a login command gets so many seconds. Raises UnusableError."""
+        """The headers that authenticate the user, for one request. A login command may take so many seconds.
+        Raises UnusableError.
+        """
         found = {}
         if authorization := self._authorization(seconds):
             found["authorization"] = authorization
@@ -137,7 +139,7 @@ def _content(file: Path, origin: str, field: str) -> bytes:
 
 
 def _fitting(value: str, origin: str, field: str) -> str:
-    """The value of a header. Raises UnusableError, without the value, for what none can be."""
+    """The value of a header. Raises UnusableError if it cannot be one; the message does not quote it."""
     keep_secret(value)
     if value.isascii() and value.isprintable():
         return value
@@ -156,7 +158,7 @@ def _load(tls: ssl.SSLContext, certificate: bytes, key: bytes, origin: str) -> N
         both.write(certificate + b"\n" + key)
         both.flush()
         try:
-            # An encrypted key would be asked for on the terminal.
+            # OpenSSL would ask on the terminal for the password of an encrypted key.
             tls.load_cert_chain(both.name, password="")
         except (OSError, ValueError):
             said = "its client certificate and key are not PEM, do not belong together, or are encrypted"
@@ -177,7 +179,7 @@ def _by_package(context: Context, origin: str) -> Callable[[], str]:
     configuration = client.Configuration()
 
     def header() -> str:
-        # Whatever it dies of may quote what the provider has said.
+        # Its error may quote what the provider has answered, so it is not shown.
         try:
             if not configuration.api_key:
                 config.load_kube_config_from_dict(document, name, configuration)

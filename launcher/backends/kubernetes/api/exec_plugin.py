@@ -1,5 +1,4 @@
-"""A kubeconfig's login command: what its output says of who we are. Nothing that it prints is shown, and its
-time has a bound.
+"""A kubeconfig's login command, which prints credentials. Its output is never shown, and its time is limited.
 
 Source: https://kubernetes.io/docs/reference/config-api/client-authentication.v1/
 """
@@ -28,7 +27,7 @@ _CLUSTER_FIELDS: Final = (
 )  # fmt: skip
 _MAX_BYTES: Final = 1 << 20
 _EARLIER: Final = timedelta(seconds=10)
-"""Before its end a token is renewed: it must not end on its way."""
+"""Seconds before a token expires, it is renewed, so that it does not expire during a request."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +62,15 @@ class Plugin:
             raise self._failed("exec.interactiveMode: expected Never, IfAvailable or Always")
 
     def credential(self, seconds: float | None) -> Credential:
-        """The last one where it still holds, else the command's, which gets so long, None: as it takes."""
+        """The last credential if it is still valid, else a new one from the command, which may take so many
+        seconds; None means no limit.
+        """
         if self._last is None or not self._last.fresh:
             self._last = self._parsed(self._output(seconds))
         return self._last
 
     def _output(self, seconds: float | None) -> bytes:
-        # Only a command that says that it must ask gets the terminal.
+        # Only a command that is declared to be interactive gets the terminal.
         asks = self._entry.get("interactiveMode") == "Always"
         if asks and not sys.stdin.isatty():
             raise self._failed(
@@ -169,7 +170,7 @@ class Plugin:
 
 
 def _everything(process: subprocess.Popen[bytes], seconds: float | None) -> bytes | None:
-    """What it prints until it ends, of that the first megabyte; None where it does not end in time."""
+    """The first megabyte that the command prints; None if it does not end in time."""
     until = None if seconds is None else time.monotonic() + seconds
 
     def left() -> float | None:
@@ -193,7 +194,7 @@ def _everything(process: subprocess.Popen[bytes], seconds: float | None) -> byte
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With all that it has started, where those are a session of their own."""
+    """Kills the command, and its session if it has one of its own."""
     try:
         if os.getpgid(process.pid) == process.pid:
             os.killpg(process.pid, signal.SIGKILL)

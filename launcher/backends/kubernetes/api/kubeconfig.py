@@ -1,7 +1,7 @@
 """Kubeconfigs, read as kubectl reads them: the files of $KUBECONFIG as one, and every field of its type.
 
-No message here holds a value of a user: it may be a secret, in the wrong place.
-Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
+No message here quotes a value of a user: it may be a secret in the wrong place. Source:
+https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Entry = Mapping[str, Any]
 
 _MAX_BYTES: Final = 8 << 20
 _MAX_DEPTH: Final = 100
-"""Levels; what goes deeper exhausts the stack of the parser, which is C."""
+"""Levels of nesting. More would exhaust the stack of the parser, which is written in C."""
 
 _CLUSTER: Final = {
     "server": "text", "tls-server-name": "text", "insecure-skip-tls-verify": "bool", "proxy-url": "text",
@@ -79,7 +79,7 @@ class Context:
 
 
 class UnusableError(BackendError):
-    """The kubeconfig, or what it names, is not as it must be."""
+    """The kubeconfig, or a file that it names, is wrong."""
 
     def __init__(self, origin: str, reason: str, hint: str = "") -> None:
         usual = (
@@ -96,7 +96,7 @@ def read(paths: str, context: str | None) -> Context:
     current = ""
     for file in _files(paths):
         document = _document(file)
-        # As kubectl has it, the first file that says something is the one that counts.
+        # As in kubectl, the first file that has a value wins.
         current = current or document.get("current-context") or ""
         for kind in _LISTS:
             for name, entry in _entries(document, kind, file):
@@ -150,7 +150,7 @@ def _document(file: Path) -> Entry:
         _check_depth(content, origin)
         found = yaml.load(content, _Loader)  # noqa: S506 - a safe one
     except yaml.YAMLError as error:
-        # Without the text around the mark, which may be a secret.
+        # Without the text of the file, which may be a secret.
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark is not None else ""
         raise UnusableError(origin, f"it is not YAML{where}") from None
@@ -228,8 +228,8 @@ def _check_exec(entry: Entry, origin: str, where: str) -> None:
 
 
 def _check(entry: Entry, types: Mapping[str, str], origin: str, where: str) -> None:
-    """Raises UnusableError for a field of another type; one that is unknown is passed over, as Kubernetes
-    does it, and null is the same as nothing.
+    """Raises UnusableError for a field of another type. As in Kubernetes, unknown fields are ignored, and
+    null means that there is no value.
     """
     for field, kind in types.items():
         value = entry.get(field)
@@ -255,7 +255,7 @@ def _is_base64(text: str) -> bool:
 
 
 def decoded(text: str) -> bytes:
-    """Of base64; line ends are passed over. Raises ValueError."""
+    """Decodes base64, and ignores line ends. Raises ValueError."""
     return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
 
 

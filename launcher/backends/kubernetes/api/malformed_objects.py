@@ -1,6 +1,4 @@
-"""An API server's objects have Kubernetes' form, and are not checked field by field: where one has not, that
-is said in one message.
-"""
+"""An API server's objects are not checked field by field. If one is malformed, the user gets one message."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 ODD: Final = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
-"""What is raised by reading an object that is not as it should be."""
+"""The errors that reading a malformed object raises."""
 
 
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
@@ -31,7 +29,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 
 
 def well_typed(value: T) -> T:
-    """A dataclass, or several, made of what was read. Raises TypeError where a field is of another type."""
+    """Checks a dataclass, or several. Raises TypeError where a field is of another type."""
     if isinstance(value, tuple | list):
         for each in value:
             well_typed(each)
@@ -55,7 +53,7 @@ def _watched(backend: Any) -> Iterator[None]:
 
 
 def understood(method: Callable[P, T]) -> Callable[P, T]:
-    """A method of a backend that reads objects, with what goes wrong with them as a BackendError."""
+    """Wraps a backend's method: malformed objects raise a BackendError."""
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -66,7 +64,7 @@ def understood(method: Callable[P, T]) -> Callable[P, T]:
 
 
 def understood_one_by_one(method: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
-    """The same for a method whose result is read later."""
+    """The same for a method that returns an iterator."""
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:

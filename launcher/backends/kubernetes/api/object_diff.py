@@ -1,4 +1,4 @@
-"""Two values of JSON -> what differs, one line each: `spec.worker.replicas: 2 -> 4`."""
+"""Two JSON values -> their differences, one line each: `spec.worker.replicas: 2 -> 4`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ABSENT: Final = object()
 
 
 def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
-    """Where `after` is not `before`. Lists of named entries are compared name by name."""
+    """The differences from `before` to `after`. Lists of named entries are compared by name."""
     if before is _ABSENT and isinstance(after, Mapping) and after:
         before = {}
     if after is _ABSENT and isinstance(before, Mapping) and before:
@@ -32,15 +32,17 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
 
 
 def altered(sent: Any, kept: Any) -> Iterator[str]:
-    """Where what the server keeps lacks or alters what was sent. What it adds, a default, does not count, nor
-    that it leaves out a false, a 0 or an empty value, as Go writes JSON, or writes a quantity in its own way.
+    """What the server has dropped or changed of the object that was sent. Ignored are defaults that it adds,
+    values that Go's JSON omits (false, 0, empty), and another form of the same quantity.
     """
     for path, one, other in _alterations(sent, kept, ""):
         yield f"{path}: {_text(one)} -> {_text(other)}"
 
 
 def wanted(live: Any, planned: Any) -> Iterator[str]:
-    """Where what is there lacks or differs from what is planned; the rest is the server's defaults."""
+    """What the existing object lacks of the planned one, or has otherwise. Other fields are the server's
+    defaults.
+    """
     for path, one, other in _alterations(planned, live, ""):
         yield f"{path}: {_text(other)} -> {_text(one)}"
 
@@ -66,7 +68,7 @@ def indented(lines: Sequence[str]) -> str:
 
 
 def _entries(values: Sequence[Any]) -> dict[object, Any]:
-    """The entries by name, where every one has one of its own, else by number."""
+    """The entries by name, if each has a name of its own, else by number."""
     names = [value.get("name") for value in values if isinstance(value, Mapping)]
     if len(names) == len(values) and all(names) and len(set(names)) == len(names):
         return dict(zip(names, values, strict=True))
@@ -95,7 +97,7 @@ def _same_quantity(sent: Any, kept: Any, path: str) -> bool:
 
 
 def amount(value: Any) -> float | None:
-    """A Kubernetes quantity; None for what is none."""
+    """A Kubernetes quantity as a number; None if the text is none."""
     text = str(value)
     suffix = text.lstrip("+-.0123456789")
     try:

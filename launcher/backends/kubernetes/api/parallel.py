@@ -12,9 +12,10 @@ Result = TypeVar("Result")
 
 
 def together(calls: Sequence[Callable[[], Result]]) -> list[Result]:
-    """The results of all the calls, made at the same time: a far server costs a round trip, not one each.
+    """The results of all calls, which run at the same time: that takes one round trip to the server, not one
+    for each.
 
-    When some fail, all have ended before the first one's exception is raised.
+    If some fail, the first one's exception is raised when all have ended.
     """
     # concurrent.futures would do the same, and its import alone takes as long as all these calls.
     waiting = iter(enumerate(calls))

@@ -1,5 +1,5 @@
-"""A port of this machine that leads to a pod's, through the API server and the pod's own node, as `kubectl
-port-forward` does. No network policy is in its way.
+"""Forwards a port of this machine to a port of a pod, through the API server and the pod's node, as `kubectl
+port-forward` does. Network policies do not apply to it.
 
 Each connection is one WebSocket with the subprotocol v4.channel.k8s.io: channel 0 carries the bytes, channel
 1 says why they end. Each channel begins with a message that repeats the port.
@@ -32,7 +32,7 @@ _BYTES, _ERRORS = 0, 1
 _PIECE: Final = 1 << 16
 """Bytes in one message."""
 _REST_SECONDS: Final = 0.5
-"""For the rest of a message that has begun, or of a TLS record without any."""
+"""Seconds to wait for the rest of a message or TLS record."""
 
 
 class Tunnel:
@@ -50,7 +50,7 @@ class Tunnel:
         self._pod = pod
         self._remote = remote
         self._closed = threading.Event()
-        # Before anybody is told an address: a right that is missing is said here.
+        # Before the address is returned, so that a missing right is an error here.
         self._connected().close()
         try:
             self._listener = socket.create_server(("127.0.0.1", port))
@@ -68,7 +68,7 @@ class Tunnel:
 
     def wait(self) -> None:
         """See `base.Board.wait`."""
-        # In pieces: a wait without a limit is not interrupted everywhere.
+        # In short waits: on some systems a wait without a limit cannot be interrupted.
         while not self._closed.wait(1.0):
             pass
 
@@ -76,7 +76,7 @@ class Tunnel:
         """See `base.Board.close`."""
         if not self._closed.is_set():
             self._closed.set()
-            # Closing alone does not wake who waits in accept.
+            # Closing the socket does not end a wait in accept.
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
@@ -96,7 +96,7 @@ class Tunnel:
                 remote = self._connected()
             except BackendError:
                 return  # the browser sees the connection end, and tries again
-            # Whatever breaks a connection ends it, and nothing else.
+            # An error ends this connection only.
             with contextlib.suppress(Exception):
                 _carry(local, remote)
             remote.shutdown()
@@ -135,7 +135,7 @@ class Tunnel:
             raise self._client.unreachable(error) from None
 
     def _way(self) -> dict[str, Any]:
-        """The proxy on the way, as websocket-client wants it told; left out, it would look for one itself."""
+        """The proxy as options of websocket-client. Without them it would look for one itself."""
         proxy = self._client.connection.proxy
         if proxy is None:
             return {"http_no_proxy": ["*"]}

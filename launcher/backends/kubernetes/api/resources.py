@@ -1,4 +1,4 @@
-"""Where the API server has each kind of object."""
+"""The API server's path of each kind of object."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _RESOURCES: Final = {
 OPTIONAL: Final = frozenset(
     {"Deployment", "JobSet", "PodGroup.scheduling.volcano.sh", "PodGroup.scheduling.x-k8s.io", "Workload"}
 )
-"""Kinds that not every run has. Whose cluster does not know one, or who has no right to it, has made none."""
+"""Kinds that not every run has. If the cluster does not know one, or the user has no right to it, the user's
+runs have none.
+"""
 
 
 def kind_of(item: Mapping[str, Any]) -> str:
@@ -42,7 +44,7 @@ def resource(kind: str) -> str:
 
 
 def api_of(kind: str) -> str:
-    """Where the server says what it has of the kind's group and version: `apis/batch/v1`."""
+    """The path at which the server lists the kinds of this group and version: `apis/batch/v1`."""
     return _RESOURCES[kind][0]
 
 
@@ -52,10 +54,10 @@ def plural_of(kind: str) -> str:
 
 
 def path_of(kind: str, namespace: str | None, name: str = "", part: str = "") -> str:
-    """Of a kind in a namespace, None for all, or of one object, or of a part of it, such as its `log`.
+    """The path of a kind in a namespace (None: in all), of one object, or of a subresource, such as `log`.
 
-    Names are quoted: wherever they come from, none leads to another path. Raises ValueError for `.` and `..`,
-    which quotes do not keep from doing so.
+    Names are quoted, so that none leads to another path. Raises ValueError for `.` and `..`, which quoting
+    does not change.
     """
     api, plural = _RESOURCES[kind]
     space = f"/namespaces/{segment(namespace)}" if namespace is not None else ""

@@ -19,9 +19,9 @@ class Stream:
         self._late = False
 
     def lines(self, longest: int | None = None, seconds: float | None = None) -> Iterator[bytes]:
-        """Without their ends; of each the first `longest` bytes. The last one may lack its end.
+        """Yields the lines without line ends, cut off after `longest` bytes. The last one may be incomplete.
 
-        Raises UnreachableError when the connection breaks, or all takes more than so many seconds.
+        Raises UnreachableError if the connection breaks, or reading takes more than so many seconds.
         """
         rest = b""
         timer = None if seconds is None else threading.Timer(seconds, self._expire)
@@ -45,7 +45,7 @@ class Stream:
         finally:
             if timer is not None:
                 timer.cancel()
-            # What was not read makes the connection useless for anything else.
+            # A connection with unread data cannot be used again.
             self._answer.close()
         if rest and not self._closed:
             yield rest

@@ -1,5 +1,5 @@
-"""How requests get to an API server. Python's own HTTP client serves where nothing stands between: urllib3's
-import alone would cost a tenth of a submission. Where a proxy does, urllib3 knows the way.
+"""Sends requests to an API server: by Python's own HTTP client, or by urllib3 if there is a proxy. Importing
+urllib3 takes a tenth of the time of a submission.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from launcher.backends.kubernetes.api.addresses import Proxy
 
 CONNECT_SECONDS: Final = 10.0
 _CONNECTIONS: Final = 64
-"""Kept open at most; `logs --follow` has one a task."""
+"""Connections that are kept open; `logs --follow` has one for each task."""
 _LARGEST: Final = 1 << 30
-"""Bytes of an answer that is read whole; a list of 500 objects has at most that."""
+"""The largest answer in bytes; a list of 500 objects is smaller."""
 _PIECE: Final = 1 << 16
 """Bytes."""
 
@@ -30,11 +30,11 @@ _TUNNEL: Final = re.compile(r"Tunnel connection failed: ([^'\")]*)")
 
 
 class ProxyFailure(ConnectionError):  # noqa: N818 - an OSError, as the others here
-    """The proxy does not answer, or does not lead on; the server itself was not asked."""
+    """The proxy does not answer or does not connect; the request has not reached the server."""
 
 
 class Answer(Protocol):
-    """What a server has sent. Whoever has one reads or closes it."""
+    """A server's answer. The caller must read or close it."""
 
     @property
     def status(self) -> int:
@@ -53,7 +53,7 @@ class Answer(Protocol):
         """The body, piece by piece as it comes. Raises OSError, also where it ends before its end."""
 
     def close(self) -> None:
-        """Gives up what was not read, and the connection with it."""
+        """Drops the unread data, and closes the connection."""
 
     def shut(self) -> None:
         """Ends `stream`, from any thread. Raises OSError or ValueError where it has ended already."""
@@ -71,8 +71,8 @@ class Transport(Protocol):
 
 
 class Direct:
-    """To one server, through nothing. `url` is its own; it may have a path. `server_name` is that of its
-    certificate, "" for the host's.
+    """Sends to one server, without a proxy. `url` is the server's; it may have a path. `server_name` is that
+    of its certificate, "" for the host's.
     """
 
     def __init__(self, url: str, tls: ssl.SSLContext | None, server_name: str = "") -> None:
@@ -94,12 +94,13 @@ class Direct:
         try:
             connection.sock.settimeout(silence)
             connection.request(method, url.removeprefix(self._origin), body, dict(headers))
-            socket_ = connection.sock  # the connection forgets it where the answer is its last
+            socket_ = connection.sock  # the connection drops it if this is its last answer
             return DirectAnswer(self, connection, socket_, connection.getresponse())
         except BaseException as error:
             connection.close()
             if isinstance(error, http.client.HTTPException | ValueError) and not isinstance(error, OSError):
-                # What the server sends is no HTTP; a message about our own headers would quote them.
+                # The server's answer is no HTTP. The error's own text is not shown: it could quote our
+                # headers.
                 raise _broken(error) from None
             raise
 
@@ -111,7 +112,7 @@ class Direct:
     def _connection(self) -> http.client.HTTPConnection:
         while True:
             with self._lock:
-                # The latest, as the one that has been idle for the shortest time.
+                # The one that was used last: it is most likely still open.
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
                 return self._connected()
@@ -212,7 +213,7 @@ def through(proxy: Proxy, tls: ssl.SSLContext | None, server_name: str = "") -> 
     """To any server through the proxy; `tls` and `server_name` are for the server."""
     import urllib3
 
-    # The user has said so in the kubeconfig; kubectl is silent about it too.
+    # The kubeconfig disables the check, and kubectl does not warn either.
     urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     secured: dict[str, Any] = {}
     if tls is not None:
@@ -307,7 +308,7 @@ class PooledAnswer:
 
 
 def socket_options() -> list[tuple[int, int, int]]:
-    """So that a watch notices within a minute that its server is gone without a word."""
+    """So that a watch notices within a minute that its server has vanished."""
     options = [
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -330,7 +331,7 @@ def _broken(error: BaseException) -> ConnectionError:
 
 
 def _readable(socket_: socket.socket) -> bool:
-    """Whether an idle connection has something to say: that it was closed, mostly."""
+    """Whether an idle connection has data to read, which mostly means that it was closed."""
     # select.select cannot look at descriptors above 1,023.
     if not hasattr(select, "poll"):
         return bool(select.select([socket_], [], [], 0)[0])

@@ -1,5 +1,5 @@
-"""Carries out `run_policy` on a cluster: stops what is left of a run when its primary has ended, and the
-primary when what it needs has failed for good.
+"""Carries out `run_policy` on a cluster: stops the other Jobs when the primary has ended, and the primary
+when a Job that it needs has failed for good.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ _TERMINAL = (Phase.SUCCEEDED, Phase.FAILED)
 
 
 class CleanUp:
-    """Carries out the policy while somebody follows the run. Its times are those at which it first saw
-    something.
+    """Carries out the policy while a command follows the run. Times are those at which this command first saw
+    a change.
 
-    A Job cannot be told to replace no failed pod: what its controller still starts is stopped with the rest.
+    A Job cannot be told to stop replacing failed pods: a pod that its controller starts until then is stopped
+    with the others.
     """
 
     def __init__(self, client: Client, settings: CleanUpSettings) -> None:
@@ -32,13 +33,15 @@ class CleanUp:
         self._settings = settings
         self._ended_at: dict[str, float] = {}
         self._stopped_at: dict[str, float] = {}
-        """Times by the Job's name. This process or another one has stopped it."""
+        """When a Job was stopped, by this process or another one; by the Job's name."""
         self._ending = False
-        """The primary was stopped by us, before its end."""
+        """This process has stopped the primary before its end."""
         self._forbidden = False
-        """We may not do that."""
+        """The user has no right to stop Jobs."""
         self.gave_up = False
-        """What is left does not end, or is to be left alone."""
+        """The other Jobs do not end, or cleanPolicy None leaves them running: there is nothing more to wait
+        for.
+        """
 
     def see_to(self, status: RunStatus, run_state: RunState) -> list[str]:
         """Returns what to tell the user."""
@@ -91,10 +94,10 @@ class CleanUp:
             stopped = stopping.stop(self._client, jobs, stop.reason, stop.message)
         except (ApiError, UnreachableError) as error:
             if isinstance(error, UnreachableError) or error.passing:
-                return []  # again at the next look
+                return []  # tried again at the next call
             if error.status != 403:
                 raise
-            # Who may only look must not lose sight of the run's end for it.
+            # A user who may only read still sees the run's end.
             if is_primary:
                 self._forbidden = True
                 return [f"{stop.why}: {error.message}"]
@@ -105,7 +108,7 @@ class CleanUp:
         return [stop.notice] if stopped else []
 
     def _wait_for(self, primary: Role, others: Sequence[Role], now: float) -> list[str]:
-        """Gives up where all that is waited for was stopped long ago."""
+        """Gives up if all Jobs that are waited for were stopped `gone_seconds` ago."""
         if primary.ended_at is not None:
             awaited = [role for role in others if _goes_on(role)]
         else:

@@ -1,4 +1,4 @@
-"""How long is waited at a run's end."""
+"""How long to wait at the end of a run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from launcher.backends.run_policy import Limits
 
 @dataclass(frozen=True)
 class CleanUpSettings(Limits):
-    """The policy's limits; and the seconds that tasks that were stopped have to be gone, their grace of
-    mostly 30 s included, before we wait no longer: a node that does not answer never says that its
-    pods have ended.
+    """The policy's limits, and `gone_seconds`: how long to wait for the end of tasks that were stopped, with
+    their grace period of mostly 30 s. A node that does not answer never reports that its pods have ended.
     """
 
     gone_seconds: float = 180.0

@@ -25,16 +25,16 @@ KINDS: Final = (
     "PersistentVolumeClaim",
     *sorted(OPTIONAL),
 )
-"""Of a run's objects. Everything but the pods was made by us."""
+"""The kinds of a run's objects. The launcher has made all but the pods."""
 
 _GARBAGE_SECONDS: Final = 60.0
-"""For the garbage collector and the kubelets, beyond the grace that the pods have."""
+"""Time for the garbage collector and the kubelets, in addition to the pods' grace period."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """An object of a run. `owners` are the uids of those whose end is its own; `kept`: a claim that outlives
-    the run, since its reclaim policy says so; `going`: it is being deleted.
+    """An object of a run. `owners` are the uids of the objects that own it. `kept`: it is a claim whose
+    reclaim policy is to keep it. `going`: it is being deleted already.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Item:
 
 
 def items(client: Client, run: str, namespace: str) -> list[Item]:
-    """All that bears the run's label, a claim to be kept included."""
+    """All objects with the run's label, claims that are kept included."""
     calls = [partial(_listed, client, kind, run, namespace) for kind in KINDS]
     listed = zip(KINDS, together(calls), strict=True)
     return [_item(kind, item) for kind, found in listed for item in found]
@@ -60,11 +60,11 @@ def _listed(client: Client, kind: str, run: str, namespace: str) -> list[Object]
     try:
         if kind != "Workload":
             return client.list(kind, namespace, f"{RUN_LABEL}={run}", metadata_only=True)[0]
-        # Kueue makes that of a group of pods, and keeps the pods until it is gone.
+        # Kueue makes a Workload for a group of pods, and keeps the pods until that is deleted.
         found, _ = client.list(kind, namespace, fields=f"metadata.name={run}", metadata_only=True)
         return [item for item in found if GROUP_ANNOTATION in (item["metadata"].get("annotations") or {})]
     except ApiError as error:
-        # The cluster does not know the kind, or we do not make any of it.
+        # The cluster does not know the kind, or the user may not list it, and so has made none.
         if kind in OPTIONAL and (error.status == 404 or error.no_right):
             return []
         raise
@@ -81,7 +81,7 @@ def _item(kind: str, item: Object) -> Item:
 
 
 def keep_claims(client: Client, namespace: str, found: Sequence[Item]) -> list[Item]:
-    """The same, with the claims kept that would go with the run: the one that takes its place needs them."""
+    """The same objects, but no claim is deleted: the run that replaces this one needs them."""
     released = []
     for item in found:
         if item.kind == "PersistentVolumeClaim" and not item.kept and not item.going:
@@ -92,9 +92,9 @@ def keep_claims(client: Client, namespace: str, found: Sequence[Item]) -> list[I
 
 
 def remove(client: Client, run: str, namespace: str, found: Sequence[Item]) -> None:
-    """Deletes what was found, claims to be kept apart, and waits until nothing of it is left.
+    """Deletes the objects, except claims that are kept, and waits until they are gone.
 
-    The primary Job goes first and takes along what it owns. Raises BackendError when something is left
+    The primary Job is deleted first, and with it what it owns. Raises BackendError when something is left
     after the pods' grace and a minute.
     """
     # A JobSet first: its controller would make the Jobs again.
@@ -104,10 +104,10 @@ def remove(client: Client, run: str, namespace: str, found: Sequence[Item]) -> N
         if item.primary:
             client.delete(item.kind, namespace, item.name, item.uid)
     uids = {item.uid for item in doomed}
-    # Of a kind that was added of late the garbage collector may not know yet.
+    # The garbage collector may not know a kind yet that was installed recently.
     known = all(item.kind == "Job" for item in doomed if item.primary)
     for item in doomed:
-        # A pod is its Job's own business.
+        # A pod is deleted with its Job.
         left = not uids & item.owners or item.kind in OPTIONAL or (not known and item.kind != "Pod")
         if left and not item.primary:
             client.delete(item.kind, namespace, item.name, item.uid)
@@ -128,13 +128,13 @@ def _wait(client: Client, run: str, namespace: str, uids: Set[str], seconds: flo
                 f"run {run} is deleted, but {seconds:.0f} s later there still are: {names}",
                 f"`kubectl describe {one}` tells what holds it: a finalizer, or a node that does not answer.",
             )
-        client.patience.restart()  # it answers; what takes long is the deletion
+        client.patience.restart()  # the server has answered: it is the deletion that is waited for
         time.sleep(pause)
         pause = min(1.5 * pause, 1.0)
 
 
 def _is_late(item: Item, uids: Set[str]) -> bool:
-    """A pod that its Job has made meanwhile."""
+    """Whether it is a pod that its Job has made meanwhile."""
     return bool(uids & item.owners)
 
 

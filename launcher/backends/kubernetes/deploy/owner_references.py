@@ -1,4 +1,6 @@
-"""Runs that belong to other objects of their namespace, as to those of a Helm release, and go with them."""
+"""Runs that other objects of their namespace own, such as those of a Helm release, and that are deleted with
+them.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,16 @@ _SOURCE: Final = ("data", "binaryData")
 
 
 def submit(client: Client, plan: Plan, owners: Sequence[str]) -> str:
-    """Makes the run theirs: it goes when the last of them is gone. Returns what to tell the user.
+    """Submits the run and makes the owners its own: the run is deleted when the last of them is. Returns what
+    to tell the user.
 
     `owners` are `kind/name`, of a ConfigMap or a Job in the run's namespace; the last is the one that
-    submits. A run of that name which belongs to one of them is replaced when it is another one, and otherwise
-    taken over as it is, whether it goes on or has ended: who submits may have been started again, or renewed.
-    One that has failed is taken over only by who has submitted it.
+    submits. If one of them owns a run of that name already, that run is replaced if its file or program
+    differs. Otherwise it is kept, whether it goes on or has ended, since the submitting Job may have been
+    started again. A failed run is kept only for the Job that has submitted it.
 
-    Raises SpecError for what is no `kind/name`, BackendError when an owner is not there, and ConflictError
-    when the run of that name belongs to somebody else; otherwise what `Submission.submit` does.
+    Raises SpecError if an owner is no `kind/name`, BackendError if it does not exist, ConflictError if
+    another object owns the run of that name, and what `Submission.submit` raises.
     """
     references = [_reference(client, plan.namespace, owner) for owner in owners]
     primary = {**plan.objects[0]}
@@ -37,7 +40,7 @@ def submit(client: Client, plan: Plan, owners: Sequence[str]) -> str:
     owned = dataclasses.replace(plan, objects=[primary, *plan.objects[1:]])
     kind, name = kind_of(primary), primary["metadata"]["name"]
     live = client.get(kind, plan.namespace, name)
-    # One in another form is theirs too, and another run.
+    # A run in the other form (Jobs or JobSet) is another run, and has the same owners.
     other = jobsets.other_form(client, primary, plan.run) if live is None else None
     if other is not None and not _owners(other) & {each["uid"] for each in references}:
         raise _foreign(client, plan, owners)
@@ -72,7 +75,7 @@ def _reference(client: Client, namespace: str, owner: str) -> Object:
             f"there is no {known} {name} in namespace {namespace}, which is to own the run",
             "It may have been deleted meanwhile; then there is nothing to do.",
         )
-    # Neither blocks the other's deletion: that would need rights on its finalizers where
+    # blockOwnerDeletion would need rights on the owner's finalizers where
     # OwnerReferencesPermissionEnforcement is on.
     api = "batch/v1" if known == "Job" else "v1"
     return {"apiVersion": api, "kind": known, "name": name, "uid": found["metadata"]["uid"]}
@@ -87,7 +90,7 @@ def _foreign(client: Client, plan: Plan, owners: Sequence[str]) -> ConflictError
 
 
 def _is_same(client: Client, plan: Plan, live: Object) -> bool:
-    """The same file, and the same program."""
+    """Whether both are made of the same file and the same program."""
     if submitted(live) != submitted(plan.objects[0]):
         return False
     name = f"{plan.run}-source"

@@ -1,4 +1,4 @@
-"""Makes a run's objects, or finds that they are there already."""
+"""Creates a run's objects, or finds that they exist."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SERVERS_OWN: Final = ("managedFields", "resourceVersion", "generation", "uid", 
 
 
 class Submission:
-    """One plan on its way to the cluster."""
+    """One plan that is submitted to the cluster."""
 
     def __init__(self, client: Client, plan: Plan) -> None:
         self._client = client
@@ -42,11 +42,12 @@ class Submission:
         self._warnings: dict[str, None] = {}
 
     def submit(self, *, replace: bool) -> str:
-        """Makes the run, goes on with the one that is there, or replaces it. Returns what to tell the user,
-        a line each. See `base.Backend.submit`.
+        """Creates the run, keeps the one that exists, or replaces it. Returns lines for the user. See
+        `base.Backend.submit`.
         """
         selector = f"{RUN_LABEL}={self._run}"
-        # All at once: what is asked in vain, where the run is there, costs less than to ask it later.
+        # All requests at once. Some are useless if the run exists, but later ones would cost another round
+        # trip.
         first: list[Callable[[], Any]] = [
             partial(check_version, self._client),
             self._live,
@@ -68,9 +69,7 @@ class Submission:
         return "\n".join([*self._notes, *self._warnings])
 
     def rehearse(self, *, replace: bool) -> list[str]:
-        """What `submit` would do, as the server says, without doing it: a line for each object, and what
-        else there is to say.
-        """
+        """What `submit` would do, by the server's own check: a line for each object, and remarks."""
         check_version(self._client)
         check_requirements(self._client, self._objects)
         live = self._live()
@@ -89,7 +88,9 @@ class Submission:
         return [*lines, *self._notes, *self._warnings]
 
     def _live(self) -> Object | None:
-        """The primary Job, or JobSet, of that name. Raises ConflictError when it is somebody else's."""
+        """The primary Job or JobSet of that name; None if there is none. Raises ConflictError if it does not
+        belong to this run.
+        """
         first = self._objects[0]
         live = self._client.get(kind_of(first), self._namespace, first["metadata"]["name"])
         if live is not None:
@@ -97,8 +98,8 @@ class Submission:
         return live
 
     def _in_another_form(self, live: Object | None, *, replace: bool) -> Object | None:
-        """The run that is there, be it in another form than this one. Raises ConflictError where such a one
-        goes on and is not to be replaced.
+        """The run that exists, in this form or the other one (Jobs or JobSet). Raises ConflictError if one in
+        the other form goes on and is not to be replaced.
         """
         if live is not None:
             return live
@@ -118,8 +119,8 @@ class Submission:
             )
 
     def _clear(self, live: Object | None) -> None:
-        """Removes the run that has ended or is to be replaced, or what is left of one whose primary Job is
-        gone: its Jobs have the same names, and would be taken for the new ones.
+        """Deletes the run that has ended or is to be replaced, or the rest of a run whose primary Job was
+        deleted: its Jobs have the same names, and would be taken for the new ones.
         """
         found = deletion.items(self._client, self._run, self._namespace)
         if all(item.kept for item in found):
@@ -138,7 +139,9 @@ class Submission:
         return self._absent(together(self._attempts()))
 
     def _rehearse_in_its_place(self) -> set[str]:
-        """Behind a run that was deleted, whose share of the quotas comes free a moment later."""
+        """Checks the objects after another run was deleted. That run's quota is released a moment later, so a
+        refusal for quota is checked again.
+        """
         until = time.monotonic() + _QUOTA_SECONDS
         while True:
             try:
@@ -164,8 +167,8 @@ class Submission:
         return [partial(attempt, item) for item in self._objects]
 
     def _check_elsewhere(self) -> None:
-        """Raises what the server has against the objects, before the run in whose place they come is deleted.
-        They are tried under other names: under their own it would compare them with what is there.
+        """Raises what the server would refuse, before the run that is to be replaced is deleted. The objects
+        are checked under other names: under their own the server would compare them with those that exist.
         """
 
         def attempt(item: Object) -> None:
@@ -175,14 +178,14 @@ class Submission:
                 self._client.apply({**item, "metadata": {**item["metadata"], "name": other}}, dry_run=True)
             except ApiError as error:
                 if error.over_quota:
-                    return  # beside the run that is to be deleted, not in its place
+                    return  # the old run still exists, and takes up quota
                 error.message = error.message.replace(other, name)
                 raise
 
         together([partial(attempt, item) for item in self._objects])
 
     def _judged(self, item: Object, answer: Applied | ApiError) -> Object | None:
-        """None where the object is not there yet, else what it would become. Raises what forbids it."""
+        """What the existing object would become; None if there is none. Raises what the server refuses."""
         if isinstance(answer, ApiError):
             if answer.status not in (403, 409, 422) or answer.no_right:
                 raise answer
@@ -230,12 +233,12 @@ class Submission:
         )
 
     def _make(self, absent: set[str]) -> None:
-        """Makes all objects; where one fails, removes those that were made."""
+        """Creates all objects. If one fails, deletes those that were created."""
         primary, *others = self._objects
         tried = [primary]
         try:
             made = self._client.apply(primary).body
-            # What the pods wait for comes before the other Jobs.
+            # First the objects that pods wait for, then the other Jobs.
             for jobs in (False, True):
                 some = [item for item in others if (item["kind"] == "Job") is jobs]
                 for item in some:
@@ -247,7 +250,7 @@ class Submission:
             raise
 
     def _undo(self, made: Sequence[Object], cause: BaseException) -> None:
-        """The answer to the last one may be what was lost: so each is looked for."""
+        """An object may have been created although its answer was lost, so each is looked up."""
         try:
             for item in reversed(made):
                 live = self._client.get(kind_of(item), self._namespace, item["metadata"]["name"])
@@ -265,7 +268,7 @@ class Submission:
                 cause.message += "; what had been made of the run was removed again"
 
     def _goes_on(self, live: Object) -> None:
-        """Brings what is there up to date, where that is allowed while it runs."""
+        """Updates the existing objects, as far as that is allowed while the run goes on."""
         self._align(live)
         compared = list(self._compare(live))
         changed = [f"{_name(item)}: {line}" for item, lines in compared for line in lines]
@@ -283,8 +286,8 @@ class Submission:
             self._notes.append(f"it is suspended; resume it with: {PROGRAM} resume {found}")
 
     def _align(self, live: Object) -> None:
-        """What differs from one submission to the next of the same file, or was commanded since, is no
-        difference: whether it is suspended, and which submission this is.
+        """The object without what may differ between submissions of one file: whether it is suspended, and
+        the submission's id.
         """
         for item in self._objects[1:]:
             _own(item, live)
@@ -299,14 +302,16 @@ class Submission:
                 _take_run_id(item, there or {})
 
     def _compare(self, live: Object) -> Iterator[tuple[Object, list[str]]]:
-        """Each object with what submitting it changes. Raises ConflictError for what must not change."""
+        """Each object and what submitting it would change. Raises ConflictError for a change that is not
+        allowed.
+        """
         specs = list(_spec_differences(live, self._objects[0]))
         answers = []
         for item, answer in zip(self._objects, together(self._attempts()), strict=True):
             try:
                 answers.append(self._judged(item, answer))
             except ConflictError as error:
-                # In the words of the file, where it tells.
+                # As fields of the file, if those differ.
                 raise (self._conflict(specs) if specs else error) from error
         for item, after in zip(self._objects, answers, strict=True):
             if after is None:
@@ -319,7 +324,7 @@ class Submission:
                 if SPEC_ANNOTATION not in line
             ]
             if lines and item["kind"] == "ConfigMap":
-                # A task that is started again would get another program than the others.
+                # Otherwise a task that is started again would get another program than the others.
                 raise self._conflict(specs or [f"{_name(item)}: {line}" for line in lines])
             yield item, lines
 
@@ -347,10 +352,10 @@ def _over(job: Mapping[str, Any]) -> str:
 
 
 def _own(item: Object, primary: Mapping[str, Any]) -> None:
-    """Makes the object the primary Job's, so that it goes with it.
+    """Makes the primary Job the owner of the object, so that it is deleted with it.
 
-    Not its controller, since that makes pods and no such objects. blockOwnerDeletion would need rights on
-    the Job's finalizers where OwnerReferencesPermissionEnforcement is on.
+    The Job is not its controller, since a Job controls only pods. blockOwnerDeletion would need rights on the
+    Job's finalizers where OwnerReferencesPermissionEnforcement is on.
     """
     metadata = item["metadata"]
     annotations = metadata.get("annotations") or {}
@@ -378,7 +383,7 @@ def _take_run_id(item: Object, live: Mapping[str, Any]) -> None:
 
 
 def _spec_differences(live: Object, planned: Object) -> Iterator[str]:
-    """In the words of the file that was submitted."""
+    """The difference in fields of the file that was submitted."""
     before, after = submitted(live), submitted(planned)
     if before is not None and after is not None:
         yield from differences(before, after)

@@ -1,4 +1,4 @@
-"""What the cluster says about a run: its events, oldest first."""
+"""The cluster's events about a run, oldest first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OWN_KINDS: Final = (
 )
 _TERMINAL: Final = (Phase.SUCCEEDED, Phase.FAILED)
 _POD: Final = re.compile(r"(?P<job>.+)-(?P<index>\d+)-[a-z0-9]{5}")
-"""A pod of an Indexed Job; it may be gone, its events are not."""
+"""The name of a pod of an Indexed Job. Events outlive their pods."""
 
 
 _BOARD_POD: Final = re.compile(rf"{COMPONENT}-[a-z0-9]+-[a-z0-9]{{5}}")
@@ -93,7 +93,7 @@ def _watched(
         seen.update((_uid(item), item["metadata"].get("resourceVersion", "")) for item in fresh)
         waiting = []
         yield from _own(run, since, run_state, fresh)
-        # What is said about the end comes a moment later than the end.
+        # Events about the end come a moment after it.
         if "Event" in listed and not messages and _over(run_state):
             return
 
@@ -120,7 +120,7 @@ def _own(run: str, since: str, run_state: RunState, found: Iterable[Object]) -> 
 
 
 def _name(about: Object, run: str, roles: dict[str, str], uids: set[str]) -> str:
-    """What the event is about, as the user knows it; "" for what is not the run's."""
+    """The task or object that the event is about, as the user knows it; "" if it is not of this run."""
     kind, name = about.get("kind", ""), about.get("name", "")
     if kind == "Pod" and (match := _POD.fullmatch(name)) and match["job"] in roles:
         return f"{roles[match['job']]} {match['index']}"

@@ -25,16 +25,16 @@ from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, RunStatus
 from worker.contract import Event, Record
 
 _TAIL_LINES: Final = 400
-"""Of a log that was begun before we came, what is looked through for records."""
+"""Lines at the end of an older log that are searched for records."""
 
 _HEAD_BYTES: Final = 64 << 10
-"""Of a longer log, where we look for what a task says once, when it begins."""
+"""The beginning of a longer log, which has the records that a task writes once."""
 
 _FAILED_TAILS: Final = 8
-"""Failed pods of a role whose logs are read unasked: a thousand may fail of the same."""
+"""Failed pods of a role whose logs are read; a thousand may fail for the same reason."""
 
 _LAST_WORDS_SECONDS: Final = 15.0
-"""To read the rest of the logs when all has ended."""
+"""Time to read the rest of the logs when the run has ended."""
 
 _MOST_STREAMS: Final = 50
 """Logs followed at once, each on a connection of its own."""
@@ -74,12 +74,12 @@ def read_status(client: Client, namespace: str, root: RootObject) -> RunStatus:
                     records.add(_beginning(client, namespace, pod))
                 records.add(lines)
             except BackendError:
-                continue  # the node does not answer, or the log is gone: the status itself is known
+                continue  # the node does not answer, or the log was deleted; the status is known without it
     return local_status(run_state.status(records.of_task), client.ahead)
 
 
 def _beginning(client: Client, namespace: str, pod: SlimPod) -> list[LogLine]:
-    """What a task says once, at the beginning of its log."""
+    """The records that a task writes once, from the beginning of its log."""
     head = PodLog(client, LogSource.of(pod, namespace)).read(head=_HEAD_BYTES)
     return [line for line in head if line.record is not None and line.record.event == Event.DEVICES]
 
@@ -95,7 +95,7 @@ def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSe
         while True:
             news = session.pump()
             if not session.ready:
-                # The caller has seen the run: this is a matter of moments, or of a server gone away.
+                # The caller has found the run, so the lists will come, unless the server is away.
                 continue
             if session.run_state.deleted:
                 last = news.lines + _last_words(session)
@@ -132,7 +132,9 @@ def _update(client: Client, status: RunStatus, lines: list[LogLine]) -> Update:
 
 
 def _at_deletion(run_state: RunState, records: LatestRecords, run: str) -> RunStatus:
-    """A run that had ended may be cleaned up under our eyes, by its time to live."""
+    """The status of a run that was deleted while it was followed. Raises NotFoundError unless it had ended
+    before, as when its ttlSecondsAfterFinished is over.
+    """
     if run_state.primary is None or not stopping.is_over(run_state.primary):
         raise NotFoundError(f"run {run} was deleted")
     return dataclasses.replace(run_state.status(records.of_task), ended=True)
@@ -174,7 +176,7 @@ def task_of(pod: SlimPod) -> tuple[str, int]:
 
 
 def tells_progress(run_state: RunState, pod: SlimPod) -> bool:
-    """The primary's first task reports the training, the evaluator its evaluations."""
+    """Whether the pod is the primary's first task, which reports the training, or the evaluator."""
     role, index = task_of(pod)
     primary = run_state.primary
     roles = ("evaluator", primary["metadata"]["labels"].get(ROLE_LABEL) if primary else None)
@@ -209,7 +211,7 @@ def logs(
                 some = True
                 yield line
         except BackendError as error:
-            failure = failure or error  # a node that is gone must not hide the others' logs
+            failure = failure or error  # the other nodes' logs can be read
         else:
             read[pod["metadata"]["name"]] = log
     if failure is not None and not some and not until_end:
@@ -222,7 +224,9 @@ def logs(
 def _chosen(run_state: RunState, selection: Selection) -> list[SlimPod]:
     """The pods, role by role and task by task, oldest first."""
     pods = run_state.pods()
-    attempts = {task_of(pod): _attempt(pod) for pod in pods}  # the last one's stays
+    attempts = {
+        task_of(pod): _attempt(pod) for pod in pods
+    }  # the last one of each task overwrites the others
     order = {job["metadata"]["uid"]: number for number, job in enumerate(run_state.jobs)}
     chosen = [
         pod

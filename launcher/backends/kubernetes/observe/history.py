@@ -1,4 +1,4 @@
-"""A run's past: its pods with their times, the records in their logs, and what the cluster has said."""
+"""A run's past: its pods with their times, the records in their logs, and the cluster's events."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from launcher.errors import BackendError
 from launcher.status import attempts, seconds
 
 _MOST_LOGS: Final = 64
-"""Read besides those that tell of the progress: a thousand pods are told of by their times alone."""
+"""Logs that are read in addition to those with the progress. Of more pods only the times are shown."""
 
 _MOST_LINES: Final = 200_000
-"""Of one log: two days of a record a second, or what a talkative program prints in as much memory."""
+"""Lines of one log: two days with one record per second."""
 
 
 def read(client: Client, namespace: str, root: RootObject, since: str) -> History:
@@ -61,7 +61,7 @@ def _records(
     begun = [pod for pod in pods if has_begun(pod)]
     telling = [pod for pod in begun if tells_progress(run_state, pod)]
     others = [pod for pod in begun if not tells_progress(run_state, pod)]
-    # What failed has most to say; of the rest, those that the report shows first.
+    # Failed pods first, then those that the report shows first.
     others.sort(key=lambda pod: (pod["status"]["phase"] != "Failed", task_of(pod)[1]))
     chosen = [*telling, *others[:_MOST_LOGS]]
     read = together([partial(_read, client, LogSource.of(pod, namespace)) for pod in chosen])
@@ -80,4 +80,4 @@ def _read(client: Client, source: LogSource) -> list[LogLine] | BackendError:
             found = PodLog(client, source).read(tail=_MOST_LINES, within=client.patience.left())
             return [line for line in found if line.record is not None]
     except BackendError as error:
-        return error  # a node that is gone must not hide the others' logs
+        return error  # the other nodes' logs can be read

@@ -25,7 +25,7 @@ _ANSWER_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE: Final = 15.0
 _TRIES_AFTER_END: Final = 3
-"""To read the rest of the log of a pod that has ended, and whose node does not answer."""
+"""Tries to read the rest of a log when the pod has ended and its node does not answer."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ class PodLog:
         within: float | None = None,
         head: int | None = None,
     ) -> Iterator[LogLine]:
-        """What has come since the last line read, of it the last `tail` lines at most, and of the last so
-        many `seconds` only; with `follow` what comes until the container ends. All of it `within` so many
-        seconds, None: as long as it comes. `head`: its first bytes only.
+        """The lines after the last one that was read: at most the last `tail` ones, and only those of the
+        last so many `seconds`. With `follow`, also new ones until the container ends. Reading takes at most
+        `within` seconds; None means no limit. `head`: only so many bytes from the beginning.
 
         Raises ApiError while there is no container, or the node or the log is gone.
         """
@@ -137,7 +137,7 @@ class Tail(threading.Thread):
         self._log.close()
 
     def pod_ended(self) -> None:
-        """Nothing more will be written: what cannot be read soon is not read any more."""
+        """Call it when the pod has ended: what cannot be read soon is given up."""
         self._over.set()
 
     def run(self) -> None:
@@ -152,7 +152,7 @@ class Tail(threading.Thread):
                         return
                 if over:
                     return
-                # The container has ended, or the server has ended the stream: the pod's end will tell.
+                # Either the container has ended, or just the stream. `pod_ended` tells.
             except (LookupError, TypeError, ValueError, AttributeError):
                 return  # what is no log
             except (ApiError, UnreachableError) as error:
@@ -165,7 +165,7 @@ class Tail(threading.Thread):
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _wait(self, seconds: float) -> None:
-        """Until the pod has ended, at most; then a while before each further try."""
+        """Waits before the next try: at most until the pod has ended, and then for a fixed time."""
         if self._over.is_set():
             self._stopped.wait(_PAUSE_SECONDS)
         else:

@@ -25,10 +25,10 @@ from worker.contract import Event, Record
 
 TICK_SECONDS: Final = 0.25
 _TOGETHER_SECONDS: Final = 0.2
-"""What comes within so long is taken as one change: a thousand pods start within seconds."""
+"""Changes within this time are handled together: a thousand pods start within seconds."""
 
 GIVE_UP_SECONDS: Final = 900.0
-"""So long the server may be away; an upgrade of a control plane takes minutes."""
+"""After so long without an answer, the command gives up. An upgrade of a control plane takes minutes."""
 
 _JOIN_SECONDS: Final = 1.0
 
@@ -40,7 +40,7 @@ def look(client: Client, namespace: str, root: RootObject) -> RunState:
         try:
             found, _ = client.list(kind, namespace, seen.labels, seen.fields)
         except BackendError:
-            # Who may not read events still has a run to see.
+            # A user without the right to read events can still see the run.
             if seen.needed:
                 raise
             continue
@@ -58,8 +58,8 @@ class News:
 
 
 class Session:
-    """Watches a run until it is closed; a context manager. Threads read, the caller's own thread takes what
-    they have read with `pump`.
+    """Watches a run until it is closed; a context manager. Its threads read; the caller's thread takes what
+    they have read, with `pump`.
     """
 
     def __init__(self, client: Client, namespace: str, root: RootObject) -> None:
@@ -101,7 +101,7 @@ class Session:
             thread.stop()
         until = time.monotonic() + _JOIN_SECONDS
         for thread in threads:
-            # One that is just connecting ends later, by itself.
+            # A thread that is just connecting ends later by itself.
             thread.join(max(0.0, until - time.monotonic()))
         self._client.patience.restart()
 
@@ -160,7 +160,7 @@ class Session:
         return pod["metadata"]["name"] in self._tails
 
     def end_tails(self) -> None:
-        """No pod writes any more."""
+        """Tells the log readers that all pods have ended."""
         for tail in self._tails.values():
             tail.pod_ended()
 
@@ -189,6 +189,6 @@ class Session:
 
 
 def notice(text: str) -> LogLine:
-    """Something about the run itself, among its tasks' lines."""
+    """A sentence about the run itself, as a line among its tasks' lines."""
     record = Record(Event.NOTICE, "run", time.time(), {"message": text})
     return LogLine("run", 0, 0, text, record)

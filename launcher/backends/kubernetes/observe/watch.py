@@ -1,4 +1,4 @@
-"""One list and watch, kept up for as long as it takes: through dropped connections, expired versions and
+"""Lists and watches one kind of objects, and goes on after dropped connections, expired resourceVersions and
 restarts of the API server.
 """
 
@@ -28,14 +28,14 @@ _GONE: Final = 410
 """The resourceVersion is too old to watch from."""
 
 _REFUSALS: Final = 6
-"""So often in a row the server may say no where it has said yes: a token may be renewed meanwhile, and a
-server that has just started does not know everybody's rights yet.
+"""How many times in a row the server may refuse a request that it has granted before: a token may have to be
+renewed, and a server that has just started does not know all rights yet.
 """
 
 
 @dataclass(frozen=True)
 class Listed:
-    """All objects of a kind, slim; what was known of it before is void."""
+    """All objects of a kind, slim. They replace what was known before."""
 
     kind: str
     items: list[Any]
@@ -74,7 +74,7 @@ class Denied:
 
 
 class Mailbox:
-    """What the threads have to say to the one that reads. Full, it makes them wait."""
+    """A queue from the threads to the one that reads. When it is full, the threads wait."""
 
     def __init__(self, size: int = 20_000) -> None:
         self._queue: queue.Queue[Any] = queue.Queue(size)
@@ -91,7 +91,7 @@ class Mailbox:
         return False
 
     def get(self, seconds: float) -> list[Any]:
-        """All there is; waits so long for the first."""
+        """All messages; waits so long for the first one."""
         messages = []
         try:
             messages.append(self._queue.get(timeout=seconds))
@@ -104,7 +104,7 @@ class Mailbox:
 class ObjectWatch(threading.Thread):
     """Sends `Listed`, then `Changed` and the rest, to the mailbox until it is stopped.
 
-    `slim` takes of an object what is wanted, at once, so that no more is kept.
+    `slim` takes from an object what is needed, so that the rest is not kept in memory.
     """
 
     def __init__(

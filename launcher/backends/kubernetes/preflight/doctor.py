@@ -1,4 +1,4 @@
-"""Whether a run can be submitted to a namespace and carried out there, before anybody waits for it."""
+"""Checks whether a run can be submitted to a namespace and carried out there."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ _UNKNOWABLE: Final = (
 def examine(
     client: Client, namespace: str, objects: Sequence[Mapping[str, Any]] | None = None
 ) -> list[Finding]:
-    """What can be found out, and what cannot. `objects` are those of the runs that are to be submitted; None:
-    any run. Raises BackendError where no server answers, or it does not know who asks.
+    """All findings. `objects` are those of the runs to be submitted; None means any run. Raises BackendError
+    if no server answers or the user is not authenticated.
     """
     found = [_version(client), *_namespace(client, namespace)]
     wanted = None if objects is None else needed(objects)
@@ -95,7 +95,7 @@ def _queue(client: Client, namespace: str, queue: str) -> Finding:
 
 
 def _form(client: Client) -> Finding:
-    """What a run that Kueue admits is made of."""
+    """Checks the kinds that a run needs which Kueue admits."""
     if client.knows("JobSet"):
         return Finding("JobSet", "ok", "is installed: a run that waits in a queue is one JobSet")
     return Finding(
@@ -168,7 +168,9 @@ def _namespace(client: Client, name: str) -> Iterator[Finding]:
 def _rights(
     client: Client, namespace: str, rules: Iterable[Mapping[str, Any]], only_for: str | None = None
 ) -> Iterator[Finding]:
-    """Whether we have them all. `only_for`: the field that asks for them, where other runs do without."""
+    """Checks whether the user has all these rights. `only_for`: the field of the file that needs them, if not
+    every run does.
+    """
     asked = [
         (group, resource, verb)
         for rule in rules

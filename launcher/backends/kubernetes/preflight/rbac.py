@@ -1,4 +1,4 @@
-"""What a user needs to be allowed in their namespace, and nothing in the cluster beside it."""
+"""The rights that a user needs in a namespace. No right on the whole cluster is needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TUNNEL: Final[dict[str, Any]] = {
     "resources": ["pods/portforward"],
     "verbs": ["get", "create"],
 }
-"""Not for who submits a run, but for who looks at its TensorBoard. It is asked for by a GET, for which newer
+"""Needed to open the TensorBoard of a run, and not to submit one. It is asked for by a GET, for which newer
 Kubernetes wants `create` too.
 """
 
@@ -62,7 +62,7 @@ OPTIONAL: Final[Mapping[tuple[str, str], str]] = {
     ("pods", "deletecollection"): "neither a second Ctrl-C nor cleanPolicy All deletes pods",
     **{("pods/portforward", verb): "`tensorboard` opens no tunnel" for verb in TUNNEL["verbs"]},
 }
-"""By resource and verb, what is lost without a right that a run does without."""
+"""Rights that a run can do without, by resource and verb, and what does not work without them."""
 
 
 def rules(extensions: Iterable[str]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from launcher.backends.kubernetes.api.client import Client, Object
 from launcher.errors import BackendError
 
 OLDEST: Final = (1, 33)
-"""Since then all that a run is made of is there for everybody."""
+"""Since this version all features that a run uses are generally available."""
 
 _FEATURES: Final[Mapping[str, tuple[int, int]]] = {
     "a Job's ttlSecondsAfterFinished": (1, 23),
@@ -29,7 +29,7 @@ def number(version: Object) -> tuple[int, int] | None:
 
 
 def lacks(version: tuple[int, int]) -> list[str]:
-    """What a server of that version has not got, or not for everybody."""
+    """What a server of that version lacks, or has not enabled by default."""
     return [f"{feature} ({since[0]}.{since[1]})" for feature, since in _FEATURES.items() if version < since]
 
 
@@ -39,7 +39,7 @@ def check_version(client: Client) -> None:
         found = number(client.version())
     except ApiError as error:
         if error.status == 403:
-            return  # then the requests themselves will tell
+            return  # the requests themselves will show it
         raise
     if found is not None and found < OLDEST:
         raise BackendError(

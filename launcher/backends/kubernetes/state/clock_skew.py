@@ -1,6 +1,4 @@
-"""The cluster's times -> this machine's, where the two clocks do not agree: what is shown is how long ago
-something was.
-"""
+"""Converts the cluster's times to this machine's, if their clocks differ."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ def local_status(status: RunStatus, ahead: float) -> RunStatus:
 
 
 def local_lines(lines: Iterable[LogLine], ahead: float) -> list[LogLine]:
-    """The same for the records among the lines. Notices of our own have this machine's time already."""
+    """The lines with their records' times in this machine's time. Notices have that already."""
     if not ahead:
         return list(lines)
     return [

@@ -78,7 +78,7 @@ class SlimJobSetMetadata(TypedDict):
 
 
 class SlimJobSet(TypedDict):
-    """`end` is as of `end`, `jobs` are those of `jobs_of`."""
+    """`end` is what the function `end` returns, and `jobs` are those of `jobs_of`, slim."""
 
     metadata: SlimJobSetMetadata
     end: tuple[str, Object]
@@ -99,7 +99,7 @@ def slim_jobset(jobset: Object) -> SlimJobSet:
 class JobSetRunState(RunState):
     """The state of a run whose JobSet has this uid."""
 
-    _anchor_kind = "JobSet"
+    _root_kind = "JobSet"
 
     def __init__(self, uid: str) -> None:
         super().__init__(uid)
@@ -128,7 +128,7 @@ class JobSetRunState(RunState):
         return [_seen(job, names.get(job["metadata"]["name"]), *end) for job in self._jobset["jobs"]]
 
     def status(self, records: Records) -> RunStatus:
-        """See `RunState.status`. A start of all Jobs is one of each role."""
+        """See `RunState.status`. A restart of all Jobs counts as one restart of each role."""
         status = super().status(records)
         restarts = self._jobset["restarts"] if self._jobset is not None else 0
         roles = [dataclasses.replace(role, restarts=role.restarts + restarts) for role in status.roles]
@@ -136,7 +136,9 @@ class JobSetRunState(RunState):
 
 
 def _seen(planned: SlimJob, made: SlimJob | None, word: str, why: Object) -> SlimJob:
-    """The Job as it is for the run, which ends when the JobSet does: `word` says how, "" while it goes on."""
+    """The Job as the run's status needs it: it ends when the JobSet does. `word` is how the JobSet has ended,
+    "" while it goes on.
+    """
     status = (made or planned)["status"]
     if not word:
         # The JobSet's controller may start it again, with all the others.

@@ -1,4 +1,4 @@
-"""What Kueue says about a run that waits for it, and is told of one.
+"""Why Kueue does not admit a run, and requests to Kueue about a run.
 
 Source: https://kueue.sigs.k8s.io/docs/concepts/workload/, https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
 """

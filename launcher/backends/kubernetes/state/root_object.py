@@ -28,7 +28,9 @@ _WARNINGS: Final = "type=Warning"
 
 @dataclass(frozen=True)
 class Seen:
-    """Which objects of a kind are read, and which fields. Without a `needed` kind nothing is known."""
+    """Which objects of a kind are read (by labels and fields), and what is kept of them. Without a `needed`
+    kind there is no status.
+    """
 
     slim: Slim
     labels: str = ""

@@ -1,6 +1,4 @@
-"""What was seen of a run -> its status, with the reasons why something does not start, where
-`status.fold` looks for them.
-"""
+"""What was seen of a run -> its status, and the reasons why something does not start."""
 
 from __future__ import annotations
 
@@ -28,7 +26,9 @@ from launcher.status import (
 
 JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 STOPPED_ANNOTATION: Final = f"{DOMAIN}/stopped"
-"""Why we ended a Job, as `reason: message`; Kubernetes itself can only be told a deadline."""
+"""Why the launcher has stopped a Job, as `reason: message`. In Kubernetes' own fields there is just a
+deadline.
+"""
 
 _ROLE_ORDER: Final = ("chief", "worker", "ps", "evaluator")
 _TERMINAL: Final = (Phase.SUCCEEDED, Phase.FAILED)
@@ -217,7 +217,8 @@ def _why(pod: Object, terminated: Object, reason: str, message: str) -> Object:
         limit = _memory_limit(pod)
         return {**terminated, "message": f"out of memory{f': its limit is {limit}' if limit else ''}"}
     if reason and terminated.get("exitCode"):
-        # Evicted, preempted, its node shut down: the container itself only knows that it was killed.
+        # The pod was evicted or preempted, or its node was shut down. The container's own state just says
+        # that it was killed.
         return {**terminated, "reason": reason, "message": message or reason}
     return terminated
 
@@ -251,28 +252,30 @@ class RunState:
     that name is another run.
     """
 
-    _anchor_kind = "Job"
-    """Of the object with the uid."""
+    _root_kind = "Job"
+    """The kind of the root object."""
 
     def __init__(self, primary: str) -> None:
         self.deleted = False
-        """The primary Job is gone; what was known when it went stays."""
+        """The root object was deleted. The last known state is kept."""
         self.queue = ""
-        """Kueue's, which admits the run; "" where nobody does."""
+        """The queue of Kueue's that admits the run; "" if there is none."""
         self._workload: SlimWorkload | None = None
         self._primary = primary
         self._jobs: dict[str, SlimJob] = {}
         self._pods: dict[str, SlimPod] = {}
         self._gone: dict[tuple[str, str], SlimPod] = {}
-        """The last pod of each task that has none now: without it, the one before would be its latest."""
+        """The last pod of each task that has none now. Without it, the pod before would be taken for the
+        latest.
+        """
         self._numbers: dict[str, int] = {}
-        """In which order the pods were seen: their times of creation are whole seconds."""
+        """The order in which the pods were seen, since their creation times are whole seconds."""
         self._warned: dict[str, Warned] = {}
 
     def replace(self, kind: str, items: Iterable[Any]) -> None:
-        """All there are of a kind, slim."""
+        """These are all objects of a kind, slim."""
         found = list(items)
-        if kind == self._anchor_kind and all(item["metadata"]["uid"] != self._primary for item in found):
+        if kind == self._root_kind and all(item["metadata"]["uid"] != self._primary for item in found):
             self.deleted = True
         if self.deleted:
             return
@@ -286,7 +289,7 @@ class RunState:
             self.put(kind, item)
 
     def put(self, kind: str, item: Any) -> None:
-        """One that is new or has changed; the slim object of this `kind`."""
+        """An object is new or has changed. `item` is the slim object of this `kind`."""
         metadata = item["metadata"]
         if self.deleted:
             return
@@ -308,9 +311,9 @@ class RunState:
         return self._primary in (metadata["uid"], *metadata["owners"]) or not metadata["owners"]
 
     def drop(self, kind: str, item: Any) -> None:
-        """One that is gone; `item` is how it was at last, slim."""
+        """An object was deleted. `item` is its last state, slim."""
         if item["metadata"].get("uid") == self._primary:
-            # Its end and its deletion may come together, where its time to live is short.
+            # Its end and its deletion may come in one message, if its ttlSecondsAfterFinished is short.
             self.put(kind, item)
             self.deleted = True
         elif kind == "Workload":
@@ -337,7 +340,9 @@ class RunState:
         return job["metadata"]["annotations"].get(PRIMARY_ANNOTATION) != "true", number, role
 
     def pods(self) -> list[SlimPod]:
-        """The pods of these Jobs, each with its attempt: it counts the pods of an index from 0."""
+        """The pods of these Jobs, oldest first. Each has the annotation `attempt`, its number among the pods
+        of its index.
+        """
         known = [*self._pods.values(), *self._gone.values()]
         own = [pod for pod in known if any(uid in self._jobs for uid in pod["metadata"]["owners"])]
         own.sort(key=self._age)
@@ -364,14 +369,16 @@ class RunState:
         return dataclasses.replace(folded, roles=roles, reason=stuck.reason, message=stuck.message)
 
     def _awaited(self) -> str:
-        """What the run waits for before anything of it starts, "" where that is nothing."""
+        """Which admission the run waits for, "" if it waits for none."""
         if not self.queue or (self._workload is not None and not self._workload["words"]):
             return ""
         words = self._workload["words"] if self._workload is not None else ""
         return f"waits for admission by queue {self.queue}" + (f": {words}" if words else "")
 
     def _with_warning(self, pod: SlimPod) -> SlimPod:
-        """With its last warning event, where it does not start and itself does not tell why."""
+        """The pod with its last warning event as reason, if it does not start and has no reason in its
+        status.
+        """
         status = pod["status"]
         warned = self._warned.get(pod["metadata"]["uid"])
         if warned is None or status["phase"] != "Pending" or status["message"] or status["containerStatuses"]:
@@ -392,7 +399,9 @@ class RunState:
         return warned if warned.time >= max(made, default="") else None
 
     def _explain(self, role: RoleStatus, tasks: Sequence[TaskStatus]) -> RoleStatus:
-        """A role whose pods do not start says why: the commonest reason, and for how many."""
+        """The role with the reason why its pods do not start: the most frequent one, and how many pods have
+        it.
+        """
         if role.phase in (*_TERMINAL, Phase.SUSPENDED) or role.message:
             return role
         warned = self._cannot_make_pods(role)
@@ -445,7 +454,7 @@ def _task(pod: SlimPod) -> tuple[str, str]:
 
 
 def _ended(status: RunStatus) -> bool:
-    """Whether nothing goes on any more: every role has ended, or is suspended beside a primary that has."""
+    """Whether the run has ended: the primary has, and every other role has ended or is suspended."""
     return status.phase in _TERMINAL and all(
         role.phase in (*_TERMINAL, Phase.SUSPENDED) for role in status.roles
     )

@@ -24,14 +24,14 @@ ADDRESS: Final = "127.0.0.1"
 
 
 class MissingError(Exception):
-    """A variable comes from something that is not on this machine. The text says from what."""
+    """A variable comes from something that does not exist on this machine. The text says from what."""
 
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replaces `$(NAME)`; `$$` stands for one `$`; a name that is not defined is left as it stands."""
+    """Replaces `$(NAME)`. `$$` stands for one `$`; an undefined name is left as it is."""
 
     def replace(match: re.Match[str]) -> str:
         name = match.group(1)

@@ -30,11 +30,12 @@ _INHERITED: Final = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
     "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONPATH", "CUDA_VISIBLE_DEVICES",
 )  # fmt: skip
-"""What stands for the image's environment. Not the whole of the user's: a run is to mean the same here as in
-the cluster, where none of it is."""
+"""Variables that replace the image's environment. The user's others are left out, since they do not exist on
+a cluster either.
+"""
 
 _TOLD: Final = tuple(f"launcher-{name}" for name in ("config", "task", "source", "tmp", "shm"))
-"""The launcher's own volumes, of whose places variables tell."""
+"""The launcher's own volumes. Variables hold their paths."""
 
 _NEEDED: Final = ("/bin", "/dev", "/etc", "/lib", "/proc", "/sys", "/tmp", "/usr", __file__)  # noqa: S108
 
@@ -170,7 +171,7 @@ class PodTemplate:
         return self._directory.store / "volumes", self._directory.path / "claims"
 
     def _may_cover(self, path: str, source: Path) -> bool:
-        """Whether a task can do without what this machine has there."""
+        """Whether the folder may replace what this machine has at that path."""
         if not path.startswith("/") or Path(path).is_relative_to("/tmp"):  # noqa: S108 - translated, as TMPDIR is
             return False
         here = Path(os.path.realpath(path))
@@ -209,7 +210,7 @@ class PodTemplate:
         if self._surroundings.views:
             for needed in (directory / "view", *self._claims):
                 needed.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Whoever follows the run may look for the log as soon as the pod is there.
+        # A command that follows the run may open the log as soon as the pod exists.
         self._directory.log(self.hostname(index), attempt).touch()
         translation = self.translation(index)
         for volume in self._volumes.values():
@@ -234,7 +235,7 @@ class PodTemplate:
             file.parent.mkdir(parents=True, exist_ok=True)
             if item["key"] in binaries:
                 file.write_bytes(binaries[item["key"]])
-            elif item["key"] in texts:  # else it is optional, and preflight has seen that
+            elif item["key"] in texts:  # otherwise it is optional, which preflight has checked
                 # Kubernetes keeps line ends as they are.
                 file.write_bytes(translation.file(texts[item["key"]]).encode())
 
@@ -245,7 +246,7 @@ class PodTemplate:
             name: str = claim["claimName"]
             return self._directory.claim(name, with_run=name in self._claims_with_run)
         if not any(kind in volume for kind in VOLUME_KINDS):
-            # Preflight has seen to it that the path is there: a share that is mounted here too.
+            # Preflight has checked that the path exists.
             return Path(self.mount_path(volume["name"]))
         if "emptyDir" in volume and self.mount_path(volume["name"]).rstrip("/") == "/tmp":  # noqa: S108
             return self._temporary(index)

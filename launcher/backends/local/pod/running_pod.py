@@ -51,7 +51,9 @@ class LivePod:
         )
 
     def cannot_start(self, container: str, message: str, now: str) -> None:
-        """The command is not there, an argument is too long, or the disk is full."""
+        """Writes that the pod could not start: the command does not exist, an argument is too long, or the
+        disk is full.
+        """
         terminated = {
             "exitCode": _CANNOT_START,
             "reason": "StartError",
@@ -71,7 +73,7 @@ class LivePod:
 
     @property
     def exit_code(self) -> int | None:
-        """Once its end is written."""
+        """Whether its end has been written."""
         containers: list[dict[str, Any]] = self.object["status"].get("containerStatuses") or [{}]
         terminated = (containers[0].get("state") or {}).get("terminated") or {}
         code: int | None = terminated.get("exitCode")
@@ -112,7 +114,7 @@ class LivePod:
         self.object["metadata"].update(deletionTimestamp=at, deletionGracePeriodSeconds=self._grace)
         self.object["status"]["reason"] = reason
         self._process.signal(signal.SIGTERM)
-        # A stopped process (SIGSTOP, Ctrl-Z) would not hear of it before its grace is over.
+        # A stopped process (SIGSTOP, Ctrl-Z) would not handle SIGTERM before its grace period is over.
         self._process.signal(signal.SIGCONT)
         return True
 

@@ -1,1 +1,1 @@
-"""Processes on this machine, the namespaces that they run in, and their way out."""
+"""Processes on this machine, the namespaces that they run in, and their proxy."""

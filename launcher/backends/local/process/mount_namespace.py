@@ -49,7 +49,7 @@ class View:
 
 
 def possible() -> bool:
-    """Whether this process may give views to those that it starts. Tried in a process that then ends."""
+    """Whether this process may give views to its children. This is tried in a process that then ends."""
     child = os.fork()
     if child == 0:
         try:
@@ -91,7 +91,7 @@ def _close(folder: str, opened: Sequence[str]) -> None:
 
 
 def _make(missing: Sequence[str], root: Path) -> None:
-    """Makes the folders, in a root that is this machine's otherwise, and goes there."""
+    """Creates the folders in a copy of this machine's root, and makes that the root."""
     copies = [_copy(Path("/"), root)]
     _mount("none", str(root), "", _UNBINDABLE)
     for path in missing:
@@ -126,7 +126,7 @@ def _copy(real: Path, new: Path) -> Path:
             target.mkdir()
         else:
             target.touch()
-        with contextlib.suppress(OSError):  # one that cannot be had is not there
+        with contextlib.suppress(OSError):  # one that cannot be mounted is left out
             _mount(entry.path, str(target), "", _BIND | _RECURSIVE)
     return new
 

@@ -1,4 +1,4 @@
-"""A network of a run's own: Linux' namespaces, without any right that a user has not got.
+"""A network for each run: Linux namespaces, which need no special rights.
 
 TensorFlow's servers listen at every address of the machine and ask nobody who they are (grpc_server_lib.cc
 has `0.0.0.0`; a ServerDef has a port and no host). In a network namespace with nothing but a loopback device
@@ -37,7 +37,9 @@ _libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else N
 
 
 def forbidden() -> str:
-    """Why this machine gives no network of one's own; "" where it does. Tried in a process that then ends."""
+    """Why a run cannot have a network of its own on this machine; "" if it can. This is tried in a process
+    that then ends.
+    """
     if sys.platform != "linux":
         return "only Linux has them"
     read, write = os.pipe()

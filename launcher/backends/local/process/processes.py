@@ -1,4 +1,4 @@
-"""Processes that cannot be lost: sessions, signals, and finding what belongs to a pod.
+"""Starts, signals and finds the processes of pods, so that none is left behind.
 
 On Linux a pod's process dies with the supervisor that started it (PR_SET_PDEATHSIG), and what has left its
 session is found by MARK in /proc. Elsewhere a pod is its process group.
@@ -153,8 +153,8 @@ def _marked(wanted: tuple[bytes, ...]) -> list[int]:
 
 
 def reap_orphans(own: Collection[int]) -> None:
-    """Takes leave of adopted children that have ended, so that they do not stay as zombies. The processes
-    in `own` are somebody's to poll. Linux only; elsewhere nobody is adopted.
+    """Reaps adopted children that have ended, so that they do not stay as zombies, but not the processes in
+    `own`. Linux only; elsewhere nobody is adopted.
     """
     while LINUX:
         try:
@@ -210,7 +210,7 @@ def identity(process: int) -> str:
 
 
 def kill_identified(identities: Collection[str]) -> None:
-    """Kills the groups whose leaders still are who they were."""
+    """Kills these process groups, unless the leader's number belongs to another process now."""
     for known in identities:
         process = int(known.partition(" ")[0])
         if identity(process) == known:

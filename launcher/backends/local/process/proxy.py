@@ -1,4 +1,4 @@
-"""The way out of a run's own network: an HTTP proxy, which the run's tasks alone reach.
+"""An HTTP proxy that leads out of a run's own network. Only the run's tasks can reach it.
 
 Programs download their data. The tasks find the proxy in HTTP_PROXY and HTTPS_PROXY, which Python, pip and
 curl obey; gRPC reads only the names in small letters, so TensorFlow's own connections stay as they are. The
@@ -24,7 +24,9 @@ _CHUNK_BYTES: Final = 64 << 10
 
 
 class Proxy:
-    """The process that downloads. Made before its parent leaves the machine's network, opened afterwards."""
+    """The proxy's process. It is forked before its parent leaves the machine's network, and its socket is
+    opened afterwards.
+    """
 
     def __init__(self) -> None:
         parent = os.getpid()
@@ -52,7 +54,7 @@ def _serve(orders: socket.socket) -> NoReturn:
         if descriptors:
             import asyncio
 
-            # Only the run's log would be there to read of a connection that breaks.
+            # A broken connection is not worth an entry in the run's log.
             asyncio.run(_accept(socket.socket(fileno=descriptors[0])))
     finally:
         os._exit(0)
@@ -96,7 +98,7 @@ async def _answer(reader: StreamReader, writer: StreamWriter) -> None:
 
 
 def _onward(header: str) -> str:
-    """Without the fields that are the proxy's."""
+    """The headers without those that are meant for the proxy."""
     own = ("connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:")
     return "\r\n".join(line for line in header.split("\r\n") if not line.lower().startswith(own))
 
@@ -113,7 +115,7 @@ async def _refuse(writer: StreamWriter, status: str, why: str) -> None:
 
 
 async def _pass_on(source: StreamReader, target: StreamWriter) -> None:
-    """Until the source ends; the other direction goes on."""
+    """Copies until the source ends; the other direction goes on."""
     import contextlib
 
     with contextlib.suppress(OSError):

@@ -1,9 +1,9 @@
-"""The first of a run's two processes: `python guard.py N`, where N is a socket on which its order comes.
+"""The first of a run's two processes: `python guard.py N`, where N is a socket from which it reads its order.
 
-Started before there is an order, it has Python and its modules in memory when one comes. The order is the
-run's directory, with the descriptors of the run's lock, its control pipe and, unless the run goes on without
-its launcher, a lifeline. The guard then forks the supervisor and waits. However the supervisor ends, by
-`kill -9` too, it kills what is left of the pods, all descendants, and only its own end frees the run's lock.
+It is started early, so that Python and its modules are loaded when the order comes. The order is the run's
+directory, with the descriptors of the run's lock, its control pipe and, unless the run goes on without its
+launcher, a lifeline. The guard then forks the supervisor and waits. However the supervisor ends, by `kill -9`
+too, it kills what is left of the pods, all descendants, and only its own end frees the run's lock.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> NoReturn:
     forbidden = network_namespace.forbidden()
     message, descriptors, _, _ = socket.recv_fds(orders, 1 << 16, 3)
     if not message:
-        os._exit(0)  # the launcher has nothing to run after all
+        os._exit(0)  # the launcher does not need it
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
     lock, control, *lifeline = descriptors
@@ -52,7 +52,7 @@ def main() -> NoReturn:
     try:
         orders.send(f"taken {forbidden}".encode())
     except OSError:
-        os._exit(0)  # the launcher waited no longer, and has taken the run back
+        os._exit(0)  # the launcher has given up waiting, and has removed the run
     guard = os.getpid()
     supervisor = os.fork()
     if supervisor == 0:
@@ -72,7 +72,7 @@ def main() -> NoReturn:
 
 
 def _move_to(directory: RunDirectory) -> None:
-    """Nothing of where the launcher was started is kept in use."""
+    """Leaves the launcher's folder, and its standard output and error."""
     os.chdir(directory.path)
     log = os.open(directory.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(log, 1)
@@ -84,7 +84,7 @@ def _guard(supervisor: int) -> None:
     """Returns when the supervisor has ended, and all descendants have been killed."""
 
     def forward(number: int, _: FrameType | None) -> None:
-        # As long as it is not reaped its number is its own.
+        # Its number is not used again before it is reaped.
         os.kill(supervisor, number)
 
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -12,7 +12,7 @@ from launcher.naming import SPEC_ANNOTATION
 
 
 class Clock:
-    """Monotonic times as times of day: what is scheduled does not move when the day's clock is set."""
+    """Converts monotonic times to times of day. Setting the system clock does not change them."""
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()

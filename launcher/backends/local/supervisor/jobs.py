@@ -1,7 +1,8 @@
 """What a Job's controller decides: which index to start when, and when the Job has ended.
 
-No processes and no clock: the supervisor says what happened and what time it is (seconds on any scale that
-does not go back), and asks. Source: kubernetes/kubernetes `pkg/controller/job/job_controller.go`.
+It has no processes and no clock: the supervisor reports what happened and the time (in seconds of any clock
+that does not go back), and asks what to do. Source: kubernetes/kubernetes
+`pkg/controller/job/job_controller.go`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Backoff:
     limit: float = 60.0
 
     def delay(self, failures: int) -> float:
-        """Seconds after the last of so many failures; 0 for none."""
+        """Seconds to wait after this many failures; 0 after none."""
         if failures <= 0:
             return 0.0
         return min(self.limit, self.base * 2.0 ** min(failures - 1, 32))
@@ -57,7 +58,7 @@ class JobController:
         self.succeeded: set[int] = set()
         self.failed_indexes: set[int] = set()
         self.failed = 0
-        """Failed pods that count."""
+        """Failed pods that count for the limits."""
         self.started_at: float | None = None
         self.finished_at: float | None = None
         self.restarting = True
@@ -70,7 +71,7 @@ class JobController:
         self._backoff = backoff
         self._waiting: list[tuple[float, int]] = [(0.0, index) for index in range(self.completions)]
         self._index_failures: dict[int, int] = {}
-        """Counted ones, of each index."""
+        """Failed pods of each index that count."""
         self._delays: dict[int, int] = {}
         """Failures that lengthen the delay, ignored ones too, of each index."""
         self._since_success = 0
@@ -94,7 +95,7 @@ class JobController:
         return indexes
 
     def next_time(self) -> float | None:
-        """When `startable` or `expire` will next have something to say, if nothing else happens."""
+        """When to call `startable` or `expire` again, if nothing else happens before."""
         if self.suspended or self.verdict is not None:
             return None
         times = []
@@ -128,7 +129,7 @@ class JobController:
             self.decide(Verdict("Failed", "DeadlineExceeded", message))
 
     def decide(self, verdict: Verdict) -> None:
-        """Ends the Job so, unless its end has been decided."""
+        """Decides how the Job ends, unless that was decided before."""
         if self.verdict is None:
             self.verdict = verdict
             self.suspended = False

@@ -1,4 +1,4 @@
-"""What a run without a supervisor may have left running, and a supervisor that hears nothing."""
+"""Ends processes of a run whose supervisor is gone, or cannot be reached."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from launcher.backends.local.store import BrokenRunError, RunDirectory
 
 
 def end_keepers(directory: RunDirectory) -> None:
-    """Tells the run's guard and supervisor to end it where the control pipe does not reach them, because
-    something else is in its place. They, and they alone, run `guard.py` in the run's directory. Linux only.
+    """Sends the run's guard and supervisor a signal to end the run, if its control pipe was removed. They are
+    found as the only processes that run `guard.py` in the run's directory. Linux only.
     """
     for entry in os.scandir("/proc") if LINUX and directory.alive() else ():
         if entry.name.isdigit():
@@ -32,7 +32,7 @@ def kill_leftovers(directory: RunDirectory) -> None:
     kill_marked([f"{uid}/"])
     try:
         pods = (directory.state() or {}).get("pods", [])
-    except BrokenRunError:  # on Linux the mark has found them all
+    except BrokenRunError:  # on Linux they were found by MARK
         return
     kill_identified(
         [

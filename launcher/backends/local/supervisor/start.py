@@ -19,7 +19,7 @@ _TAKEN_SECONDS: Final = 60.0
 
 
 class WaitingGuard:
-    """A guard that has no order yet. It ends by itself when this process does."""
+    """A guard without an order. It ends when this process does."""
 
     def __init__(self) -> None:
         """Raises BackendError when it cannot be started."""

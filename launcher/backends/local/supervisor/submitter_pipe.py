@@ -8,7 +8,7 @@ import threading
 
 _lock = threading.Lock()
 _held: list[int] = []
-"""The write ends. Nobody writes: the kernel closes them with this process."""
+"""The write ends. Nothing is written: the kernel closes them when this process ends."""
 
 
 def new() -> int:

@@ -1,4 +1,5 @@
-"""The event loop of one run: what the Job controllers decide is done here, and what happens is told to them.
+"""The event loop of one run. It carries out what the Job controllers decide, and reports to them what
+happens.
 
 It sleeps until a process ends, a word comes through the control pipe, the launcher is gone, or a time is due.
 """
@@ -29,10 +30,10 @@ from launcher.naming import PRIMARY_ANNOTATION
 from launcher.status import Phase, leaves, said_needed
 
 _RETRY_SECONDS: Final = 1.0
-"""How soon the state is written again after the disk was full."""
+"""Seconds until the next try to write the state to a full disk."""
 
 _GIVE_UP_SECONDS: Final = 60.0
-"""How long that is tried once the run has ended. Then it is reported as lost."""
+"""How long that is tried after the run has ended. Then commands show the run as lost."""
 
 
 class Supervisor:
@@ -62,9 +63,9 @@ class Supervisor:
         self._live: dict[tuple[int, int], LivePod] = {}
         self._attempts: dict[tuple[int, int], int] = {}
         self._pods: list[LivePod] = []
-        """All there ever were, in the order of their creation."""
+        """All pods of the run, in the order of their creation."""
         self._failures: dict[int, str] = {}
-        """Of each Job, which task has failed last, and how."""
+        """The task that failed last, and how, for each Job."""
         self._policy_due: float | None = None
         self._told_to_end = False
         self._dirty = True
@@ -217,8 +218,8 @@ class Supervisor:
                     pod.object["status"]["message"] = f"port {port} is in use by another program"
 
     def _follow_policy(self, now: float) -> None:
-        """Stops what `run_policy` says. What has no supervisor any more cannot run on, so cleanPolicy None
-        is not for this machine; `preflight.left_out` says so.
+        """Carries out `run_policy`. Tasks cannot run without a supervisor, so cleanPolicy None has no effect
+        on this machine; `preflight.left_out` says so.
         """
         roles = [self._role(number) for number in range(len(self._controllers))]
         primary = roles.pop(self._primary)
@@ -267,7 +268,7 @@ class Supervisor:
                 self._set_expiry()
             self._directory.write_state(state)
         except FileNotFoundError:
-            # The run's directory was removed by hand. Nobody could stop the run any more.
+            # The run's directory was removed by hand, so no command could stop the run any more.
             if not ended:
                 self._stop("its directory is gone")
                 self._write_again = time.monotonic()
