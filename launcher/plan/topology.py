@@ -89,8 +89,14 @@ class Topology:
         return f"{name}-0" if self.jobset else name
 
     def address(self, role: RoleName, index: int | str) -> str:
-        """`host:port`; with INDEX for the index, an address that Kubernetes completes in each pod."""
-        host = f"{self.job_name(role)}-{index}.{self.run}.{self.namespace}.svc"
+        """`host:port`; with INDEX for the index, an address that Kubernetes completes in each pod.
+
+        Relative to the namespace, the first of a pod's search domains: it is found by the first query of each
+        kind (A, AAAA). With the namespace and `svc` behind it, it would be found in the third domain only,
+        since `ndots:5` has a name of fewer dots tried in all of them first:
+        https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/
+        """
+        host = f"{self.job_name(role)}-{index}.{self.run}"
         return f"{host}:{self.role(role).port}"
 
     @cached_property

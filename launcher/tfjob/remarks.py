@@ -6,7 +6,7 @@ from typing import Final
 
 HEADER: Final = """\
 A TFJob, as a cluster.yaml. Where it is not as with the training-operator, a comment says so. For all tasks:
-- A task's address is <run>-<role>-<index>.<run>.<namespace>.svc, also when its pod is replaced.
+- A task's address is <run>-<role>-<index>.<run>, also when its pod is replaced.
 - A pod without a securityContext runs as user 65532 without privileges; one that has its own has that
   instead, be it {}. A pod without a service account of its own has no token.
 - The operator's labels job-name and replica-type are on the pods, and job-role: master on a chief's, but not

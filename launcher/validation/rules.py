@@ -427,7 +427,7 @@ def _limits(planned: Topology) -> Iterator[Violation]:
         elif name in planned.file_roles and size > CONFIG_MAP_BYTES:
             said = (
                 f"the list of all addresses has {size:,} bytes and a ConfigMap holds {CONFIG_MAP_BYTES:,}: "
-                "use fewer tasks, or shorter names of run and namespace"
+                "use fewer tasks, or a shorter name of the run"
             )
             yield ("spec", name, "replicas"), said
             return

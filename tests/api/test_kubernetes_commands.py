@@ -64,7 +64,7 @@ def test_the_context_s_own_namespace(
     assert (code, out) == (0, "run mnist goes on; see: python -m launcher status mnist\n")
     assert len(api.list("Job", namespace)) == 4
     (worker,) = (job for job in api.list("Job", namespace) if job["metadata"]["name"] == "mnist-worker")
-    assert f".mnist.{namespace}.svc:2222" in str(worker["spec"]["template"])
+    assert ".mnist:2222" in str(worker["spec"]["template"])
     assert "run mnist is starting" in run("status", RUN)[1]
     assert run("delete", RUN)[0] == 0
 

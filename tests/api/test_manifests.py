@@ -134,7 +134,7 @@ def test_the_job_controller_makes_the_pods_of_the_topology(api: Api, namespace: 
     assert pods.keys() == {task.pod_name for task in planned.tasks}
     for task in planned.tasks:
         pod = pods[task.pod_name]
-        assert task.address == f"{task.pod_name}.{pod['spec']['subdomain']}.{namespace}.svc:2222"
+        assert task.address == f"{task.pod_name}.{pod['spec']['subdomain']}:2222"
         index = pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
         assert index == str(task.index)
         env = {variable["name"]: variable for variable in pod["spec"]["containers"][0]["env"]}

@@ -60,7 +60,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     machine = Machine(tmp_path_factory.mktemp("whole") / "state", SHORT)
     fails = job("worker", "raise SystemExit(3)", backoffLimit=1)
     chief = job("chief", "print('done')", primary=True, ttlSecondsAfterFinished=100_000)
-    status = machine.run(chief, fails, addresses=["demo-chief-0.demo.default.svc:2222"])
+    status = machine.run(chief, fails, addresses=["demo-chief-0.demo:2222"])
     assert status.ended
     return machine.root
 

@@ -241,7 +241,7 @@ def test_a_signal_gives_a_containers_exit_code(machine: Machine) -> None:
 
 
 def test_a_killed_worker_comes_back_with_its_address(machine: Machine) -> None:
-    address = "demo-worker-0.demo.default.svc:2222"
+    address = "demo-worker-0.demo:2222"
     env = [{"name": "ADDRESS", "value": address}]
     worker = job(
         "worker", f"import os; print(os.getpid(), os.environ['ADDRESS'], flush=True); {WAIT}", env=env
@@ -323,7 +323,7 @@ def test_a_finished_runs_name_can_be_used_again(machine: Machine) -> None:
 
 
 def test_two_runs_at_once_have_different_ports(machine: Machine) -> None:
-    addresses = [f"demo-worker-{index}.demo.default.svc:2222" for index in range(20)]
+    addresses = [f"demo-worker-{index}.demo:2222" for index in range(20)]
     for run in ("one", "two"):
         machine.submit(job("chief", WAIT, primary=True, run=run), run=run, addresses=addresses)
     submissions = [machine.directory(run).submission() for run in ("one", "two")]
@@ -488,7 +488,7 @@ def test_a_state_that_cannot_be_written_is_written_later(
 def test_a_port_in_use_is_named(machine: Machine) -> None:
     import socket
 
-    address = "demo-chief-0.demo.default.svc:2222"
+    address = "demo-chief-0.demo:2222"
     machine.backend = LocalBackend(machine.root, machine.settings, allow_network=True)
     machine.submit(job("chief", WAIT, primary=True, suspend=True), addresses=[address])
     submission = machine.directory().submission()

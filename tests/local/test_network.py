@@ -19,7 +19,7 @@ from launcher.backends.local.process import network_namespace
 from tests.local.machine import Machine, job, linux_only
 
 ROOT = Path(__file__).parent.parent.parent
-ADDRESSES = [f"demo-{role}-0.demo.default.svc:2222" for role in ("chief", "worker", "ps")]
+ADDRESSES = [f"demo-{role}-0.demo:2222" for role in ("chief", "worker", "ps")]
 
 pytestmark = linux_only
 

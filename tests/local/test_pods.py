@@ -42,14 +42,14 @@ def report(machine: Machine, *objects: dict[str, Any], addresses: Sequence[str] 
 
 def test_addresses_become_free_ports_of_this_machine(machine: Machine) -> None:
     names = ["demo-chief-0", *(f"demo-worker-{index}" for index in range(11))]
-    addresses = [f"{name}.demo.default.svc:2222" for name in names]
-    sparse = '{"cluster":{"worker":{"$(TASK_INDEX)":"demo-worker-$(TASK_INDEX).demo.default.svc:2222"}}}'
+    addresses = [f"{name}.demo:2222" for name in names]
+    sparse = '{"cluster":{"worker":{"$(TASK_INDEX)":"demo-worker-$(TASK_INDEX).demo:2222"}}}'
     env = [
         {"name": "SPARSE", "value": sparse},
         {"name": "ALL", "value": json.dumps(addresses)},
         {
             "name": "OTHER",
-            "value": "demo-worker-1.demo.default.svc:22222 x-demo-worker-1.demo.default.svc:2222",
+            "value": "demo-worker-1.demo:22222 x-demo-worker-1.demo:2222",
         },
     ]
     data = config_map("demo-config", {"cluster.json": json.dumps({"worker": addresses[1:]})})

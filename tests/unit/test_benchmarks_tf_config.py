@@ -39,7 +39,7 @@ def test_ours_is_counted_in_every_pod_and_in_the_file(tmp_path: Path) -> None:
     (loaded,) = loader.load(str(path), ["spec.worker.replicas=4000"])
     objects = planning.plan(loaded).objects
     assert tf_config.replicas(objects) == {"chief": 1, "worker": 4000, "ps": 1}
-    address = "run-{}.run.default.svc:2222".format
+    address = "run-{}.run:2222".format
     alone = '{{"cluster":{{"{0}":{{"$(TASK_INDEX)":"{1}"}}}},"task":{{"type":"{0}","index":$(TASK_INDEX)}}}}'
     listed = {
         "chief": [address("chief-0")],

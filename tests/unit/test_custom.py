@@ -49,7 +49,7 @@ def told(job: Object, index: int) -> Any:
 
 
 def at(role: str, index: int, port: int = 2222) -> str:
-    return f"job-{role}-{index}.job.team.svc:{port}"
+    return f"job-{role}-{index}.job:{port}"
 
 
 # ---- TF_CONFIG

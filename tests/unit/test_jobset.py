@@ -87,20 +87,18 @@ def test_addresses_are_those_that_the_controller_gives() -> None:
     found = jobs("parameter-server")
     chief = tf_config(found["chief"], 0)
     assert chief["cluster"] == {
-        "chief": ["mnist-chief-0-0.mnist.default.svc:2222"],
-        "worker": ["mnist-worker-0-0.mnist.default.svc:2222", "mnist-worker-0-1.mnist.default.svc:2222"],
-        "ps": ["mnist-ps-0-0.mnist.default.svc:2222"],
+        "chief": ["mnist-chief-0-0.mnist:2222"],
+        "worker": ["mnist-worker-0-0.mnist:2222", "mnist-worker-0-1.mnist:2222"],
+        "ps": ["mnist-ps-0-0.mnist:2222"],
     }
     worker = tf_config(found["worker"], 1)
-    assert worker["cluster"] == {"worker": {"1": "mnist-worker-0-1.mnist.default.svc:2222"}}
+    assert worker["cluster"] == {"worker": {"1": "mnist-worker-0-1.mnist:2222"}}
     assert worker["task"] == {"type": "worker", "index": 1}
-    assert tf_config(found["evaluator"], 0)["cluster"] == {
-        "evaluator": ["mnist-evaluator-0-0.mnist.default.svc:2222"]
-    }
+    assert tf_config(found["evaluator"], 0)["cluster"] == {"evaluator": ["mnist-evaluator-0-0.mnist:2222"]}
     assert {job["template"]["spec"]["subdomain"] for job in found.values()} == {"mnist"}
     assert jobset("parameter-server")["spec"]["network"]["subdomain"] == "mnist"
     config = next(item for item in objects("parameter-server") if item["metadata"]["name"] == "mnist-config")
-    assert json.loads(config["data"]["run.json"])["chief_address"] == "mnist-chief-0-0.mnist.default.svc:2222"
+    assert json.loads(config["data"]["run.json"])["chief_address"] == "mnist-chief-0-0.mnist:2222"
 
 
 def test_the_primary_decides_and_the_run_s_policy_says_how_often() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from launcher.backends.local.pod.translation import Translation
 
-A, B = "demo-worker-1.demo.default.svc:2222", "demo-worker-11.demo.default.svc:2222"
+A, B = "demo-worker-1.demo:2222", "demo-worker-11.demo:2222"
 TRANSLATION = Translation(
     {A: "127.0.0.1:20001", B: "127.0.0.1:20011"},
     {"/model": "/state/model", "/model/inner/": "/state/inner", "/tmp": "/tmp/of/the/pod"},

@@ -88,7 +88,7 @@ def operators(document: Object, key: str, index: int) -> Any:
     def address(other: str, number: int) -> str:
         ports = specs[other]["template"]["spec"]["containers"][0].get("ports", [])
         named = [port["containerPort"] for port in ports if port["name"] == "tfjob-port"]
-        return f"job-{pods[other]}-{number}.job.team.svc:{[*named, 2222][0]}"
+        return f"job-{pods[other]}-{number}.job:{[*named, 2222][0]}"
 
     apart = key == "Evaluator"
     cluster = {
@@ -166,10 +166,10 @@ def test_a_job_of_one_task_is_told_nothing(
 def test_dynamic_workers_see_themselves_and_the_parameter_servers(tmp_path: Path) -> None:
     replicas: dict[str, Object] = {"Chief": {}, "Worker": {"replicas": 2}, "PS": {"replicas": 2}}
     found = jobs(load(tfjob(replicas, enableDynamicWorker=True), tmp_path))
-    servers = ["job-ps-0.job.team.svc:2222", "job-ps-1.job.team.svc:2222"]
+    servers = ["job-ps-0.job:2222", "job-ps-1.job:2222"]
     # As convertClusterSpecToSparseClusterSpec has it.
     assert told(found["worker"], 1) == {
-        "cluster": {"worker": {"1": "job-worker-1.job.team.svc:2222"}, "ps": servers},
+        "cluster": {"worker": {"1": "job-worker-1.job:2222"}, "ps": servers},
         "task": {"type": "worker", "index": 1},
     }
     # It lists a parameter server as the first, whatever its index, and nobody for the chief.

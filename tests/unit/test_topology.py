@@ -31,7 +31,7 @@ def told(planned: Topology, role: Any, index: int) -> Any:
 
 
 def at(role: str, index: int) -> str:
-    return f"mnist-{role}-{index}.mnist.vision.svc:2222"
+    return f"mnist-{role}-{index}.mnist:2222"
 
 
 def test_parameter_server_is_sparse_for_workers_and_ps() -> None:
@@ -115,6 +115,6 @@ def test_a_long_list_goes_into_a_file() -> None:
 
 
 def test_a_script_of_the_users_reads_no_file() -> None:
-    planned = plan("MultiWorkerMirrored", program=False, worker={"replicas": 2_500})
+    planned = plan("MultiWorkerMirrored", program=False, worker={"replicas": 3_500})
     assert topology.FILE_BYTES < planned.tf_config_bytes("worker") < topology.MAX_ENV_BYTES
     assert planned.file_roles == frozenset()
