@@ -241,3 +241,8 @@ class Backend(Protocol):
         """Stops the run, if it goes on, and deletes everything that belongs to it. Returns what is kept, and
         how to delete it.
         """
+
+    def claims_to_delete(self, run: str, namespace: str) -> list[str]:
+        """The claims that `delete` would remove with what is on them, also where nothing else of the run is
+        left; none where there is no such run.
+        """

@@ -50,9 +50,12 @@ def sought(
     name: str | None,
     context: str | None,
     patience: Patience | None = None,
+    *,
+    claims: bool = False,
 ) -> tuple[Backend, str]:
     """The backend that has the run, and the namespace to use there. If neither a backend nor a context is
-    given, this machine is searched first, then the cluster of the current context.
+    given, this machine is searched first, then the cluster of the current context. With `claims`, a run of
+    which only a claim is left, which `delete` removes, is found too.
 
     Raises NotFoundError, which says where was searched, and SpecError for a wrong name of a run or namespace.
     """
@@ -67,7 +70,8 @@ def sought(
     except NotFoundError as here:
         try:
             meant = namespace or cluster.namespace
-            cluster.status(run, meant)
+            if not (claims and cluster.claims_to_delete(run, meant)):
+                cluster.status(run, meant)
         except NotFoundError as there:
             raise NotFoundError(f"{here.message}; {there.message}", here.hint) from None
         except BackendError as error:

@@ -198,12 +198,17 @@ def _patience(options: Namespace) -> Patience:
     return Patience(options.request_timeout, lambda text: print(text, file=sys.stderr, flush=True))
 
 
-def _sought(options: Namespace) -> tuple[Backend, str]:
-    """Where the run is, and its namespace."""
+def _sought(options: Namespace, *, claims: bool = False) -> tuple[Backend, str]:
+    """Where the run is, or with `claims` what is left of it, and its namespace."""
     from launcher.backends import choice
 
     return choice.sought(
-        options.name, options.namespace, options.backend, options.context, _patience(options)
+        options.name,
+        options.namespace,
+        options.backend,
+        options.context,
+        _patience(options),
+        claims=claims,
     )
 
 
@@ -331,10 +336,26 @@ def resume(options: Namespace) -> int:
 
 def delete(options: Namespace) -> int:
     """Ends and removes a run."""
-    backend, namespace = _sought(options)
+    from launcher.wording import listed
+
+    backend, namespace = _sought(options, claims=True)
+    goes = backend.claims_to_delete(options.name, namespace)
+    lost = f"what it has trained, in {listed(goes)}" if goes else ""
+    if lost and not options.yes and not _confirmed(f"This deletes run {options.name} and {lost}."):
+        print(f"run {options.name} is left as it is", file=sys.stderr)
+        return INTERRUPTED
     stays = backend.delete(options.name, namespace)
-    print(f"run {options.name} is deleted" + (f"; {stays}" if stays else ""))
+    told = f"; so is {lost}" if lost else f"; {stays}" if stays else ""
+    print(f"run {options.name} is deleted{told}")
     return 0
+
+
+def _confirmed(warning: str) -> bool:
+    """Whether the user says yes. Only a terminal is asked: a script has nobody to answer."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return True
+    print(f"{warning} Delete it? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def doctor(options: Namespace) -> int:

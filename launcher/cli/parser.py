@@ -243,6 +243,9 @@ def parser() -> argparse.ArgumentParser:
     add_run(added)
     added = add("delete", commands.delete, "end a run and remove what is left of it")
     add_run(added)
+    added.add_argument(
+        "--yes", action="store_true", help="do not ask, on a terminal, where the model goes with the run"
+    )
 
     added = add("doctor", commands.doctor, "check whether the cluster can carry out a run (Kubernetes)")
     add_file(added, "the cluster.yaml whose runs are meant (default: any run)", required=False)

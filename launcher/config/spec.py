@@ -220,7 +220,8 @@ class Storage(_Model):
     ] = ("ReadWriteOnce",)
     """Without ReadWriteMany, the pods that share the claim are placed on one node."""
     reclaim_policy: Literal["Retain", "Delete"] = "Retain"
-    """Delete: the claim goes when the run is deleted, and with it the model."""
+    """Delete: `delete` removes the claim with the run, and with it the model. Nothing else does: a run that
+    was stopped or has failed resumes from it when it is submitted again."""
 
 
 class Scheduling(_Model):

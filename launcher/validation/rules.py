@@ -59,7 +59,18 @@ def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
     spec = cluster.spec
     if spec.mode != "Train" and spec.evaluator is not None and spec.evaluator.replicas:
         found.append(f"spec.evaluator: none is started, since mode: {spec.mode} trains nothing")
+    if _keeps_nothing(spec):
+        found.append(
+            "spec.modelDir: not given, so the run keeps no model and no checkpoint, and one that is interrupted "
+            "begins anew; modelDir: /model keeps them"
+        )
     return found
+
+
+def _keeps_nothing(spec: Spec) -> bool:
+    """Whether what a program trains is lost; a script keeps what it likes, where it likes."""
+    is_program = spec.program is not None and spec.program.entrypoint is not None
+    return is_program and spec.mode == "Train" and spec.model_dir is None and not roles.is_custom(spec)
 
 
 def _replicas(spec: Spec) -> Iterator[Violation]:
@@ -297,12 +308,6 @@ def _mode(planned: Topology) -> Iterator[Violation]:
     if spec.model_dir is None:
         said = f"missing: mode: {mode} reads a checkpoint there, such as modelDir: /model"
         yield ("spec", "modelDir"), said
-    if spec.storage is not None and spec.storage.reclaim_policy == "Delete":
-        said = (
-            "the claim of a run goes with it when it is submitted again, and with the claim the checkpoints "
-            f"that mode: {mode} reads: train with Retain"
-        )
-        yield ("spec", "storage", "reclaimPolicy"), said
     for role in planned.roles:
         if role.runs_script:
             said = f"the {role.name} has a command or args, and a script decides by itself what it does"

@@ -16,7 +16,7 @@ from tests.local.machine import Machine
 def machine(tmp_path: Path) -> Iterator[Machine]:
     """Deletes its runs at the end, whatever the test did. Delays are short: none is what is tested."""
     machine = Machine(
-        tmp_path / "state",
+        tmp_path / "tf-launcher",
         SupervisorSettings(
             backoff=0.05,
             backoff_limit=0.2,

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from launcher.backends.base import Plan
+from launcher.errors import NotFoundError
 from launcher.naming import RECLAIM_ANNOTATION
 from launcher.status import Phase
 from tests.local.machine import Machine, job
@@ -249,6 +250,48 @@ def test_a_claim_stays_or_goes_with_its_run(machine: Machine, policy: str, kept:
         machine.backend.delete("demo", "default")
     assert last == ["xx" if kept else "x"]
     assert (machine.root / "volumes" / "default" / "demo-model" / "file").exists() == kept
+
+
+@pytest.mark.parametrize("policies", [("Delete", "Delete"), ("Delete", "Retain"), ("Retain", "Delete")])
+def test_a_run_that_is_submitted_again_finds_its_claim(machine: Machine, policies: tuple[str, str]) -> None:
+    """Whatever the policy is, or was: one that was interrupted resumes from what is there."""
+    write = "open('/model/file', 'a').write('x'); print(open('/model/file').read())"
+    volume = {"/model": {"persistentVolumeClaim": {"claimName": "demo-model"}}}
+    for policy in policies:
+        machine.run(job("chief", write, primary=True, mounts=volume), claim("demo-model", reclaim=policy))
+    assert machine.texts() == ["xx"]
+
+
+def test_a_claim_outlives_the_time_to_live_of_its_run(machine: Machine) -> None:
+    volume = {"/model": {"persistentVolumeClaim": {"claimName": "demo-model"}}}
+    fails = job(
+        "chief",
+        "open('/model/file', 'w').close(); raise SystemExit(1)",
+        primary=True,
+        mounts=volume,
+        backoffLimit=0,
+        ttlSecondsAfterFinished=0,
+    )
+    machine.run(fails, claim("demo-model", reclaim="Delete"))
+    assert machine.backend.runs() == []
+    left = machine.root / "volumes" / "default" / "demo-model"
+    assert [path.name for path in left.iterdir()] == ["file"]
+    with pytest.raises(NotFoundError) as refused:
+        machine.backend.delete("demo", "default")
+    assert str(left) in refused.value.hint
+
+
+def test_delete_says_what_goes_and_what_stays(machine: Machine) -> None:
+    volume = {"/model": {"persistentVolumeClaim": {"claimName": "demo-model"}}}
+    chief = job("chief", "open('/model/file', 'w').close()", primary=True, mounts=volume)
+    left = machine.root / "volumes" / "default" / "demo-model"
+    machine.run(chief, claim("demo-model"))
+    assert machine.backend.claims_to_delete("demo", "default") == []
+    assert machine.backend.delete("demo", "default") == f"what it has trained stays, in {left}"
+    machine.run(chief, claim("demo-model", reclaim="Delete"))
+    assert machine.backend.claims_to_delete("demo", "default") == [str(left)]
+    assert machine.backend.delete("demo", "default") == ""
+    assert not left.exists()
 
 
 def test_the_worker_package_is_found_from_any_directory(machine: Machine, tmp_path: Path) -> None:

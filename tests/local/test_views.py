@@ -90,7 +90,7 @@ def test_another_pods_claim_is_not_there(machine: Machine, reclaim: str) -> None
     """As the chief's model directory is not in the pod of a ps, which cannot save there for it."""
     annotations = {"tf-launcher.dev/reclaim-policy": reclaim}
     declared = {"kind": "PersistentVolumeClaim", "metadata": {"name": "model", "annotations": annotations}}
-    path = str(machine.directory().claim("model", with_run=reclaim == "Delete"))
+    path = str(machine.directory().claim("model"))
     status = machine.run(
         job("ps", LOOKS.format(path=path), primary=True, backoffLimit=0),
         job("chief", f"import os; os.mkdir('{PLACE}/x')", mounts={PLACE: CLAIM}),

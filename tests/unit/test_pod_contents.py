@@ -292,7 +292,22 @@ def test_a_claim_that_one_node_mounts_keeps_its_pods_together() -> None:
 )
 def test_and_no_other_does(spec: Object) -> None:
     assert not any(terms(job) for job in jobs(**spec).values())
-    assert notices(cluster(**spec)) == []
+    assert [said for said in notices(cluster(**spec)) if "one node" in said] == []
+
+
+def test_a_program_without_a_model_directory_keeps_nothing_and_says_so() -> None:
+    (said,) = notices(cluster())
+    assert said.startswith("spec.modelDir: not given, so the run keeps no model")
+    assert notices(cluster(), local=True) == [said]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"modelDir": "/model"}, {"program": None, "command": ["python", "x.py"]}],
+    ids=["a directory", "a script, which keeps what it likes"],
+)
+def test_and_no_other_says_so(spec: Object) -> None:
+    assert notices(cluster(**spec), local=True) == []
 
 
 def test_a_collectives_workers_all_restore_for_themselves() -> None:

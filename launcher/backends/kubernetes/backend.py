@@ -243,6 +243,12 @@ class KubernetesBackend:
             f"`kubectl delete pvc {' '.join(claims)} -n {namespace}` deletes that too"
         )
 
+    @understood
+    def claims_to_delete(self, run: str, namespace: str) -> list[str]:
+        """See `base.Backend.claims_to_delete`."""
+        found = deletion.items(self._client, run, namespace, ["PersistentVolumeClaim"])
+        return [str(item) for item in found if not item.kept]
+
     @understood_one_by_one
     def events(self, run: str, namespace: str, *, follow: bool) -> Iterator[RunEvent]:
         """See `base.Backend.events`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,7 @@ from launcher.backends.local.supervisor.orphans import end_keepers, kill_leftove
 from launcher.backends.local.supervisor.start import WaitingGuard
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.status import RunStatus
+from launcher.wording import listed
 from worker.contract import GRACE_SECONDS, RunConfig
 
 _ANSWER_SECONDS: Final = 10.0
@@ -200,9 +202,10 @@ class LocalBackend:
         return ""
 
     def delete(self, run: str, namespace: str) -> str:
-        """See `base.Backend.delete`. Waits until every process is gone. Nothing stays."""
+        """See `base.Backend.delete`. Waits until every process is gone."""
         directory = self._directory(run, namespace)
         self._sweep()
+        goes, stays = (self._claims(directory, deleted=deleted) for deleted in (True, False))
         grace = self._longest_grace(directory)
         if not directory.send("stop"):
             end_keepers(directory)
@@ -214,12 +217,28 @@ class LocalBackend:
             )
         try:
             kill_leftovers(directory)
+            for path in goes:  # while the run is there that says so
+                shutil.rmtree(path)
             directory.remove()
         except OSError as error:
             raise self._unwritable(error) from error
         finally:
             directory.unlock(lock)
-        return ""
+        return f"what it has trained stays, in {listed(stays)}" if stays else ""
+
+    def claims_to_delete(self, run: str, namespace: str) -> list[str]:
+        """See `base.Backend.claims_to_delete`. Folders."""
+        check_names(namespace, run)
+        return self._claims(RunDirectory(self._root, namespace, run), deleted=True)
+
+    def _claims(self, directory: RunDirectory, *, deleted: bool) -> list[str]:
+        """The folders of the run's claims that are there; of a broken run nobody knows."""
+        try:
+            submission = directory.submission()
+        except BrokenRunError:
+            return []
+        names = submission.claims(deleted=deleted) if submission is not None else []
+        return [str(path) for name in names if (path := directory.claim(name)).is_dir()]
 
     def places(self, run: str, namespace: str) -> Mapping[str, str]:
         """See `base.Backend.places`."""
@@ -240,9 +259,11 @@ class LocalBackend:
         check_names(namespace, run)
         directory = RunDirectory(self._root, namespace, run)
         if not directory.path.is_dir():
+            left = directory.claim(f"{run}-model")
             raise NotFoundError(
                 f"there is no run {run} in namespace {namespace} on this machine",
-                f"`{PROGRAM} list` shows those there are.",
+                f"`{PROGRAM} list` shows those there are."
+                + (f" What an earlier run of that name has trained is in {left}." if left.is_dir() else ""),
             )
         return directory
 

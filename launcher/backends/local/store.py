@@ -12,8 +12,7 @@
         pods/<pod>/log.<attempt>        standard output and error together; grows without a bound
         pods/<pod>/work/                the working directory
         pods/<pod>/volumes/<volume>/    ConfigMaps and emptyDirs
-        claims/<claim>/                 volumes that go with the run (reclaim policy Delete)
-      volumes/<namespace>/<claim>/      volumes that stay
+      volumes/<namespace>/<claim>/      claims: only `delete` removes one, and only by its reclaim policy
       ports.lock                        held while ports are chosen
 
 Readable by their owner alone, as programs and their environments are.
@@ -96,13 +95,13 @@ class Submission:
             for item in self.of_kind("ConfigMap")
         }
 
-    def claims_deleted_with_run(self) -> frozenset[str]:
-        """The claims whose directory lies in the run's own."""
-        return frozenset(
+    def claims(self, *, deleted: bool) -> list[str]:
+        """The claims that the run has made: those that `delete` removes with it, or those that stay."""
+        return [
             item["metadata"]["name"]
             for item in self.of_kind("PersistentVolumeClaim")
-            if (item["metadata"].get("annotations") or {}).get(RECLAIM_ANNOTATION) == "Delete"
-        )
+            if ((item["metadata"].get("annotations") or {}).get(RECLAIM_ANNOTATION) == "Delete") is deleted
+        ]
 
 
 def new_uid() -> str:
@@ -259,9 +258,11 @@ class RunDirectory:
         """What a pod's process printed."""
         return self.pod(hostname) / f"log.{attempt}"
 
-    def claim(self, name: str, with_run: bool) -> Path:
-        """The directory that stands for a PersistentVolumeClaim."""
-        return self.path / "claims" / name if with_run else self.store / "volumes" / self.namespace / name
+    def claim(self, name: str) -> Path:
+        """The directory that stands for a PersistentVolumeClaim. Not in the run's own, which the next
+        submission of the same name replaces: that one resumes from what is on the claim.
+        """
+        return self.store / "volumes" / self.namespace / name
 
     def write_state(self, state: Mapping[str, Any]) -> None:
         """Replaces the state. Raises OSError."""

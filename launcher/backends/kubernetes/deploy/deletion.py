@@ -49,10 +49,10 @@ class Item:
         return f"{self.kind} {self.name}"
 
 
-def items(client: Client, run: str, namespace: str) -> list[Item]:
+def items(client: Client, run: str, namespace: str, kinds: Sequence[str] = KINDS) -> list[Item]:
     """All objects with the run's label, claims that are kept included."""
-    calls = [partial(_listed, client, kind, run, namespace) for kind in KINDS]
-    listed = zip(KINDS, together(calls), strict=True)
+    calls = [partial(_listed, client, kind, run, namespace) for kind in kinds]
+    listed = zip(kinds, together(calls), strict=True)
     return [_item(kind, item) for kind, found in listed for item in found]
 
 
@@ -81,7 +81,9 @@ def _item(kind: str, item: Object) -> Item:
 
 
 def keep_claims(client: Client, namespace: str, found: Sequence[Item]) -> list[Item]:
-    """The same objects, but no claim is deleted: the run that replaces this one needs them."""
+    """The same objects, but no claim is deleted: the run that replaces this one needs them. A claim may belong
+    to a Helm release, or to the primary Job, as earlier versions made it.
+    """
     released = []
     for item in found:
         if item.kind == "PersistentVolumeClaim" and not item.kept and not item.going:

@@ -5,8 +5,8 @@ them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from launcher.backends.base import PROGRAM, Plan, submitted
 from launcher.backends.kubernetes.api.client import Client, Object
@@ -15,7 +15,7 @@ from launcher.backends.kubernetes.deploy.submission import Submission
 from launcher.backends.kubernetes.state import jobsets
 from launcher.backends.names import check_object
 from launcher.errors import BackendError, ConflictError, Problem, SpecError
-from launcher.naming import RUN_LABEL
+from launcher.naming import RECLAIM_ANNOTATION, RUN_LABEL
 from launcher.status import condition
 
 _KINDS: Final = {"job": "Job", "configmap": "ConfigMap"}
@@ -35,9 +35,9 @@ def submit(client: Client, plan: Plan, owners: Sequence[str]) -> str:
     another object owns the run of that name, and what `Submission.submit` raises.
     """
     references = [_reference(client, plan.namespace, owner) for owner in owners]
-    primary = {**plan.objects[0]}
-    primary["metadata"] = {**primary["metadata"], "ownerReferences": references}
-    owned = dataclasses.replace(plan, objects=[primary, *plan.objects[1:]])
+    primary = _owned(plan.objects[0], references)
+    others = [_owned(item, references) if _goes(item) else item for item in plan.objects[1:]]
+    owned = dataclasses.replace(plan, objects=[primary, *others])
     kind, name = kind_of(primary), primary["metadata"]["name"]
     live = client.get(kind, plan.namespace, name)
     # A run in the other form (Jobs or JobSet) is another run, and has the same owners.
@@ -53,9 +53,26 @@ def submit(client: Client, plan: Plan, owners: Sequence[str]) -> str:
         elif _is_same(client, plan, live) and (
             condition(live, "Failed") is None or references[-1]["uid"] in theirs
         ):
-            client.merge(kind, plan.namespace, name, {"metadata": {"ownerReferences": references}})
+            for item in owned.objects:
+                metadata = item["metadata"]
+                there = item is primary or client.get(kind_of(item), plan.namespace, metadata["name"])
+                if "ownerReferences" in metadata and there:
+                    owners_of = {"metadata": {"ownerReferences": references}}
+                    client.merge(kind_of(item), plan.namespace, metadata["name"], owners_of)
             return f"run {plan.run} is there already, and is what was submitted"
     return Submission(client, owned).submit(replace=True)
+
+
+def _owned(item: Mapping[str, Any], references: Sequence[Object]) -> Object:
+    return {**item, "metadata": {**item["metadata"], "ownerReferences": references}}
+
+
+def _goes(item: Mapping[str, Any]) -> bool:
+    """Whether it is a claim that is deleted with the run. The primary Job does not own it: that goes by its
+    time to live, too.
+    """
+    annotations = item["metadata"].get("annotations") or {}
+    return item["kind"] == "PersistentVolumeClaim" and annotations.get(RECLAIM_ANNOTATION) == "Delete"
 
 
 def _owners(item: Object) -> set[str]:

@@ -21,7 +21,7 @@ from launcher.backends.kubernetes.preflight.requirements import check_requiremen
 from launcher.backends.kubernetes.preflight.versions import check_version
 from launcher.backends.kubernetes.state import jobsets
 from launcher.errors import BackendError, ConflictError, LauncherError
-from launcher.naming import QUEUE_LABEL, RECLAIM_ANNOTATION, RUN_LABEL, SPEC_ANNOTATION
+from launcher.naming import QUEUE_LABEL, RUN_LABEL, SPEC_ANNOTATION
 from launcher.status import condition
 from worker.contract import RunConfig
 
@@ -355,13 +355,12 @@ def _own(item: Object, primary: Mapping[str, Any]) -> None:
     """Makes the primary Job the owner of the object, so that it is deleted with it.
 
     The Job is not its controller, since a Job controls only pods. blockOwnerDeletion would need rights on the
-    Job's finalizers where OwnerReferencesPermissionEnforcement is on.
+    Job's finalizers where OwnerReferencesPermissionEnforcement is on. A claim is not owned: a Job is also
+    deleted by its time to live, and what a stopped or failed run has trained must stay.
     """
-    metadata = item["metadata"]
-    annotations = metadata.get("annotations") or {}
-    if item["kind"] == "PersistentVolumeClaim" and annotations.get(RECLAIM_ANNOTATION) != "Delete":
+    if item["kind"] == "PersistentVolumeClaim":
         return
-    metadata["ownerReferences"] = [
+    item["metadata"]["ownerReferences"] = [
         {
             "apiVersion": primary["apiVersion"],
             "kind": primary["kind"],

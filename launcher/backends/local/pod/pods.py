@@ -79,7 +79,6 @@ class PodTemplate:
         self._submission = submission
         self._config_maps = submission.config_maps()
         self._binary_data = submission.binary_data()
-        self._claims_with_run = submission.claims_deleted_with_run()
         names = [*self._config_maps, *self._binary_data]
         self.config_keys = {
             name: {*self._config_maps.get(name, ()), *self._binary_data.get(name, ())} for name in names
@@ -243,8 +242,7 @@ class PodTemplate:
         if (host := volume.get("hostPath")) is not None:
             return Path(str(host["path"]))
         if (claim := volume.get("persistentVolumeClaim")) is not None:
-            name: str = claim["claimName"]
-            return self._directory.claim(name, with_run=name in self._claims_with_run)
+            return self._directory.claim(str(claim["claimName"]))
         if not any(kind in volume for kind in VOLUME_KINDS):
             # Preflight has checked that the path exists.
             return Path(self.mount_path(volume["name"]))
