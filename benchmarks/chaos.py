@@ -129,7 +129,8 @@ class Trial:
             outcome.checkpoint = checkpoints[max(checkpoints)]
         if not outcome.problem and (not checkpoints or max(checkpoints) != EPOCHS):
             outcome.problem = f"the last checkpoint is {max(checkpoints, default=0)}"
-        if not outcome.problem and not (self._directory / "model" / "export" / "saved_model.pb").is_file():
+        export = self._directory / "model" / "export" / "1"
+        if not outcome.problem and not (export / "saved_model.pb").is_file():
             outcome.problem = "nothing was exported"
         outcome.repeated = repeated(self._records(self._primary))
 

@@ -34,11 +34,13 @@ def main(model_dir: str) -> None:
     model.load_weights(latest).assert_existing_objects_matched().expect_partial()
     report(f"checkpoint {Path(latest).name}", model, images)
 
-    report("SavedModel without a strategy", compiled(f"{model_dir}/export"), images)
+    newest = max((path.name for path in Path(model_dir, "export").iterdir()), key=int)
+    export = f"{model_dir}/export/{newest}"
+    report("SavedModel without a strategy", compiled(export), images)
 
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
-        replicated = compiled(f"{model_dir}/export")
+        replicated = compiled(export)
     report(f"SavedModel on {strategy.num_replicas_in_sync} replicas", replicated, images)
 
 

@@ -36,6 +36,21 @@ def clean_policy(job: dict[str, Any]) -> str:
     return str(submitted(job, "spec", "runPolicy", "cleanPolicy") or "Running")
 
 
+def trains_anew(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What becomes of the model of a run that has succeeded, whose name is submitted again. `before` and
+    `now` are its primary Jobs, or JobSets; "" where it has no model, or nothing is trained now.
+    """
+    for item in (before, now):
+        given = submitted(item, "spec") or {}
+        trains = given.get("mode", "Train") == "Train" and "entrypoint" in (given.get("program") or {})
+        if not (trains and given.get("modelDir")):
+            return ""
+    return (
+        "it trains anew, from epoch 1: its export stays, and the new one gets the next number beside it; its "
+        "checkpoints are replaced"
+    )
+
+
 @dataclass(frozen=True)
 class Plan:
     """What a backend carries out. `objects` are Kubernetes' objects, the primary Job first. `addresses` are

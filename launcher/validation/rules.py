@@ -61,8 +61,8 @@ def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
         found.append(f"spec.evaluator: none is started, since mode: {spec.mode} trains nothing")
     if _keeps_nothing(spec):
         found.append(
-            "spec.modelDir: not given, so the run keeps no model and no checkpoint, and one that is interrupted "
-            "begins anew; modelDir: /model keeps them"
+            "spec.modelDir: not given, so the run keeps no model and no checkpoint, and one that is "
+            "interrupted begins anew; modelDir: /model keeps them"
         )
     return found
 

@@ -173,7 +173,7 @@ def test_the_worker_image_trains_without_network_rights_or_a_writable_root(
     assert (last.fields["epoch"], last.fields["step"]) == (2, 94)
     assert last.fields["metrics"]["accuracy"] >= 0.70
     (exported,) = records(done.stdout, Event.EXPORTED)
-    assert exported.fields["path"] == "/model/export"
+    assert exported.fields["path"] == "/model/export/1"
 
 
 def test_the_worker_image_has_tensorboard(worker: Image, tmp_path: Path) -> None:

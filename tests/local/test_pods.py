@@ -13,7 +13,7 @@ import pytest
 
 from launcher.backends.base import Plan
 from launcher.errors import NotFoundError
-from launcher.naming import RECLAIM_ANNOTATION
+from launcher.naming import RECLAIM_ANNOTATION, SPEC_ANNOTATION
 from launcher.status import Phase
 from tests.local.machine import Machine, job
 from worker.contract import pod_name, released_path
@@ -260,6 +260,31 @@ def test_a_run_that_is_submitted_again_finds_its_claim(machine: Machine, policie
     for policy in policies:
         machine.run(job("chief", write, primary=True, mounts=volume), claim("demo-model", reclaim=policy))
     assert machine.texts() == ["xx"]
+
+
+def test_a_finished_run_that_is_submitted_again_says_what_becomes_of_its_model(machine: Machine) -> None:
+    def chief(code: int, **spec: Any) -> dict[str, Any]:
+        found = job("chief", f"raise SystemExit({code})", primary=True, backoffLimit=0)
+        found["metadata"]["annotations"][SPEC_ANNOTATION] = json.dumps({"spec": spec})
+        return found
+
+    trains: dict[str, Any] = {"program": {"entrypoint": "a:B"}, "modelDir": "/model"}
+    expected = (
+        "run demo has succeeded before; it trains anew, from epoch 1: its export stays, and the new one gets "
+        "the next number beside it; its checkpoints are replaced"
+    )
+
+    def told(code: int, **spec: Any) -> bool:
+        said = machine.submit(chief(code, **spec))
+        machine.end()
+        return expected in said.splitlines()
+
+    assert not told(1, **trains)
+    assert not told(0, **trains), "the one before has failed: this one resumes"
+    assert not told(0, **trains, mode="Evaluate")
+    assert not told(0, **trains), "the one before has trained nothing"
+    assert told(0, **trains)
+    assert not told(0, program={"entrypoint": "a:B"}), "which keeps no model"
 
 
 def test_a_claim_outlives_the_time_to_live_of_its_run(machine: Machine) -> None:

@@ -50,7 +50,7 @@ def test_every_step_is_done_once_and_every_sample_evaluated_once(make_cluster: M
         assert counted(evaluation["metrics"]) == HELD_OUT * LIKED_SHARE
     assert evaluations[-1]["metrics"]["accuracy"] == 1.0
     assert list((cluster.model_dir / "logs" / "train").glob("events*"))
-    assert exported_answers(cluster.model_dir / "export") == [True, False]
+    assert exported_answers(cluster.model_dir / "export" / "1") == [True, False]
 
 
 @pytest.mark.thorough

@@ -42,7 +42,7 @@ def test_the_same_steps_and_losses(
     assert model_files.iterations(cluster.model_dir, 3) == 30, "4 does not divide 10, and no step is added"
     notice = chief.until(Event.NOTICE).fields["message"]
     assert notice.startswith(f"stepsPerExecution is {packed}, not 4: ")
-    assert (cluster.model_dir / "export" / "saved_model.pb").exists()
+    assert (cluster.model_dir / "export" / "1" / "saved_model.pb").exists()
     assert list((cluster.model_dir / "logs" / "train").iterdir())
     assert [record.fields["epoch"] for record in chief.records(Event.EVALUATION)] == [1, 2, 3]
 

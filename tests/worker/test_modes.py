@@ -183,7 +183,7 @@ def test_what_was_trained_is_left_as_it_is(make_cluster: MakeCluster) -> None:
     """A finished run that is submitted again would train anew, and begin by removing the checkpoints."""
     trained = Trained(make_cluster, "Applied", examples=17)
     before = contents(trained.cluster.model_dir)
-    assert {"run-state.json", "checkpoints/ckpt-2.index", "export/saved_model.pb"} <= before.keys()
+    assert {"run-state.json", "checkpoints/ckpt-2.index", "export/1/saved_model.pb"} <= before.keys()
     for run_id in ("train", "other"):
         trained.ran(ONE, run_id, mode="Evaluate")
         trained.ran(ONE, run_id, mode="Predict", checkpoint="ckpt-1")

@@ -19,6 +19,12 @@ ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}}
 WITH_EVALUATOR = {"strategy": "OneDevice", "replicas": {"chief": 1, "evaluator": 1}}
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Of each file below it."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
 @pytest.mark.parametrize(
     ("fail", "message", "frame"),
     [
@@ -54,10 +60,20 @@ def test_a_finished_run_trains_anew_and_its_evaluator_passes_over_what_was_there
     assert not again.records(Event.TRAINING)
     assert again.records(Event.DONE)
 
+    export = first.model_dir / "export"
+    before = contents(export / "1")
+    assert "saved_model.pb" in before
+
     second = make_cluster(**WITH_EVALUATOR, run_id="2", parameters={"epochs": 2})
     evaluator = second.start("evaluator")
     chief = second.start("chief")
     assert chief.ended() == 0
+    assert chief.until(Event.EXPORTED).fields["path"] == str(export / "2")
+    assert (export / "2" / "saved_model.pb").is_file()
+    assert contents(export / "1") == before
+    (told,) = [each for each in chief.records(Event.NOTICE) if "begins anew" in each.fields["message"]]
+    assert f"its export stays as {export}/1, and the new one will be {export}/2" in told.fields["message"]
+    assert told.time < chief.until(Event.TRAINING).time
     assert chief.until(Event.TRAINING).fields["initial_epoch"] == 0
     assert evaluator.ended() == 0
     assert [record.fields["epoch"] for record in evaluator.records(Event.EVALUATION)] == [1, 2]

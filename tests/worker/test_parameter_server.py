@@ -72,7 +72,7 @@ def test_a_run_ends_by_itself_and_leaves_checkpoints_logs_and_an_export(make_clu
     assert evaluations[-1]["metrics"]["loss"] < evaluations[0]["metrics"]["loss"]
     assert model_files.epochs(cluster.model_dir) == [3, 4, 5, 6, 7]
     assert model_files.state(cluster.model_dir)["phase"] == "done"
-    assert (cluster.model_dir / "export" / "saved_model.pb").is_file()
+    assert (cluster.model_dir / "export" / "1" / "saved_model.pb").is_file()
     assert list((cluster.model_dir / "logs" / "train").glob("events*"))
     assert list((cluster.model_dir / "logs" / "evaluation").glob("events*"))
 
@@ -98,7 +98,7 @@ def test_only_the_chief_needs_the_model_directory(make_cluster: MakeCluster) -> 
     assert restarted.until(Event.TRAINING).fields["initial_epoch"] == 1
     assert [task.ended() for task in (restarted, *peers)] == [0, 0, 0, 0]
     assert model_files.iterations(cluster.model_dir, 2) >= 40
-    assert (cluster.model_dir / "export" / "saved_model.pb").is_file()
+    assert (cluster.model_dir / "export" / "1" / "saved_model.pb").is_file()
 
 
 def test_a_killed_worker_is_used_again_and_no_step_is_missing(make_cluster: MakeCluster) -> None:

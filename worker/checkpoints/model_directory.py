@@ -5,13 +5,15 @@
     checkpoints/checkpoint        which they are, as TensorFlow's own tools read it
     backup/ckpt-<epoch>-<steps>   in the middle of an epoch, where the run was told to leave; for going on
     logs/                         TensorBoard: train, evaluation
-    export/                       the SavedModel
+    export/<version>              the SavedModel: 1 of the first run that finishes here, 2 of the next, as
+                                  TensorFlow Serving reads them
 
 A checkpoint has the names of TensorFlow's tutorials, `tf.train.Checkpoint(model=model, optimizer=optimizer)`,
 and those of `tf.train.Checkpoint(root=model)` and `model.load_weights`: see `_by_every_name`.
 
 A run that did not finish goes on from its newest checkpoint; one that finished and is submitted again
-starts anew, as with TensorFlow's BackupAndRestore, which deletes its backup at the end of training.
+starts anew, as with TensorFlow's BackupAndRestore, which deletes its backup at the end of training. Its
+export stays, and nobody but the user removes it.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ _CHECKPOINT = re.compile(r"ckpt-(\d+)\.index$")
 _COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
 """Not in checkpoints of earlier versions, which have only the names of `tf.train.Checkpoint(root=model)`."""
 _BACKUP = re.compile(r"ckpt-(\d+)-(\d+)\.index$")
+_EXPORT = re.compile(r"([1-9]\d*)/?")
+"""A bucket's folders are listed with a slash behind them."""
 
 
 @dataclass(frozen=True, order=True)
@@ -59,11 +63,14 @@ class Position:
 
 @dataclass(frozen=True)
 class RunState:
-    """`run-state.json`. `phase` is training, done or failed; `outcome` a sentence."""
+    """`run-state.json`. `phase` is training, done or failed; `outcome` a sentence. `export` is the version of
+    its SavedModel, the same for each of its attempts.
+    """
 
     run_id: str
     phase: str
     outcome: str = ""
+    export: int = 1
 
 
 class ModelDirectory:
@@ -86,13 +93,19 @@ class ModelDirectory:
         try:
             with tf.io.gfile.GFile(self.path("run-state.json")) as file:
                 document = json.loads(file.read())
-            return RunState(document["runId"], document["phase"], document.get("outcome", ""))
+            outcome, export = document.get("outcome", ""), document.get("export", 1)
+            return RunState(document["runId"], document["phase"], outcome, int(export))
         except (tf.errors.OpError, ValueError, KeyError, TypeError):
             return None
 
     def write_state(self, state: RunState) -> None:
         """Whole or not at all. Raises Failure where the directory cannot be written."""
-        document = {"runId": state.run_id, "phase": state.phase, "outcome": state.outcome}
+        document = {
+            "runId": state.run_id,
+            "phase": state.phase,
+            "outcome": state.outcome,
+            "export": state.export,
+        }
         path = self.path("run-state.json")
         with writing(path):
             tf.io.gfile.makedirs(self.root)
@@ -176,16 +189,23 @@ class ModelDirectory:
                 notice(f"{path} cannot be read and is passed over: {classify(error, 'reading it').message}")
         return Position()
 
-    def replace_directory(self, name: str, write: Callable[[str], None]) -> str:
-        """Has `write(path)` fill a new directory, then puts it in the place of `name`. Returns its path."""
-        path = self.path(name)
-        new = self.path(f".{name}-{uuid.uuid4().hex[:8]}")
+    def exports(self) -> list[int]:
+        """The versions that are there, ascending."""
+        return sorted(int(match.group(1)) for match in self._found("export", _EXPORT))
+
+    def write_export(self, version: int, write: Callable[[str], None]) -> str:
+        """Has `write(path)` fill a new directory, then puts it in the place of that version, which an earlier
+        attempt may have written. Returns its path.
+        """
+        path = self.path("export", str(version))
+        new = self.path(f".export-{uuid.uuid4().hex[:8]}")
         with writing(path):
-            for leftover in tf.io.gfile.glob(self.path(f".{name}-*")):
+            for leftover in tf.io.gfile.glob(self.path(".export-*")):
                 tf.io.gfile.rmtree(leftover)
             tf.io.gfile.makedirs(new)
         write(new)
         with writing(path):
+            tf.io.gfile.makedirs(self.path("export"))
             if tf.io.gfile.exists(path):
                 tf.io.gfile.rmtree(path)
             tf.io.gfile.rename(new, path)
@@ -283,10 +303,13 @@ def _reading(path: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Beginning:
-    """What `begin` found: `finished` means that this very run is over already."""
+    """What `begin` found: `finished` means that this very run is over already. `export` is the version that
+    it is to write.
+    """
 
     finished: bool
     previous_run: bool
+    export: int = 1
 
 
 def is_done(directory: ModelDirectory, run_id: str) -> bool:
@@ -295,14 +318,24 @@ def is_done(directory: ModelDirectory, run_id: str) -> bool:
     return state is not None and state.phase == "done" and state.run_id == run_id != ""
 
 
-def begin(directory: ModelDirectory, run_id: str) -> Beginning:
-    """Claims the model directory for `run_id`, before anything else is written to it."""
+def begin(directory: ModelDirectory, run_id: str, notice: Callable[[str], None]) -> Beginning:
+    """Claims the model directory for `run_id`, before anything else is written to it. `notice` hears what
+    becomes of a finished run there, before it does.
+    """
     previous = directory.read_state()
     same = previous is not None and previous.run_id == run_id
+    export = previous.export if previous is not None else 1
     if previous is not None and previous.phase == "done":
         if same and run_id:
             return Beginning(finished=True, previous_run=False)
+        kept = directory.exports()
+        export = max(kept, default=0) + 1
+        stays = f"its export stays as {directory.path('export', str(kept[-1]))}, and " if kept else ""
+        notice(
+            f"{directory.root} holds a run that has finished, and this one begins anew: {stays}the new one "
+            f"will be {directory.path('export', str(export))}; the finished run's checkpoints are removed"
+        )
         # Before the state says `run_id`: the evaluator must not see what is left of another run.
         directory.remove_checkpoints()
-    directory.write_state(RunState(run_id, "training"))
-    return Beginning(finished=False, previous_run=not same)
+    directory.write_state(RunState(run_id, "training", export=export))
+    return Beginning(finished=False, previous_run=not same, export=export)

@@ -45,6 +45,8 @@ class _Training:
         self._program: LoadedProgram | None = None
         self._directory: Any = None
         self._connected = False
+        self._export_version: int | None = None
+        """Once the model directory is this run's."""
 
     def run(self) -> int:
         try:
@@ -100,12 +102,13 @@ class _Training:
             # Not before: it may be another run's.
             self._directory = directory
         if self._directory is not None and task.is_primary:
-            beginning = model_directory.begin(self._directory, config.run_id)
+            beginning = model_directory.begin(self._directory, config.run_id, self._reporter.notice)
             if beginning.finished:
                 self._reporter.notice("this run is done already: its model directory says so")
                 self._finish()
                 return
             again = not beginning.previous_run
+            self._export_version = beginning.export
             position = self._directory.position()
             if beginning.previous_run and position > model_directory.Position():
                 self._reporter.notice(
@@ -125,7 +128,7 @@ class _Training:
         leaving.end()
         if self._directory is not None and task.is_primary:
             self._export(self._program)
-            self._directory.write_state(model_directory.RunState(config.run_id, "done", "trained"))
+            self._write_state("done", "trained")
         self._finish()
 
     def _loop(
@@ -284,8 +287,14 @@ class _Training:
         self._directory.load(model, self._directory.epochs()[-1])
         guard = contextlib.nullcontext() if program.has("export") else writing(self._directory.root)
         with guard:
-            path = self._directory.replace_directory("export", partial(program.export, model))
+            path = self._directory.write_export(self._export_version or 1, partial(program.export, model))
         self._reporter.emit(Exported(path))
+
+    def _write_state(self, phase: str, outcome: str) -> None:
+        from worker.checkpoints.model_directory import RunState
+
+        run_id = self._config.run_id
+        self._directory.write_state(RunState(run_id, phase, outcome, self._export_version or 1))
 
     def _finish(self) -> None:
         self._release("done", ExitCode.DONE)
@@ -297,12 +306,9 @@ class _Training:
         self._reporter.failed(failure)
         if failure.exit_code == ExitCode.RETRYABLE:
             return failure.exit_code  # the others stay, for the next try
-        if self._directory is not None and self._task.is_primary:
-            from worker.checkpoints.model_directory import RunState
-
+        if self._export_version is not None:
             with contextlib.suppress(Failure):
-                state = RunState(self._config.run_id, "failed", failure.message)
-                self._directory.write_state(state)
+                self._write_state("failed", failure.message)
         try:
             self._release("failed", failure.exit_code)
         except Exception as error:  # noqa: BLE001 - the run has failed already, with its own reason

@@ -19,6 +19,7 @@ from launcher.backends.base import (
     RunEvent,
     Selection,
     Update,
+    trains_anew,
 )
 from launcher.backends.local import following, ports, preflight
 from launcher.backends.local.expiry import sweep
@@ -39,7 +40,7 @@ from launcher.backends.local.supervisor.job_status import is_decided
 from launcher.backends.local.supervisor.orphans import end_keepers, kill_leftovers
 from launcher.backends.local.supervisor.start import WaitingGuard
 from launcher.errors import BackendError, ConflictError, NotFoundError
-from launcher.status import RunStatus
+from launcher.status import Phase, RunStatus
 from launcher.wording import listed
 from worker.contract import GRACE_SECONDS, RunConfig
 
@@ -112,6 +113,7 @@ class LocalBackend:
             with exclusive(self._root / "ports.lock"):
                 submission = self._submission(plan)
                 preflight.check(directory, submission)
+                anew = _trains_anew(directory, plan)
                 directory.create(submission)
             try:
                 forbidden = self._start(directory, lock, detach=detach)
@@ -122,7 +124,7 @@ class LocalBackend:
             raise self._unwritable(error) from error
         finally:
             directory.unlock(lock)
-        told = [preflight.left_out(submission), self._reachable(forbidden)]
+        told = [anew, preflight.left_out(submission), self._reachable(forbidden)]
         return "\n".join(filter(None, told))
 
     def dry_run(self, plan: Plan, *, replace: bool = False) -> list[str]:
@@ -368,6 +370,19 @@ def _no_cluster(what: str) -> BackendError:
     return BackendError(
         f"this machine is no cluster: it {what}", "Leave out --backend local to ask a cluster."
     )
+
+
+def _trains_anew(directory: RunDirectory, plan: Plan) -> str:
+    """What becomes of the model of a run of this name that has succeeded; "" where there is none."""
+    try:
+        status = following.read_status(directory)
+        before = directory.submission()
+    except (NotFoundError, BrokenRunError):
+        return ""
+    if before is None or status.phase is not Phase.SUCCEEDED:
+        return ""
+    anew = trains_anew(before.of_kind("Job")[0], plan.objects[0])
+    return f"run {plan.run} has succeeded before; {anew}" if anew else ""
 
 
 def _has_ended(directory: RunDirectory) -> bool:

@@ -293,7 +293,7 @@ class Running:
             wanted = model(features)
             model.set_weights(weights)
             wanted = model(features)
-            loaded = tf.saved_model.load(str(directory / "export"))
+            loaded = tf.saved_model.load(str(directory / "export" / "1"))
             if "serving_default" not in loaded.signatures:
                 raise Wrong(f"the export has the signatures {list(loaded.signatures)}")
             given = list(loaded(features)) if isinstance(wanted, list) else loaded(features)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from launcher.backends.base import PROGRAM, Plan, submitted
+from launcher.backends.base import PROGRAM, Plan, submitted, trains_anew
 from launcher.backends.kubernetes.api.api_errors import ApiError
 from launcher.backends.kubernetes.api.client import Applied, Client, Object
 from launcher.backends.kubernetes.api.object_diff import altered, differences, indented, wanted
@@ -130,7 +130,10 @@ class Submission:
         if live is not None and not live["metadata"].get("deletionTimestamp"):
             end = _over(live)
             was = f"had {end}" if end else "went on"
-            self._notes.append(f"run {self._run}, which {was}, is deleted and replaced")
+            anew = trains_anew(live, self._objects[0]) if end == "succeeded" else ""
+            self._notes.append(
+                f"run {self._run}, which {was}, is deleted and replaced" + (f"; {anew}" if anew else "")
+            )
 
     def _rehearse(self) -> set[str]:
         """Lets the server check every object before the first is made: rights, admission, names in use.
