@@ -3,6 +3,7 @@
 Standard library only: the launcher imports this module, and the launcher never imports TensorFlow.
 
 - `ExitCode`: what a task says by ending. The manifests' podFailurePolicy is made of these.
+- `PARAMETERS`: what the runtime itself reads from `spec.program.parameters`.
 - `Env`: the environment variables that the manifests set and the runtime reads.
 - `RunConfig`: the document behind `Env.CONFIG`, one for all tasks of a run.
 - `Record`: a line of progress on standard output, and a type for what each event says.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
@@ -29,6 +30,52 @@ GRACE_SECONDS: Final = 30
 GRPC_FAIL_FAST: Final = ("GRPC_FAIL_FAST", "use_caller")
 """A variable of TensorFlow's servers and clients, and its value: a task that is lost is an error at once, and
 one that is not up yet is waited for. With `false` a chief hangs on a lost ps, with `true` it fails early."""
+
+
+BATCH_SIZES: Final = ("globalBatchSize", "batchSizePerReplica")
+ITERATIONS: Final = ("steps", "batches", "epoch")
+
+PARAMETERS: Final = (
+    "epochs",
+    "stepsPerEpoch",
+    *BATCH_SIZES,
+    "stepsPerExecution",
+    "checkpointEpochs",
+    "iteration",
+)
+"""The names in `spec.program.parameters` that the runtime reads; any other is the program's own."""
+
+_NEVER_NULL: Final = ("epochs", "checkpointEpochs")
+
+
+def parameter_problems(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the parameters that the runtime reads: each name, and a sentence."""
+    for name in PARAMETERS:
+        value = parameters.get(name)
+        if name not in parameters or (value is None and name not in _NEVER_NULL):
+            continue
+        if name == "iteration":
+            if value not in ITERATIONS:
+                yield name, f"expected {' or '.join(ITERATIONS)}, got {_shown(value)}"
+        elif name == "stepsPerExecution" and value == "auto":
+            continue
+        elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            expected = "a whole number from 1" + (", or auto" if name == "stepsPerExecution" else "")
+            yield name, f"expected {expected}, got {_shown(value)}"
+    given = parameters.get("iteration")
+    if given in ITERATIONS[1:] and parameters.get("stepsPerExecution") is not None:
+        yield (
+            "stepsPerExecution",
+            f"iteration: {given} leaves no choice; remove it, or use iteration: {ITERATIONS[0]}",
+        )
+    first, second = BATCH_SIZES
+    if all(parameters.get(name) is not None for name in BATCH_SIZES):
+        yield second, f"give it or {first}, not both: {first} is this times the replicas"
+
+
+def _shown(value: Any) -> str:
+    text = "null" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 class ExitCode(IntEnum):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
-from worker.failures import Failure, program_error
+from worker.contract import BATCH_SIZES, ITERATIONS, parameter_problems
+from worker.failures import program_error
 
-GLOBAL: Final = "globalBatchSize"
-PER_REPLICA: Final = "batchSizePerReplica"
-ITERATIONS: Final = ("steps", "batches", "epoch")
+GLOBAL, PER_REPLICA = BATCH_SIZES
 
 
 @dataclass(frozen=True)
@@ -30,30 +29,22 @@ class TrainingParameters:
     batch_size_per_replica: int | None = None
     steps_per_execution: int | None = None
     checkpoint_epochs: int = 1
-    iteration: str = "steps"
+    iteration: str = ITERATIONS[0]
 
     @classmethod
     def read(cls, parameters: Mapping[str, Any]) -> TrainingParameters:
         """Raises Failure that names `spec.program.parameters.<name>`."""
-        packed = dict(parameters)
-        if packed.get("stepsPerExecution") == "auto":
-            packed["stepsPerExecution"] = None
-        iteration = _iteration(parameters.get("iteration", "steps"))
-        if iteration != "steps" and parameters.get("stepsPerExecution") is not None:
-            raise program_error(
-                f"spec.program.parameters.stepsPerExecution: iteration: {iteration} leaves no choice; remove "
-                "it, or use iteration: steps"
-            )
-        if parameters.get(GLOBAL) is not None and parameters.get(PER_REPLICA) is not None:
-            raise program_error(f"spec.program.parameters.{PER_REPLICA}: give it or {GLOBAL}, not both")
+        for name, message in parameter_problems(parameters):
+            raise program_error(f"spec.program.parameters.{name}: {message}")
+        steps_per_execution = parameters.get("stepsPerExecution")
         return cls(
-            epochs=_positive(parameters, "epochs", 1),
-            steps_per_epoch=_optional(parameters, "stepsPerEpoch"),
-            global_batch_size=_optional(parameters, GLOBAL) or cls.global_batch_size,
-            batch_size_per_replica=_optional(parameters, PER_REPLICA),
-            steps_per_execution=_optional(packed, "stepsPerExecution"),
-            checkpoint_epochs=_positive(parameters, "checkpointEpochs", 1),
-            iteration=iteration,
+            epochs=parameters.get("epochs", cls.epochs),
+            steps_per_epoch=parameters.get("stepsPerEpoch"),
+            global_batch_size=parameters.get(GLOBAL) or cls.global_batch_size,
+            batch_size_per_replica=parameters.get(PER_REPLICA),
+            steps_per_execution=None if steps_per_execution == "auto" else steps_per_execution,
+            checkpoint_epochs=parameters.get("checkpointEpochs", cls.checkpoint_epochs),
+            iteration=parameters.get("iteration") or cls.iteration,
         )
 
     def with_replicas(self, count: int) -> TrainingParameters:
@@ -69,25 +60,3 @@ class TrainingParameters:
         if given is not None and global_batch_size % replicas == 0:
             return f"{PER_REPLICA}: {global_batch_size // replicas}"
         return f"{GLOBAL}: {global_batch_size}"
-
-
-def _iteration(value: Any) -> str:
-    if value not in ITERATIONS:
-        expected = " or ".join(ITERATIONS)
-        raise program_error(f"spec.program.parameters.iteration: expected {expected}, got {value!r}")
-    return str(value)
-
-
-def _optional(parameters: Mapping[str, Any], name: str) -> int | None:
-    return None if parameters.get(name) is None else _positive(parameters, name, 0)
-
-
-def _positive(parameters: Mapping[str, Any], name: str, default: int) -> int:
-    value = parameters.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise _wrong(name, value)
-    return value
-
-
-def _wrong(name: str, value: Any) -> Failure:
-    return program_error(f"spec.program.parameters.{name}: expected a whole number from 1, got {value!r}")

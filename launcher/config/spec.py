@@ -182,7 +182,8 @@ class Program(_Model):
     ParameterServer and under MultiWorkerMirrored with Model.fit, and is refused there."""
     parameters: dict[str, Any] = {}
     """Passed to the program as they are. The runtime itself reads epochs, stepsPerEpoch, globalBatchSize or
-    batchSizePerReplica, stepsPerExecution, checkpointEpochs and iteration."""
+    batchSizePerReplica, stepsPerExecution, checkpointEpochs and iteration. A name that is like one of these
+    is refused, unless the program's source has it as a string, as in `parameters["steps"]`."""
 
 
 class RunPolicy(_Model):

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from launcher import tfjob
 from launcher.config import yaml_positions
 from launcher.config.spec import API_VERSION, FLAT_FORM, FULL_FORM, Strategy, TrainingCluster
-from launcher.config.yaml_positions import MAX_BYTES, MAX_DEPTH, Document
+from launcher.config.yaml_positions import MAX_BYTES, MAX_DEPTH, Document, FieldPath
 from launcher.errors import Problem, SpecError
 from launcher.pod_spec.pod_fields import MISSING
 from launcher.validation import rules
@@ -39,6 +39,14 @@ class Loaded:
     """Of a TFJob."""
     allow_outside: bool = False
     """Whether the program's source may lie outside the directory, by a link too."""
+    document: Document | None = dataclasses.field(default=None, repr=False, compare=False)
+    """What it was read from, with the places of its fields."""
+
+    def problem(self, path: FieldPath, message: str) -> Problem:
+        """With the place of the field, where that is known."""
+        if self.document is None:
+            return Problem(self.source, 0, 0, yaml_positions.spell(path), message)
+        return self.document.problem(path, message)
 
 
 def load(
@@ -116,7 +124,7 @@ def _valid(
                 said = f"the run {run[1]} stands on line {names[run]} already: give each its own name"
                 found.append(document.problem(("metadata", "name"), said))
             names.setdefault(run, line)
-            loaded.append(Loaded(cluster, directory, source, conversion))
+            loaded.append(Loaded(cluster, directory, source, conversion, document=document))
         problems += sorted(found, key=lambda problem: (problem.line, problem.column))
     if problems:
         raise SpecError(problems)

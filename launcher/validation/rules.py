@@ -21,8 +21,8 @@ from launcher.config.yaml_positions import FieldPath
 from launcher.plan import gang_scheduling, jobset, pod_template, roles, storage, topology
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
-from launcher.validation import kubernetes_fragments
-from worker.contract import Env, pod_name
+from launcher.validation import kubernetes_fragments, parameter_names
+from worker.contract import Env, parameter_problems, pod_name
 
 CONFIG_MAP_BYTES: Final = 1 << 20
 """What a ConfigMap may hold."""
@@ -59,6 +59,8 @@ def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
     spec = cluster.spec
     if spec.mode != "Train" and spec.evaluator is not None and spec.evaluator.replicas:
         found.append(f"spec.evaluator: none is started, since mode: {spec.mode} trains nothing")
+    if spec.program is not None and spec.program.entrypoint is not None and spec.program.source is None:
+        found += parameter_names.notices(spec.program.parameters)
     if _keeps_nothing(spec):
         found.append(
             "spec.modelDir: not given, so the run keeps no model and no checkpoint, and one that is "
@@ -217,9 +219,6 @@ def _asks_for_tpu(spec: Spec) -> bool:
     return roles.TPU_RESOURCE in roles.requirements(roles.given_resources(spec, trains)).get("limits", {})
 
 
-_BATCH_SIZES: Final = ("globalBatchSize", "batchSizePerReplica")
-
-
 def _program(planned: Topology) -> Iterator[Violation]:
     spec = planned.cluster.spec
     program = spec.program
@@ -229,10 +228,8 @@ def _program(planned: Topology) -> Iterator[Violation]:
     if program is not None and program.entrypoint is None and program.source is None:
         yield ("spec", "program"), "give an entrypoint, or a source for a command to run"
     if program is not None and program.entrypoint is not None:
-        sizes = [name for name in _BATCH_SIZES if program.parameters.get(name) is not None]
-        if len(sizes) > 1:
-            said = f"give it or {sizes[0]}, not both: {sizes[0]} is this times the replicas"
-            yield ("spec", "program", "parameters", sizes[1]), said
+        for name, said in parameter_problems(program.parameters):
+            yield ("spec", "program", "parameters", name), said
     if program is not None and program.keras == 3 and spec.strategy == "ParameterServer":
         said = (
             "expected 2: under ParameterServer, Keras 3 fails in Model.fit and loses steps in a custom loop"

@@ -12,6 +12,7 @@ from typing import Final
 
 from launcher.errors import Problem, SpecError
 from launcher.plan.program_files import ProgramFiles
+from launcher.validation import parameter_names
 from launcher.validation.loader import Loaded
 
 MAX_BYTES: Final = 900_000
@@ -29,7 +30,7 @@ def read(loaded: Loaded) -> ProgramFiles | None:
     """The source of the cluster's program; None where it has none.
 
     Raises SpecError when it cannot be read, is too large, lies outside the cluster file's folder, by a link
-    too, or does not define the entrypoint.
+    too, does not define the entrypoint, or where a parameter is misspelt.
     """
     program = loaded.cluster.spec.program
     if program is None or program.source is None:
@@ -40,6 +41,11 @@ def read(loaded: Loaded) -> ProgramFiles | None:
         raise SpecError([Problem(loaded.source, 0, 0, "spec.program.source", str(error))]) from None
     if program.entrypoint is not None and (said := _missing(files, program.entrypoint)):
         raise SpecError([Problem(loaded.source, 0, 0, "spec.program.entrypoint", said)])
+    if program.entrypoint is not None:
+        found = list(parameter_names.misspelt(program.parameters, files))
+        here = ("spec", "program", "parameters")
+        if found:
+            raise SpecError([loaded.problem((*here, name), said) for name, said in found])
     return ProgramFiles(files)
 
 
