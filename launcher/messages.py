@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from launcher import task_devices
@@ -60,15 +60,22 @@ class Narrator:
         self._before: RunStatus | None = None
         self._last_lines: dict[tuple[str, int, int], deque[str]] = {}
         """Of each attempt of a task; none once the task has said itself that it failed."""
+        self._spoke: dict[str, float] = {}
+        """When a task of the role printed its latest record."""
         self._said: dict[tuple[str, int, str], tuple[float, Any]] = {}
 
     def news(self, status: RunStatus, lines: Sequence[LogLine], *, steps: bool = True) -> list[News]:
-        """What has happened since the last call, when `lines` were not yet printed. `steps`: progress
-        inside an epoch too.
+        """What has happened since the last call, when `lines` were not yet printed, in the order of time.
+        `steps`: progress inside an epoch too.
         """
         before, self._before = self._before, status
-        # A task speaks after its beginning and before its end.
-        said = [] if status is before else beginnings(before, status)
+        # A task speaks after its beginning and before its end, whose times a cluster gives in whole seconds.
+        spoken = [(line.role, line.record.time) for line in lines if line.record is not None]
+        began = [] if status is before else beginnings(before, status)
+        untimed = [news for news in began if news.time is None]
+        said = [_not_after(news, spoken) for news in began if news.time is not None]
+        for role, when in spoken:
+            self._spoke[role] = max(when, self._spoke.get(role, when))
         for line in lines:
             self._keep(line)
             record = line.record
@@ -78,9 +85,16 @@ class Narrator:
                 name, bad = who(line.role, line.index, status), task_devices.lacks(record)
                 said.append(News(name, describe(record), record.time, bad))
         if status is not before:
-            said += endings(before, status)
+            said += map(self._not_before, endings(before, status))
             said += self._restarts(before, status)
-        return [news for news in said if news.text]
+        # Any other that has no time is news of this moment.
+        said.sort(key=lambda news: float("inf") if news.time is None else news.time)
+        return [news for news in [*untimed, *said] if news.text]
+
+    def _not_before(self, news: News) -> News:
+        """An end of a role's, not before what its tasks have said."""
+        spoke = self._spoke.get(_role(news))
+        return news if news.time is None or spoke is None else replace(news, time=max(news.time, spoke))
 
     def _keep(self, line: LogLine) -> None:
         key = (line.role, line.index, line.attempt)
@@ -102,8 +116,8 @@ class Narrator:
                 name = who(task.role, task.index, after)
                 attempt = task.before.attempt if task.before is not None else -1
                 lines = self._last_lines.pop((task.role, task.index, attempt), ())
-                said += [News(name, f"  | {text}") for text in lines]
-                said.append(News(name, f"started again (restart {task.restarts})"))
+                said += [News(name, f"  | {text}", task.created) for text in lines]
+                said.append(News(name, f"started again (restart {task.restarts})", task.created))
         return said
 
     def _worth(self, line: LogLine, record: Record, status: RunStatus) -> bool:
@@ -131,6 +145,17 @@ class Narrator:
         if worth:
             self._said[key] = (record.time, about)
         return worth
+
+
+def _role(news: News) -> str:
+    """Whose it is: `worker` of `worker 1`."""
+    return news.who.partition(" ")[0]
+
+
+def _not_after(news: News, spoken: Iterable[tuple[str, float]]) -> News:
+    """A beginning of a role's, not after what its tasks have said."""
+    times = [when for role, when in spoken if role == _role(news)]
+    return replace(news, time=min([*times, *([] if news.time is None else [news.time])], default=None))
 
 
 def _is_step(record: Record) -> bool:
@@ -267,7 +292,8 @@ def beginnings(before: RunStatus | None, after: RunStatus) -> list[News]:
         had, has = _started(before, role.role), _started(after, role.role)
         if has > had and (had == 0 or has == role.desired):
             count = f"{has}" if has == role.desired else f"{has} of {role.desired}"
-            said.append(News(role.role, f"{count} task{'' if count == '1' else 's'} started"))
+            text = f"{count} task{'' if count == '1' else 's'} started"
+            said.append(News(role.role, text, _start(role.role, after, first=has < role.desired)))
     return said
 
 
@@ -281,11 +307,30 @@ def endings(before: RunStatus | None, after: RunStatus) -> list[News]:
     earlier = {(task.role, task.index): task for task in before.tasks} if before else {}
     for task in after.tasks:
         name = who(task.role, task.index, after)
-        said += (News(name, text) for text in _task_news(earlier.get((task.role, task.index)), task))
+        news = _task_news(earlier.get((task.role, task.index)), task)
+        said += (News(name, text, task.finished) for text in news)
     known = {role.role: role for role in before.roles} if before else {}
     for role in after.roles:
-        said += (News(role.role, text) for text in _role_end(known.get(role.role), role))
+        ended = None if role.waiting else _end(role.role, after)
+        said += (News(role.role, text, ended) for text in _role_end(known.get(role.role), role))
     return said
+
+
+def _start(role: str, status: RunStatus, *, first: bool) -> float | None:
+    """When the first of the role's tasks started, or the last one, as far as is known."""
+    times = []
+    for task in status.tasks:
+        pods = [task] if task.before is None else [task.before, task]
+        started = [time for pod in pods if (time := pod.running or pod.started) is not None]
+        times += started[:1] if task.role == role else []
+    return (min if first else max)(times, default=None)
+
+
+def _end(role: str, status: RunStatus) -> float | None:
+    """When the last of the role's tasks ended; None where one has not."""
+    times = [task.finished for task in status.tasks if task.role == role]
+    known = [time for time in times if time is not None]
+    return max(known, default=None) if len(known) == len(times) else None
 
 
 def _started(status: RunStatus | None, role: str) -> int:

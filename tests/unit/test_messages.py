@@ -9,6 +9,7 @@ from launcher import messages
 from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.cli import console
 from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
+from tests.unit import histories
 from worker.contract import Event, Record
 
 WORDS = "0/3 nodes are available: 3 Insufficient cpu."
@@ -158,3 +159,42 @@ def test_progress_of_a_prediction_is_a_line_now_and_then() -> None:
     assert heard(2.0) == []
     assert heard(9.0, steps=False) == []
     assert heard(10.0) == ["predicted 7 examples, 3.50 examples/s"]
+
+
+def test_an_older_run_is_told_in_the_order_of_time() -> None:
+    """All of it comes at once, task by task; a cluster gives the times of pods in whole seconds."""
+    attempts = [
+        histories.pod("chief", created=1.0, finished=30.0, exit_code=0),
+        histories.pod("worker", created=0.0, finished=12.0, exit_code=1),
+        histories.pod("worker", attempt=1, created=14.0, finished=30.0, exit_code=0, restarts=1),
+        histories.pod("evaluator", created=2.0, finished=31.0, exit_code=0),
+    ]
+    said = [
+        histories.says("chief", 0, 0, 0.9, "notice", message="the chief begins"),
+        histories.step(20.0, 1, 10),
+        histories.step(29.0, 2, 10),
+        histories.says("chief", 0, 0, 30.7, "notice", message="the chief is done"),
+        histories.says("worker", 0, 0, 11.0, "notice", message="the worker is about to fail"),
+        histories.says("worker", 0, 1, 15.0, "notice", message="the worker is back"),
+        histories.says("evaluator", 0, 0, 25.0, "notice", message="scored"),
+    ]
+    status = histories.history(attempts, said, finished=30.0).status
+    news = messages.Narrator().news(status, said)
+    told = [(round(one.time - histories.BEGIN, 1), one.who, one.text) for one in news if one.time is not None]
+    assert len(told) == len(news), "each has its time"
+    assert told == [
+        (0.0, "worker", "1 task started"),
+        (0.9, "chief", "1 task started"),
+        (0.9, "chief", "the chief begins"),
+        (2.0, "evaluator", "1 task started"),
+        (11.0, "worker", "the worker is about to fail"),
+        (14.0, "worker", "started again (restart 1)"),
+        (15.0, "worker", "the worker is back"),
+        (20.0, "chief", "epoch 1/8, step 10/10: accuracy 0.5000, loss 1.0000, 5.00 steps/s"),
+        (25.0, "evaluator", "scored"),
+        (29.0, "chief", "epoch 2/8, step 10/10: accuracy 0.7500, loss 0.5000, 5.00 steps/s"),
+        (30.0, "worker", "complete"),
+        (30.7, "chief", "the chief is done"),
+        (30.7, "chief", "complete"),
+        (31.0, "evaluator", "complete"),
+    ]

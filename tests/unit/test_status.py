@@ -165,7 +165,7 @@ def at(phase: str, **more: Any) -> RunStatus:
 
 def test_what_is_new() -> None:
     narrator = messages.Narrator()
-    record = Record("exported", "demo-chief-0", 7.0, {"path": "/x"})
+    record = Record("exported", "demo-chief-0", 2e9, {"path": "/x"})
     line = LogLine("chief", 0, 0, record.line(), record)
 
     def news(status: RunStatus, *lines: LogLine) -> list[str]:
