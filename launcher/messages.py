@@ -132,9 +132,9 @@ class Narrator:
                 worth = epoch_end or seconds >= PROGRESS_SECONDS
             case Predicting():
                 worth = seconds >= PROGRESS_SECONDS
-            case Waiting(tasks=tasks):
-                worth = tasks != about or seconds >= WAITING_SECONDS
-                about = tasks
+            case Waiting(tasks=tasks, reasons=reasons):
+                worth = (tasks, reasons) != about or seconds >= WAITING_SECONDS
+                about = tasks, reasons
             case Devices() as devices:
                 worth = task_devices.is_news(devices, line.role, line.index, status) and devices != about
                 about = devices
@@ -178,10 +178,32 @@ def describe(record: Record) -> str:
     return "" if record.content is None else _WORDS[type(record.content)](record.content)
 
 
+_MOST_REASONS: Final = 4
+
+
 def _waiting(waiting: Waiting) -> str:
     if not waiting.tasks:
         return f"every task answers (after {waiting.seconds:.0f} s)"
-    return f"waits for {_names(waiting.tasks)} ({waiting.seconds:.0f} s of at most {waiting.deadline} s)"
+    waited = f"{waiting.seconds:.0f} s of at most {waiting.deadline} s"
+    text = f"waits for {_names(waiting.tasks)} ({waited})"
+    if len(waiting.reasons) == 1:
+        return f"{text}: {next(iter(waiting.reasons))}"
+    named = [f"{_names(tasks)}: {reason}" for reason, tasks in waiting.reasons.items()]
+    return "; ".join([text, *named[:_MOST_REASONS]])
+
+
+def waiting_tasks(status: RunStatus) -> Iterator[News]:
+    """Who waits for others now, and why, as far as the tasks' latest records tell."""
+    for task in status.tasks:
+        own = status.records.get(task.name, {})
+        waits = own.get(Event.WAITING)
+        if waits is None or task.phase is not Phase.RUNNING:
+            continue
+        # A task that was started again has not said anything of its own yet.
+        began = task.running or task.started or 0.0
+        is_latest = waits.time >= max([began - 1, *(record.time for record in own.values())])
+        if is_latest and isinstance(waits.content, Waiting) and waits.content.tasks:
+            yield News(who(task.role, task.index, status), describe(waits), waits.time)
 
 
 def _names(tasks: Sequence[str]) -> str:

@@ -228,12 +228,13 @@ Number = float
 
 class Waiting(NamedTuple):
     """The task has waited `seconds`, of at most `deadline`, for `tasks` (pod names) to answer; all do if that
-    is empty.
+    is empty. `reasons` says why they do not, each with the first pods; earlier versions leave it out.
     """
 
     tasks: Sequence[str]
     seconds: Seconds
     deadline: Seconds
+    reasons: Mapping[str, Sequence[str]] = {}
 
 
 @dataclass(frozen=True)
@@ -511,6 +512,10 @@ def _texts(value: Any) -> Any:
     return tuple(map(_text, _checked(value, isinstance(value, list | tuple))))
 
 
+def _names(value: Any) -> Any:
+    return {reason: _texts(each) for reason, each in _checked(value, isinstance(value, Mapping)).items()}
+
+
 def _devices(value: Any) -> Any:
     return tuple(map(_device, _checked(value, isinstance(value, list | tuple))))
 
@@ -530,6 +535,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "Number | None": lambda value: None if value is None else _number(value),
     "Mapping[str, Number]": _numbers,
     "Sequence[str]": _texts,
+    "Mapping[str, Sequence[str]]": _names,
     "Sequence[Device]": _devices,
 }
 """By the annotation of a field: what its value on a line stands for. All raise ValueError."""
@@ -540,6 +546,8 @@ def _read(kind: type[Content], fields: Mapping[str, Any]) -> Content:
     values = {}
     for name, annotation in kind.__annotations__.items():
         if name not in fields:
+            if name in kind._field_defaults:
+                continue
             raise ValueError(f"a record without {name}")
         values[name] = _READERS[annotation.__forward_arg__](fields[name])
     return kind(**values)
@@ -556,9 +564,14 @@ def content_of(event: str, fields: Mapping[str, Any]) -> Content | None:
     return None if kind is None else _read(kind, fields)
 
 
+_ABSENT: Final = object()
+
+
 def fields_of(content: Content) -> dict[str, Any]:
-    """By name, in the order in which a line has them."""
-    return dict(zip(type(content).__annotations__, content, strict=True))
+    """By name, in the order in which a line has them; what is left out has its default."""
+    kind = type(content)
+    fields = zip(kind.__annotations__, content, strict=True)
+    return {name: value for name, value in fields if value != kind._field_defaults.get(name, _ABSENT)}
 
 
 def line_of(event: str, task: str, time: float, fields: Mapping[str, Any]) -> str:

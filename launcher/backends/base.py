@@ -36,7 +36,7 @@ def clean_policy(job: dict[str, Any]) -> str:
     return str(submitted(job, "spec", "runPolicy", "cleanPolicy") or "Running")
 
 
-def trains_anew(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def trains_anew(before: dict[str, Any], now: dict[str, Any]) -> str:
     """What becomes of the model of a run that has succeeded, whose name is submitted again. `before` and
     `now` are its primary Jobs, or JobSets; "" where it has no model, or nothing is trained now.
     """

@@ -243,6 +243,8 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
     # Whole: what a queue or a scheduler says is longer than a line, which a table would cut off.
     for reason in _reasons(status):
         out.print(reason)
+    for news in messages.waiting_tasks(status):
+        out.print(Text(f"{news.who} {news.text}", style="yellow"))
     troubled = [task for task in status.tasks if not task.deleted and _troubled(task)]
     for task in troubled[:_MOST_TROUBLED]:
         _show_trouble(backend, status, task, out)

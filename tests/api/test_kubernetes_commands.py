@@ -196,8 +196,29 @@ def test_a_doctor_s_findings(
     assert re.search(r"^warning +right to events +you may not list, watch$", out, re.MULTILINE)
     assert "Without it, why a pod is not made is not told." in out
     assert "the namespace's quotas" in out
+    assert re.search(r"^unknown +DNS +you may not look at its pods in kube-system$", out, re.MULTILINE)
     role = yaml.safe_load(out[out.index("---") :])
     assert (role["kind"], role["metadata"]["namespace"]) == ("Role", namespace)
+
+
+def test_whether_the_cluster_s_dns_runs(api: Api, run: Run, namespace: str) -> None:
+    def said(pattern: str) -> bool:
+        code, out, _ = run("doctor", "-n", namespace)
+        return code == 0 and re.search(rf"^{pattern}", out, re.MULTILINE) is not None
+
+    assert said("unknown  DNS +no pod in kube-system has the label k8s-app=kube-dns$")
+    container = {"name": "coredns", "image": "coredns"}
+    metadata = {"name": f"dns-of-{namespace}", "labels": {"k8s-app": "kube-dns"}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+    path = f"api/v1/namespaces/kube-system/pods/{metadata['name']}"
+    assert api.request("POST", path.rpartition("/")[0], pod).status == 201
+    try:
+        assert said("warning  DNS +0 of 1 pods of kube-system with the label k8s-app=kube-dns are ready$")
+        ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        assert api.patch(f"{path}/status", ready, "application/merge-patch+json").status == 200
+        assert said("ok +DNS +1 of 1 pods of kube-system")
+    finally:
+        api.request("DELETE", path, {"gracePeriodSeconds": 0})
 
 
 def test_events(api: Api, backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path) -> None:

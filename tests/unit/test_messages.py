@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
 
 from launcher import messages
 from launcher.backends.base import Finding, LogLine, RunEvent
@@ -198,3 +202,49 @@ def test_an_older_run_is_told_in_the_order_of_time() -> None:
         (30.7, "chief", "complete"),
         (31.0, "evaluator", "complete"),
     ]
+
+
+DNS = "the DNS server 10.96.0.10 does not answer"
+REFUSED = "nothing listens on its port: connection refused"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "text"),
+    [
+        (None, "waits for a, b (10 s of at most 900 s)"),
+        ({DNS: ["a", "b"]}, f"waits for a, b (10 s of at most 900 s): {DNS}"),
+        ({DNS: ["a"], REFUSED: ["b"]}, f"waits for a, b (10 s of at most 900 s); a: {DNS}; b: {REFUSED}"),
+    ],
+    ids=["of an earlier version", "one", "two"],
+)
+def test_why_a_task_waits_for_others(reasons: Any, text: str) -> None:
+    fields = {"tasks": ["a", "b"], "seconds": 10.2, "deadline": 900}
+    fields |= {} if reasons is None else {"reasons": reasons}
+    record = Record(Event.WAITING, "t", 1.0, fields)
+    assert messages.describe(record) == text
+    assert Record.parse(record.line()) == record
+
+
+def test_a_reason_that_changes_is_news_at_once() -> None:
+    narrator = messages.Narrator()
+    fields = {"tasks": ["mnist-ps-0"], "seconds": 0.0, "deadline": 900}
+    for time, reason, said in [(1.0, DNS, True), (11.0, DNS, False), (12.0, REFUSED, True)]:
+        record = Record(Event.WAITING, "t", time, {**fields, "reasons": {reason: ["mnist-ps-0"]}})
+        assert len(narrator.news(run(), [line("", record=record)])) == said
+
+
+def test_status_says_who_waits_now() -> None:
+    waits = histories.says(
+        "chief", 0, 0, 5, "waiting", tasks=["x"], seconds=0, deadline=9, reasons={DNS: ["x"]}
+    )
+    goes_on = histories.says("chief", 0, 0, 9, "training", epochs=1, steps_per_epoch=1, initial_epoch=0)
+    chief = histories.pod("chief")
+
+    def told(lines: Sequence[LogLine], *attempts: TaskStatus) -> list[str]:
+        status = histories.history(attempts or [chief], lines).status
+        return [f"{news.who} {news.text}" for news in messages.waiting_tasks(status)]
+
+    assert told([waits]) == [f"chief waits for x (0 s of at most 9 s): {DNS}"]
+    assert told([waits, goes_on]) == []
+    assert told([waits], chief, histories.pod("chief", attempt=1, created=20.0)) == []
+    assert told([waits], histories.pod("chief", finished=6.0, exit_code=75)) == []

@@ -331,3 +331,10 @@ def test_no_reader_fails_by_a_right_record_with_an_odd_value(found: list[tuple[A
 
 def test_no_reader_fails_by_what_is_no_record() -> None:
     read_by_all(NO_RECORDS)
+
+
+@pytest.mark.parametrize("value", [*WRONG, ["x"], {"why": "mnist-ps-0"}, {"why": [1]}])
+def test_why_a_task_waits_is_left_out_or_has_its_type(value: Any) -> None:
+    """Earlier versions left it out."""
+    parsed = Record.parse(line(Event.WAITING, {**RIGHT[Event.WAITING], "reasons": value}))
+    assert parsed is None or value in ({}, {"a": []})

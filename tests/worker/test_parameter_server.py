@@ -189,7 +189,7 @@ def test_waiting_has_a_deadline_and_names_who_is_missing(make_cluster: MakeClust
     assert chief.ended() == ExitCode.RETRYABLE
     assert "tiny-worker-1" in chief.until(Event.WAITING).fields["tasks"]
     message = chief.until(Event.FAILED).fields["message"]
-    assert "tiny-worker-0 (nothing listens on its port)" in message
+    assert "tiny-worker-0 (nothing listens on its port: connection refused)" in message
     assert "tiny-ps-0" not in message
     assert ps.process.poll() is None
 

@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from worker.contract import ExitCode, Waiting
 from worker.failures import Failure
@@ -17,6 +17,7 @@ from worker.task import Task
 
 _OUTLIVE_SECONDS = 30.0
 _FINISHED = "finished"
+_NAMED = 3
 
 
 def gather(task: Task, activity: Activity, reporter: Reporter, alive: Callable[[], None]) -> None:
@@ -34,13 +35,13 @@ def wait_for_all(
     if not task.peers:
         return
 
-    def report(names: list[str], waited: float) -> None:
+    def report(reasons: Mapping[str, str], waited: float) -> None:
         deadline = task.config.starting_deadline_seconds
-        reporter.emit(Waiting(names, round(waited, 1), deadline))
+        reporter.emit(Waiting(list(reasons), round(waited, 1), deadline, _by_reason(reasons)))
 
     activity.enter("waiting for the other tasks")
     # Tasks of a collective strategy have no server while they wait for one another.
-    check = probes.fault if task.config.strategy == "ParameterServer" else _absence
+    check = probes.fault if task.config.strategy == "ParameterServer" else probes.absence
     with probes.listening(task.address):
         probes.wait(task.peers, seconds, report, alive, check)
 
@@ -107,5 +108,11 @@ def leave_last(task: Task, activity: Activity) -> None:
         time.sleep(0.1)
 
 
-def _absence(address: str) -> str | None:
-    return None if probes.connects(address) else "nothing listens on its port"
+def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    """Of each reason the first tasks, since thousands may wait for thousands."""
+    found: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        names = found.setdefault(reason, [])
+        if len(names) < _NAMED:
+            names.append(name)
+    return found

@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from worker.process import host_names
+
 PROBE_SECONDS = 2.0
 _ROUND_SECONDS = 0.1
 _REPORT_SECONDS = 10.0
@@ -42,14 +44,20 @@ def connects(address: str, seconds: float = PROBE_SECONDS) -> bool:
     return True
 
 
+def absence(address: str, seconds: float = PROBE_SECONDS) -> str | None:
+    """Why nobody can connect to `address`, or None where something listens."""
+    found = _connected(address, seconds)
+    if isinstance(found, str):
+        return found
+    found.close()
+    return None
+
+
 def fault(address: str, seconds: float = PROBE_SECONDS) -> str | None:
     """Why the gRPC server on `address` cannot be used, or None where it answers."""
-    try:
-        connection = socket.create_connection(split(address), seconds)
-    except socket.gaierror:
-        return "its name does not resolve"
-    except OSError:
-        return "nothing listens on its port"
+    connection = _connected(address, seconds)
+    if isinstance(connection, str):
+        return connection
     with connection:
         try:
             connection.settimeout(seconds)
@@ -58,6 +66,33 @@ def fault(address: str, seconds: float = PROBE_SECONDS) -> str | None:
         except OSError:
             answered = False
     return None if answered else SILENT
+
+
+def _connected(address: str, seconds: float) -> socket.socket | str:
+    """A connection, or why there is none."""
+    try:
+        found = host_names.look_up(*split(address), seconds)
+    except host_names.Unresolved as error:
+        return str(error)
+    reason = "its name has no address"
+    for family, place in found:
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(seconds)
+            connection.connect(place)
+            return connection
+        except OSError as error:
+            connection.close()
+            reason = _unreachable(error)
+    return reason
+
+
+def _unreachable(error: OSError) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "nothing listens on its port: connection refused"
+    if isinstance(error, TimeoutError):
+        return "connecting to it times out: a NetworkPolicy, or its node?"
+    return f"it cannot be reached: {error.strerror or error}: a NetworkPolicy?"
 
 
 def faults(peers: Mapping[str, str], seconds: float = PROBE_SECONDS) -> dict[str, str]:
@@ -87,14 +122,14 @@ class Unanswered(Exception):  # noqa: N818 - says what happened
 def wait(
     peers: Mapping[str, str],
     deadline: float,
-    report: Callable[[list[str], float], None],
+    report: Callable[[Mapping[str, str], float], None],
     alive: Callable[[], None] = lambda: None,
     check: Callable[[str], str | None] = fault,
 ) -> None:
     """Returns when every peer has answered once. Raises `Unanswered` after `deadline` seconds.
 
-    `report(names, seconds)` hears of those still missing: after the first round, then about every ten
-    seconds, and once more when none is missing. `alive` is called about once a round.
+    `report(reasons, seconds)` hears of those still missing, and why: after the first round, then about every
+    ten seconds, and once more when none is missing. `alive` is called about once a round.
     """
     started = time.monotonic()
     missing = dict(peers)
@@ -108,12 +143,13 @@ def wait(
             waited = time.monotonic() - started
             if not missing:
                 if reported_any:
-                    report([], waited)
+                    report({}, waited)
                 return
+            why = {name: reasons[name] or "" for name in missing}
             if waited >= deadline:
-                raise Unanswered({name: reasons[name] or "" for name in missing}, deadline)
+                raise Unanswered(why, deadline)
             if waited - reported >= _REPORT_SECONDS:
-                report(list(missing), waited)
+                report(why, waited)
                 reported, reported_any = waited, True
             time.sleep(min(_ROUND_SECONDS, max(0.0, deadline - waited)))
 

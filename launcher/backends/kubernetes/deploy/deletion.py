@@ -81,8 +81,8 @@ def _item(kind: str, item: Object) -> Item:
 
 
 def keep_claims(client: Client, namespace: str, found: Sequence[Item]) -> list[Item]:
-    """The same objects, but no claim is deleted: the run that replaces this one needs them. A claim may belong
-    to a Helm release, or to the primary Job, as earlier versions made it.
+    """The same objects, but no claim is deleted: the run that replaces this one needs them. A claim may
+    belong to a Helm release, or to the primary Job, as earlier versions made it.
     """
     released = []
     for item in found:

@@ -24,6 +24,7 @@ from launcher.backends.kubernetes.preflight.requirements import (
     queues,
 )
 from launcher.backends.kubernetes.preflight.versions import OLDEST, lacks, number
+from launcher.status import condition
 
 _LEVEL: Final = "pod-security.kubernetes.io/enforce"
 
@@ -67,7 +68,7 @@ def examine(
             only_for = "spec.tensorboard" if objects is None else None
             found += _rights(client, namespace, EXTENSION_RULES[TENSORBOARD], only_for)
         found += _quotas(client, namespace)
-    return [*found, *_UNKNOWABLE]
+    return [*found, _dns(client), *_UNKNOWABLE]
 
 
 def _extensions(there: Mapping[Extension, bool], wanted: Sequence[Extension] | None) -> Iterator[Finding]:
@@ -104,6 +105,30 @@ def _form(client: Client) -> Finding:
         "is not installed: a run that waits in a queue is a group of pods",
         "Of one that fails with nobody following it, the quota is taken until it is deleted.",
     )
+
+
+_DNS_NAMESPACE: Final = "kube-system"
+_DNS_LABEL: Final = "k8s-app=kube-dns"
+"""CoreDNS has it too, so that what looks for its predecessor finds it."""
+
+
+def _dns(client: Client) -> Finding:
+    """Whether what resolves the tasks' names runs."""
+    advice = f"A task that waits for another says whether DNS answers: see `{PROGRAM} status`."
+    try:
+        pods, _ = client.list("Pod", _DNS_NAMESPACE, _DNS_LABEL)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return Finding("DNS", "unknown", f"you may not look at its pods in {_DNS_NAMESPACE}", advice)
+    if not pods:
+        return Finding("DNS", "unknown", f"no pod in {_DNS_NAMESPACE} has the label {_DNS_LABEL}", advice)
+    ready = sum(condition(pod, "Ready") is not None for pod in pods)
+    said = f"{ready} of {len(pods)} pods of {_DNS_NAMESPACE} with the label {_DNS_LABEL} are ready"
+    if ready:
+        return Finding("DNS", "ok", said)
+    advice = "Tasks find each other by their names, so they would wait for each other: ask the administrator."
+    return Finding("DNS", "warning", said, advice)
 
 
 def _version(client: Client) -> Finding:

@@ -1,0 +1,142 @@
+"""Looks up the names of hosts, in bounded time, and says why one is not found: nobody knows it, or no DNS
+server answers. Standard library only.
+
+The C library has one error for a server that is silent and one that fails (EAI_AGAIN), and takes up to 40 s
+for it: 5 s, twice, for each of a pod's three search domains and the name itself (resolv.conf(5)). So the
+server is asked once more, by a query of one's own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+RESOLV_CONF = Path("/etc/resolv.conf")
+_DNS_PORT = 53
+_ANSWER_SECONDS = 1.0
+_ASKED_AGAIN_SECONDS = 2.0
+"""Between two questions to the servers: a thousand names may fail of the same."""
+
+_UNKNOWN = tuple(
+    getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
+)
+
+# Behind an id: recursion desired, one question, the name servers (2) of the root, class IN (1). RFC 1035, 4.
+_QUESTION = bytes.fromhex("0100 0001 0000 0000 0000 00 0002 0001")
+
+Address = tuple[int, Any]
+"""A socket's family, and where it connects to."""
+
+
+class Unresolved(Exception):  # noqa: N818 - says what happened
+    """The name was not found; the text says why, as the end of a sentence about its task."""
+
+
+def look_up(host: str, port: int, seconds: float) -> list[Address]:
+    """All addresses of `host`, a name or an address itself. Raises `Unresolved` after at most `seconds`, and
+    what a question to the DNS servers takes. A look-up that takes longer goes on: the next call finds it.
+    """
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        return _addresses(host, port)
+    with _lock:
+        lookup = _lookups.get((host, port))
+        if lookup is None:
+            lookup = _lookups[host, port] = _Lookup(host, port)
+            lookup.start()
+    lookup.join(seconds)
+    if lookup.is_alive():
+        raise Unresolved(_servers_trouble() or "the look-up of its name takes long")
+    with _lock:
+        if _lookups.get((host, port)) is lookup:
+            del _lookups[host, port]
+    if lookup.error is not None:
+        raise Unresolved(_explained(lookup.error)) from lookup.error
+    return lookup.found
+
+
+class _Lookup(threading.Thread):
+    """One call of getaddrinfo, which nothing can interrupt."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(name=f"look-up of {host}", daemon=True)
+        self._host, self._port = host, port
+        self.found: list[Address] = []
+        self.error: OSError | UnicodeError | None = None
+
+    def run(self) -> None:
+        try:
+            self.found = _addresses(self._host, self._port)
+        except (OSError, UnicodeError) as error:  # UnicodeError: no name at all, such as one that is too long
+            self.error = error
+
+
+_lock = threading.Lock()
+_lookups: dict[tuple[str, int], _Lookup] = {}
+
+
+def _addresses(host: str, port: int) -> list[Address]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(int(family), address) for family, _, _, _, address in found]
+
+
+def _explained(error: OSError | UnicodeError) -> str:
+    if isinstance(error, socket.gaierror) and error.errno in _UNKNOWN:
+        return "DNS does not know its name"
+    if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
+        servers = " and ".join(_servers())
+        return _servers_trouble() or f"the DNS server {servers} answers, but not with an address (SERVFAIL?)"
+    return f"its name cannot be looked up ({getattr(error, 'strerror', None) or error})"
+
+
+def _servers() -> list[str]:
+    """Those that the C library asks, which is this machine's own where none is named."""
+    try:
+        lines = RESOLV_CONF.read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    words = [line.split() for line in lines]
+    return [line[1] for line in words if len(line) > 1 and line[0] == "nameserver"][:3] or ["127.0.0.1"]
+
+
+_asking = threading.Lock()
+_asked: tuple[float, str] = (float("-inf"), "")
+
+
+def _servers_trouble() -> str:
+    """Which DNS servers do not answer, "" where all do."""
+    global _asked
+    with _asking:
+        if time.monotonic() - _asked[0] >= _ASKED_AGAIN_SECONDS:
+            silent = [server for server in _servers() if not _answers(server)]
+            verb = "does" if len(silent) == 1 else "do"
+            said = f"the DNS server {' and '.join(silent)} {verb} not answer" if silent else ""
+            _asked = time.monotonic(), said
+        return _asked[1]
+
+
+def _answers(server: str) -> bool:
+    """Whether it says anything at all."""
+    query = os.urandom(2) + _QUESTION
+    try:
+        (family, address), *_ = _addresses(server, _DNS_PORT)
+        with socket.socket(family, socket.SOCK_DGRAM) as asking:
+            asking.settimeout(_ANSWER_SECONDS)
+            asking.connect(address)
+            for _ in range(2):  # a datagram may be lost
+                asking.send(query)
+                try:
+                    return asking.recv(512)[:2] == query[:2]
+                except TimeoutError:
+                    continue
+    except OSError:  # refused, or no way to it
+        pass
+    return False
