@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         reporter.failed(failure)
         print(f"worker: {failure.message}", file=sys.stderr)
         return failure.exit_code
-    _prepare_environment(task.config.keras)
+    prepare_environment(task.config.keras)
     # The branch that TFConfigClusterResolver().task_type stands for, taken before TensorFlow is imported.
     seconds = max(task.config.stall_seconds, task.config.starting_deadline_seconds)
     first = supervisor.stalled("starting", seconds)
@@ -54,7 +54,8 @@ def _part(task: Task, script: Sequence[str]) -> tuple[Callable[[supervisor.Watch
     return lambda watch: _train(task, watch), task.peers
 
 
-def _prepare_environment(keras: int) -> None:
+def prepare_environment(keras: int) -> None:
+    """What TensorFlow reads when it is imported. `keras` is the spec's."""
     os.environ.update([GRPC_FAIL_FAST])
     # What tf.keras is: keras, or tf_keras.
     os.environ["TF_USE_LEGACY_KERAS"] = "0" if keras == 3 else "1"

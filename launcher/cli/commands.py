@@ -33,11 +33,34 @@ def validate(options: Namespace) -> int:
     from launcher.plan import topology
 
     for loaded in _load(options):
-        planning.plan(loaded)
+        plan = planning.plan(loaded)
         planned = topology.build(loaded.cluster)
         counts = ", ".join(f"{role.replicas} {role.name}" for role in planned.roles)
+        if options.imports:
+            _try_program(loaded, plan)
         print(f"{loaded.source}: {planned.run}: valid: {loaded.cluster.spec.strategy} with {counts}")
+        if _has_program(loaded):
+            tried = "was imported and has made a first step, with this machine's packages, on its CPU"
+            told = tried if options.imports else "was not imported; `validate --import` tries it"
+            print(f"{loaded.source}: {planned.run}: the program {told}")
     return 0
+
+
+def _has_program(loaded: Loaded) -> bool:
+    program = loaded.cluster.spec.program
+    return program is not None and program.entrypoint is not None
+
+
+def _try_program(loaded: Loaded, plan: Plan) -> None:
+    from launcher import program_check
+
+    if _has_program(loaded):
+        print(f"{loaded.source}: trying the program, which takes some seconds", file=sys.stderr, flush=True)
+    found, notices = program_check.problems(loaded, plan)
+    for notice in notices:
+        print(f"{loaded.source}: note: {notice}", file=sys.stderr)
+    if found:
+        raise SpecError(found)
 
 
 def convert(options: Namespace) -> int:
@@ -119,7 +142,8 @@ def _dry_run(options: Namespace) -> int:
             for item in plan.objects:
                 print(f"{item['kind']} {item['metadata']['name']} would be sent")
             print(
-                f"run {plan.run}, namespace {plan.namespace}: nothing was sent; `render` prints the objects"
+                f"run {plan.run}, namespace {plan.namespace}: nothing was sent, and no program "
+                "imported; `render` prints the objects"
             )
         return 0
     if options.backend == "local":
@@ -128,7 +152,10 @@ def _dry_run(options: Namespace) -> int:
     for plan in _plans(options, backend.namespace):
         for line in backend.dry_run(plan, replace=options.replace):
             print(line)
-        print(f"run {plan.run}, namespace {plan.namespace}: the cluster accepts this; nothing was changed")
+        print(
+            f"run {plan.run}, namespace {plan.namespace}: the cluster accepts this; nothing was changed, "
+            "and no program imported"
+        )
     return 0
 
 

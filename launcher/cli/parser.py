@@ -133,6 +133,12 @@ def parser() -> argparse.ArgumentParser:
 
     added = add("validate", commands.validate, "check a file")
     add_file(added)
+    added.add_argument(
+        "--import",
+        action="store_true",
+        dest="imports",
+        help="also import the program and make a first step, in a process of its own, on this machine's CPU",
+    )
 
     added = add("convert", commands.convert, "print a TFJob as a cluster.yaml, and where it differs")
     add_file(added)

@@ -30,7 +30,10 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 def test_validate(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "validate", GOOD)
     assert (code, err) == (0, "")
-    assert out == f"{GOOD}: autoencoder: valid: Mirrored with 1 chief\n"
+    assert out == (
+        f"{GOOD}: autoencoder: valid: Mirrored with 1 chief\n"
+        f"{GOOD}: autoencoder: the program was not imported; `validate --import` tries it\n"
+    )
 
 
 def test_a_typo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

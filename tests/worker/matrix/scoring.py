@@ -26,7 +26,7 @@ def main() -> None:
     folder = Path(sys.argv[2])
     faulthandler.enable()
     task = tasks.from_environment()
-    runtime._prepare_environment(task.config.keras)
+    runtime.prepare_environment(task.config.keras)
     from worker.imports import import_tensorflow
 
     faulthandler.dump_traceback_later(START_SECONDS, exit=True)

@@ -1,0 +1,145 @@
+"""Tries a run's program in a process of its own, on this machine's CPU, until its first step.
+
+The process runs `worker.check`, with what a pod would get: the program's files, the run's configuration, and
+the variables of the task that trains. Packages and files are this machine's, not an image's or a volume's.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from launcher.backends.base import Plan
+from launcher.errors import Problem, SpecError
+from launcher.plan import topology
+from launcher.validation import source
+from launcher.validation.loader import Loaded
+from worker.contract import Env, Event, Record, RunConfig
+
+SECONDS: Final = 300.0
+"""How long it may take. TensorFlow's import takes up to 20 s on a busy machine, and a large model's first
+step is traced for minutes.
+"""
+_LAST_LINES: Final = 10
+_CHATTER: Final = re.compile(r"WARNING: All log messages before absl|[IW]\d{4} \d\d:\d\d:|[IW]0000 ")
+"""What TensorFlow prints when it is imported."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the process has said. `failure` is a sentence, "" for none; `details` are the user's lines of
+    code, or the end of what was printed.
+    """
+
+    notices: Sequence[str] = ()
+    failure: str = ""
+    details: str = ""
+
+
+def problems(loaded: Loaded, plan: Plan, seconds: float = SECONDS) -> tuple[list[Problem], Sequence[str]]:
+    """What is wrong with the program of a run, and what else there is to say. None for a run without an
+    entrypoint. Raises SpecError where there is no TensorFlow here.
+    """
+    config = _configuration(plan)
+    if config is None or not config.entrypoint:
+        return [], ()
+    if importlib.util.find_spec("tensorflow") is None:
+        said = f"there is no TensorFlow in {sys.prefix}, whose packages would stand for the image's"
+        raise SpecError([Problem("--import", 0, 0, "", said)])
+    files = source.read(loaded)
+    with tempfile.TemporaryDirectory(prefix="tf-launcher-") as folder:
+        root = Path(folder)
+        environment = {**os.environ, **_variables(loaded), "PYTHONPATH": _python_path()}
+        for name in Env.RESERVED:
+            environment.pop(name, None)
+        environment[Env.CONFIG] = str(root / "run.json")
+        (root / "run.json").write_text(config.to_json(), encoding="utf-8")
+        if files is not None:
+            environment[Env.SOURCE] = str(root / "source")
+            for name, content in files.files.items():
+                path = root / "source" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+        outcome = _run([sys.executable, "-m", "worker.check"], environment, root, seconds)
+    if not outcome.failure:
+        return [], outcome.notices
+    field, _, said = outcome.failure.partition(": ")
+    is_field = field.startswith("spec.") and " " not in field
+    place = tuple(field.split(".")) if is_field else ("spec", "program")
+    text = "\n".join(filter(None, [said if is_field else outcome.failure, _indented(outcome.details)]))
+    return [loaded.problem(place, text)], outcome.notices
+
+
+def _configuration(plan: Plan) -> RunConfig | None:
+    for item in plan.objects:
+        if item["kind"] == "ConfigMap":
+            for text in (item.get("data") or {}).values():
+                try:
+                    return RunConfig.from_json(text)
+                except ValueError:
+                    continue
+    return None
+
+
+def _variables(loaded: Loaded) -> dict[str, str]:
+    """Of the task that trains, those with a value in the file."""
+    role = topology.build(loaded.cluster).roles[0]
+    return {variable.name: variable.value for variable in role.env if variable.value is not None}
+
+
+def _python_path() -> str:
+    """With the worker package, wherever this one was started."""
+    spec = importlib.util.find_spec("worker")
+    found = [str(Path(spec.origin).parents[1])] if spec is not None and spec.origin is not None else []
+    return os.pathsep.join([*found, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def _run(command: Sequence[str], environment: dict[str, str], folder: Path, seconds: float) -> Outcome:
+    """Ends the process, and what it has started, when the time is over or this one is interrupted."""
+    with (folder / "output").open("w+", errors="replace") as output:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code: int | None = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        output.seek(0)
+        lines = output.read().splitlines()
+    records = [record for line in lines if (record := Record.parse(line)) is not None]
+    notices = [str(record.fields["message"]) for record in records if record.event == Event.NOTICE]
+    own = [line for line in lines if Record.parse(line) is None and not _CHATTER.match(line)]
+    printed = "\n".join(own[-_LAST_LINES:])
+    for record in records:
+        if record.event == Event.FAILED:
+            return Outcome(notices, str(record.fields["message"]), str(record.fields["traceback"]))
+    if code is None:
+        late = f"the program was not at the end of its first step after {seconds:.0f} s"
+        return Outcome(notices, late, printed)
+    if code != 0 or not any(record.event == Event.DONE for record in records):
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return Outcome(notices, f"the process that tried the program {how}", printed)
+    return Outcome(notices)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -1,0 +1,149 @@
+"""`validate --import`: the program is tried until its first step, with real TensorFlow."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher import planning, program_check
+from launcher.cli import parser
+from launcher.validation import loader
+from tests.local.machine import eventually, linux_only, with_variable
+
+CLUSTER = """
+apiVersion: launcher/v1alpha1
+kind: TrainingCluster
+metadata: {name: tried}
+spec:
+  strategy: ParameterServer
+  program:
+    source: program.py
+    entrypoint: program:Program
+    parameters: {epochs: 9, stepsPerEpoch: 1000, globalBatchSize: 8}
+  modelDir: /model
+  chief: {env: [{name: UNITS, value: "3"}]}
+  worker: {replicas: 2}
+  ps: {replicas: 1}
+  evaluator: {}
+"""
+PROGRAM = """
+import os
+import tensorflow as tf
+
+UNITS = int(os.environ["UNITS"])
+
+class Stop(tf.keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        raise RuntimeError("callbacks are not called")
+
+class Program:
+    def __init__(self, parameters):
+        pass
+
+    def model(self):
+        model = tf.keras.Sequential([tf.keras.layers.Dense(UNITS), tf.keras.layers.Dense(1)])
+        model.compile("sgd", tf.keras.losses.MeanSquaredError())
+        return model
+
+    def train_dataset(self, batch_size):
+        return tf.data.Dataset.from_tensors((tf.ones(4), tf.ones(1))).repeat().batch(batch_size)
+
+    def evaluation_dataset(self, batch_size):
+        return tf.data.Dataset.from_tensors((tf.ones(4), tf.ones(1))).repeat(5).batch(batch_size)
+
+    def predict_dataset(self, batch_size):
+        return tf.data.Dataset.from_tensors(tf.ones(4)).repeat(5).batch(batch_size)
+
+    def callbacks(self):
+        return [Stop()]
+"""
+OWN_LOOP = "\n    def loss(self, labels, predictions):\n        return (labels - predictions)[:, 0] ** 2\n"
+WRONG_LOOP = OWN_LOOP.replace("[:, 0] ** 2", " / 0")
+
+
+def validate(
+    folder: Path, capsys: pytest.CaptureFixture[str], program: str, *overrides: str
+) -> tuple[int, str, str]:
+    (folder / "program.py").write_text(program)
+    (folder / "cluster.yaml").write_text(CLUSTER)
+    settings = [word for override in overrides for word in ("--set", override)]
+    code = parser.main(["validate", str(folder / "cluster.yaml"), "--import", *settings])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize("override", [None, "loss", "spec.mode=Evaluate", "spec.mode=Predict"])
+def test_a_program_that_works(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], override: str | None
+) -> None:
+    program = PROGRAM + (OWN_LOOP if override == "loss" else "")
+    overrides = [override] if override and override.startswith("spec.") else []
+    code, out, err = validate(tmp_path, capsys, program, *overrides)
+    assert code == 0, err
+    assert "the program was imported and has made a first step" in out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster.yaml", "program.py"]
+
+
+@pytest.mark.parametrize(
+    ("program", "overrides", "said"),
+    [
+        (
+            PROGRAM.replace("import os", "import os, no_such_package"),
+            [],
+            "cluster.yaml:7:3: spec.program: ModuleNotFoundError: No module named 'no_such_package'",
+        ),
+        (
+            PROGRAM.replace("def train_dataset(self, batch_size)", "def train_dataset(self)"),
+            [],
+            "Program.train_dataset must be callable as train_dataset(batch_size)",
+        ),
+        (PROGRAM.replace("Dense(1)", "Dense('one')"), [], '  File "program.py", line 16, in model'),
+        (
+            PROGRAM.replace("(tf.ones(4), tf.ones(1))).repeat(5)", "(tf.ones(7), tf.ones(1))).repeat(5)"),
+            [],
+            "expected axis -1 of input shape to have value 4",
+        ),
+        (PROGRAM.replace("evaluation_dataset", "evaluate"), [], "which spec.evaluator needs"),
+        (
+            PROGRAM,
+            ["spec.program.parameters.stepsPerEpoch=null"],
+            "stepsPerEpoch: needed, because the training dataset is infinite",
+        ),
+        (PROGRAM + WRONG_LOOP, [], "loss"),
+        (PROGRAM + "\nprint('a word'); os._exit(3)", [], "ended with exit code 3\n  a word\n"),
+    ],
+    ids=["package", "method", "model", "data", "evaluator", "steps", "loss", "crash"],
+)
+def test_what_a_run_would_find_in_a_minute(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], program: str, overrides: list[str], said: str
+) -> None:
+    code, out, err = validate(tmp_path, capsys, program, *overrides)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.endswith("error: 1 problem; nothing was done\n")
+
+
+@linux_only
+def test_a_program_that_does_not_end_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, time\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "print('begun', flush=True)\n"
+        "time.sleep(600)"
+    )
+    outcome = program_check._run([sys.executable, "-c", code], {"TRIED": str(tmp_path)}, tmp_path, 2.0)
+    assert outcome.failure == "the program was not at the end of its first step after 2 s"
+    assert outcome.details == "begun"
+    eventually(lambda: not with_variable(f"TRIED={tmp_path}"), "that all have ended")
+
+
+def test_a_run_of_scripts_has_nothing_to_import(tmp_path: Path) -> None:
+    text = CLUSTER.replace("    entrypoint: program:Program\n", "").replace(
+        "  modelDir", "  command: [sh]\n  modelDir"
+    )
+    (tmp_path / "program.py").write_text("")
+    (tmp_path / "cluster.yaml").write_text(text)
+    (loaded,) = loader.load(str(tmp_path / "cluster.yaml"))
+    assert program_check.problems(loaded, planning.plan(loaded)) == ([], ())

@@ -1,0 +1,170 @@
+"""`python -m worker.check`: what a program does until its first step, with one batch, in one process.
+
+Finds in seconds what a run would find in a minute: a package that is not there, a wrong entrypoint, a model
+that does not build, data that does not fit it. It uses the CPU only. Nothing is kept: there is no model
+directory, and the program's callbacks are made but not called. It prints records, the last of which is `done`
+or `failed`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from typing import Any
+
+from worker.contract import Event, ExitCode
+from worker.failures import Failure, classify
+from worker.imports import import_tensorflow
+from worker.parameters import TrainingParameters
+from worker.process.activity import Activity
+from worker.process.supervisor import Watch
+from worker.program import LoadedProgram, load, user_roots
+from worker.reporting import Reporter
+from worker.runtime import prepare_environment
+from worker.task import Task, from_environment
+
+_NO_DEVICE = "-1"
+
+
+def main() -> int:
+    """Returns the exit code, `ExitCode.PROGRAM_ERROR` for whatever was found."""
+    reporter = Reporter("check")
+    activity = Activity(Watch(), 0.0, 0.0)
+    program: LoadedProgram | None = None
+    task: Task | None = None
+    try:
+        task = from_environment()
+        prepare_environment(task.config.keras)
+        os.environ["CUDA_VISIBLE_DEVICES"] = _NO_DEVICE
+        activity.enter("importing TensorFlow")
+        import_tensorflow(keras=True)
+        activity.enter(f"importing {task.config.entrypoint}")
+        program = load(task.config.entrypoint, task.source, task.config.parameters)
+        for notice in program.notices:
+            reporter.notice(notice)
+        _try(task, program, reporter, activity)
+    except BaseException as error:  # noqa: BLE001 - whatever a program raises must be told
+        roots = program.roots if program else user_roots(task.source if task else None)
+        datasets = program.datasets if program else []
+        failure = classify(error, activity.doing, roots, datasets, alone=True)
+        reporter.failed(Failure(failure.message, ExitCode.PROGRAM_ERROR, failure.frames))
+        return ExitCode.PROGRAM_ERROR
+    reporter.emit(Event.DONE)
+    return ExitCode.DONE
+
+
+def _try(task: Task, program: LoadedProgram, reporter: Reporter, activity: Activity) -> None:
+    from worker.evaluation import sidecar, standalone
+    from worker.prediction import predict
+    from worker.training import loops
+
+    parameters = TrainingParameters.read(task.config.parameters)
+    if task.config.mode == "Evaluate":
+        standalone.check_program(program)
+        _apply(program, program.evaluation_dataset, parameters, activity)
+    elif task.config.mode == "Predict":
+        predict.check_program(program)
+        _apply(program, program.predict_dataset, parameters, activity)
+    else:
+        if task.config.replicas.get("evaluator", 0) > 0:
+            sidecar.check_program(program)
+        loops.train(_loop(task, program, parameters, reporter, activity))
+
+
+def _apply(program: LoadedProgram, make: Any, parameters: TrainingParameters, activity: Activity) -> None:
+    """The model, called with the features of one batch."""
+    from worker.models.model_build import build
+
+    activity.enter("running model()")
+    model = program.model()
+    activity.enter("reading the data")
+    dataset = make(parameters.global_batch_size)
+    build(model, dataset.element_spec, program.entrypoint)
+    for batch in dataset.take(1):
+        activity.enter("calling the model with a batch")
+        model(batch[0] if isinstance(batch, tuple) else batch, training=False)
+
+
+def _loop(
+    task: Task, program: LoadedProgram, parameters: TrainingParameters, reporter: Reporter, activity: Activity
+) -> Any:
+    """The real loop of one process, for one epoch of one step."""
+    import tensorflow as tf
+
+    from worker.context import Loop
+
+    given = parameters.with_replicas(1)
+    sampled = _Sampled(program)
+    loop = Loop(
+        program=sampled,
+        parameters=given,
+        strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
+        directory=None,
+        writes=True,
+        workers=1,
+        validates=True,
+        reporter=_Notices(reporter.task),
+        enter=activity.enter,
+        alive=lambda: None,
+        stepped=lambda: None,
+        failed=lambda _: None,
+        kept=[],
+        boundary=lambda *_: None,
+        evaluation={},
+    )
+    sampled.whole = loop
+    return dataclasses.replace(loop, parameters=_one_step(given))
+
+
+def _one_step(given: TrainingParameters) -> TrainingParameters:
+    return dataclasses.replace(given, epochs=1, steps_per_epoch=1, steps_per_execution=1)
+
+
+class _Notices(Reporter):
+    """Of a training only what the user should read."""
+
+    def emit(self, event: str, **fields: Any) -> None:
+        if event == Event.NOTICE:
+            super().emit(event, **fields)
+
+
+class _Sampled(LoadedProgram):
+    """A program with the first batch of its data, and without its callbacks. `whole` is the loop as it would
+    be with all of them.
+    """
+
+    whole: Any
+
+    def __init__(self, program: LoadedProgram) -> None:
+        self.__dict__.update(program.__dict__)
+
+    def train_dataset(self, batch_size: int) -> Any:
+        """Its first batch. Raises Failure for one without an end where the epoch's size is not given."""
+        import tensorflow as tf
+
+        from worker.input import datasets
+
+        dataset = super().train_dataset(batch_size)
+        if not isinstance(dataset, tf.data.Dataset):
+            return dataset  # a DatasetCreator
+        if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
+            datasets.steps_per_epoch(self.whole, dataset)
+        return dataset.take(1)
+
+    def evaluation_dataset(self, batch_size: int) -> Any:
+        """Its first batch; one without an end as it is, which is refused."""
+        import tensorflow as tf
+
+        dataset = super().evaluation_dataset(batch_size)
+        infinite = int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
+        return dataset if infinite else dataset.take(1)
+
+    def callbacks(self) -> list[Any]:
+        """None, when they were made."""
+        super().callbacks()
+        return []
+
+
+if __name__ == "__main__":
+    sys.exit(main())
