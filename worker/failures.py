@@ -29,6 +29,7 @@ _LOST_PEER = re.compile(
     r"collective|coordination|\brpc|grpc|socket|connection|heartbeat|incarnation|stream removed|nccl", re.I
 )
 """In the text of an InternalError."""
+_ARGUMENTS = "Call arguments received by layer"
 _DEVICE_FAULT = re.compile(r"cuda|cudnn|cublas|device-side|xid|\becc\b", re.I)
 """Likewise: of a GPU, which another try may do without."""
 _NOT_A_SENTENCE = (
@@ -185,7 +186,8 @@ def sentence(error: BaseException, kind: bool = True) -> str:
     """What `error` says, one line of at most 600 characters; with `kind`, its class first."""
     text = str(getattr(error, "message", None) or error)
     name = type(error).__name__
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # Keras 2 lists the arguments behind what it says.
+    lines = [line.strip() for line in text.partition(_ARGUMENTS)[0].splitlines() if line.strip()]
     if _is_op_error(error):
         return _cut(f"{name}: {_op_sentence(text)}" if kind else _op_sentence(text))
     if lines and lines[0].startswith("in user code"):

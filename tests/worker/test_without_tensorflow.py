@@ -177,6 +177,18 @@ def test_an_import_error_shows_the_users_lines_only(tmp_path: Path) -> None:
     assert "decoder.py" not in failure.frames
 
 
+def test_what_keras_says_of_a_layer_is_told_without_its_arguments() -> None:
+    text = (
+        "in user code:\n\n    File train.py, line 1, in step\n"
+        '    ValueError: Exception encountered when calling layer "sequential" (type Sequential).\n    \n'
+        '    Input 0 of layer "dense" is incompatible with the layer: expected axis -1 to be 4\n    \n'
+        '    Call arguments received by layer "sequential" (type Sequential):\n'
+        "      • inputs=tf.Tensor(shape=(None, 7), dtype=float32)\n      • mask=None\n"
+    )
+    said = 'Input 0 of layer "dense" is incompatible with the layer: expected axis -1 to be 4'
+    assert failures.sentence(ValueError(text)) == said
+
+
 # Peers
 
 

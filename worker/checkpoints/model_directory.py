@@ -330,10 +330,10 @@ def begin(directory: ModelDirectory, run_id: str, notice: Callable[[str], None])
             return Beginning(finished=True, previous_run=False)
         kept = directory.exports()
         export = max(kept, default=0) + 1
-        stays = f"its export stays as {directory.path('export', str(kept[-1]))}, and " if kept else ""
+        stays = f"its export/{kept[-1]} stays, and " if kept else ""
         notice(
             f"{directory.root} holds a run that has finished, and this one begins anew: {stays}the new one "
-            f"will be {directory.path('export', str(export))}; the finished run's checkpoints are removed"
+            f"will be export/{export}; the finished run's checkpoints are removed"
         )
         # Before the state says `run_id`: the evaluator must not see what is left of another run.
         directory.remove_checkpoints()
