@@ -23,7 +23,7 @@ from launcher.errors import Problem, SpecError
 from launcher.plan import topology
 from launcher.validation import source
 from launcher.validation.loader import Loaded
-from worker.contract import Env, Event, Record, RunConfig
+from worker.contract import Done, Env, Failed, Notice, Record, RunConfig
 
 SECONDS: Final = 300.0
 """How long it may take. TensorFlow's import takes up to 20 s on a busy machine, and a large model's first
@@ -126,16 +126,17 @@ def _run(command: Sequence[str], environment: dict[str, str], folder: Path, seco
         output.seek(0)
         lines = output.read().splitlines()
     records = [record for line in lines if (record := Record.parse(line)) is not None]
-    notices = [str(record.fields["message"]) for record in records if record.event == Event.NOTICE]
+    said = [record.content for record in records]
+    notices = [content.message for content in said if isinstance(content, Notice)]
     own = [line for line in lines if Record.parse(line) is None and not _CHATTER.match(line)]
     printed = "\n".join(own[-_LAST_LINES:])
-    for record in records:
-        if record.event == Event.FAILED:
-            return Outcome(notices, str(record.fields["message"]), str(record.fields["traceback"]))
+    for content in said:
+        if isinstance(content, Failed):
+            return Outcome(notices, content.message, content.traceback)
     if code is None:
         late = f"the program was not at the end of its first step after {seconds:.0f} s"
         return Outcome(notices, late, printed)
-    if code != 0 or not any(record.event == Event.DONE for record in records):
+    if code != 0 or not any(isinstance(content, Done) for content in said):
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return Outcome(notices, f"the process that tried the program {how}", printed)
     return Outcome(notices)

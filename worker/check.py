@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any
 
-from worker.contract import Event, ExitCode
+from worker.contract import Content, Done, ExitCode, Notice
 from worker.failures import Failure, classify
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
@@ -50,7 +50,7 @@ def main() -> int:
         failure = classify(error, activity.doing, roots, datasets, alone=True)
         reporter.failed(Failure(failure.message, ExitCode.PROGRAM_ERROR, failure.frames))
         return ExitCode.PROGRAM_ERROR
-    reporter.emit(Event.DONE)
+    reporter.emit(Done())
     return ExitCode.DONE
 
 
@@ -124,9 +124,9 @@ def _one_step(given: TrainingParameters) -> TrainingParameters:
 class _Notices(Reporter):
     """Of a training only what the user should read."""
 
-    def emit(self, event: str, **fields: Any) -> None:
-        if event == Event.NOTICE:
-            super().emit(event, **fields)
+    def emit(self, content: Content) -> None:
+        if isinstance(content, Notice):
+            super().emit(content)
 
 
 class _Sampled(LoadedProgram):
