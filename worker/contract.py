@@ -541,12 +541,16 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 """By the annotation of a field: what its value on a line stands for. All raise ValueError."""
 
 
+_OPTIONAL: Final = ("reasons",)
+"""Fields that earlier versions leave out, and that are left out where they are empty."""
+
+
 def _read(kind: type[Content], fields: Mapping[str, Any]) -> Content:
     """Raises ValueError where a field is missing or has another type. Passes over those of later versions."""
     values = {}
     for name, annotation in kind.__annotations__.items():
         if name not in fields:
-            if name in kind._field_defaults:
+            if name in _OPTIONAL:
                 continue
             raise ValueError(f"a record without {name}")
         values[name] = _READERS[annotation.__forward_arg__](fields[name])
@@ -564,14 +568,11 @@ def content_of(event: str, fields: Mapping[str, Any]) -> Content | None:
     return None if kind is None else _read(kind, fields)
 
 
-_ABSENT: Final = object()
-
-
 def fields_of(content: Content) -> dict[str, Any]:
     """By name, in the order in which a line has them; what is left out has its default."""
     kind = type(content)
     fields = zip(kind.__annotations__, content, strict=True)
-    return {name: value for name, value in fields if value != kind._field_defaults.get(name, _ABSENT)}
+    return {name: value for name, value in fields if value or name not in _OPTIONAL}
 
 
 def line_of(event: str, task: str, time: float, fields: Mapping[str, Any]) -> str:
