@@ -74,8 +74,9 @@ RUN ${COMPILE} /opt/venv
 FROM build AS launcher-code
 COPY launcher /code/launcher
 COPY manifests /code/manifests
-COPY worker/__init__.py worker/contract.py /code/worker/
-RUN ${COMPILE} /code
+# The runtime travels from here to other images; all of the example's images are in its own alone.
+COPY worker /code/worker
+RUN rm -r /code/worker/data/fashion-mnist && ${COMPILE} /code
 
 FROM build AS worker-code
 COPY worker /code/worker

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Final, TypeVar
 
 from launcher.naming import CONTAINER, DOMAIN, NEEDED_ANNOTATION, PRIMARY_ANNOTATION, ROLE_LABEL, RUN_LABEL
-from worker.contract import EVENTS, Content, Event, Failed, Record, pod_name
+from worker.contract import ARCHIVE, EVENTS, Content, Event, Failed, Record, pod_name
 
 INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 """Label and annotation of an Indexed Job's pods."""
@@ -282,7 +282,7 @@ def leaves(job: dict[str, Any]) -> bool:
     """
     containers = ((job["spec"].get("template") or {}).get("spec") or {}).get("containers") or ()
     commands = [each.get("command") or [] for each in containers if each.get("name") == CONTAINER]
-    return any(command[-2:] == ["-m", "worker"] for command in commands)
+    return any(command[-2:] == ["-m", "worker"] or command[-1:] == [ARCHIVE] for command in commands)
 
 
 def _job_phase(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> tuple[Phase, Mapping[str, Any] | None]:

@@ -25,7 +25,9 @@ def lacks(record: Record) -> bool:
 
 
 def describe(devices: Devices) -> str:
-    """`Number of devices: 4 in 2 tasks (here 2 GPU, NVIDIA A100), TensorFlow 2.21.0`."""
+    """`Number of devices: 4 in 2 tasks (here 2 GPU, NVIDIA A100), TensorFlow 2.21.0, runtime 0.1.0 of the
+    image`. A run of an earlier version does not say which runtime it has.
+    """
     own = _own(devices.devices)
     text = f"TensorFlow {devices.tensorflow}"
     if devices.replicas:
@@ -34,6 +36,8 @@ def describe(devices: Devices) -> str:
         text = f"{COUNT}{devices.replicas}{several} ({here}), {text}"
     else:
         text = f"{text} on {own}"
+    if devices.runtime:
+        text += f", runtime {devices.runtime}"
     return text + (f"; no GPU is seen, {devices.lacking} was asked for" if devices.lacking else "")
 
 

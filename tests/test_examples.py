@@ -47,17 +47,24 @@ def test_no_held_out_image_is_among_the_training_images() -> None:
     assert not set(images("train")) & set(images("t10k"))
 
 
+@pytest.mark.parametrize(
+    ("shipped", "train", "test"),
+    [(FASHION_MNIST, 600, 200), (FASHION_MNIST.parent / "fashion-mnist-small", 100, 30)],
+    ids=["in the image", "with the run"],
+)
 @pytest.mark.skipif(not FULL_SET.exists(), reason=f"the full set is not in {FULL_SET}")
-def test_the_script_makes_the_very_files_that_ship(tmp_path: Path) -> None:
+def test_the_script_makes_the_very_files_that_ship(
+    tmp_path: Path, shipped: Path, train: int, test: int
+) -> None:
     script = ROOT / "examples" / "fashion-mnist" / "make_subset.py"
     spec = importlib.util.spec_from_file_location("make_subset", script)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.main(FULL_SET, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in FASHION_MNIST.glob("*.gz")}
+    module.main(FULL_SET, tmp_path, train, test)
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in shipped.glob("*.gz")}
     for path in tmp_path.iterdir():
         # Not the compressed bytes: those depend on the version of zlib.
-        shipped = gzip.decompress((FASHION_MNIST / path.name).read_bytes())
-        assert gzip.decompress(path.read_bytes()) == shipped
+        there = gzip.decompress((shipped / path.name).read_bytes())
+        assert gzip.decompress(path.read_bytes()) == there

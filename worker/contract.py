@@ -17,7 +17,13 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Union
+
+VERSION: Final = "0.1.0"
+"""Of the launcher and of the worker runtime: they belong together, see `RunConfig.version`."""
+
+ARCHIVE: Final = "/opt/tf-launcher/runtime/worker.zip"
+"""Where a pod has the runtime that travels with a run. `python3 ARCHIVE` is `python -m worker`."""
 
 PORT: Final = 2222
 """Every task's gRPC port, TensorFlow's customary one."""
@@ -88,7 +94,8 @@ class ExitCode(IntEnum):
     DONE = 0
     """Finished, or released by the chief."""
     PROGRAM_ERROR = 70
-    """The program is wrong; trying again cannot help. EX_SOFTWARE of sysexits.h."""
+    """The program is wrong, or its image: no TensorFlow, too old a Python, a runtime of another version than
+    the launcher. Trying again cannot help. EX_SOFTWARE of sysexits.h."""
     RETRYABLE = 75
     """A peer was lost, or nothing moved for `stall_seconds`. EX_TEMPFAIL of sysexits.h."""
     PREEMPTED = 143
@@ -121,7 +128,7 @@ class Env:
     RESERVED: Final = frozenset({TF_CONFIG, TASK_INDEX, ROLE, CONFIG, CLUSTER_FILE, TASK_DIR, SOURCE})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RunConfig:
     """The run as every task sees it. JSON names are the fields' own.
 
@@ -133,28 +140,31 @@ class RunConfig:
     `run_id` tells one submission of a name from the next; of what `launcher render` prints it is a digest,
     so that the same file is the same run. `gpus` says what GPUs the pods of a role ask for, such as
     "nvidia.com/gpu: 8", and `allow_cpu` which roles may do without. `grace_seconds` are those from SIGTERM to
-    SIGKILL, of each role whose pods do not have GRACE_SECONDS.
+    SIGKILL, of each role whose pods do not have GRACE_SECONDS. `version` is that of the launcher that made
+    the run, "" before there was one; `travels` are the roles whose runtime goes with the run.
     """
 
     run: str
+    strategy: str
+    replicas: Mapping[str, int]
+    starting_deadline_seconds: int
+    stall_seconds: int
+    chief_lost_seconds: int
     run_id: str = ""
     mode: str = "Train"
     checkpoint: str | None = None
-    strategy: str
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     entrypoint: str | None = None
     keras: int = 2
     parameters: Mapping[str, Any] = field(default_factory=dict)
     model_dir: str | None = None
-    replicas: Mapping[str, int]
     gpus: Mapping[str, str] = field(default_factory=dict)
     allow_cpu: Collection[str] = ()
     chief_address: str | None = None
-    starting_deadline_seconds: int
-    stall_seconds: int
-    chief_lost_seconds: int
     grace_seconds: Mapping[str, int] = field(default_factory=dict)
+    version: str = VERSION
+    travels: Collection[str] = ()
 
     def to_json(self) -> str:
         """One line, keys sorted: the same run gives the same ConfigMap."""
@@ -162,13 +172,14 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, text: str) -> RunConfig:
-        """Reads `to_json`. Raises ValueError when it is not such a document. Fields of a later
-        version are passed over, so that launcher and image need not be of one version.
+        """Reads `to_json`. Raises ValueError when it is not such a document. Fields of another version are
+        passed over, so that `version` can be read first.
         """
         try:
             document = json.loads(text)
             known = {f.name for f in fields(cls)}
-            return cls(**{name: value for name, value in document.items() if name in known})
+            given = {name: value for name, value in document.items() if name in known}
+            return cls(**{"version": "", **given})
         except (AttributeError, TypeError) as error:
             raise ValueError(f"not a run configuration: {error}") from error
 
@@ -249,7 +260,8 @@ class Device:  # no NamedTuple: those have a method `count`
 class Devices(NamedTuple):
     """What the task computes with. `replicas` take the steps, in `tasks` tasks, as far as the task knows: a
     server knows itself, an evaluator has none. `devices` are this task's own, `tensorflow` is a version,
-    `lacking` the GPUs that the task asked for and does not see, or "".
+    `lacking` the GPUs that the task asked for and does not see, or "". `runtime` says of which version this
+    runtime is, and where it is from; "" in a run of an earlier version.
     """
 
     replicas: int
@@ -257,6 +269,7 @@ class Devices(NamedTuple):
     devices: Sequence[Device]
     tensorflow: str
     lacking: str
+    runtime: str = ""
 
 
 class Ready(NamedTuple):
@@ -357,23 +370,23 @@ class Done(NamedTuple):
     """The task is about to leave with `ExitCode.DONE`."""
 
 
-Content = (
-    Waiting
-    | Devices
-    | Ready
-    | Training
-    | Progress
-    | Evaluation
-    | Loaded
-    | Predicting
-    | Predicted
-    | Exported
-    | Notice
-    | Failed
-    | Released
-    | WasReleased
-    | Done
-)
+Content = Union[  # of Python 3.9, which has no `|` for types
+    Waiting,
+    Devices,
+    Ready,
+    Training,
+    Progress,
+    Evaluation,
+    Loaded,
+    Predicting,
+    Predicted,
+    Exported,
+    Notice,
+    Failed,
+    Released,
+    WasReleased,
+    Done,
+]
 
 EVENTS: Final[Mapping[type[Any], str]] = {
     Waiting: Event.WAITING,
@@ -494,7 +507,7 @@ def _count(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return _checked(value, is_number and abs(value) < float("inf"))
 
 
@@ -509,7 +522,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _texts(value: Any) -> Any:
-    return tuple(map(_text, _checked(value, isinstance(value, list | tuple))))
+    return tuple(map(_text, _checked(value, isinstance(value, (list, tuple)))))
 
 
 def _names(value: Any) -> Any:
@@ -517,7 +530,7 @@ def _names(value: Any) -> Any:
 
 
 def _devices(value: Any) -> Any:
-    return tuple(map(_device, _checked(value, isinstance(value, list | tuple))))
+    return tuple(map(_device, _checked(value, isinstance(value, (list, tuple)))))
 
 
 def _device(value: Any) -> Device:
@@ -541,7 +554,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 """By the annotation of a field: what its value on a line stands for. All raise ValueError."""
 
 
-_OPTIONAL: Final = ("reasons",)
+_OPTIONAL: Final = ("reasons", "runtime")
 """Fields that earlier versions leave out, and that are left out where they are empty."""
 
 
@@ -571,7 +584,7 @@ def content_of(event: str, fields: Mapping[str, Any]) -> Content | None:
 def fields_of(content: Content) -> dict[str, Any]:
     """By name, in the order in which a line has them; what is left out has its default."""
     kind = type(content)
-    fields = zip(kind.__annotations__, content, strict=True)
+    fields = zip(kind.__annotations__, content)
     return {name: value for name, value in fields if value or name not in _OPTIONAL}
 
 
@@ -588,7 +601,7 @@ def _as_json(value: Any) -> Any:
         return vars(value)
     if isinstance(value, Mapping):
         return {key: _as_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_as_json(item) for item in value]
     return value
 

@@ -120,7 +120,7 @@ def classify(
         shown = frames(error, roots, dataset_frames(error, list(datasets)))
     if not shown and not _is_op_error(error) and not isinstance(error, (ValueError, MemoryError)):
         # No line of the user's: it may be a defect of this runtime, which the report must then show.
-        shown = "".join(traceback.format_exception(error))
+        shown = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return program_error(f"{said} (while {doing})", shown)
 
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib.util
+import os
+import platform
 import sys
 from collections.abc import Iterator
 from typing import Any
+
+from worker.failures import program_error
 
 
 def import_tensorflow(keras: bool) -> Any:
@@ -16,7 +21,10 @@ def import_tensorflow(keras: bool) -> Any:
 
     The import makes millions of objects that stay. Looking through them for garbage again and again costs a
     tenth of its time (2.4 s against 2.9 s), so the collector rests meanwhile.
+
+    Raises Failure where the image lacks either.
     """
+    _check(keras)
     gc.disable()
     try:
         with contextlib.nullcontext() if keras else _without("keras", "tf_keras"):
@@ -24,9 +32,27 @@ def import_tensorflow(keras: bool) -> Any:
 
         if keras:
             _ = tf.keras.Model
+            from worker.tf_compat import autograph
+
+            autograph.spare_keras()
         return tf
     finally:
         gc.enable()
+
+
+def _check(keras: bool) -> None:
+    if importlib.util.find_spec("tensorflow") is None:
+        raise program_error(
+            f"{sys.executable} of the image (Python {platform.python_version()}) has no TensorFlow: use an "
+            "image that has it (spec.image, or the role's own), such as tensorflow/tensorflow:2.21.0"
+        )
+    is_legacy = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
+    if keras and is_legacy and importlib.util.find_spec("tf_keras") is None:
+        raise program_error(
+            "tf.keras is Keras 2 in this run, as spec.program.keras says or by default, and the image has no "
+            "tf_keras: install it there, of TensorFlow's version (pip install --no-deps tf_keras), or give "
+            "spec.program.keras: 3"
+        )
 
 
 @contextlib.contextmanager

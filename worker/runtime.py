@@ -15,8 +15,8 @@ from functools import partial
 
 from worker import scripts
 from worker.cluster import server
-from worker.contract import GRPC_FAIL_FAST
-from worker.failures import Failure, classify
+from worker.contract import GRPC_FAIL_FAST, VERSION
+from worker.failures import Failure, classify, program_error
 from worker.imports import import_tensorflow
 from worker.process import supervisor
 from worker.reporting import Reporter
@@ -31,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         script = scripts.parse(arguments)
         task = from_environment()
+        _check_version(task)
     except Failure as failure:
         reporter.failed(failure)
         print(f"worker: {failure.message}", file=sys.stderr)
@@ -41,6 +42,17 @@ def main(arguments: Sequence[str]) -> int:
     first = supervisor.stalled("starting", seconds)
     part, peers = _part(task, script)
     return supervisor.supervise(part, first, task.name, peers, task.grace_seconds)
+
+
+def _check_version(task: Task) -> None:
+    """Raises Failure where launcher and runtime are of different versions, as one that travels never is."""
+    if task.config.version != VERSION:
+        made = f"tf-launcher {task.config.version}" if task.config.version else "an earlier tf-launcher"
+        raise program_error(
+            f"the image has the worker runtime of tf-launcher {VERSION}, and {made} has made the run: use an "
+            "image of the launcher's version (spec.image, or the role's own), or spec.runtime: Travels, by "
+            "which the launcher sends its own"
+        )
 
 
 def _part(task: Task, script: Sequence[str]) -> tuple[Callable[[supervisor.Watch], int], Mapping[str, str]]:

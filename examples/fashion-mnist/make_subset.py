@@ -1,6 +1,8 @@
-"""Makes the subset of Fashion-MNIST that ships with the worker package, from the full set.
+"""Makes the subsets of Fashion-MNIST that ship with the worker package, from the full set.
 
-    python examples/fashion-mnist/make_subset.py /usr/share/datasets/fashion-mnist worker/data/fashion-mnist
+    full=/usr/share/datasets/fashion-mnist
+    python examples/fashion-mnist/make_subset.py $full worker/data/fashion-mnist
+    python examples/fashion-mnist/make_subset.py $full worker/data/fashion-mnist-small --train 100 --test 30
 
 The first images of each class are taken, in the full set's own order, which is random already. So nothing
 is chosen by how it looks, the classes are even as they are in the full set, and the same input gives the
@@ -9,13 +11,12 @@ same bytes. Training images come from the training files only, held-out images f
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import struct
-import sys
 from pathlib import Path
 
 CLASSES = 10
-PER_CLASS = {"train": 600, "t10k": 200}
 IMAGE_BYTES = 28 * 28
 # The IDX magic numbers: unsigned bytes in three dimensions, and in one. https://yann.lecun.com/exdb/mnist
 IMAGES_MAGIC, LABELS_MAGIC = 0x803, 0x801
@@ -47,10 +48,12 @@ def subset(images: bytes, labels: bytes, per_class: int) -> tuple[bytes, bytes]:
     )
 
 
-def main(full: Path, target: Path) -> None:
-    """Reads the four files of the full set in one directory, writes those of the subset in the other."""
+def main(full: Path, target: Path, train: int, test: int) -> None:
+    """Reads the four files of the full set in one directory, writes those of the subset in the other, with
+    `train` and `test` images of each class.
+    """
     target.mkdir(parents=True, exist_ok=True)
-    for part, per_class in PER_CLASS.items():
+    for part, per_class in {"train": train, "t10k": test}.items():
         names = [f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"]
         images, labels = (gzip.decompress((full / name).read_bytes()) for name in names)
         for name, content in zip(names, subset(images, labels, per_class), strict=True):
@@ -59,4 +62,9 @@ def main(full: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description="Makes a subset of Fashion-MNIST.")
+    parser.add_argument("full", type=Path, help="directory of the full set's four files")
+    parser.add_argument("target", type=Path, help="directory of the subset's")
+    parser.add_argument("--train", type=int, default=600, help="training images of each class")
+    parser.add_argument("--test", type=int, default=200, help="held-out images of each class")
+    main(**vars(parser.parse_args()))

@@ -341,7 +341,14 @@ class Spec(_Model):
     """Evaluate, Predict: which checkpoint of modelDir's `checkpoints`, such as ckpt-3. Left out: the
     newest."""
     image: Text | None = None
-    """The worker image; the local backend does without."""
+    """Any with TensorFlow, such as tensorflow/tensorflow:2.21.0; left out, the launcher's own,
+    tf-launcher-worker:dev. The local backend does without."""
+    runtime: Literal["Travels", "Image"] | None = None
+    """Where the worker runtime is from. Travels: it goes with the run, in a ConfigMap, and the image needs
+    `python3` (3.9 or newer) and TensorFlow (2.16 or newer), nothing of the launcher's. Image: it is the
+    image's, which must be of the launcher's version. Left out: Image for an image called tf-launcher-worker,
+    whatever its registry and tag, else Travels. A script that the runtime does not start finds it if its
+    `source` imports `worker`, or if Travels is given here."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """Left out, Kubernetes decides: Always for :latest or no tag, else IfNotPresent."""
     program: Program | None = None

@@ -8,11 +8,19 @@ from typing import Any, Final
 
 from launcher import naming
 from launcher.config.spec import EnvVar
-from launcher.plan import gang_scheduling, jobset, roles, storage
+from launcher.plan import gang_scheduling, jobset, roles, runtime_archive, storage
 from launcher.plan.program_files import ProgramFiles
-from launcher.plan.roles import CONFIG_PATH, SHM_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
+from launcher.plan.roles import (
+    CONFIG_PATH,
+    RUNTIME_PATH,
+    SHM_PATH,
+    SOURCE_PATH,
+    TASK_PATH,
+    TMP_PATH,
+    ResolvedRole,
+)
 from launcher.plan.topology import Topology
-from worker.contract import GRACE_SECONDS, GRPC_FAIL_FAST, Env, ExitCode, RunConfig
+from worker.contract import ARCHIVE, GRACE_SECONDS, GRPC_FAIL_FAST, Env, ExitCode, RunConfig
 
 RUN_FILE: Final = "run.json"
 CLUSTER_FILE: Final = "cluster.json"
@@ -128,6 +136,7 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
         replicas={role.name: role.replicas for role in topology.roles},
         gpus={role.name: asked for role in topology.roles if (asked := role.gpus)},
         allow_cpu=[role.name for role in topology.roles if role.allow_cpu],
+        travels=[role.name for role in topology.roles if role.uses_runtime and role.travels],
         # A task that trains alone opens no port.
         chief_address=None if topology.alone else topology.address(topology.primary, 0),
         starting_deadline_seconds=policy.starting_deadline_seconds,
@@ -176,7 +185,7 @@ def _container_plan(
     custom = roles.is_custom(topology.cluster.spec)
     return ContainerPlan(
         image=role.image,
-        command=tuple(map(escaped, role.command or (() if custom else roles.RUNTIME_COMMAND))),
+        command=tuple(map(escaped, _command(role))),
         args=tuple(map(escaped, role.args)),
         env=_env(topology, role, source),
         port=role.port,
@@ -193,6 +202,20 @@ def _container_plan(
             }
         ),
     )
+
+
+def needs_archive(role: ResolvedRole, source: ProgramFiles | None) -> bool:
+    """Whether the role's pods have the runtime that travels: they start it, or their script imports it."""
+    if not role.travels:
+        return False
+    return role.uses_runtime or role.runtime == "Travels" or runtime_archive.is_imported(source)
+
+
+def _command(role: ResolvedRole) -> tuple[str, ...]:
+    if not role.uses_runtime:
+        return role.command or ()
+    started = roles.TRAVELLING_COMMAND if role.travels else roles.RUNTIME_COMMAND
+    return started + (role.command or ())[len(roles.RUNTIME_COMMAND) :]
 
 
 def _pod_metadata(topology: Topology, role: ResolvedRole) -> dict[str, dict[str, str]]:
@@ -343,7 +366,19 @@ def _env(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) ->
     ]
     if source is not None:
         variables.append({"name": Env.SOURCE, "value": SOURCE_PATH})
-    return [*variables, *_transport(topology, role), *(entry(variable) for variable in role.env)]
+    own = [entry(variable) for variable in role.env]
+    return [*variables, *_transport(topology, role), *_module_path(role, source), *own]
+
+
+def _module_path(role: ResolvedRole, source: ProgramFiles | None) -> list[Object]:
+    """Where a script that the runtime does not start finds it. The image's own PYTHONPATH is lost then: so it
+    is set for no other script, and not where the user sets it.
+    """
+    if role.uses_runtime or not needs_archive(role, source):
+        return []
+    if any(variable.name == "PYTHONPATH" for variable in role.env):
+        return []
+    return [{"name": "PYTHONPATH", "value": ARCHIVE}]
 
 
 def _transport(topology: Topology, role: ResolvedRole) -> list[Object]:
@@ -382,6 +417,9 @@ def _volumes(
         volumes.append(
             {"name": "launcher-source", "configMap": {"name": f"{run}-source", "items": source_items(source)}}
         )
+    if needs_archive(role, source):
+        mounts.append({"name": "launcher-runtime", "mountPath": RUNTIME_PATH, "readOnly": True})
+        volumes.append({"name": "launcher-runtime", "configMap": {"name": f"{run}-runtime"}})
     taken = {str(mount["mountPath"]).rstrip("/") for mount in role.pod_mounts}
     if TMP_PATH not in taken and not roles.is_custom(topology.cluster.spec):
         # The root file system is read-only, and TensorFlow does not start without a writable /tmp.

@@ -17,7 +17,7 @@ from launcher import naming
 from launcher.config.spec import Storage
 from launcher.errors import LauncherError
 from launcher.json_in_yaml import quoted
-from launcher.plan import gang_scheduling, jobset, pods, storage, tensorboard
+from launcher.plan import gang_scheduling, jobset, pods, runtime_archive, storage, tensorboard
 from launcher.plan.pods import Object
 from launcher.plan.program_files import ProgramFiles
 from launcher.plan.roles import ResolvedRole
@@ -51,6 +51,8 @@ def render(topology: Topology, program: ProgramFiles | None = None, run_id: str 
     )
     if program is not None:
         objects.append(_source_map(common, f"{topology.run}-source", program))
+    if any(pods.needs_archive(role, program) for role in topology.roles):
+        objects.append(_runtime_map(common, f"{topology.run}-runtime", program))
     objects.append(_print("networkpolicy", **common))
     if (board := topology.cluster.spec.tensorboard) is not None:
         planned = tensorboard.board_plan(topology, board)
@@ -124,6 +126,11 @@ def _source_map(common: Object, name: str, program: ProgramFiles) -> Object:
         except UnicodeDecodeError:
             binary[key] = base64.b64encode(content).decode()
     return _print("configmap", **common, name=name, data=text, binary=binary)
+
+
+def _runtime_map(common: Object, name: str, program: ProgramFiles | None) -> Object:
+    binary = {runtime_archive.KEY: base64.b64encode(runtime_archive.packed(program)).decode()}
+    return _print("configmap", **common, name=name, data={}, binary=binary)
 
 
 @cache

@@ -14,18 +14,24 @@ from typing import Any, Final, TypeVar
 from launcher.config.spec import EnvVar, Requirements, Resources, Role, RoleName, Spec, VolumeMount
 from launcher.naming import CONTAINER
 from launcher.pod_spec.strategic_merge import strategic_merge
-from worker.contract import GRACE_SECONDS, PORT
+from worker.contract import ARCHIVE, GRACE_SECONDS, PORT
 
 DEFAULT_IMAGE: Final = "tf-launcher-worker:dev"
 """What `make images` builds."""
 RUNTIME_COMMAND: Final = ("python", "-m", "worker")
+"""The runtime of the image; in `command`, of either."""
 
 # Where every pod has the launcher's own volumes.
 CONFIG_PATH: Final = "/etc/tf-launcher"
 SOURCE_PATH: Final = "/opt/tf-launcher/source"
+RUNTIME_PATH: Final = ARCHIVE.rpartition("/")[0]
 TASK_PATH: Final = "/var/run/tf-launcher"
 TMP_PATH: Final = "/tmp"  # noqa: S108 - a path in the pod
 SHM_PATH: Final = "/dev/shm"  # noqa: S108 - a path in the pod
+
+TRAVELLING_COMMAND: Final = ("python3", ARCHIVE)
+"""The runtime that goes with the run. Debian and Ubuntu have no `python` of that name, and every virtual
+environment has both."""
 
 TPU_RESOURCE: Final = "google.com/tpu"
 """What GKE's device plugin offers: TPU chips."""
@@ -76,6 +82,8 @@ class ResolvedRole:
     """Whether its command names a script: an image's own, or one for the runtime to run."""
     touches_model_dir: bool
     """Whether its tasks read or write `modelDir`."""
+    runtime: str | None
+    """Travels or Image, where the file says it. Under Custom, where there is none, Image."""
 
     def patched(self, pod: Mapping[str, Any]) -> Object:
         """The pod template with the podTemplates over it."""
@@ -108,6 +116,13 @@ class ResolvedRole:
     def _container(self) -> Object:
         found: Object = next(each for each in self.pod["spec"]["containers"] if each["name"] == CONTAINER)
         return found
+
+    @cached_property
+    def travels(self) -> bool:
+        """Whether the runtime, where the role's tasks need it, is the one that goes with the run."""
+        if self.runtime is not None:
+            return self.runtime == "Travels"
+        return not is_own_image(self._container.get("image") or self.image)
 
     @property
     def pod_volumes(self) -> dict[str, Object]:
@@ -179,7 +194,16 @@ def resolve(spec: Spec, name: RoleName, role: Role) -> ResolvedRole:
         uses_runtime=not custom and (command is None or command[: len(RUNTIME_COMMAND)] == RUNTIME_COMMAND),
         runs_script=custom or command not in (None, RUNTIME_COMMAND) or bool(args),
         touches_model_dir=_touches_model_dir(spec, name),
+        runtime="Image" if custom else spec.runtime,
     )
+
+
+def is_own_image(image: str) -> bool:
+    """Whether it has the launcher's runtime in it, by the last part of its name: `tf-launcher-worker`, of any
+    registry, with any tag or digest.
+    """
+    name = image.rpartition("/")[2].partition("@")[0].partition(":")[0]
+    return name == DEFAULT_IMAGE.partition(":")[0]
 
 
 def is_custom(spec: Spec) -> bool:

@@ -11,11 +11,11 @@ from launcher import naming
 from launcher.config.spec import RoleName, Spec, Storage
 from launcher.config.yaml_positions import FieldPath
 from launcher.plan import roles
-from launcher.plan.roles import CONFIG_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
+from launcher.plan.roles import CONFIG_PATH, RUNTIME_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
 from launcher.plan.topology import Topology
 from launcher.wording import listed
 
-RESERVED_PATHS: Final = (CONFIG_PATH, SOURCE_PATH, TASK_PATH)
+RESERVED_PATHS: Final = (CONFIG_PATH, SOURCE_PATH, RUNTIME_PATH, TASK_PATH)
 """Where the launcher mounts what every pod gets. /tmp may be mounted over, or into."""
 _NO_DIRECTORIES: Final = (*RESERVED_PATHS, "/dev", "/proc", "/sys")
 

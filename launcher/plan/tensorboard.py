@@ -91,7 +91,7 @@ def board_plan(topology: Topology, board: TensorBoard) -> BoardPlan:
         ),
         image=board.image or primary.image,
         # On all its addresses: the kubelet's readiness probe and the Service use them.
-        command=("python", "-m", MODULE, *map(pods.escaped, arguments(directory, run, PORT)), "--bind_all"),
+        command=("python3", "-m", MODULE, *map(pods.escaped, arguments(directory, run, PORT)), "--bind_all"),
         port=PORT,
         env=[] if is_path else [pods.entry(each) for each in primary.env],
         volume_mounts=mounts,

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import tensorflow as tf
 
-from worker.data import FASHION_MNIST  # 8,000 small images that ship with the runtime; put your own data here
+from worker.data import FASHION_MNIST  # small images that come with the runtime; put your own data here
 
 
 def images(part):

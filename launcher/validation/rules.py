@@ -192,6 +192,8 @@ def _custom(spec: Spec) -> Iterator[Violation]:
         if spec.program is not None and spec.program.entrypoint is not None:
             said = "Custom runs the image's own command: remove it, or say which strategy the program is for"
             yield ("spec", "program", "entrypoint"), said
+        if spec.runtime is not None:
+            yield ("spec", "runtime"), "Custom runs the image's own command, and no runtime: remove it"
         if spec.chief is not None and spec.chief.replicas and spec.strategy_options.success_policy:
             said = "a chief's success is the run's: remove it"
             yield ("spec", "strategyOptions", "successPolicy"), said

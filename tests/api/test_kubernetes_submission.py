@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from functools import partial
@@ -13,10 +14,12 @@ import pytest
 from launcher.backends.base import Plan
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.errors import BackendError, ConflictError, NotFoundError
+from launcher.plan import pods, runtime_archive
 from tests.api.conftest import PATHS, Api, wait_for
 from tests.api.kubelet import Kubelet
 from tests.api.runs import OBJECTS, RUN, plan
 from tests.api.users import user
+from worker.contract import RunConfig
 
 KINDS = ("Job", "Service", "ConfigMap", "NetworkPolicy", "PersistentVolumeClaim")
 LABEL = "tf-launcher.dev/run"
@@ -103,6 +106,33 @@ def test_the_same_file_again_changes_nothing(
     assert set(backend.dry_run(plan(tmp_path, namespace))) == {
         f"{name} is there, unchanged" for name in OBJECTS
     }
+
+
+def test_the_runtime_goes_with_the_run_and_stays_what_it_was(
+    api: Api,
+    backend: KubernetesBackend,
+    namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A launcher of another version, which follows the run or submits it again, changes nothing of it."""
+    other = "spec.image=tensorflow/tensorflow:2.21.0"
+    backend.submit(plan(tmp_path, namespace, other), detach=True)
+    made = there(api, namespace)["ConfigMap mnist-runtime"]
+    assert base64.b64decode(made["binaryData"]["worker.zip"]) == runtime_archive.packed(None)
+    assert [owner["name"] for owner in made["metadata"]["ownerReferences"]] == ["mnist-chief"]
+
+    before = versions(api, namespace)
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime_archive, "packed", lambda _: b"another one")
+        patched.setattr(pods, "RunConfig", partial(RunConfig, version="0.0.9"))
+        again = plan(tmp_path, namespace, other)
+    told = backend.submit(again, detach=True)
+    assert told == "run mnist is going on already, and is what was submitted"
+    assert versions(api, namespace) == before
+
+    backend.delete(RUN, namespace)
+    assert wait_for(lambda: "ConfigMap mnist-runtime" not in there(api, namespace))
 
 
 def test_what_was_lost_is_made_again(

@@ -20,6 +20,7 @@ from launcher.json_in_yaml import quoted
 from launcher.plan import rendering, serialization, topology
 from launcher.plan.program_files import ProgramFiles
 from launcher.validation import loader
+from tests.unit.golden import text as golden_text
 from worker.contract import RunConfig
 
 TESTS = Path(__file__).parent.parent
@@ -34,7 +35,7 @@ def objects(path: Path) -> list[Object]:
 
 @pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
 def test_golden(path: Path, renew: bool) -> None:
-    text = serialization.as_yaml(objects(path))
+    text = golden_text(objects(path))
     golden = TESTS / "golden" / path.name
     if renew:
         golden.write_text(text)

@@ -44,6 +44,8 @@ def words(line: LogLine) -> str:
 
 def test_words() -> None:
     assert words(said("chief")) == "Number of devices: 1 (1 CPU, AMD EPYC 7B13), TensorFlow 2.21.0"
+    travels = said("chief", runtime="0.1.0 that travels with the run")
+    assert words(travels).endswith("TensorFlow 2.21.0, runtime 0.1.0 that travels with the run")
     assert words(said("worker", replicas=4, tasks=2, devices=[GPU, CPU])) == (
         "Number of devices: 4 in 2 tasks (here 2 GPU, NVIDIA A100), TensorFlow 2.21.0"
     )

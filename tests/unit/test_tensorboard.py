@@ -141,5 +141,5 @@ def test_its_image(spec: Object, image: str) -> None:
 def test_a_command_is_not_its() -> None:
     command = {"command": ["python", "x.py"], "args": ["-v"], "program": None}
     (container,) = board(**command)["containers"]
-    assert container["command"][:3] == ["python", "-m", "tensorboard.main"]
+    assert container["command"][:3] == ["python3", "-m", "tensorboard.main"]
     assert "args" not in container

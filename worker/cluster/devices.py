@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.contract import Device, Devices, Env
+from worker.contract import VERSION, Device, Devices, Env
 from worker.failures import program_error
 from worker.reporting import Reporter
 from worker.task import Task
@@ -31,7 +31,8 @@ def report(task: Task, reporter: Reporter, strategy: Any = None, tasks: int = 0)
         replicas = strategy.num_replicas_in_sync * several
     else:
         replicas = tasks * max(1, len(_gpus()))
-    reporter.emit(Devices(replicas, tasks, _devices(), tf.version.VERSION, _lacking(task)))
+    made = Devices(replicas, tasks, _devices(), tf.version.VERSION, _lacking(task), _runtime(task))
+    reporter.emit(made)
     if task.is_primary and (notice := versions.untested(tf.version.VERSION)):
         reporter.notice(notice)
 
@@ -58,6 +59,12 @@ def check(task: Task) -> None:
         f"resources ask for {lacking}, and TensorFlow {tf.version.VERSION} sees no GPU here; {advice}, or let"
         f" the {task.role} go on with the CPU by allowCpu: true"
     )
+
+
+def _runtime(task: Task) -> str:
+    if task.role in task.config.travels:
+        return f"{VERSION} that travels with the run"
+    return f"{VERSION} {'of this machine' if Env.LOCAL in os.environ else 'of the image'}"
 
 
 def _lacking(task: Task) -> str:

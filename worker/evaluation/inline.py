@@ -105,7 +105,7 @@ class Evaluation:
         for batch in iter(dataset):
             with self._sums.collected() as added:
                 self._loop.strategy.run(self._steps.evaluate, args=(batch,))
-            totals = [total + addend for total, addend in zip(totals, added, strict=True)]
+            totals = [total + addend for total, addend in zip(totals, added)]
         return totals
 
 

@@ -23,6 +23,7 @@ from worker.models.model_build import build
 from worker.parameters import TrainingParameters
 from worker.process.probes import ChiefWatch
 from worker.program import LoadedProgram
+from worker.progress import curves
 from worker.reporting import Reporter, as_floats
 from worker.steps.step import Steps
 from worker.task import Task
@@ -202,9 +203,7 @@ class Evaluator:
         with writing(folder):
             self._writer = self._writer or tf.summary.create_file_writer(folder)
             with self._writer.as_default():
-                for name, value in metrics.items():
-                    # The names and the step of Keras' TensorBoard callback: one chart for both curves.
-                    tf.summary.scalar(f"epoch_{name}", value, step=epoch - 1)
+                curves.write(metrics, epoch)
                 self._writer.flush()
         self._reporter.emit(Evaluation(f"ckpt-{epoch}", epoch, metrics))
         self._evaluated = epoch

@@ -22,6 +22,7 @@ from worker.input import datasets, replica_shares
 from worker.input.distribution import Once
 from worker.models import model_build
 from worker.program import LoadedProgram
+from worker.progress import curves
 from worker.reporting import as_floats
 from worker.steps.iteration import Iteration
 from worker.steps.step import Steps
@@ -143,5 +144,4 @@ def _write_summary(directory: ModelDirectory, epoch: int, metrics: dict[str, flo
     """Where the evaluator writes too, with its names and steps."""
     folder = directory.path("logs", "evaluation")
     with writing(folder), tf.summary.create_file_writer(folder).as_default():
-        for name, value in metrics.items():
-            tf.summary.scalar(f"epoch_{name}", value, step=epoch - 1)
+        curves.write(metrics, epoch)

@@ -81,7 +81,7 @@ def left_out(model: Any, step: Callable[[Any], Any], batch: Any, share: Share | 
                 "cannot leave out a replica for which a batch has no example: end train_dataset() with "
                 ".batch(batch_size, drop_remainder=True)"
             )
-    for variable, value in zip(variables, before, strict=True):
+    for variable, value in zip(variables, before):
         variable.assign(tf.where(share.examples > 0, variable.read_value(), value))
     if isinstance(returned, dict):
         results = {metric.name: metric.result() for metric in model.metrics}

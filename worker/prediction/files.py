@@ -157,8 +157,8 @@ def lines(first: int, keys: Any, predictions: Any) -> str:
     if keys is not None:
         columns = {"key": _rows(keys), **columns}
     documents = [
-        {"index": first + number, **dict(zip(columns, values, strict=True))}
-        for number, values in enumerate(zip(*columns.values(), strict=True))
+        {"index": first + number, **dict(zip(columns, values))}
+        for number, values in enumerate(zip(*columns.values()))
     ]
     return "".join(f"{_json(document)}\n" for document in documents)
 
@@ -174,9 +174,9 @@ def _rows(values: Any) -> list[Any]:
     """Of each example, its value."""
     if isinstance(values, Mapping):
         columns = [_rows(value) for value in values.values()]
-        return [dict(zip(values, row, strict=True)) for row in zip(*columns, strict=True)]
-    if isinstance(values, list | tuple):
-        return [list(row) for row in zip(*map(_rows, values), strict=True)]
+        return [dict(zip(values, row)) for row in zip(*columns)]
+    if isinstance(values, (list, tuple)):
+        return [list(row) for row in zip(*map(_rows, values))]
     if isinstance(values, tf.RaggedTensor):
         return list(values.to_list())
     array = np.asarray(values)

@@ -101,7 +101,7 @@ def faults(peers: Mapping[str, str], seconds: float = PROBE_SECONDS) -> dict[str
         return {}
     with concurrent.futures.ThreadPoolExecutor(min(_THREADS, len(peers))) as pool:
         found = pool.map(lambda address: fault(address, seconds), peers.values())
-        return {name: reason for name, reason in zip(peers, found, strict=True) if reason}
+        return {name: reason for name, reason in zip(peers, found) if reason}
 
 
 def described(found: Mapping[str, str], limit: int = 5) -> str:
@@ -137,7 +137,7 @@ def wait(
     reported_any = False
     with concurrent.futures.ThreadPoolExecutor(min(_THREADS, len(peers) or 1)) as pool:
         while True:
-            reasons = dict(zip(missing, pool.map(check, missing.values()), strict=True))
+            reasons = dict(zip(missing, pool.map(check, missing.values())))
             alive()
             missing = {name: missing[name] for name, reason in reasons.items() if reason}
             waited = time.monotonic() - started

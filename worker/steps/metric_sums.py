@@ -47,7 +47,7 @@ class Sums:
 
     def add(self, sums: Sequence[Any]) -> None:
         """Adds `sums` to the variables."""
-        for variable, addend in zip(self._variables, sums, strict=True):
+        for variable, addend in zip(self._variables, sums):
             variable.assign_add(addend)
 
 

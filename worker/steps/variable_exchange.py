@@ -31,7 +31,7 @@ class Exchange:
 
     def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """Has `optimizer` apply them."""
-        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        optimizer.apply_gradients(zip(gradients, variables))
 
 
 class Together(Exchange):
@@ -53,13 +53,9 @@ class Together(Exchange):
         with tape.stop_recording():
             for group in self._groups or []:
                 values = _fetched([variables[index] for index in group])
-                for index, value in zip(group, values, strict=True):
+                for index, value in zip(group, values):
                     sources[index] = value
-        read = [
-            (variable, value)
-            for variable, value in zip(variables, sources, strict=True)
-            if value is not variable
-        ]
+        read = [(variable, value) for variable, value in zip(variables, sources) if value is not variable]
         for variable, value in read:
             tape.watch(value)
             # Attributes of the instance go before the class's methods.
@@ -81,11 +77,11 @@ class Together(Exchange):
         sent = list(gradients)
         for group in self._groups:
             values = _sent([gradients[index] for index in group], variables[group[0]].device)
-            for index, value in zip(group, values, strict=True):
+            for index, value in zip(group, values):
                 sent[index] = value
         with self._fixed(optimizer):
             # Summing up over one replica would bring them back to the worker.
-            pairs = zip(sent, variables, strict=True)
+            pairs = zip(sent, variables)
             optimizer.apply_gradients(pairs, **({"skip_gradients_aggregation": True} if self._groups else {}))
 
     @contextmanager
@@ -117,7 +113,7 @@ def _calls_functions() -> bool:
 def _groups(gradients: Sequence[Any], variables: Sequence[Any]) -> list[list[int]]:
     """Indices of the variables that travel together: of one ps and type, two or more."""
     found: dict[tuple[str, Any], list[int]] = collections.defaultdict(list)
-    for index, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
+    for index, (gradient, variable) in enumerate(zip(gradients, variables)):
         is_small = variable.shape.num_elements() * variable.dtype.size <= _LARGEST_BYTES
         # One that is only looked up in has sparse gradients, and is never read as a whole.
         if isinstance(gradient, tf.Tensor) and gradient.dtype == variable.dtype and is_small:
@@ -139,7 +135,7 @@ def _sent(gradients: Sequence[Any], device: str) -> list[Any]:
 
 def _unpacked(packed: Any, like: Sequence[Any]) -> list[Any]:
     pieces = tf.split(packed, [tensor.shape.num_elements() for tensor in like])
-    return [tf.reshape(piece, tensor.shape) for piece, tensor in zip(pieces, like, strict=True)]
+    return [tf.reshape(piece, tensor.shape) for piece, tensor in zip(pieces, like)]
 
 
 def _reads(value: Any) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def _sgd(optimizer: Any, gradient: Any, variable: Any) -> None:
     rate = tf.cast(optimizer.learning_rate, variable.dtype)
     momentum = tf.cast(optimizer.momentum, variable.dtype)
     (slot,) = _slots(optimizer, variable, optimizer.momentums)
-    has_none = isinstance(optimizer.momentum, int | float) and optimizer.momentum == 0
+    has_none = isinstance(optimizer.momentum, (int, float)) and optimizer.momentum == 0
     if has_none and not isinstance(gradient, tf.IndexedSlices):
         variable.assign_add(-rate * gradient)
     elif has_none:

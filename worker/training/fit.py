@@ -14,6 +14,7 @@ from worker.contract import Training
 from worker.failures import Failure, program_error
 from worker.input import datasets, replica_shares
 from worker.models import model_build
+from worker.progress import curves
 from worker.progress.callback import Progress
 from worker.steps.steps_per_execution import Packing
 from worker.tf_compat import keras_2_optimizers, keras_models
@@ -111,7 +112,7 @@ def _check_batch_dimension(model: Any, features: Any, loop: Loop) -> None:
     """Raises Failure where the model was made for single examples, or for batches of another size."""
     given, wanted = tf.nest.flatten(features), tf.nest.flatten(getattr(model, "inputs", None))
     share = loop.parameters.global_batch_size // loop.strategy.num_replicas_in_sync
-    for spec, tensor in zip(given, wanted, strict=False):
+    for spec, tensor in zip(given, wanted):
         shape = getattr(tensor, "shape", None)
         if shape is None or not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
             continue
@@ -195,8 +196,13 @@ def _pack_keras_3(model: Any, loop: Loop, steps: int | None) -> None:
 def saving(loop: Loop, directory: ModelDirectory) -> list[Any]:
     """Callbacks, in their order: the checkpoint is the last thing of an epoch."""
     logs = directory.path("logs") if loop.writes else tempfile.mkdtemp(prefix="logs-")
+    board = []
+    if curves.can_be_written():
+        board = [tf.keras.callbacks.TensorBoard(logs, write_graph=False, profile_batch=0)]
+    elif loop.writes:
+        loop.reporter.notice(curves.MISSING)
     return [
-        tf.keras.callbacks.TensorBoard(logs, write_graph=False, profile_batch=0),
+        *board,
         callbacks.Validation(loop),
         callbacks.Checkpoints(loop, directory),
     ]

@@ -225,7 +225,7 @@ def _functions(loop: Loop, steps: Steps, unrolled: int) -> tuple[Any, Any]:
     def step(iterator: Any, totals: list[Any]) -> list[Any]:
         with sums.collected() as added:
             strategy.run(steps.train, args=(next(iterator),))
-        return [total + addend for total, addend in zip(totals, added, strict=True)]
+        return [total + addend for total, addend in zip(totals, added)]
 
     def single(iterator: Any) -> None:
         sums.add(step(iterator, sums.zeros()))

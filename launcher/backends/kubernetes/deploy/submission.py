@@ -22,6 +22,7 @@ from launcher.backends.kubernetes.preflight.versions import check_version
 from launcher.backends.kubernetes.state import jobsets
 from launcher.errors import BackendError, ConflictError, LauncherError
 from launcher.naming import QUEUE_LABEL, RUN_LABEL, SPEC_ANNOTATION
+from launcher.plan import runtime_archive
 from launcher.status import condition
 from worker.contract import RunConfig
 
@@ -289,8 +290,8 @@ class Submission:
             self._notes.append(f"it is suspended; resume it with: {PROGRAM} resume {found}")
 
     def _align(self, live: Object) -> None:
-        """The object without what may differ between submissions of one file: whether it is suspended, and
-        the submission's id.
+        """The object without what may differ between submissions of one file: whether it is suspended, the
+        submission's id, and the launcher's version with its runtime, which the run keeps.
         """
         for item in self._objects[1:]:
             _own(item, live)
@@ -303,6 +304,7 @@ class Submission:
             elif item["kind"] == "ConfigMap":
                 there = self._client.get("ConfigMap", self._namespace, item["metadata"]["name"])
                 _take_run_id(item, there or {})
+                _take_runtime(item, there or {})
 
     def _compare(self, live: Object) -> Iterator[tuple[Object, list[str]]]:
         """Each object and what submitting it would change. Raises ConflictError for a change that is not
@@ -380,8 +382,14 @@ def _take_run_id(item: Object, live: Mapping[str, Any]) -> None:
             own, other = RunConfig.from_json(text), RunConfig.from_json(there or "")
         except ValueError:
             continue
-        document = {**json.loads(own.to_json()), "run_id": other.run_id}
+        document = {**json.loads(own.to_json()), "run_id": other.run_id, "version": other.version}
         item["data"][key] = RunConfig.from_json(json.dumps(document)).to_json()
+
+
+def _take_runtime(item: Object, live: Mapping[str, Any]) -> None:
+    there = (live.get("binaryData") or {}).get(runtime_archive.KEY)
+    if there is not None and runtime_archive.KEY in (item.get("binaryData") or {}):
+        item["binaryData"][runtime_archive.KEY] = there
 
 
 def _spec_differences(live: Object, planned: Object) -> Iterator[str]:

@@ -34,12 +34,14 @@ _INHERITED: Final = (
 a cluster either.
 """
 
-_TOLD: Final = tuple(f"launcher-{name}" for name in ("config", "task", "source", "tmp", "shm"))
+_TOLD: Final = tuple(f"launcher-{name}" for name in ("config", "task", "source", "runtime", "tmp", "shm"))
 """The launcher's own volumes. Variables hold their paths."""
 
 _NEEDED: Final = ("/bin", "/dev", "/etc", "/lib", "/proc", "/sys", "/tmp", "/usr", __file__)  # noqa: S108
 
 _PYTHON: Final = ("python", "python3")
+PYTHON_VARIABLE: Final = "TF_LAUNCHER_PYTHON"
+"""Names the `python` and `python3` of the tasks, such as one with another TensorFlow."""
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' own for generated names."""
 
@@ -137,7 +139,7 @@ class PodTemplate:
         words = [*(self.container.get("command") or ()), *(self.container.get("args") or ())]
         argv = [translation.text(expand(word, own)) for word in words]
         if argv and argv[0] in _PYTHON:
-            argv[0] = sys.executable
+            argv[0] = _python()
         env = {**image_environment(), **self._surroundings.variables}
         env["HOSTNAME"] = self.hostname(index)
         # Without a volume there, /tmp is the container's own and goes with it.
@@ -271,10 +273,15 @@ def _sub_path(mount: Mapping[str, Any], variables: Mapping[str, str] | None) -> 
     return mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables or {})
 
 
+def _python() -> str:
+    """The tasks' Python: this process's own, or the one that the user names."""
+    return os.environ.get(PYTHON_VARIABLE) or sys.executable
+
+
 def image_environment() -> dict[str, str]:
     """What the image's environment would be: little of the user's, and `python` and `worker` to be found."""
     env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH") or os.defpath])
+    env["PATH"] = os.pathsep.join([str(Path(_python()).parent), env.get("PATH") or os.defpath])
     # A worker image sets it too: output is read while it is news.
     env["PYTHONUNBUFFERED"] = "1"
     worker = importlib.util.find_spec("worker")
