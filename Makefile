@@ -67,6 +67,12 @@ RENEW ?=
 shapes: $(STAMP)  ## Trains programs of every shape by every strategy; RENEW=--renew writes the record anew
 	$(BIN)/python -m pytest -n 2 tests/worker/test_shapes.py $(RENEW)
 
+VERSIONS ?= 2.16 2.17 2.18 2.19 2.20 2.21 2.20@3.9
+
+.PHONY: test-tensorflow
+test-tensorflow: $(STAMP)  ## Tries the runtime on other TensorFlows, from PyPI: VERSIONS="2.16 2.20@3.9"; minutes each
+	$(BIN)/python -m tests.worker.tensorflow_versions $(VERSIONS)
+
 .PHONY: thorough
 thorough: $(STAMP)  ## The real tests that `make test` leaves out: half an hour
 	$(BIN)/python -m pytest -n 2 -m thorough $(REAL)
@@ -84,9 +90,15 @@ images:  ## Builds the container images, tf-launcher:dev and tf-launcher-worker:
 	$(BUILD) --target launcher --tag tf-launcher:$(TAG) .
 	$(BUILD) --target worker --tag tf-launcher-worker:$(TAG) .
 
+.PHONY: plain-image
+plain-image:  ## Builds tf-launcher-plain:dev, TensorFlow and nothing of ours, which tests/images and tests/kind try
+	DOCKER_BUILDKIT=1 $(DOCKER) build $(BUILD_FLAGS) --tag tf-launcher-plain:$(TAG) - < tests/images/plain.Dockerfile
+
+PLAIN_IMAGE := $(if $(LAUNCHER_TEST_KUBECONFIG),$(LAUNCHER_TEST_PLAIN_IMAGE),tf-launcher-plain:$(TAG))
+
 .PHONY: test-kind
-test-kind: $(STAMP) $(if $(LAUNCHER_TEST_KUBECONFIG),,images)  ## The tests on a cluster whose pods run: one of kind's, or a given one
-	LAUNCHER_TEST_KIND=1 $(BIN)/python -m pytest tests/kind
+test-kind: $(STAMP) $(if $(LAUNCHER_TEST_KUBECONFIG),,images plain-image)  ## The tests on a cluster whose pods run: one of kind's, or a given one
+	LAUNCHER_TEST_KIND=1 LAUNCHER_TEST_PLAIN_IMAGE=$(PLAIN_IMAGE) $(BIN)/python -m pytest tests/kind
 
 .PHONY: format
 format: $(STAMP)  ## Formats the code and sorts its imports

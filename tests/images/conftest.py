@@ -54,14 +54,14 @@ def docker(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def image(name: str) -> Image:
+def image(name: str, made_by: str = "make images") -> Image:
     """Skips the test where there is no such image."""
     try:
         found = docker("image", "inspect", name)
     except FileNotFoundError:
         pytest.skip("no docker on the PATH")
     if found.returncode:
-        pytest.skip(f"{name}: {found.stderr.strip().splitlines()[-1]} (`make images` builds it)")
+        pytest.skip(f"{name}: {found.stderr.strip().splitlines()[-1]} (`{made_by}` builds it)")
     return Image(name, json.loads(found.stdout)[0])
 
 
@@ -69,6 +69,14 @@ def image(name: str) -> Image:
 def worker() -> Image:
     """The worker image, or the one that LAUNCHER_TEST_IMAGE names."""
     return image(os.environ.get("LAUNCHER_TEST_IMAGE", "tf-launcher-worker:dev"))
+
+
+@pytest.fixture(scope="session")
+def plain() -> Image:
+    """One with TensorFlow and tf_keras and nothing of ours (`make plain-image`), or that of
+    LAUNCHER_TEST_PLAIN_IMAGE.
+    """
+    return image(os.environ.get("LAUNCHER_TEST_PLAIN_IMAGE", "tf-launcher-plain:dev"), "make plain-image")
 
 
 @pytest.fixture(scope="session")

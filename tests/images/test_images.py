@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import time
@@ -15,7 +16,7 @@ import launcher as launcher_package
 from launcher import planning
 from launcher.validation import loader
 from tests.images.conftest import CONFINED, Image, docker
-from worker.contract import Event, Record
+from worker.contract import Event, ExitCode, Record
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted(path.relative_to(ROOT / "examples") for path in ROOT.glob("examples/*/cluster*.yaml"))
@@ -133,7 +134,14 @@ class Pod:
             for item in objects
             if item["kind"] in ("Job", "Deployment") and item["metadata"]["name"].endswith(f"-{role}")
         ]
-        maps = {item["metadata"]["name"]: item["data"] for item in objects if item["kind"] == "ConfigMap"}
+        maps = {
+            item["metadata"]["name"]: {
+                **{key: text.encode() for key, text in (item.get("data") or {}).items()},
+                **{key: base64.b64decode(text) for key, text in (item.get("binaryData") or {}).items()},
+            }
+            for item in objects
+            if item["kind"] == "ConfigMap"
+        }
         spec = job["spec"]["template"]["spec"]
         (self.container,) = spec["containers"]
         mounts = {mount["name"]: mount["mountPath"] for mount in self.container["volumeMounts"]}
@@ -150,12 +158,12 @@ class Pod:
             self._write(directory / volume["name"], volume["configMap"], maps)
             self.options.append(f"--volume={directory / volume['name']}:{path}:ro")
 
-    def _write(self, folder: Path, volume: dict[str, Any], maps: dict[str, dict[str, str]]) -> None:
+    def _write(self, folder: Path, volume: dict[str, Any], maps: dict[str, dict[str, bytes]]) -> None:
         folder.mkdir(mode=0o755)
         data = maps[volume["name"]]
         items = volume.get("items") or [{"key": key, "path": key} for key in data]
         for item in items:
-            (folder / item["path"]).write_text(data[item["key"]])
+            (folder / item["path"]).write_bytes(data[item["key"]])
 
 
 def records(output: str, event: str) -> list[Record]:
@@ -163,17 +171,41 @@ def records(output: str, event: str) -> list[Record]:
     return [record for record in parsed if record is not None and record.event == event]
 
 
-def test_the_worker_image_trains_without_network_rights_or_a_writable_root(
-    worker: Image, tmp_path: Path
+@pytest.mark.parametrize(
+    ("kind", "runtime"), [("worker", "of the image"), ("plain", "that travels with the run")]
+)
+def test_an_image_trains_without_network_rights_or_a_writable_root(
+    kind: str, runtime: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    pod = Pod(tmp_path, CLUSTER, "chief")
-    done = worker.run(*pod.container["command"], options=pod.options)
+    image: Image = request.getfixturevalue(kind)
+    chosen = "Image" if kind == "worker" else "Travels"
+    pod = Pod(tmp_path, f"{CLUSTER}  image: {image.name}\n  runtime: {chosen}\n", "chief")
+    done = image.run(*pod.container["command"], options=pod.options)
     assert done.returncode == 0, done.stdout + done.stderr
+    (devices,) = records(done.stdout, Event.DEVICES)
+    assert devices.fields["runtime"] == f"{launcher_package.__version__} {runtime}"
     last = records(done.stdout, Event.PROGRESS)[-1]
     assert (last.fields["epoch"], last.fields["step"]) == (2, 94)
     assert last.fields["metrics"]["accuracy"] >= 0.70
     (exported,) = records(done.stdout, Event.EXPORTED)
     assert exported.fields["path"] == "/model/export/1"
+
+
+def test_a_plain_image_has_nothing_of_ours(plain: Image) -> None:
+    names = ("launcher", "worker", "manifests")
+    code = f"import importlib.util as u; print([n for n in {names} if u.find_spec(n)])"
+    done = plain.run("-c", code, options=["--entrypoint=python3"])
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_an_image_of_another_version_refuses_the_run(worker: Image, tmp_path: Path) -> None:
+    pod = Pod(tmp_path, CLUSTER, "chief")
+    config = tmp_path / "launcher-config" / "run.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "version": "0.0.9"}))
+    done = worker.run(*pod.container["command"], options=pod.options)
+    assert done.returncode == ExitCode.PROGRAM_ERROR
+    (failed,) = records(done.stdout, Event.FAILED)
+    assert "tf-launcher 0.0.9 has made the run" in failed.fields["message"]
 
 
 def test_the_worker_image_has_tensorboard(worker: Image, tmp_path: Path) -> None:

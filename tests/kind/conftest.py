@@ -17,6 +17,7 @@ from tests.kind.runs import Runs
 from tests.kind.servers import kind_cluster
 
 IMAGE = os.environ.get("LAUNCHER_TEST_IMAGE", "tf-launcher-worker:dev")
+PLAIN_IMAGE = os.environ.get("LAUNCHER_TEST_PLAIN_IMAGE", "")
 LAUNCHER_IMAGE = os.environ.get("LAUNCHER_TEST_LAUNCHER_IMAGE", "tf-launcher:dev")
 
 
@@ -26,9 +27,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     if existing := os.environ.get("LAUNCHER_TEST_KUBECONFIG"):
         yield Api(Path(existing))
     elif os.environ.get("LAUNCHER_TEST_KIND"):
-        with kind_cluster(
-            tmp_path_factory.mktemp("kind") / "kubeconfig", [IMAGE, LAUNCHER_IMAGE]
-        ) as kubeconfig:
+        images = [image for image in (IMAGE, LAUNCHER_IMAGE, PLAIN_IMAGE) if image]
+        with kind_cluster(tmp_path_factory.mktemp("kind") / "kubeconfig", images) as kubeconfig:
             yield Api(kubeconfig)
     else:
         pytest.skip("no cluster with nodes: `make test-kind` makes one, LAUNCHER_TEST_KUBECONFIG names one")

@@ -249,6 +249,27 @@ def test_models_of_keras_3() -> None:
     }
 
 
+AUTOGRAPH = """
+import json
+import tensorflow as tf
+import tf_keras
+from tensorflow.python.autograph.core import config
+from tensorflow.python.autograph.impl import conversion
+from worker.tf_compat import autograph
+def own(): pass
+autograph.spare_keras()
+rules = len(config.CONVERSION_RULES)
+autograph.spare_keras()
+spared = [conversion.is_allowlisted(each) for each in (tf_keras.losses.mean_squared_error, own)]
+print(json.dumps([len(config.CONVERSION_RULES) == rules, *spared]))
+"""
+
+
+def test_autograph_leaves_keras_2_as_it_is() -> None:
+    """And goes on to rewrite what is the user's."""
+    assert in_process(AUTOGRAPH) == [True, True, False]
+
+
 KERAS_3_METRICS = """
 import json
 import tensorflow as tf
