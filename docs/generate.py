@@ -18,6 +18,8 @@ from worker.contract import Env, ExitCode
 REFERENCE = Path(__file__).parent / "reference.md"
 SHAPES = Path(__file__).parent.parent / "tests" / "worker" / "shapes.json"
 """What came of the last run of `make shapes`."""
+VERSIONS = Path(__file__).parent.parent / "tests" / "worker" / "tensorflow_versions.json"
+"""What passed in the last runs of `make test-tensorflow`."""
 ORDER = (
     "TrainingCluster",
     "Metadata",
@@ -50,6 +52,8 @@ def reference() -> str:
         f"{', '.join(f'`{name}`' for name in fields.OLD_POLICY)} count in `spec` too, if not in `runPolicy`.",
         "## Programs of every shape",
         *_shapes(json.loads(SHAPES.read_text(encoding="utf-8"))),
+        "## TensorFlow",
+        *_versions(json.loads(VERSIONS.read_text(encoding="utf-8"))),
         "## Commands",
         *_commands(parser.parser()),
         "## Python",
@@ -187,6 +191,24 @@ def _shapes(record: dict[str, Any]) -> list[str]:
     notes = [f"{number}. {message}" for number, message in enumerate(messages, 1)]
     table = _table(["program", *(column["title"] for column in strategies.values())], rows)
     return [SHAPES_TEXT, table, "Refused:", "\n".join(notes)]
+
+
+VERSIONS_TEXT = (
+    "An image for the runtime that travels has Python 3.9 or newer and TensorFlow 2.16 or newer. An older "
+    "one is refused by one message; with a TensorFlow newer than the newest of these there is a notice. "
+    "`make test-tensorflow` made an environment of each from PyPI, with nothing of the launcher's in it. "
+    "From the archive that travels it ran the tests of all that TensorFlow and Keras keep private and the "
+    "runtime uses, and the demo (ParameterServer, an evaluator, export), which trains on 1,000 images there "
+    "and is scored on 300."
+)
+
+
+def _versions(record: dict[str, Any]) -> list[str]:
+    """A table, a row for each TensorFlow and Python."""
+    heads = {"tensorflow-cpu": "TensorFlow", "python": "Python", "keras": "Keras 3", "tf_keras": "tf_keras"}
+    heads |= {"tensorboard": "TensorBoard", "contracts": "tests passed", "accuracy": "the demo's accuracy"}
+    rows = [[str(row[name] or "none") for name in heads] for row in record.values()]
+    return [VERSIONS_TEXT, _table(list(heads.values()), rows)]
 
 
 def _type(value: dict[str, Any]) -> str:
