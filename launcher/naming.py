@@ -5,8 +5,26 @@ Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import sys
 from typing import Final
+
+COMMAND: Final = "tf-launcher"
+"""As it is installed."""
+
+
+def _program() -> str:
+    folder, name = os.path.split(sys.argv[0] if sys.argv else "")
+    if name != COMMAND:
+        return f"python -m {__name__.partition('.')[0]}"
+    found = folder in os.environ.get("PATH", "").split(os.pathsep)
+    return COMMAND if found else shlex.quote(sys.argv[0])
+
+
+PROGRAM: Final = _program()
+"""How this program was called, for a message that names a command."""
 
 LABEL_LENGTH: Final = 63
 """Characters in a DNS label, and in a label's value."""

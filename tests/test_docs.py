@@ -19,7 +19,9 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # They start TensorFlow, or this very test; tests/local/test_demo.py types them.
-ELSEWHERE = re.compile(r"^(make |python -m launcher (submit|status|logs|report|wait|delete|list)\b|pkill )")
+ELSEWHERE = re.compile(
+    r"^(make |(python -m |tf-)launcher (submit|status|logs|report|wait|delete|list)\b|pkill )"
+)
 
 
 def blocks(document: Path, language: str) -> list[str]:
@@ -54,7 +56,8 @@ def test_every_command_is_one(document: Path) -> None:
     from launcher.cli import parser
 
     text = document.read_text().replace("\\\n", " ")
-    for line in re.findall(r"python -m launcher ([a-z]+ [^\n`|>#;]*)", text):
+    typed = "\n".join(line.replace("tf-launcher", "`tf-launcher") for line in commands(document))
+    for line in re.findall(r"(?:python -m |`tf-)launcher ([a-z]+ [^\n`|>#;]*)", f"{text}\n{typed}"):
         arguments = [word for word in shlex.split(line) if word not in ("...",)]
         if any(word in ("FILE", "FOLDER", "NAME") for word in arguments):
             continue

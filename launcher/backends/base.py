@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from launcher.naming import PROGRAM as PROGRAM
 from launcher.naming import SPEC_ANNOTATION
 
 if TYPE_CHECKING:
     from launcher.status import RunStatus, TaskStatus
     from worker.contract import Record
-
-PROGRAM: Final = "python -m launcher"
-"""How messages tell the user to call this program. This works wherever the package is installed."""
 
 
 def submitted(item: dict[str, Any], *path: str) -> Any:

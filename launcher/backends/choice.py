@@ -57,7 +57,8 @@ def sought(
     given, this machine is searched first, then the cluster of the current context. With `claims`, a run of
     which only a claim is left, which `delete` removes, is found too.
 
-    Raises NotFoundError, which says where was searched, and SpecError for a wrong name of a run or namespace.
+    Raises NotFoundError, which says where was searched; BackendError if there is a cluster that does not
+    answer, since it may have the run; and SpecError for a wrong name of a run or namespace.
     """
     check_run(run)
     check_namespace(namespace)
@@ -75,6 +76,9 @@ def sought(
         except NotFoundError as there:
             raise NotFoundError(f"{here.message}; {there.message}", here.hint) from None
         except BackendError as error:
+            if cluster_known():
+                said = f"{here.message}, and the cluster could not be asked: {error.message}"
+                raise BackendError(said, error.hint) from None
             raise NotFoundError(
                 f"{here.message}, and no cluster was asked: {error.message}", here.hint
             ) from None

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from launcher.errors import INTERRUPTED, BackendError, LauncherError, Problem, SpecError
+from launcher.naming import PROGRAM
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from launcher.validation.loader import Loaded
 
 
+class UsageError(SpecError):
+    """Arguments that do not fit together."""
+
+
 def init(options: Namespace) -> int:
     """Writes the files to start from."""
     from launcher import starter
@@ -23,7 +28,7 @@ def init(options: Namespace) -> int:
     written = starter.write(options.directory)
     for path in written:
         print(f"wrote {path}")
-    print(f"next: python -m launcher submit {written[0]} --backend local")
+    print(f"next: {PROGRAM} submit {written[0]} --backend local")
     return 0
 
 
@@ -124,7 +129,7 @@ def submit(options: Namespace) -> int:
             print(told, file=sys.stderr)
         if options.detach:
             found = plan.run + backend.options(plan.namespace)
-            print(f"run {plan.run} goes on; see: python -m launcher status {found}")
+            print(f"run {plan.run} is running; see: {PROGRAM} status {found}")
         else:
             # A cluster goes on without us; this machine's tasks would be in the way of whoever stopped us.
             code = _follow(backend, plan.run, plan.namespace, stop_on_interrupt=options.backend == "local")
@@ -140,10 +145,11 @@ def _dry_run(options: Namespace) -> int:
     if options.dry_run == "client":
         for plan in _plans(options, choice.own_namespace(options.backend, options.context)):
             for item in plan.objects:
-                print(f"{item['kind']} {item['metadata']['name']} would be sent")
+                print(f"{item['kind']} {item['metadata']['name']}")
+            where = "on this machine" if options.backend == "local" else "in the cluster"
             print(
-                f"run {plan.run}, namespace {plan.namespace}: nothing was sent, and no program "
-                "imported; `render` prints the objects"
+                f"run {plan.run}, namespace {plan.namespace}: a submission makes these objects {where}; "
+                "nothing was done, and no program imported; `render` prints them"
             )
         return 0
     if options.backend == "local":
@@ -159,8 +165,8 @@ def _dry_run(options: Namespace) -> int:
     return 0
 
 
-def _wrong_usage(option: str, message: str) -> SpecError:
-    return SpecError([Problem(option, 0, 0, "", message)])
+def _wrong_usage(option: str, message: str) -> UsageError:
+    return UsageError([Problem(option, 0, 0, "", message)])
 
 
 def _plans(options: Namespace, own_namespace: str) -> list[Plan]:
@@ -175,15 +181,24 @@ def _plans(options: Namespace, own_namespace: str) -> list[Plan]:
     ]
 
 
+def _file(options: Namespace) -> str:
+    """Its path. Raises SpecError where there is none, or more than one."""
+    given = [path for path in (options.file, options.filename) if path is not None]
+    if len(given) != 1:
+        message = "expected a cluster.yaml, or - for standard input"
+        raise _wrong_usage("FILE", message if not given else f"expected one file, not {' and '.join(given)}")
+    return str(given[0])
+
+
 def _load(options: Namespace) -> list[Loaded]:
     from launcher.validation import loader, rules
 
-    loaded = loader.load(options.file, options.overrides, allow_outside=options.allow_outside)
+    loaded = loader.load(_file(options), options.overrides, allow_outside=options.allow_outside)
     for one in loaded:
         for notice in rules.notices(one.cluster, local=getattr(options, "backend", None) == "local"):
             print(f"{one.source}: note: {notice}", file=sys.stderr)
         if one.conversion is not None and options.command is not convert:
-            said = "a TFJob; `python -m launcher convert` says where it is not as with the training-operator"
+            said = f"a TFJob; `{PROGRAM} convert` says where it is not as with the training-operator"
             if one.conversion.generated and getattr(options, "owned_by", None):
                 said = "expected a metadata.name: with --owned-by, the same again must be the same run"
                 raise SpecError([Problem(one.source, 0, 0, "metadata.generateName", said)])
@@ -220,18 +235,24 @@ def _follow(
 
 def _patience(options: Namespace) -> Patience:
     """With an API server; of its silence the user is told."""
+    from launcher.backends.patience import SECONDS as PATIENCE_SECONDS
     from launcher.backends.patience import Patience
 
-    return Patience(options.request_timeout, lambda text: print(text, file=sys.stderr, flush=True))
+    seconds = PATIENCE_SECONDS if options.request_timeout is None else options.request_timeout
+    return Patience(seconds, lambda text: print(text, file=sys.stderr, flush=True))
 
 
-def _sought(options: Namespace, *, claims: bool = False) -> tuple[Backend, str]:
-    """Where the run is, or with `claims` what is left of it, and its namespace."""
+def _sought(
+    options: Namespace, name: str | None = None, namespace: str | None = None, *, claims: bool = False
+) -> tuple[Backend, str]:
+    """Where the run is, or with `claims` what is left of it, and its namespace: those of the command line,
+    unless they are given.
+    """
     from launcher.backends import choice
 
     return choice.sought(
-        options.name,
-        options.namespace,
+        options.name if name is None else name,
+        options.namespace if namespace is None else namespace,
         options.backend,
         options.context,
         _patience(options),
@@ -251,7 +272,6 @@ def status(options: Namespace) -> int:
 def list_runs(options: Namespace) -> int:
     """Shows all runs, shortly."""
     from launcher.backends import choice
-    from launcher.backends.base import PROGRAM
     from launcher.backends.names import check_namespace
     from launcher.cli import console
 
@@ -283,33 +303,29 @@ def logs(options: Namespace) -> int:
 
 
 def events(options: Namespace) -> int:
-    """Shows what the cluster says about a run."""
+    """Shows the Kubernetes events of a run."""
     from launcher import messages
-    from launcher.backends import choice
-    from launcher.backends.names import check_namespace, check_run
 
-    check_run(options.name)
-    check_namespace(options.namespace)
-    backend = choice.named("kubernetes", options.context, _patience(options))
-    namespace = options.namespace or backend.namespace
+    backend, namespace = _sought(options)
     for event in backend.events(options.name, namespace, follow=options.follow):
         print(messages.event(event), flush=options.follow)
     return 0
 
 
 def report(options: Namespace) -> int:
-    """Writes a picture of a run."""
+    """Writes an HTML report of a run."""
     from launcher.report import page
 
     backend, namespace = _sought(options)
     text = page.page_of(backend.history(options.name, namespace))
-    if options.output == "-":
+    target = options.output or f"{options.name}.html"
+    if target == "-":
         # Bytes: the page says that it is UTF-8, whatever the terminal's encoding is.
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode())
     else:
-        page.write(text, options.output)
-        print(f"wrote {options.output}")
+        page.write(text, target)
+        print(f"wrote {target}")
     return 0
 
 
@@ -327,7 +343,7 @@ def wait(options: Namespace) -> int:
 
 
 def tensorboard(options: Namespace) -> int:
-    """Has it in reach of a browser on this machine, until Ctrl-C."""
+    """Opens it on a local port, until Ctrl-C."""
     import signal
 
     backend, namespace = _sought(options)
@@ -348,7 +364,7 @@ def suspend(options: Namespace) -> int:
     backend, namespace = _sought(options)
     backend.suspend(options.name, namespace)
     found = options.name + backend.options(namespace)
-    print(f"run {options.name} is suspended; resume it with: python -m launcher resume {found}")
+    print(f"run {options.name} is suspended; resume it with: {PROGRAM} resume {found}")
     return 0
 
 
@@ -357,24 +373,90 @@ def resume(options: Namespace) -> int:
     backend, namespace = _sought(options)
     backend.resume(options.name, namespace)
     found = options.name + backend.options(namespace)
-    print(f"run {options.name} goes on; watch it with: python -m launcher wait {found}")
+    print(f"run {options.name} is resumed; watch it with: {PROGRAM} wait {found}")
     return 0
 
 
 def delete(options: Namespace) -> int:
-    """Ends and removes a run."""
+    """Ends and removes runs, one after the other. The exit code is that of the first that failed."""
+    worst = 0
+    for name, namespace, backend in _doomed(options):
+        try:
+            if backend is None:
+                backend, space = _sought(options, name, namespace, claims=True)
+            else:
+                space = namespace or backend.namespace
+            code = _delete(backend, name, space, asks=not options.yes)
+        except LauncherError as error:
+            if not _several(options):
+                raise
+            print(f"error: {error.message}", file=sys.stderr)
+            code = error.exit_code
+        worst = worst or code
+    return worst
+
+
+def _delete(backend: Backend, run: str, namespace: str, *, asks: bool) -> int:
+    """Deletes one run, unless whoever is asked says no."""
     from launcher.wording import listed
 
-    backend, namespace = _sought(options, claims=True)
-    goes = backend.claims_to_delete(options.name, namespace)
+    goes = backend.claims_to_delete(run, namespace)
     lost = f"what it has trained, in {listed(goes)}" if goes else ""
-    if lost and not options.yes and not _confirmed(f"This deletes run {options.name} and {lost}."):
-        print(f"run {options.name} is left as it is", file=sys.stderr)
+    if lost and asks and not _confirmed(f"This deletes run {run} and {lost}."):
+        print(f"run {run} is left as it is", file=sys.stderr)
         return INTERRUPTED
-    stays = backend.delete(options.name, namespace)
+    stays = backend.delete(run, namespace)
     told = f"; so is {lost}" if lost else f"; {stays}" if stays else ""
-    print(f"run {options.name} is deleted{told}")
+    print(f"run {run} is deleted{told}", flush=True)
     return 0
+
+
+def _several(options: Namespace) -> bool:
+    return bool(options.all or options.filename or len(options.names) > 1)
+
+
+def _doomed(options: Namespace) -> list[tuple[str, str | None, Backend | None]]:
+    """Which runs `delete` means: name, namespace if known, and backend if known. Raises SpecError."""
+    from launcher.validation import loader
+
+    given = [bool(options.names), options.all, options.filename is not None]
+    if sum(given) != 1:
+        said = (
+            "one of the runs' names, --all and -f FILE"
+            if any(given)
+            else "the runs' names, or --all, or -f FILE"
+        )
+        raise _wrong_usage("delete", f"expected {said}")
+    if options.all:
+        return _all_of_a_place(options)
+    if options.names:
+        return [(name, options.namespace, None) for name in dict.fromkeys(options.names)]
+    doomed: list[tuple[str, str | None, Backend | None]] = []
+    for loaded in loader.load(options.filename, []):
+        metadata = loaded.cluster.metadata
+        space = metadata.namespace if "namespace" in metadata.model_fields_set else None
+        if options.namespace not in (None, space or options.namespace):
+            raise _wrong_usage("--namespace", f"the file says {space}: leave out one of them")
+        doomed.append((metadata.name, space or options.namespace, None))
+    return doomed
+
+
+def _all_of_a_place(options: Namespace) -> list[tuple[str, str | None, Backend | None]]:
+    """One place, which is named where there are two: what is deleted is gone."""
+    from launcher.backends import choice
+
+    named = options.backend or ("kubernetes" if options.context else None)
+    if named is None and choice.cluster_known():
+        said = "whose runs: add --backend local, this machine's, or --backend kubernetes, the cluster's"
+        raise _wrong_usage("--all", said)
+    backend = choice.named(named or "local", options.context, _patience(options))
+    namespace = options.namespace or backend.namespace
+    runs: list[tuple[str, str | None, Backend | None]] = [
+        (status.run, status.namespace, backend) for status in backend.runs(namespace)
+    ]
+    if not runs:
+        print(f"there are no runs in namespace {namespace}", file=sys.stderr)
+    return runs
 
 
 def _confirmed(warning: str) -> bool:
@@ -394,9 +476,10 @@ def doctor(options: Namespace) -> int:
     from launcher.plan import serialization
 
     check_namespace(options.namespace)
-    if options.overrides and options.file is None:
+    has_file = options.file is not None or options.filename is not None
+    if options.overrides and not has_file:
         raise _wrong_usage("--set", "overrides a field of a file: name the file too")
-    objects = _objects(options) if options.file is not None else None
+    objects = _objects(options) if has_file else None
     extensions = tuple(rbac.EXTENSION_RULES) if objects is None else requirements.extra_rights(objects)
     if options.role:
         namespace = options.namespace or choice.own_namespace("kubernetes", options.context)
@@ -421,4 +504,17 @@ def schema(_: Namespace) -> int:
     from launcher.config import schema as schemas
 
     print(schemas.as_json(), end="")
+    return 0
+
+
+def version_text() -> str:
+    """The launcher's version."""
+    from launcher import __version__
+
+    return f"tf-launcher {__version__}"
+
+
+def version(_: Namespace) -> int:
+    """Prints it."""
+    print(version_text())
     return 0

@@ -10,19 +10,40 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from launcher import terminal
-from launcher.cli import commands
+from launcher.cli import commands, prerequisites
+from launcher.cli.strict_parser import StrictParser, duration, port
 from launcher.errors import INTERRUPTED, LauncherError, SpecError
+from launcher.naming import PROGRAM
 
 BACKENDS = ("kubernetes", "local")
 INTERNAL_ERROR = 70
 
-_EPILOG = """\
-exit codes:
-  0  done; the run succeeded          4  the run's state forbids it
-  1  the run failed                   5  the backend cannot be reached, or refused
-  2  the file or the usage is wrong  70  an error in the launcher itself
-  3  there is no such run           130  interrupted
+ROLES = ("chief", "worker", "ps", "evaluator")
+
+WHERE = """\
+A command looks for a run on this machine, then in the cluster of the kubeconfig's
+current context. --backend local or kubernetes looks there alone, --context in that
+cluster. The namespace is that of -n, else the context's own; on this machine it is
+`default`. Only `submit` must be told where: it starts a run in the cluster, unless
+it has --backend local.
 """
+
+EXIT_CODES = {
+    0: "done; the run succeeded",
+    1: "the run failed",
+    2: "the file or the usage is wrong, or this Python lacks a package",
+    3: "there is no such run",
+    4: "the run's state forbids it",
+    5: "the backend cannot be reached, or refused",
+    INTERNAL_ERROR: "an error in the launcher itself",
+    INTERRUPTED: "interrupted by Ctrl-C",
+}
+
+
+def _epilog() -> str:
+    where = WHERE.replace("\n", "\n  ").rstrip()
+    codes = "\n".join(f"{code:>5}  {text}" for code, text in EXIT_CODES.items())
+    return f"where a command looks:\n  {where}\n\nexit codes:\n{codes}\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,20 +53,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A tenth of the time to the first request is the collector's, which finds nothing in modules and models.
     gc.set_threshold(200_000)
     with terminal.guarded(debug=bool(os.environ.get("TF_LAUNCHER_DEBUG"))):
-        return _run(parser().parse_args(arguments))
+        given = sys.argv[1:] if arguments is None else arguments
+        return _run(parser().parse_args(given), given)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
+        if not options.bare:
+            prerequisites.check(arguments)
         code = command(options)
         sys.stdout.flush()
         return code
+    except commands.UsageError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        print(f"`{options.parser.prog} --help` says what there is", file=sys.stderr)
+        return error.exit_code
     except SpecError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
         count = len(error.problems)
-        print(f"error: {count} problem{'s' if count > 1 else ''}; nothing was done", file=sys.stderr)
+        done = " found" if command is commands.validate else "; nothing was done"
+        print(f"error: {count} problem{'s' if count > 1 else ''}{done}", file=sys.stderr)
         return error.exit_code
     except LauncherError as error:
         print(f"error: {error.message}", file=sys.stderr)
@@ -68,71 +97,31 @@ def _run(options: argparse.Namespace) -> int:
         return INTERNAL_ERROR
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> StrictParser:
     """Every command with its arguments."""
-    from launcher import __version__
-
-    top = argparse.ArgumentParser(
-        prog="python -m launcher",
+    top = StrictParser(
+        prog=PROGRAM,
         description="Trains a TensorFlow model on many machines, from one cluster.yaml.",
-        epilog=_EPILOG,
+        epilog=_epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"tf-launcher {__version__}")
-    subparsers = top.add_subparsers(metavar="COMMAND", required=True)
+    top.implied = {"--dry-run": ("client", ("client", "server"))}
+    top.set_defaults(command=lambda _: _help(top), bare=True)
+    top.add_argument("--version", action="version", version=commands.version_text())
+    subparsers = top.add_subparsers(metavar="COMMAND")
 
-    def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-        added = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        added.set_defaults(command=command)
+    def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> StrictParser:
+        added: StrictParser = subparsers.add_parser(
+            name, help=text, description=text[0].upper() + text[1:] + "."
+        )
+        added.set_defaults(command=command, parser=added, bare=False)
         return added
-
-    def add_file(
-        added: argparse.ArgumentParser,
-        text: str = "a cluster.yaml or TFJob, or - for standard input",
-        *,
-        required: bool = True,
-    ) -> None:
-        added.add_argument("file", metavar="FILE", help=text, nargs=None if required else "?")
-        added.add_argument(
-            "--set",
-            action="append",
-            default=[],
-            metavar="FIELD=VALUE",
-            dest="overrides",
-            help="override a field, as in spec.worker.replicas=4",
-        )
-        added.add_argument(
-            "--allow-outside",
-            action="store_true",
-            help="take a program.source outside the file's folder, by links too: you trust the file",
-        )
-
-    def add_namespace(added: argparse.ArgumentParser, text: str) -> None:
-        added.add_argument("-n", "--namespace", help=text)
-
-    def add_context(added: argparse.ArgumentParser) -> None:
-        added.add_argument("--context", help="the kubeconfig's context (default: its current one)")
-        added.add_argument(
-            "--request-timeout",
-            type=_duration,
-            default=60.0,
-            metavar="TIME",
-            help="how long to wait for the API server's answers, all in all; 0 is without end (default: 60s)",
-        )
-
-    def add_run(added: argparse.ArgumentParser) -> None:
-        added.add_argument("name", metavar="NAME", help="the run's name")
-        add_namespace(added, "its namespace (default: the context's own, and `default` on this machine)")
-        added.add_argument(
-            "--backend", choices=BACKENDS, help="where to look (default: this machine, then Kubernetes)"
-        )
-        add_context(added)
 
     added = add("init", commands.init, "write a commented cluster.yaml and its program to start from")
     added.add_argument("directory", metavar="FOLDER", nargs="?", default=".", help="where (default: here)")
 
     added = add("validate", commands.validate, "check a file")
-    add_file(added)
+    _add_file(added)
     added.add_argument(
         "--import",
         action="store_true",
@@ -141,10 +130,10 @@ def parser() -> argparse.ArgumentParser:
     )
 
     added = add("convert", commands.convert, "print a TFJob as a cluster.yaml, and where it differs")
-    add_file(added)
+    _add_file(added)
 
     added = add("render", commands.render, "print the Kubernetes objects of a file's runs")
-    add_file(added)
+    _add_file(added)
     added.add_argument(
         "--as",
         choices=("jobs", "jobset"),
@@ -152,27 +141,33 @@ def parser() -> argparse.ArgumentParser:
         dest="form",
         help="one Job a role, or one JobSet with the roles as its replicatedJobs (default: %(default)s)",
     )
-    add_namespace(added, "where they are to live, if the file does not say (default: default)")
+    _add_namespace(added, "where they are to live, if the file does not say (default: default)")
     added.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="(default: yaml)")
 
     added = add("submit", commands.submit, "start a file's runs and follow them to the end")
-    add_file(added)
-    add_namespace(added, "where they are to live, if the file does not say (default: the context's own)")
-    added.add_argument("--backend", choices=BACKENDS, default="kubernetes", help="(default: %(default)s)")
-    add_context(added)
-    added.add_argument("--detach", action="store_true", help="return at once; the run goes on")
+    _add_file(added)
+    _add_namespace(added, "where they are to live, if the file does not say (default: the context's own)")
+    added.add_argument(
+        "--backend",
+        choices=BACKENDS,
+        default="kubernetes",
+        help="a cluster or this machine (default: %(default)s)",
+    )
+    _add_context(added)
+    added.add_argument("--detach", action="store_true", help="return at once; the run goes on by itself")
     added.add_argument(
         "--replace",
         action="store_true",
-        help="end a run of this name that goes on; the new one resumes from its backup",
+        help="end a run of this name that is running; the new one resumes from its backup",
     )
     added.add_argument(
         "--owned-by",
         action="append",
         default=[],
         metavar="KIND/NAME",
-        help="the run goes when this Job or ConfigMap is gone, the last of them where there are several; a "
-        "run of theirs is replaced, or followed if it is the same (Kubernetes; the Helm chart's own)",
+        help="make this Job or ConfigMap the run's owner: Kubernetes deletes the run when its last owner is "
+        "deleted. A run with the same owner is replaced, or followed if nothing has changed (Kubernetes; the "
+        "Helm chart uses it)",
     )
     added.add_argument(
         "--allow-network",
@@ -182,50 +177,47 @@ def parser() -> argparse.ArgumentParser:
     added.add_argument(
         "--dry-run",
         choices=("client", "server"),
-        help="only say what would be done: client asks nobody, server has the cluster check every object",
+        metavar="client|server",
+        help="only say what would be done: client (the same as --dry-run alone) asks nobody, server has the "
+        "cluster check every object",
     )
 
     added = add("status", commands.status, "show a run")
-    add_run(added)
+    _add_run(added)
 
     added = add("list", commands.list_runs, "show all runs, of this machine or with --backend kubernetes")
-    add_namespace(added, "of this namespace only (default: all)")
+    _add_namespace(added, "of this namespace only (default: all)")
     added.add_argument("--backend", choices=BACKENDS, help="where (default: on this machine)")
-    add_context(added)
+    _add_context(added)
 
     added = add("logs", commands.logs, "show what a run's tasks print")
-    add_run(added)
-    added.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
-    added.add_argument("--role", choices=("chief", "worker", "ps", "evaluator"), help="this role only")
+    _add_run(added)
+    added.add_argument("-f", "--follow", action="store_true", help="continue until the run ends")
+    added.add_argument("--role", choices=ROLES, help="this role only")
     added.add_argument("--index", type=int, metavar="N", help="this task of each role only")
     added.add_argument(
-        "--since", type=_duration, metavar="TIME", help="the last 30s, 10m or 2h only (Kubernetes)"
+        "--since", type=duration, metavar="TIME", help="the last 30s, 10m or 2h only (Kubernetes)"
     )
     added.add_argument(
         "--previous", action="store_true", help="of the pods that a task had before its latest one only"
     )
     added.add_argument("--raw", action="store_true", help="as the tasks print it, without prefixes")
 
-    added = add(
-        "events", commands.events, "show what the cluster says about a run, oldest first (Kubernetes)"
-    )
-    added.add_argument("name", metavar="NAME", help="the run's name")
-    add_namespace(added, "its namespace (default: the context's own)")
-    add_context(added)
-    added.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
+    added = add("events", commands.events, "show the Kubernetes events of a run, oldest first")
+    _add_run(added)
+    added.add_argument("-f", "--follow", action="store_true", help="continue until the run ends")
 
-    added = add("report", commands.report, "write a picture of a run: one HTML page, for a browser")
-    add_run(added)
+    added = add("report", commands.report, "write an HTML report of a run, for a browser")
+    _add_run(added)
     added.add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        required=True,
-        help="where, replacing what is there; - is standard output",
+        help="where, replacing what is there; - is standard output (default: NAME.html)",
     )
 
     added = add("wait", commands.wait, "wait for a run to end; the exit code is the run's")
-    add_run(added)
+    _add_run(added)
     added.add_argument(
         "--for",
         choices=("running", "succeeded"),
@@ -233,30 +225,38 @@ def parser() -> argparse.ArgumentParser:
         dest="until",
         help="until every task runs, or to the end (default: %(default)s)",
     )
-    added.add_argument("--timeout", type=_duration, metavar="TIME", help="give up after so long")
-
-    added = add(
-        "tensorboard", commands.tensorboard, "open a run's TensorBoard in reach of a browser, until Ctrl-C"
-    )
-    add_run(added)
     added.add_argument(
-        "--port", type=_port, default=0, metavar="N", help="on this machine (default: any that is free)"
+        "--timeout", type=duration, metavar="TIME", help="give up after 30s, 10m or 2h, with exit code 4"
+    )
+
+    added = add("tensorboard", commands.tensorboard, "open a run's TensorBoard on a local port, until Ctrl-C")
+    _add_run(added)
+    added.add_argument(
+        "--port", type=port, default=0, metavar="N", help="on this machine (default: any that is free)"
     )
 
     added = add("suspend", commands.suspend, "stop a run's tasks for now")
-    add_run(added)
-    added = add("resume", commands.resume, "go on with a suspended run, from its last backup")
-    add_run(added)
-    added = add("delete", commands.delete, "end a run and remove what is left of it")
-    add_run(added)
+    _add_run(added)
+    added = add("resume", commands.resume, "continue a suspended run from its last backup")
+    _add_run(added)
+
+    added = add("delete", commands.delete, "end runs and remove what is left of them")
+    added.add_argument("names", metavar="NAME", nargs="*", help="the runs' names")
+    added.add_argument(
+        "--all", action="store_true", help="all runs of the namespace, in the place that --backend names"
+    )
+    added.add_argument(
+        "-f", "--filename", metavar="FILE", help="the runs of this cluster.yaml; - is standard input"
+    )
     added.add_argument(
         "--yes", action="store_true", help="do not ask, on a terminal, where the model goes with the run"
     )
+    _add_place(added)
 
     added = add("doctor", commands.doctor, "check whether the cluster can carry out a run (Kubernetes)")
-    add_file(added, "the cluster.yaml whose runs are meant (default: any run)", required=False)
-    add_namespace(added, "where (default: the context's own)")
-    add_context(added)
+    _add_file(added, "the cluster.yaml whose runs are meant (default: any run)")
+    _add_namespace(added, "where (default: the context's own)")
+    _add_context(added)
     added.add_argument(
         "--role",
         action="store_true",
@@ -264,27 +264,69 @@ def parser() -> argparse.ArgumentParser:
     )
 
     add("schema", commands.schema, "print the file's JSON Schema, for an editor")
+
+    added = add("help", lambda options: _help(top, options.topic), "show the help of a command")
+    added.add_argument("topic", metavar="COMMAND", nargs="?", help="which one (default: all)")
+    added.set_defaults(bare=True)
+    added = add("version", commands.version, "print the version")
+    added.set_defaults(bare=True)
     return top
 
 
-def _port(text: str) -> int:
-    if not (text.isdecimal() and int(text) < 65536):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a port, such as 6006")
-    return int(text)
+def _help(top: StrictParser, topic: str | None = None) -> int:
+    if topic is None:
+        top.print_help()
+    else:
+        top.of_command(topic).print_help()
+    return 0
 
 
-_LONGEST = 1e9
-"""Seconds, which are 30 years."""
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+def _add_file(
+    added: argparse.ArgumentParser, text: str = "a cluster.yaml or TFJob, or - for standard input"
+) -> None:
+    added.add_argument("file", metavar="FILE", help=text, nargs="?")
+    added.add_argument("-f", "--filename", metavar="FILE", help="the same, as kubectl has it")
+    added.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        dest="overrides",
+        help="override a field by its whole path, which begins with spec. or metadata., as in "
+        "spec.worker.replicas=4",
+    )
+    added.add_argument(
+        "--allow-outside",
+        action="store_true",
+        help="take a program.source outside the file's folder, by links too: you trust the file",
+    )
 
 
-def _duration(text: str) -> float:
-    """Seconds."""
-    number = text.rstrip("smhd")
-    try:
-        found = float(number) * _UNITS[text[len(number) :]]
-    except (ValueError, KeyError):
-        found = -1.0
-    if not 0 <= found <= _LONGEST:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a time, such as 30s, 10m or 2h")
-    return found
+def _add_namespace(added: argparse._ActionsContainer, text: str) -> None:
+    added.add_argument("-n", "--namespace", help=text)
+
+
+def _add_context(added: argparse.ArgumentParser) -> None:
+    added.add_argument("--context", help="the kubeconfig's context (default: its current one)")
+    added.add_argument(
+        "--request-timeout",
+        type=duration,
+        default=None,
+        metavar="TIME",
+        help="how long to wait for the API server's answers, all in all; 0 is without end (default: 60s)",
+    )
+
+
+def _add_place(added: argparse.ArgumentParser) -> None:
+    _add_namespace(added, "its namespace (default: the context's own, and `default` on this machine)")
+    added.add_argument(
+        "--backend",
+        choices=BACKENDS,
+        help="where to look (default: on this machine, then in the current context's cluster)",
+    )
+    _add_context(added)
+
+
+def _add_run(added: argparse.ArgumentParser) -> None:
+    added.add_argument("name", metavar="NAME", help="the run's name")
+    _add_place(added)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from launcher.errors import ConflictError, LauncherError
+from launcher.naming import PROGRAM
 
 NAMES: Final = ("cluster.yaml", "train.py")
 
@@ -20,9 +21,7 @@ def write(directory: str) -> list[str]:
     paths = [folder / name for name in NAMES]
     for path in paths:
         if path.exists():
-            raise ConflictError(
-                f"{path} is there already", "Give another folder: python -m launcher init FOLDER"
-            )
+            raise ConflictError(f"{path} is there already", f"Give another folder: {PROGRAM} init FOLDER")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path in paths:

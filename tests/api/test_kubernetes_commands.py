@@ -61,7 +61,7 @@ def test_the_context_s_own_namespace(
 ) -> None:
     in_context(api, namespace, tmp_path, monkeypatch)
     code, out, _ = run("submit", file, "--detach")
-    assert (code, out) == (0, "run mnist goes on; see: python -m launcher status mnist\n")
+    assert (code, out) == (0, "run mnist is running; see: python -m launcher status mnist\n")
     assert len(api.list("Job", namespace)) == 4
     (worker,) = (job for job in api.list("Job", namespace) if job["metadata"]["name"] == "mnist-worker")
     assert ".mnist:2222" in str(worker["spec"]["template"])
@@ -74,7 +74,7 @@ def test_another_context(
 ) -> None:
     in_context(api, namespace, tmp_path, monkeypatch, "other")
     code, out, _ = run("submit", file, "--detach", "--context", "other")
-    assert (code, out) == (0, "run mnist goes on; see: python -m launcher status mnist --context other\n")
+    assert (code, out) == (0, "run mnist is running; see: python -m launcher status mnist --context other\n")
     assert run("status", RUN, "--context", "other")[0] == 0
     assert RUN in run("list", "--context", "other")[1]
     code, _, err = run("status", RUN, "--context", "third")
@@ -96,8 +96,8 @@ def test_dry_runs(api: Api, run: Run, file: str, namespace: str) -> None:
     space = ("-n", namespace)
     code, out, _ = run("submit", file, "--dry-run", "client", *space)
     assert code == 0
-    assert out.splitlines()[0] == "Job mnist-chief would be sent"
-    assert "nothing was sent" in out
+    assert out.splitlines()[0] == "Job mnist-chief"
+    assert "nothing was done" in out
     code, out, _ = run("submit", file, "--dry-run=server", *space)
     assert code == 0
     assert "Job mnist-chief would be created" in out
@@ -117,7 +117,7 @@ def test_a_dry_run_of_the_client_asks_nobody(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing"))
     code, out, _ = run("submit", file, "--dry-run=client")
     assert code == 0
-    assert "run mnist, namespace default: nothing was sent" in out
+    assert "run mnist, namespace default: a submission makes these objects in the cluster" in out
 
 
 def test_replace(api: Api, run: Run, file: str, namespace: str) -> None:

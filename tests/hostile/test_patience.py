@@ -37,7 +37,7 @@ COMMANDS = (
     ("logs", "my-run", "--backend", "kubernetes", "-f"),
     ("wait", "my-run", "--backend", "kubernetes"),
     ("delete", "my-run", "--backend", "kubernetes"),
-    ("events", "my-run", "-f"),
+    ("events", "my-run", "--backend", "kubernetes", "-f"),
     ("doctor",),
     ("submit", GOOD),
 )
@@ -102,6 +102,15 @@ def test_a_server(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str)
             waited = f"the API server {url} has not answered for 0.1 s; this is given up after 1 s\n"
             assert said.count(waited) == 1, said
             assert f"error: the API server {url} has not answered within 1 s\n" in said
+
+
+def test_a_run_that_may_be_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """It is not on this machine, and where else it might be nobody answers: that is not `no such run`."""
+    with dripping(*SLOW["silence"]) as port:
+        kubeconfig(tmp_path, f"http://127.0.0.1:{port}")
+        code, said = run(capsys, "status", "my-run", "--request-timeout", "0.4")
+    assert code == 5
+    assert "there is no run my-run in namespace default on this machine, and the cluster could not" in said
 
 
 @pytest.mark.parametrize("name", ["silence", "headers, one by one"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 import yaml
 
 import launcher
-from launcher.cli import parser
+from launcher.cli import parser, prerequisites
 
-SPECS = Path(__file__).parent.parent / "specs"
+ROOT = Path(__file__).parent.parent.parent
+SPECS = ROOT / "tests" / "specs"
 GOOD = str(SPECS / "valid" / "one-task-mirrored.yaml")
 
 
@@ -42,7 +44,7 @@ def test_a_typo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, err = run(capsys, "validate", str(path))
     assert (code, out) == (2, "")
     assert f"{path}:5:3: spec.stratgey: unknown field; did you mean strategy?\n" in err
-    assert err.endswith("error: 2 problems; nothing was done\n")
+    assert err.endswith("error: 2 problems found\n")
 
 
 def test_render_prints_documents(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,19 +141,142 @@ def test_every_field_is_described() -> None:
         assert field.get("description")
 
 
-def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys)[0] == 2
-    assert run(capsys, "sumbit", GOOD)[0] == 2
+def test_the_bare_command_and_help_print_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys)
+    assert (code, err) == (0, "")
+    assert out.startswith("usage: python -m launcher")
+    assert run(capsys, "help") == run(capsys, "--help") == (0, out, "")
+    assert run(capsys, "help", "submit") == run(capsys, "submit", "--help")
+    for said in ("where a command looks:", "exit codes:"):
+        assert said in out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = (0, f"tf-launcher {launcher.__version__}\n", "")
+    assert run(capsys, "version") == run(capsys, "--version") == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("30", 30), ("30s", 30), ("10m", 600), ("1.5h", 5400), ("2d", 172_800)]
+    ("line", "said"),
+    [
+        ("sumbit x.yaml", "there is no command sumbit; did you mean submit?"),
+        ("xyzzy", "there is no command xyzzy"),
+        ("help sumbit", "there is no command sumbit; did you mean submit?"),
+        ("submit x.yaml --detatch", "there is no option --detatch; did you mean --detach?"),
+        ("logs mnist --sinse=10m", "there is no option --sinse; did you mean --since=10m?"),
+        ("status mnist -z", "there is no option -z"),
+        ("status", "missing: NAME"),
+        ("status a b", "one argument too many: b"),
+        ("submit", "FILE: expected a cluster.yaml, or - for standard input"),
+        ("submit a.yaml -f b.yaml", "FILE: expected one file, not a.yaml and b.yaml"),
+        ("submit a.yaml --backend locl", "'locl' is none of kubernetes, local; did you mean local?"),
+        ("submit a.yaml --dry-run=srver", "'srver' is none of client, server; did you mean server?"),
+        ("delete", "delete: expected the runs' names, or --all, or -f FILE"),
+        ("delete a --all", "delete: expected one of the runs' names, --all and -f FILE"),
+        ("logs a -f --previous", "--previous: shows what has ended, so there is nothing to follow"),
+    ],
+)
+def test_wrong_usage(capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
+    code, out, err = run(capsys, *line.split())
+    assert (code, out) == (2, "")
+    first, second = err.splitlines()
+    assert first.startswith("error: ")
+    assert said in first
+    assert second.endswith("--help` says what there is")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"submit {GOOD} --dry-run",
+        f"submit --dry-run {GOOD}",
+        f"submit -f {GOOD} --dry-run",
+        f"submit --dry-run client {GOOD}",
+    ],
+)
+def test_a_bare_dry_run_asks_nobody(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    code, out, err = run(capsys, *line.split())
+    assert (code, err) == (0, "")
+    assert out.startswith("Job autoencoder-chief\nService autoencoder\n")
+    assert "nothing was done" in out
+
+
+def test_deleting_all_asks_for_the_place(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    nothing = "there are no runs in namespace default\n"
+    assert run(capsys, "delete", "--all") == (0, "", nothing), "there is but this machine"
+    (tmp_path / "kubeconfig").write_text("nonsense")
+    code, _, err = run(capsys, "delete", "--all")
+    assert code == 2
+    assert "whose runs: add --backend local, this machine's, or --backend kubernetes" in err
+    assert run(capsys, "delete", "--all", "--backend", "local") == (0, "", nothing)
+
+
+def test_a_python_without_the_packages(tmp_path: Path) -> None:
+    """As outside the virtual environment: `-S` leaves out its packages."""
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    command = [sys.executable, "-S", "-m", "launcher", "submit", "a b.yaml", "--backend", "local"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    first, second = done.stderr.splitlines()
+    assert first == (
+        f"error: this Python, {sys.executable}, lacks jinja2, kubernetes, pydantic, rich, urllib3, "
+        "websocket-client and pyyaml, which the launcher needs"
+    )
+    assert second.endswith(".venv/bin/python -m launcher submit 'a b.yaml' --backend local")
+    for harmless in (["--help"], ["version"], []):
+        done = subprocess.run(
+            [*command[:4], *harmless],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_packages_that_are_looked_for_are_the_dependencies() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    (block,) = re.findall(r"^dependencies = \[(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    assert sorted(prerequisites.PACKAGES.values()) == sorted(re.findall(r'"([a-z0-9-]+)', block))
+
+
+@pytest.mark.parametrize("path", [True, False], ids=["on the path", "not on the path"])
+def test_messages_name_the_command_as_it_was_called(path: bool, tmp_path: Path) -> None:
+    installed = Path(sys.executable).with_name("tf-launcher")
+    environment = {
+        "PATH": f"{installed.parent}:/usr/bin" if path else "/usr/bin",
+        "XDG_STATE_HOME": str(tmp_path),
+        "KUBECONFIG": str(tmp_path / "none"),
+        "HOME": str(tmp_path),
+    }
+    done = subprocess.run(
+        [str(installed), "status", "mnist"], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 3
+    assert f"`{'tf-launcher' if path else installed} list` shows" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30", 30), ("30s", 30), ("10m", 600), ("1.5h", 5400), ("1h30m", 5400), ("2d", 172_800)],
 )
 def test_times(text: str, seconds: float) -> None:
     assert parser.parser().parse_args(["logs", "mnist", "--since", text]).since == seconds
 
 
-@pytest.mark.parametrize("text", ["", "m", "ten", "10 weeks", "5ms"])
+@pytest.mark.parametrize("text", ["", "m", "ten", "10 weeks", "5ms", "1h30"])
 def test_a_time_that_is_none(capsys: pytest.CaptureFixture[str], text: str) -> None:
     code, _, err = run(capsys, "logs", "mnist", "--since", text)
     assert code == 2
@@ -223,13 +348,13 @@ def test_a_mistake_in_the_file_comes_before_a_missing_cluster(
     assert "kubeconfig" in err
 
 
-def test_a_report_needs_a_run_and_a_file(
+def test_a_report_needs_a_run(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    target = tmp_path / "run.html"
-    code, out, err = run(capsys, "report", "nobody", "--backend", "local", "-o", str(target))
-    assert (code, out) == (3, "")
-    assert err.startswith("error: there is no run nobody in namespace default on this machine\n")
-    assert not target.exists()
-    assert run(capsys, "report", "nobody")[0] == 2
+    monkeypatch.chdir(tmp_path)
+    for more in ([], ["-o", "run.html"]):
+        code, out, err = run(capsys, "report", "nobody", "--backend", "local", *more)
+        assert (code, out) == (3, "")
+        assert err.startswith("error: there is no run nobody in namespace default on this machine\n")
+    assert list(tmp_path.iterdir()) == []

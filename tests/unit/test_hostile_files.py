@@ -50,7 +50,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert captured.out == ""
     # The name of a file may have 4,096 characters.
     assert len(captured.err) < 5_000 or "File name too long" in captured.err
-    assert captured.err.endswith("nothing was done\n")
+    assert captured.err.endswith((" found\n", "nothing was done\n"))
     return captured.err
 
 

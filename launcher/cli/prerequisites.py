@@ -1,0 +1,60 @@
+"""What this Python must have for the launcher to run. Imports nothing that might be missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from launcher.errors import LauncherError, SpecError
+from launcher.wording import listed
+
+PACKAGES: Final = {
+    "jinja2": "jinja2",
+    "kubernetes": "kubernetes",
+    "pydantic": "pydantic",
+    "rich": "rich",
+    "urllib3": "urllib3",
+    "websocket": "websocket-client",
+    "yaml": "pyyaml",
+}
+"""Module -> the distribution that has it: pyproject.toml's dependencies."""
+
+
+class MissingPackagesError(LauncherError):
+    """This Python lacks packages that the launcher needs."""
+
+    exit_code = SpecError.exit_code
+
+
+def check(arguments: Sequence[str]) -> None:
+    """Raises MissingPackagesError. Takes half a millisecond: before anything is begun, since the last
+    package is imported when a run is on its way already.
+    """
+    missing = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        raise MissingPackagesError(
+            f"this Python, {sys.executable}, lacks {listed(missing)}, which the launcher needs",
+            _advice(Path(__file__).resolve().parents[2], arguments),
+        )
+
+
+def _advice(root: Path, arguments: Sequence[str]) -> str:
+    python = root / ".venv" / "bin" / "python"
+    if not (root / "pyproject.toml").is_file():
+        return f"Install them: {sys.executable} -m pip install {' '.join(PACKAGES.values())}"
+    again = f"{_shown(python)} -m launcher {shlex.join(arguments)}"
+    if python.exists():
+        return f"The checkout's own Python has all of them: {again}"
+    return f"`make -C {_shown(root)} venv` makes a Python that has all of them; then: {again}"
+
+
+def _shown(path: Path) -> str:
+    """From the current folder, where it lies below."""
+    try:
+        return shlex.quote(str(path.relative_to(Path.cwd())))
+    except ValueError:
+        return shlex.quote(str(path))

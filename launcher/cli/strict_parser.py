@@ -1,0 +1,126 @@
+"""argparse's parser with an error that says what was meant: first the error, then where help is."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+WRONG_USAGE = 2
+"""The exit code; SpecError has the same."""
+
+
+class StrictParser(argparse.ArgumentParser):
+    """Refuses what it does not know, with the nearest name that it does know."""
+
+    implied: Mapping[str, tuple[str, Sequence[str]]] = MappingProxyType({})
+    """Option -> its value where none of its values follows: argparse would take a FILE for one."""
+
+    def parse_args(  # type: ignore[override] # one signature in place of the overloads
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> Any:
+        """See `argparse.ArgumentParser.parse_args`."""
+        words = list(sys.argv[1:] if args is None else args)
+        for number, word in enumerate(words):
+            value, values = self.implied.get(word, ("", ()))
+            if value and not set(words[number + 1 : number + 2]) & set(values):
+                words[number] = f"{word}={value}"
+        options, unknown = self.parse_known_args(words, namespace)
+        if unknown:
+            used: StrictParser = getattr(options, "parser", self)
+            used.refuse(unknown)
+        return options
+
+    def of_command(self, name: str) -> StrictParser:
+        """The parser of one command. Exits as `error` does where there is none."""
+        commands = next(each for each in self._actions if isinstance(each, argparse._SubParsersAction))
+        try:
+            self._check_value(commands, name)
+        except argparse.ArgumentError as error:
+            self.error(str(error))
+        found: StrictParser = commands.choices[name]
+        return found
+
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """An error for the first word that nothing takes."""
+        word = next((each for each in unknown if each.startswith("-")), unknown[0])
+        name, equals, value = word.partition("=")
+        if not name.startswith("-"):
+            self.error(f"one argument too many: {word}")
+        known = [option for action in self._actions for option in action.option_strings]
+        near = nearest(name, known)
+        meant = f"; did you mean {near}{equals}{value}?" if near else ""
+        self.error(f"there is no option {name}{meant}")
+
+    def error(self, message: str) -> NoReturn:
+        """One message, and where help is; exits with WRONG_USAGE."""
+        message = re.sub(r"^argument COMMAND: ", "", message)
+        message = re.sub(r"^the following arguments are required: ", "missing: ", message)
+        print(f"error: {message}\n`{self.prog} --help` says what there is", file=sys.stderr)
+        raise SystemExit(WRONG_USAGE)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Of an argument with choices, and of the command itself."""
+        choices = None if action.choices is None else list(action.choices)
+        if choices is None or value in choices:
+            return
+        near = nearest(str(value), choices)
+        is_command = isinstance(action, argparse._SubParsersAction)
+        what = f"there is no command {value}" if is_command else f"{value!r} is none of {', '.join(choices)}"
+        raise argparse.ArgumentError(action, what + (f"; did you mean {near}?" if near else ""))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that it may have been meant for; "" where there is none."""
+    return next(iter(difflib.get_close_matches(word, list(known), 1, cutoff=0.6)), "")
+
+
+_LONGEST = 1e9
+"""Seconds, which are 30 years."""
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)([smhd]?)")
+
+
+def duration(text: str) -> float:
+    """Seconds: `30`, `30s`, `10m`, `1h30m`."""
+    parts = _PART.findall(text)
+    whole = "".join(number + unit for number, unit in parts) == text
+    # A number without a unit stands alone.
+    sound = bool(parts) and whole and (len(parts) == 1 or all(unit for _, unit in parts))
+    found = sum(float(number) * _UNITS[unit] for number, unit in parts) if sound else -1.0
+    if not 0 <= found <= _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a time, such as 30s, 10m or 2h")
+    return found
+
+
+def port(text: str) -> int:
+    """Of this machine."""
+    if not (text.isdecimal() and int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a port, such as 6006")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """From 0 on."""
+    if not text.isdecimal() or len(text) > 12:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, such as 20")
+    return int(text)
+
+
+def listed(kind: Callable[[str], Any], choices: Sequence[str] = ()) -> Callable[[str], list[Any]]:
+    """A type for one or several, separated by commas; each one of `choices`, where there are any."""
+
+    def read(text: str) -> list[Any]:
+        words = [word.strip() for word in text.split(",")]
+        for word in words:
+            if choices and word not in choices:
+                near = nearest(word, choices)
+                meant = f"; did you mean {near}?" if near else ""
+                raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(choices)}{meant}")
+        return [kind(word) for word in words]
+
+    return read
