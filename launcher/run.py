@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from launcher.backends.base import Backend, Board, LogLine, RunEvent, Selection
@@ -42,22 +42,24 @@ class Run:
 
     def logs(
         self,
-        role: RoleName | None = None,
-        index: int | None = None,
+        role: RoleName | Sequence[RoleName] | None = None,
+        index: int | Sequence[int] | None = None,
         *,
         follow: bool = False,
         since: float | None = None,
+        tail: int | None = None,
         previous: bool = False,
     ) -> Iterator[LogLine]:
-        """What the tasks have printed, task by task: of all, of a role, or of the role's task `index`; then,
-        with `follow`, what they print until the run has ended.
+        """What the tasks have printed, task by task: of all, of a role or several, or of their tasks `index`;
+        then, with `follow`, what they print until the run has ended.
 
-        On Kubernetes, `since` takes the last so many seconds only. `previous` takes the pods that a task had
-        before its latest one.
+        `since` takes the last so many seconds only, `tail` of each pod the last so many lines. `previous`
+        takes the pods that a task had before its latest one. Raises NotFoundError for a role or an index that
+        the run does not have.
         """
-        selection = Selection(
-            () if role is None else (role,), () if index is None else (index,), since, previous
-        )
+        roles = [role] if isinstance(role, str) else role or ()
+        indexes = [index] if isinstance(index, int) else index or ()
+        selection = Selection(roles, indexes, since, previous, tail=tail)
         return self._backend.logs(self.name, self.namespace, selection, follow=follow)
 
     def events(self, *, follow: bool = False) -> Iterator[RunEvent]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from launcher.backends.selection import EVERYONE as EVERYONE
+from launcher.backends.selection import Selection as Selection
 from launcher.naming import PROGRAM as PROGRAM
 from launcher.naming import SPEC_ANNOTATION
 
@@ -66,30 +68,10 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Whose logs are read; an empty collection means all. `since`: only lines of the last so many seconds, if
-    the backend knows when a line was written. `previous`: only pods that a task had before its latest one.
-    """
-
-    roles: Collection[str] = ()
-    indexes: Collection[int] = ()
-    since: float | None = None
-    previous: bool = False
-
-    def __contains__(self, task: object) -> bool:
-        if not isinstance(task, tuple):
-            return False
-        role, index = task
-        return (not self.roles or role in self.roles) and (not self.indexes or index in self.indexes)
-
-
-EVERYONE = Selection()
-
-
-@dataclass(frozen=True)
 class LogLine:
     """One line that a task printed, without the line end. `attempt` is the number of the task's pod, from 0.
-    `record` is set if the line is a progress record.
+    `record` is set if the line is a progress record. `time` is when it was printed, in seconds since the
+    epoch: `logs` sets it if it is known, on this machine within a second.
     """
 
     role: str
@@ -97,6 +79,7 @@ class LogLine:
     attempt: int
     text: str
     record: Record | None
+    time: float | None = None
 
 
 @dataclass(frozen=True)

@@ -291,15 +291,26 @@ def logs(options: Namespace) -> int:
     if options.previous and options.follow:
         raise _wrong_usage("--previous", "shows what has ended, so there is nothing to follow: leave out -f")
     selection = Selection(
-        () if options.role is None else (options.role,),
-        () if options.index is None else (options.index,),
-        options.since,
-        options.previous,
+        roles=options.role,
+        indexes=options.index,
+        since=options.since,
+        previous=options.previous,
+        names=options.tasks,
+        tail=options.tail,
     )
     backend, namespace = _sought(options)
     lines = backend.logs(options.name, namespace, selection, follow=options.follow)
-    console.show_logs(lines, raw=options.raw)
+    shown = console.show_logs(lines, raw=options.raw, timestamps=options.timestamps)
+    if not shown and options.tail != 0:
+        print(f"note: run {options.name}: {_nothing_printed(options)}", file=sys.stderr)
     return 0
+
+
+def _nothing_printed(options: Namespace) -> str:
+    if options.previous:
+        return "no task that is meant had a pod before its latest one"
+    when = " in that time" if options.since is not None else " yet"
+    return f"what is meant has printed nothing{when}; `{PROGRAM} status {options.name}` says how it is"
 
 
 def events(options: Namespace) -> int:

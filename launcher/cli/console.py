@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timezone
 from types import FrameType, TracebackType
 from typing import Any, Final
 
@@ -386,20 +387,34 @@ def show_list(statuses: Sequence[RunStatus], out: Console | None = None) -> None
     out.print(table)
 
 
-def show_logs(lines: Iterable[LogLine], *, raw: bool = False, out: Console | None = None) -> None:
+def show_logs(
+    lines: Iterable[LogLine], *, raw: bool = False, timestamps: bool = False, out: Console | None = None
+) -> bool:
     """The `logs` command: `worker-1 | text`. Records are put into words; `raw` gives each line as the task
     printed it, without a prefix. On a terminal all of it is visible text; elsewhere it is as it was printed.
+    Returns whether there was a line.
     """
     out = out or console()
-    if raw:
-        for line in lines:
-            print(visible_all(line.text, out.is_terminal), file=out.file, flush=True)
-        return
     styles: dict[str, str] = {}
+    some = False
     for line in (visible_all(each, out.is_terminal) for each in lines):
+        some = True
+        when = f"{_timestamp(line.time)} " if timestamps else ""
+        if raw:
+            print(f"{when}{line.text}", file=out.file, flush=True)
+            continue
         style = styles.setdefault(line.role, _ROLE_STYLES[len(styles) % len(_ROLE_STYLES)])
         text = line.text if line.record is None else messages.describe(line.record) or line.text
         prefix = f"{f'{line.role}-{line.index}':<11} | "
-        out.print(Text.assemble((prefix, style), (text, "bold" if line.record is not None else "")))
+        bold = "bold" if line.record is not None else ""
+        out.print(Text.assemble((when, "dim"), (prefix, style), (text, bold)))
         if not out.is_terminal:
             out.file.flush()
+    return some
+
+
+def _timestamp(seconds: float | None) -> str:
+    """RFC 3339 with milliseconds, as wide as where it is not known."""
+    if seconds is None:
+        return f"{'-':<24}"
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"

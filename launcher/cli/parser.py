@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from launcher import terminal
 from launcher.cli import commands, prerequisites
-from launcher.cli.strict_parser import StrictParser, duration, port
+from launcher.cli.strict_parser import StrictParser, count, duration, listed, port
 from launcher.errors import INTERRUPTED, LauncherError, SpecError
 from launcher.naming import PROGRAM
 
@@ -32,7 +32,7 @@ EXIT_CODES = {
     0: "done; the run succeeded",
     1: "the run failed",
     2: "the file or the usage is wrong, or this Python lacks a package",
-    3: "there is no such run",
+    3: "there is no such run, or no such task of it",
     4: "the run's state forbids it",
     5: "the backend cannot be reached, or refused",
     INTERNAL_ERROR: "an error in the launcher itself",
@@ -192,11 +192,35 @@ def parser() -> StrictParser:
 
     added = add("logs", commands.logs, "show what a run's tasks print")
     _add_run(added)
-    added.add_argument("-f", "--follow", action="store_true", help="continue until the run ends")
-    added.add_argument("--role", choices=ROLES, help="this role only")
-    added.add_argument("--index", type=int, metavar="N", help="this task of each role only")
     added.add_argument(
-        "--since", type=duration, metavar="TIME", help="the last 30s, 10m or 2h only (Kubernetes)"
+        "tasks",
+        nargs="*",
+        metavar="TASK",
+        help="these only: a role (worker), a task (worker-1) or a pod's name (default: all)",
+    )
+    added.add_argument("-f", "--follow", action="store_true", help="continue until the run ends")
+    added.add_argument(
+        "--role",
+        action="extend",
+        type=listed(str, ROLES),
+        default=[],
+        metavar="ROLE",
+        help=f"this role only, or several: {', '.join(ROLES)}",
+    )
+    added.add_argument(
+        "--index",
+        action="extend",
+        type=listed(count),
+        default=[],
+        metavar="N",
+        help="this task of each role only, or several: 0,2",
+    )
+    added.add_argument("--since", type=duration, metavar="TIME", help="the last 30s, 10m or 2h only")
+    added.add_argument("--tail", type=count, metavar="N", help="of each task the last N lines only")
+    added.add_argument(
+        "--timestamps",
+        action="store_true",
+        help="when each line was printed (on this machine within a second)",
     )
     added.add_argument(
         "--previous", action="store_true", help="of the pods that a task had before its latest one only"

@@ -30,8 +30,12 @@ class StrictParser(argparse.ArgumentParser):
             if value and not set(words[number + 1 : number + 2]) & set(values):
                 words[number] = f"{word}={value}"
         options, unknown = self.parse_known_args(words, namespace)
-        if unknown:
-            used: StrictParser = getattr(options, "parser", self)
+        used: StrictParser = getattr(options, "parser", self)
+        several = next((each for each in used._actions if each.nargs == "*"), None)
+        if several is not None and not any(word.startswith("-") for word in unknown):
+            # argparse takes them for too many when they stand behind an option.
+            setattr(options, several.dest, [*getattr(options, several.dest), *unknown])
+        elif unknown:
             used.refuse(unknown)
         return options
 

@@ -304,3 +304,19 @@ def test_logs_of_previous_pods_and_of_late(
         assert f"worker 1: started again once; the last time it {ended}\n" in out
         assert "  The end of its log:\n  the first one begins\n  it does not fit" in out.replace(" \n", "\n")
         assert run("logs", RUN, "-n", space, "--previous", "-f")[0] == 2
+
+        name = second["metadata"]["name"]
+        assert run("logs", RUN, name, "-n", space, "--timestamps", "--tail", "1") == (
+            0,
+            "2099-01-01T00:00:00.000Z worker-1    | it is late\n",
+            "",
+        )
+        assert run("logs", RUN, "worker-1", "-n", space, "--raw", "--tail", "1", "--previous") == (
+            0,
+            "it does not fit\n",
+            "",
+        )
+        for more in ([], ["-f"]):
+            code, out, err = run("logs", RUN, "-n", space, "--role", "worker", "--index", "7", *more)
+            assert (code, out) == (3, "")
+            assert err.startswith("error: run mnist has no worker 7\nIt has 1 chief, 2 workers, 1 ps and")

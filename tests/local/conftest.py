@@ -9,6 +9,7 @@ import pytest
 
 from launcher.backends.local.store import SupervisorSettings
 from launcher.errors import NotFoundError
+from tests.local.command_line import CommandLine, delete_all
 from tests.local.machine import Machine
 
 
@@ -32,3 +33,18 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
             machine.backend.delete(status.run, status.namespace)
         except NotFoundError:
             pass
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[CommandLine]:
+    """The command line, where there are no runs but the test's, and no cluster. Deletes them at the end."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-kubeconfig"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    yield CommandLine(work, capsys)
+    delete_all(tmp_path / "home" / "tf-launcher")

@@ -112,6 +112,7 @@ def test_a_long_log_is_looked_through_at_its_beginning_too(tmp_path: Path) -> No
             {
                 "metadata": {
                     "uid": "1",
+                    "name": "mnist-chief-0-abcde",
                     "labels": {ROLE_LABEL: "chief", INDEX_KEY: "0"},
                     "annotations": {ATTEMPT_ANNOTATION: "0"},
                 },
@@ -119,7 +120,7 @@ def test_a_long_log_is_looked_through_at_its_beginning_too(tmp_path: Path) -> No
             }
         ]
     }
-    logs = following.Logs(directory, EVERYONE, tail=following._TAIL_BYTES)
+    logs = following.Logs(directory, EVERYONE, most=following._TAIL_BYTES)
     logs.update(state)
     assert [line.text for line in logs.beginnings()] == [record], "what may be out of date is not taken"
     whole = following.Logs(directory, EVERYONE)

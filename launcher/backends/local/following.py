@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from launcher.backends.base import EVERYONE, PROGRAM, History, LogLine, Selection, Update
+from launcher.backends.local.log_growth import Growth
 from launcher.backends.local.store import BrokenRunError, RunDirectory
 from launcher.errors import NotFoundError
 from launcher.naming import ROLE_LABEL
@@ -56,18 +58,36 @@ class RecordBook:
 
 
 class _LogFile:
-    """One attempt's output."""
+    """One attempt's output: all of it, or its last `most` bytes at most."""
 
-    def __init__(self, directory: RunDirectory, pod: Mapping[str, Any], *, tail: int | None = None) -> None:
-        metadata = pod["metadata"]
+    def __init__(self, directory: RunDirectory, pod: Mapping[str, Any], most: int | None = None) -> None:
+        metadata, hostname = pod["metadata"], pod["spec"]["hostname"]
+        self.name: str = metadata["name"]
         self._role: str = metadata["labels"].get(ROLE_LABEL, "")
         self._index = int(metadata["labels"][INDEX_KEY])
-        self._attempt = int(metadata["annotations"][ATTEMPT_ANNOTATION])
-        self._path = directory.log(pod["spec"]["hostname"], self._attempt)
+        self.attempt = int(metadata["annotations"][ATTEMPT_ANNOTATION])
+        self._path = directory.log(hostname, self.attempt)
+        self._growth_path = directory.growth(hostname, self.attempt)
+        self._growth: Growth | None = None
         self._offset = 0
         self._rest = b""
-        if tail is not None and (size := self._size()) > tail:
-            self._offset = size - tail
+        if most is not None and (size := self._size()) > most:
+            self._offset = size - most
+
+    def time_lines(self, since: float | None, tail: int | None) -> None:
+        """Gives each line its time, and leaves out those from before `since`, seconds since the epoch, and
+        all but the last `tail`.
+        """
+        self._growth = Growth(self._path, self._growth_path)
+        if since is None and tail is None:
+            return
+        with contextlib.suppress(OSError), self._path.open("rb") as file:
+            start = 0
+            if since is not None:
+                start = _line_start(file, self._growth.offset(since))
+            if tail is not None:
+                start = max(start, _last_lines(file, tail))
+            self._offset = start
 
     @property
     def task(self) -> tuple[str, int]:
@@ -98,34 +118,77 @@ class _LogFile:
                 file.seek(self._offset)
                 content = file.read(_CHUNK_BYTES)
             self._offset += len(content)
+        end = self._offset - len(content) - len(self._rest)
         *whole, self._rest = (self._rest + content).split(b"\n")
         if len(self._rest) > _MAX_LINE_BYTES or (last and not content and self._rest):
             whole.append(self._rest)
             self._rest = b""
-        return [self._line(line) for line in whole]
+        lines = []
+        for line in whole:
+            end += len(line) + 1
+            lines.append(self._line(line, self._growth.time(end) if self._growth is not None else None))
+        return lines
 
-    def _line(self, content: bytes) -> LogLine:
+    def _line(self, content: bytes, time: float | None = None) -> LogLine:
         text = content.decode(errors="replace").rstrip("\r")
-        return LogLine(self._role, self._index, self._attempt, text, Record.parse(text))
+        return LogLine(self._role, self._index, self.attempt, text, Record.parse(text), time)
+
+
+def _line_start(file: BinaryIO, position: int) -> int:
+    """Where the line begins that this byte is of, as far back as a line may go."""
+    begin = max(0, position - _MAX_LINE_BYTES)
+    file.seek(begin)
+    return begin + file.read(position - begin).rfind(b"\n") + 1
+
+
+def _last_lines(file: BinaryIO, count: int) -> int:
+    """Where the last lines begin; the end of the file where none are wanted."""
+    position = file.seek(0, os.SEEK_END)
+    if count == 0 or position == 0:
+        return position
+    position -= 1  # the last line's own end
+    while position > 0:
+        begin = max(0, position - _CHUNK_BYTES)
+        file.seek(begin)
+        content = file.read(position - begin)
+        found = len(content)
+        while (found := content.rfind(b"\n", 0, found)) >= 0:
+            count -= 1
+            if count == 0:
+                return begin + found + 1
+        position = begin
+    return 0
 
 
 class Logs:
     """All attempts' output of the selected tasks."""
 
-    def __init__(self, directory: RunDirectory, selection: Selection, *, tail: int | None = None) -> None:
+    def __init__(
+        self,
+        directory: RunDirectory,
+        selection: Selection,
+        *,
+        most: int | None = None,
+        timed: bool = False,
+    ) -> None:
         self._directory = directory
         self._selection = selection
-        self._tail = tail
+        self._most = most
+        self._timed = timed
         self._files: dict[str, _LogFile] = {}
 
-    def update(self, state: Mapping[str, Any]) -> None:
-        """Adds the logs of new pods."""
+    def update(self, state: Mapping[str, Any], since: float | None = None) -> None:
+        """Adds the logs of new pods. `since` is that of the selection, in seconds since the epoch."""
+        latest = {_task(pod): pod["metadata"]["uid"] for pod in state["pods"]}
         for pod in state["pods"]:
             uid = pod["metadata"]["uid"]
-            if uid not in self._files:
-                file = _LogFile(self._directory, pod, tail=self._tail)
-                if file.task in self._selection:
-                    self._files[uid] = file
+            if uid in self._files or (self._selection.previous and uid == latest[_task(pod)]):
+                continue
+            file = _LogFile(self._directory, pod, self._most)
+            if self._selection.takes(self._directory.run, *file.task, file.name):
+                self._files[uid] = file
+                if self._timed:
+                    file.time_lines(since, self._selection.tail)
 
     def beginnings(self) -> list[LogLine]:
         """The records that the tasks write once, if `tail` skips them. Call it before reading."""
@@ -140,6 +203,11 @@ class Logs:
         for file in sorted(self._files.values(), key=lambda file: file.task):
             while lines := file.read(last=last):
                 yield from lines
+
+
+def _task(pod: Mapping[str, Any]) -> tuple[str, str]:
+    labels = pod["metadata"]["labels"]
+    return labels.get(ROLE_LABEL, ""), labels[INDEX_KEY]
 
 
 class StateReader:
@@ -223,7 +291,7 @@ def _read_status(directory: RunDirectory) -> RunStatus:
     directory.expired()
     state, _ = reader.read()
     newest = {(pod["spec"]["hostname"]): pod for pod in state["pods"]}
-    logs = Logs(directory, Selection(), tail=_TAIL_BYTES)
+    logs = Logs(directory, Selection(), most=_TAIL_BYTES)
     logs.update({"pods": newest.values()})
     book = RecordBook()
     book.add(logs.beginnings())
@@ -292,7 +360,21 @@ def _wait_for_guard(directory: RunDirectory) -> None:
 def follow_logs(directory: RunDirectory, selection: Selection, *, until_end: bool) -> Iterator[LogLine]:
     """See `base.Backend.logs`."""
     reader = StateReader(directory)
-    logs = Logs(directory, selection)
+    state, _ = reader.read()
+    replicas = {
+        job["metadata"]["labels"].get(ROLE_LABEL, ""): job["spec"].get("completions") or 1
+        for job in state["jobs"]
+    }
+    selection.check(directory.run, replicas, [pod["metadata"]["name"] for pod in state["pods"]])
+    return _lines(directory, reader, selection, until_end)
+
+
+def _lines(
+    directory: RunDirectory, reader: StateReader, selection: Selection, until_end: bool
+) -> Iterator[LogLine]:
+    logs = Logs(directory, selection, timed=True)
+    since = None if selection.since is None else time.time() - selection.since
+    logs.update(reader.read()[0], since)
     while True:
         state, changed = reader.read()
         if changed:

@@ -10,6 +10,7 @@
         control                         a FIFO: one word a line to the supervisor
         supervisor.log                  empty, unless something is wrong
         pods/<pod>/log.<attempt>        standard output and error together; grows without a bound
+        pods/<pod>/growth.<attempt>     when the log grew: `log_growth`
         pods/<pod>/work/                the working directory
         pods/<pod>/volumes/<volume>/    ConfigMaps and emptyDirs
       volumes/<namespace>/<claim>/      claims: only `delete` removes one, and only by its reclaim policy
@@ -257,6 +258,10 @@ class RunDirectory:
     def log(self, hostname: str, attempt: int) -> Path:
         """What a pod's process printed."""
         return self.pod(hostname) / f"log.{attempt}"
+
+    def growth(self, hostname: str, attempt: int) -> Path:
+        """When its log grew."""
+        return self.pod(hostname) / f"growth.{attempt}"
 
     def claim(self, name: str) -> Path:
         """The directory that stands for a PersistentVolumeClaim. Not in the run's own, which the next

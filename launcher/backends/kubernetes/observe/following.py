@@ -194,7 +194,22 @@ def logs(
 ) -> Iterator[LogLine]:
     """See `base.Backend.logs`. What is left when the primary has ended is stopped, if they are followed."""
     run_state = look(client, namespace, root)
-    chosen = _chosen(run_state, selection)
+    status = run_state.status({})
+    replicas = {role.role: role.desired for role in status.roles}
+    selection.check(root.run, replicas, [pod["metadata"]["name"] for pod in run_state.pods()])
+    return _lines(client, namespace, root, selection, settings, run_state, until_end)
+
+
+def _lines(
+    client: Client,
+    namespace: str,
+    root: RootObject,
+    selection: Selection,
+    settings: CleanUpSettings,
+    run_state: RunState,
+    until_end: bool,
+) -> Iterator[LogLine]:
+    chosen = _chosen(root.run, run_state, selection)
     running = sum(1 for pod in chosen if pod["status"]["phase"] in ("Pending", "Running"))
     if until_end and running > _MOST_STREAMS:
         raise BackendError(
@@ -207,7 +222,7 @@ def logs(
     for pod in filter(has_begun, chosen):
         log = PodLog(client, LogSource.of(pod, namespace))
         try:
-            for line in log.read(seconds=selection.since):
+            for line in log.read(since=selection.since, tail=selection.tail):
                 some = True
                 yield line
         except BackendError as error:
@@ -221,7 +236,7 @@ def logs(
         yield from _follow_logs(client, namespace, root, selection, read, clean_up)
 
 
-def _chosen(run_state: RunState, selection: Selection) -> list[SlimPod]:
+def _chosen(run: str, run_state: RunState, selection: Selection) -> list[SlimPod]:
     """The pods, role by role and task by task, oldest first."""
     pods = run_state.pods()
     attempts = {
@@ -231,7 +246,8 @@ def _chosen(run_state: RunState, selection: Selection) -> list[SlimPod]:
     chosen = [
         pod
         for pod in pods
-        if task_of(pod) in selection and not (selection.previous and _attempt(pod) == attempts[task_of(pod)])
+        if selection.takes(run, *task_of(pod), pod["metadata"]["name"])
+        and not (selection.previous and _attempt(pod) == attempts[task_of(pod)])
     ]
     return sorted(
         chosen,
@@ -259,7 +275,7 @@ def _follow_logs(
             if session.run_state.deleted:
                 break
             for pod in session.run_state.pods():
-                if task_of(pod) in selection and has_begun(pod):
+                if selection.takes(root.run, *task_of(pod), pod["metadata"]["name"]) and has_begun(pod):
                     session.tail(pod, lines=None, log=read.get(pod["metadata"]["name"]))
             status = session.run_state.status({})
             clean_up.see_to(status, session.run_state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,12 +16,13 @@ from launcher.backends.kubernetes.api.streams import Stream
 from launcher.backends.kubernetes.observe.watch import Mailbox
 from launcher.backends.kubernetes.state.run_state import SlimPod
 from launcher.naming import CONTAINER, ROLE_LABEL
-from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
+from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, seconds
 from worker.contract import Record
 
 _MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is cut off."""
 
+_FRACTION: Final = re.compile(r"\.[0-9]+")
 _ANSWER_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE: Final = 15.0
@@ -71,13 +73,13 @@ class PodLog:
         self,
         *,
         tail: int | None = None,
-        seconds: float | None = None,
+        since: float | None = None,
         follow: bool = False,
         within: float | None = None,
         head: int | None = None,
     ) -> Iterator[LogLine]:
         """The lines after the last one that was read: at most the last `tail` ones, and only those of the
-        last so many `seconds`. With `follow`, also new ones until the container ends. Reading takes at most
+        last `since` seconds. With `follow`, also new ones until the container ends. Reading takes at most
         `within` seconds; None means no limit. `head`: only so many bytes from the beginning.
 
         Raises ApiError while there is no container, or the node or the log is gone.
@@ -91,24 +93,35 @@ class PodLog:
             query["limitBytes"] = str(head)
         if self._after:
             query["sinceTime"] = self._after
-        elif seconds is not None:
-            query["sinceSeconds"] = str(max(1, math.ceil(seconds)))
+        elif since is not None:
+            query["sinceSeconds"] = str(max(1, math.ceil(since)))
         silence = None if follow else _ANSWER_SECONDS
         stream = self._client.log(self.source.namespace, self.source.pod, query, silence=silence)
         self._stream = stream
         if self._closed:
             stream.close()
         source = self.source
-        since = self._after
+        after = self._after
         for line in stream.lines(_MAX_LINE_BYTES, within):
             time, _, content = line.partition(b" ")
             stamp = time.decode(errors="replace")
             # sinceTime counts whole seconds, so some lines come again.
-            if stamp <= since:
+            if stamp <= after:
                 continue
             self._after = stamp
             text = content.decode(errors="replace").rstrip("\r")
-            yield LogLine(source.role, source.index, source.attempt, text, Record.parse(text))
+            record = Record.parse(text)
+            yield LogLine(source.role, source.index, source.attempt, text, record, _seconds(stamp))
+
+
+def _seconds(stamp: str) -> float | None:
+    """A time with up to nine digits of a second, of which Python reads six; None for what is no time."""
+    whole = _FRACTION.sub("", stamp)
+    fraction = _FRACTION.search(stamp)
+    try:
+        return (seconds(whole) or 0.0) + float(fraction[0] if fraction else 0)
+    except ValueError:
+        return None
 
 
 class Tail(threading.Thread):

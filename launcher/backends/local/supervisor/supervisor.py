@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from launcher.backends import run_policy
 from launcher.backends.local import ports
+from launcher.backends.local.log_growth import LOOK_SECONDS, GrowthRecorder
 from launcher.backends.local.pod.environment import MissingError
 from launcher.backends.local.pod.pods import PodTemplate, Surroundings
 from launcher.backends.local.pod.running_pod import LivePod
@@ -61,6 +62,9 @@ class Supervisor:
             (number for number, job in enumerate(jobs) if _annotation(job, PRIMARY_ANNOTATION) == "true"), 0
         )
         self._live: dict[tuple[int, int], LivePod] = {}
+        self._logs: dict[tuple[int, int], GrowthRecorder] = {}
+        """Of the pods that live."""
+        self._look_due = 0.0
         self._attempts: dict[tuple[int, int], int] = {}
         self._pods: list[LivePod] = []
         """All pods of the run, in the order of their creation."""
@@ -128,7 +132,7 @@ class Supervisor:
         """Milliseconds until something is due."""
         times = [controller.next_time() for controller in self._controllers]
         times += [pod.kill_at for pod in self._live.values()]
-        times += [self._policy_due, self._write_again]
+        times += [self._policy_due, self._write_again, self._look_due if self._live else None]
         due = min((time for time in times if time is not None), default=None)
         # Rounded up: a millisecond early would mean a round for nothing.
         return None if due is None else max(0.0, (due - time.monotonic()) * 1000 + 1)
@@ -152,6 +156,10 @@ class Supervisor:
                 pod.kill()
             elif (reason := self._why_stopped(self._controllers[pod.job])) is not None:
                 self._dirty |= pod.stop(now, self._clock.text(now), reason)
+        if now >= self._look_due:
+            self._look_due = now + LOOK_SECONDS
+            for log in self._logs.values():
+                log.look(time.time())
         ended = all(controller.finished for controller in self._controllers)
         if self._dirty or (self._write_again is not None and now >= self._write_again):
             self._write(ended)
@@ -175,6 +183,7 @@ class Supervisor:
         kill_marked([pod.mark for pod in ended])
         for pod in ended:
             del self._live[pod.job, pod.index]
+            self._logs.pop((pod.job, pod.index)).look(time.time())
             self._record_end(pod, now)
 
     def _record_end(self, pod: LivePod, now: float) -> None:
@@ -208,6 +217,8 @@ class Supervisor:
             self._record_end(pod, now)
             return
         self._live[number, index] = pod
+        growth = self._directory.growth(template.hostname(index), attempt)
+        self._logs[number, index] = GrowthRecorder(launch.log, growth)
 
     def _warn_of_port(self, pod: LivePod) -> None:
         hostname = pod.object["spec"]["hostname"]
