@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import launcher
-from launcher.cli import parser
+from launcher.cli import parser, run_document
 from launcher.config import schema
 from launcher.tfjob import fields
 from worker.contract import Env, ExitCode
@@ -59,6 +59,8 @@ def reference() -> str:
         "The launcher's exit codes:",
         _table(["code", "meaning"], [[str(code), text] for code, text in parser.EXIT_CODES.items()]),
         *_commands(parser.parser()),
+        "### What `-o json` prints",
+        *_output(),
         "## Python",
         "What `import launcher` offers; typed, and loaded when it is first used.",
         *_python(),
@@ -256,6 +258,42 @@ def _commands(parser: argparse.ArgumentParser) -> list[str]:
         if rows:
             parts.append(_table(["argument", "meaning"], rows))
     return parts
+
+
+OUTPUT_TEXT = (
+    "The same as YAML by `-o yaml`. The schema is stable: fields may be added, none changes its meaning. "
+    "`schema status` and `schema list` print it as JSON Schema. With `--watch` each change is a document, as "
+    "JSON in a line of its own."
+)
+OUTPUT = ("Run", "Metadata", "Status", "Progress", "Evaluation", "Role", "Task", "RunList")
+
+
+def _output() -> list[str]:
+    """The documents of `status` and `list`."""
+    document = run_document.schema(run_document.RunList)
+    models = {**document["$defs"], "RunList": document}
+    parts = [OUTPUT_TEXT]
+    for name in OUTPUT:
+        rows = [
+            [f"`{field}`", _output_type(value), value.get("description", "")]
+            for field, value in models[name]["properties"].items()
+        ]
+        parts += [f"`{name}`: {models[name]['description']}", _table(["field", "type", "meaning"], rows)]
+    return parts
+
+
+def _output_type(value: dict[str, Any]) -> str:
+    if "$ref" in value:
+        return f"`{value['$ref'].rsplit('/', 1)[1]}`"
+    if value.get("type") == "array":
+        return f"list of {_output_type(value['items'])}"
+    if "anyOf" in value:
+        return " or ".join(_output_type(choice) for choice in value["anyOf"])
+    if value.get("type") == "object":
+        return f"map of {_output_type(value['additionalProperties'])}"
+    if value.get("format") == "date-time":
+        return "time"
+    return _type(value)
 
 
 def _python() -> list[str]:

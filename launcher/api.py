@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args
 
 from launcher import functions, planning, tfjob
-from launcher.backends import choice
+from launcher.backends import choice, label_selector
 from launcher.backends.base import Finding
 from launcher.backends.names import check_namespace
 from launcher.config.spec import TrainingCluster
@@ -127,13 +127,25 @@ def find(
 
 
 def runs(
-    *, namespace: str | None = None, backend: BackendName = "kubernetes", context: str | None = None
+    *,
+    namespace: str | None = None,
+    backend: BackendName | None = None,
+    context: str | None = None,
+    selector: str | None = None,
 ) -> list[Run]:
-    """All runs, or one namespace's, by namespace and name. Raises BackendError."""
+    """All runs, or one namespace's, by place, namespace and name: those of this machine, then those of the
+    current context's cluster, unless `backend` or `context` names one place. `selector` takes those whose
+    labels it selects, as in `team=vision`. Raises BackendError, and SpecError for what is no selector.
+    """
     _check_choice("backend", backend, BackendName)
     check_namespace(namespace, "namespace")
-    chosen = choice.named(backend, context)
-    return [Run(status.run, status.namespace, chosen) for status in chosen.runs(namespace)]
+    selected = label_selector.parse(selector, "selector") if selector is not None else None
+    return [
+        Run(status.run, status.namespace, chosen)
+        for chosen in choice.all_or(backend, context)
+        for status in chosen.runs(namespace)
+        if selected is None or selected(status.labels)
+    ]
 
 
 def doctor(

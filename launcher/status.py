@@ -80,6 +80,7 @@ class TaskStatus:
     node: str = ""
     attempt: int = 0
     before: TaskStatus | None = None
+    pod: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,8 @@ class RoleStatus:
 class RunStatus:
     """The run. Its phase is the primary role's. `ended`: every role has ended, or the supervisor has.
 
-    `roles` begin with the primary; a broken run has none. `started` and `finished` are seconds since the
-    epoch, `finished` the primary's.
+    `roles` begin with the primary; a broken run has none. `created`, `started` and `finished` are
+    seconds since the epoch, `finished` the primary's. `labels` are those of its objects.
     """
 
     run: str
@@ -124,6 +125,8 @@ class RunStatus:
     started: float | None = None
     finished: float | None = None
     records: Records = field(default_factory=dict)
+    created: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def primary(self) -> RoleStatus:
@@ -197,6 +200,8 @@ def fold(
         started=_started(primary, tasks),
         finished=_finished(primary),
         records=records or {},
+        created=seconds(metadata.get("creationTimestamp")),
+        labels=metadata.get("labels") or {},
     )
 
 
@@ -214,10 +219,15 @@ def attempts(jobs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]
 
 def latest(records: Records, kind: type[C]) -> C | None:
     """What the newest record of this kind says, of any task."""
+    newest = latest_record(records, kind)
+    return newest.content if newest is not None and isinstance(newest.content, kind) else None
+
+
+def latest_record(records: Records, kind: type[C]) -> Record | None:
+    """The newest record of this kind, of any task, with its time."""
     event = EVENTS[kind]
     found = [of_task[event] for of_task in records.values() if event in of_task]
-    newest = max(found, key=lambda record: record.time, default=None)
-    return newest.content if newest is not None and isinstance(newest.content, kind) else None
+    return max(found, key=lambda record: record.time, default=None)
 
 
 def seconds(text: str | None) -> float | None:
@@ -366,6 +376,7 @@ def _pod_task(job: Mapping[str, Any], index: int, pod: Mapping[str, Any]) -> Tas
         deleted=_deleted(pod),
         node=(pod.get("spec") or {}).get("nodeName") or "",
         attempt=_age(pod)[0],
+        pod=pod["metadata"].get("name") or "",
     )
 
 

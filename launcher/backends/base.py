@@ -137,6 +137,19 @@ class Finding:
     advice: str = ""
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where runs are: this machine, or the cluster of a kubeconfig's `context`, "" for none."""
+
+    backend: Literal["local", "kubernetes"]
+    context: str = ""
+
+    def __str__(self) -> str:
+        if self.backend == "local":
+            return "this machine"
+        return f"context {self.context}" if self.context else "this cluster"
+
+
 class Board(Protocol):
     """A run's TensorBoard, at `url` on this machine until it is closed; a context manager that closes it."""
 
@@ -165,6 +178,10 @@ class Backend(Protocol):
     def options(self, namespace: str) -> str:
         """The options with which a command finds a run here, such as ` -n vision`; "" if it needs none."""
 
+    @property
+    def place(self) -> Place:
+        """Where its runs are."""
+
     def prepare(self) -> None:
         """Starts in the background what the next `submit` will need, if that takes time. It need not be
         undone.
@@ -188,8 +205,10 @@ class Backend(Protocol):
     def status(self, run: str, namespace: str) -> RunStatus:
         """The run as it is now."""
 
-    def runs(self, namespace: str | None) -> list[RunStatus]:
-        """All runs, or one namespace's, by namespace and name."""
+    def runs(self, namespace: str | None, *, progress: bool = False) -> list[RunStatus]:
+        """All runs, or one namespace's, by namespace and name. `progress`: with the records of how far those
+        are that run.
+        """
 
     def follow(self, run: str, namespace: str) -> Iterator[Update]:
         """Yields updates until the run has ended and its logs are read: some each second, even if nothing has

@@ -34,6 +34,13 @@ def cluster_known() -> bool:
     return connection.configured()
 
 
+def all_or(name: str | None, context: str | None, patience: Patience | None = None) -> list[Backend]:
+    """The one that is named, and else all there are: this machine, and the cluster of the current context."""
+    if name is not None or context is not None:
+        return [named(name or "kubernetes", context, patience)]
+    return [named("local"), *([named("kubernetes", None, patience)] if cluster_known() else [])]
+
+
 def own_namespace(name: str, context: str | None = None) -> str:
     """The backend's own namespace, or `default` where there is no kubeconfig."""
     try:

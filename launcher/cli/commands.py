@@ -233,12 +233,14 @@ def _follow(
     return code
 
 
-def _patience(options: Namespace) -> Patience:
-    """With an API server; of its silence the user is told."""
+def _patience(options: Namespace, unasked: float | None = None) -> Patience:
+    """With an API server; of its silence the user is told. `unasked`: seconds where nobody has named it."""
     from launcher.backends.patience import SECONDS as PATIENCE_SECONDS
     from launcher.backends.patience import Patience
 
     seconds = PATIENCE_SECONDS if options.request_timeout is None else options.request_timeout
+    if unasked is not None and (options.request_timeout, options.backend, options.context) == (None,) * 3:
+        seconds = unasked
     return Patience(seconds, lambda text: print(text, file=sys.stderr, flush=True))
 
 
@@ -261,25 +263,121 @@ def _sought(
 
 
 def status(options: Namespace) -> int:
-    """Shows a run as it is now."""
-    from launcher.cli import console
-
+    """Shows a run as it is now, or until it ends."""
     backend, namespace = _sought(options)
-    console.show_status(backend, backend.status(options.name, namespace))
+    if options.output in ("json", "yaml", "name"):
+        _print_status(options, backend, namespace)
+        return 0
+    from launcher.cli import console, run_table
+
+    wide = options.output == "wide"
+    if options.watch:
+        found = run_table.watch_run(backend.follow(options.name, namespace), backend.place, wide=wide)
+        if found is None or not sys.stdout.isatty():
+            return 0
+    else:
+        found = backend.status(options.name, namespace)
+    console.show_status(backend, found)
+    if wide:
+        run_table.show_tasks(found)
     return 0
 
 
+def _print_status(options: Namespace, backend: Backend, namespace: str) -> None:
+    """As a program reads it; with --watch one document for each change, JSON in a line each."""
+    import time
+
+    from launcher.cli import run_document, run_table
+
+    followed = run_table.changes(backend.follow(options.name, namespace)) if options.watch else None
+    for status in followed or [backend.status(options.name, namespace)]:
+        if options.output == "name":
+            print(status.run, flush=True)
+            continue
+        model = backend.places(status.run, status.namespace).get("model directory")
+        document = run_document.of_run(status, backend.place, time.time(), model)
+        _print_document(document, options.output, in_a_line=options.watch)
+
+
+def _print_document(document: Mapping[str, Any], output: str, *, in_a_line: bool = False) -> None:
+    import json
+
+    from launcher.plan import serialization
+
+    if output == "yaml":
+        text = serialization.as_yaml([document])
+        print(text if in_a_line else text.removeprefix("---\n"), end="", flush=True)
+    else:
+        print(json.dumps(document, indent=None if in_a_line else 2), flush=True)
+
+
 def list_runs(options: Namespace) -> int:
-    """Shows all runs, shortly."""
-    from launcher.backends import choice
+    """Shows all runs, a line each: of this machine and of the cluster. A cluster that does not answer is told
+    of, and its BackendError's exit code returned.
+    """
+    import time
+
+    from launcher.backends import choice, label_selector
     from launcher.backends.names import check_namespace
-    from launcher.cli import console
 
     check_namespace(options.namespace)
-    name = options.backend or ("kubernetes" if options.context else "local")
-    console.show_list(choice.named(name, options.context, _patience(options)).runs(options.namespace))
-    if options.backend is None and name == "local" and choice.cluster_known():
-        print(f"runs of a cluster: {PROGRAM} list --backend kubernetes", file=sys.stderr)
+    selected = label_selector.parse(options.selector) if options.selector is not None else None
+    backends = choice.all_or(options.backend, options.context, _patience(options, _LISTED_SECONDS))
+    failed: set[str] = set()
+
+    def gather() -> list[run_table.Listed]:
+        found = []
+        for backend in backends:
+            try:
+                runs = backend.runs(options.namespace, progress=True)
+                place = backend.place
+            except BackendError as error:
+                if len(backends) == 1:
+                    raise
+                if error.message not in failed:
+                    failed.add(error.message)
+                    print(f"error: the cluster's runs are not shown: {error.message}", file=sys.stderr)
+                continue
+            found += [
+                run_table.Listed(run, place) for run in runs if selected is None or selected(run.labels)
+            ]
+        return found
+
+    from launcher.cli import run_table
+
+    places, wide = len(backends) > 1, options.output == "wide"
+    if options.output in ("json", "yaml", "name"):
+        for runs in run_table.repeated(gather) if options.watch else [gather()]:
+            if options.output == "name":
+                print("".join(f"{run.status.run}\n" for run in runs), end="", flush=True)
+                continue
+            from launcher.cli import run_document
+
+            documents = [run_document.of_run(run.status, run.place, time.time()) for run in runs]
+            _print_document(run_document.of_runs(documents), options.output, in_a_line=options.watch)
+    elif options.watch:
+        run_table.watch_list(gather, wide=wide, places=places)
+    else:
+        run_table.show_list(gather(), wide=wide, places=places)
+    return BackendError.exit_code if failed else 0
+
+
+_LISTED_SECONDS = 10.0
+"""For a cluster that `list` asks unasked."""
+
+
+def describe(options: Namespace) -> int:
+    """Shows all that is known of a run."""
+    from launcher.cli import console, run_table
+
+    backend, namespace = _sought(options)
+    found = backend.status(options.name, namespace)
+    run_table.show_facts(found, backend.place)
+    print()
+    console.show_status(backend, found)
+    run_table.show_tasks(found)
+    if backend.place.backend == "kubernetes":
+        run_table.show_events(list(backend.events(options.name, namespace, follow=False)))
     return 0
 
 
@@ -510,11 +608,19 @@ def doctor(options: Namespace) -> int:
     return BackendError.exit_code if unmet else 0
 
 
-def schema(_: Namespace) -> int:
-    """Prints the JSON Schema."""
+def schema(options: Namespace) -> int:
+    """Prints a JSON Schema."""
+    import json
+
     from launcher.config import schema as schemas
 
-    print(schemas.as_json(), end="")
+    if options.what == "cluster":
+        print(schemas.as_json(), end="")
+    else:
+        from launcher.cli import run_document
+
+        model = run_document.RunList if options.what == "list" else run_document.Run
+        print(json.dumps(run_document.schema(model), indent=2))
     return 0
 
 

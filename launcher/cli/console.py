@@ -1,4 +1,4 @@
-"""Shows runs: a live table on a terminal, plain lines elsewhere. The only module that imports rich."""
+"""Shows a run: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -26,14 +26,12 @@ from launcher.terminal import visible_all
 from worker.contract import Evaluation, Exported, Predicted, Progress
 
 _REPAINT_SECONDS: Final = 0.25
-_UNBOUNDED: Final = 10_000
-"""Columns, where there is no terminal to be as wide as."""
 _MOST_TROUBLED: Final = 5
 """Tasks whose logs `status` reads."""
 _LAST_LINES: Final = 20
 """Of a failed task's log, where it has not said itself what is wrong."""
 
-_STYLES: Final = {
+STYLES: Final = {
     Phase.PENDING: "dim",
     Phase.RUNNING: "cyan",
     Phase.SUSPENDED: "yellow",
@@ -166,7 +164,7 @@ class _View:
             self.say(news.who, news.text, at=news.time, bad=news.bad)
         if self._live is not None and time.monotonic() - self._painted >= _REPAINT_SECONDS:
             self._painted = time.monotonic()
-            self._live.update(_live_table(status, _reasons(status)), refresh=True)
+            self._live.update(live_table(status, reasons(status)), refresh=True)
 
     def say(self, name: str, text: str, at: float | None = None, bad: bool = False) -> None:
         elapsed = max(0.0, (at or time.time()) - self._began)
@@ -176,8 +174,9 @@ class _View:
             self._out.file.flush()
 
 
-def _live_table(status: RunStatus, reasons: Iterable[RenderableType] = ()) -> RenderableType:
-    parts: list[RenderableType] = [_role_table(status), *reasons]
+def live_table(status: RunStatus, why: Iterable[RenderableType] = ()) -> RenderableType:
+    """The roles, `why` they wait, and how far the training is."""
+    parts: list[RenderableType] = [_role_table(status), *why]
     progress = latest(status.records, Progress)
     if progress is not None and status.phase is Phase.RUNNING:
         row = Table.grid(padding=(0, 1))
@@ -191,7 +190,7 @@ def _live_table(status: RunStatus, reasons: Iterable[RenderableType] = ()) -> Re
     return Padding(Group(*parts), (1, 0, 0, 0))
 
 
-def _reasons(status: RunStatus) -> Iterator[RenderableType]:
+def reasons(status: RunStatus) -> Iterator[RenderableType]:
     """Why roles do not start, in the cluster's own words."""
     if status.reason == ADMISSION:
         yield Text(status.message, style="yellow")
@@ -214,7 +213,7 @@ def _role_table(status: RunStatus) -> Table:
         cells.append(str(role.restarts))
         if placed:
             cells.append(_nodes(role, status))
-        table.add_row(*cells, Text(_state(role), style=_STYLES[role.phase]))
+        table.add_row(*cells, Text(_state(role), style=STYLES[role.phase]))
     return table
 
 
@@ -240,9 +239,9 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
         show_summary(backend, status, out)
         return
     _headline(status, out)
-    out.print(_live_table(status))
+    out.print(live_table(status))
     # Whole: what a queue or a scheduler says is longer than a line, which a table would cut off.
-    for reason in _reasons(status):
+    for reason in reasons(status):
         out.print(reason)
     for news in messages.waiting_tasks(status):
         out.print(Text(f"{news.who} {news.text}", style="yellow"))
@@ -309,7 +308,7 @@ def _headline(status: RunStatus, out: Console) -> None:
         Phase.LOST: "is lost",
         Phase.BROKEN: "is broken",
     }
-    style = _STYLES[status.phase]
+    style = STYLES[status.phase]
     out.print(Text.assemble((f"run {status.run} {words[status.phase]}", f"bold {style}"), took))
 
 
@@ -364,27 +363,6 @@ def _last_words(backend: Backend, status: RunStatus, task: TaskStatus, most: int
     except BackendError as error:
         return f"Its log cannot be read: {error.message}", ""  # its node does not answer, say
     return ("The end of its log:", "\n".join(lines)) if lines else ("It has printed nothing.", "")
-
-
-def show_list(statuses: Sequence[RunStatus], out: Console | None = None) -> None:
-    """The `list` command."""
-    out = out or console()
-    statuses = visible_all(list(statuses), out.is_terminal)
-    if not statuses:
-        out.print("no runs")
-        return
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for heading in ("NAMESPACE", "RUN", "STATE", "TASKS", "STARTED"):
-        table.add_column(heading, overflow="fold")
-    for status in statuses:
-        tasks = ", ".join(f"{role.desired} {role.role}" for role in status.roles)
-        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(status.started)) if status.started else ""
-        state = Text(str(status.phase), style=_STYLES[status.phase])
-        table.add_row(status.namespace, status.run, state, tasks, started)
-    if not out.is_terminal:
-        # Nothing may be folded there: a name is there to be searched for.
-        out.width = _UNBOUNDED
-    out.print(table)
 
 
 def show_logs(

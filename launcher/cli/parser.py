@@ -19,13 +19,14 @@ BACKENDS = ("kubernetes", "local")
 INTERNAL_ERROR = 70
 
 ROLES = ("chief", "worker", "ps", "evaluator")
+FORMS = ("json", "yaml", "wide", "name")
 
 WHERE = """\
 A command looks for a run on this machine, then in the cluster of the kubeconfig's
 current context. --backend local or kubernetes looks there alone, --context in that
 cluster. The namespace is that of -n, else the context's own; on this machine it is
-`default`. Only `submit` must be told where: it starts a run in the cluster, unless
-it has --backend local.
+`default`. `list` shows the runs of both. Only `submit` must be told where: it starts a
+run in the cluster, unless it has --backend local.
 """
 
 EXIT_CODES = {
@@ -184,11 +185,33 @@ def parser() -> StrictParser:
 
     added = add("status", commands.status, "show a run")
     _add_run(added)
+    _add_output(added, "its tasks too, with their nodes and pods")
+    added.add_argument("-w", "--watch", action="store_true", help="again with each change, until it ends")
 
-    added = add("list", commands.list_runs, "show all runs, of this machine or with --backend kubernetes")
-    _add_namespace(added, "of this namespace only (default: all)")
-    added.add_argument("--backend", choices=BACKENDS, help="where (default: on this machine)")
+    added = add("list", commands.list_runs, "show all runs, of this machine and of the cluster")
+    scope = added.add_mutually_exclusive_group()
+    _add_namespace(scope, "of this namespace only")
+    scope.add_argument(
+        "-A",
+        "--all-namespaces",
+        action="store_true",
+        help="of all namespaces (the default where you may list them; else the context's own)",
+    )
+    added.add_argument(
+        "-l",
+        "--selector",
+        metavar="LABELS",
+        help="with these labels (metadata.labels), as in team=vision or 'team in (vision, speech),!old'",
+    )
+    added.add_argument(
+        "--backend", choices=BACKENDS, help="of one place only (default: this machine and the cluster)"
+    )
     _add_context(added)
+    _add_output(added, "the tasks, the context and the labels too")
+    added.add_argument("-w", "--watch", action="store_true", help="again with each change, until Ctrl-C")
+
+    added = add("describe", commands.describe, "show all that is known of a run, with its latest events")
+    _add_run(added)
 
     added = add("logs", commands.logs, "show what a run's tasks print")
     _add_run(added)
@@ -287,7 +310,15 @@ def parser() -> StrictParser:
         help="only print the least Role that is enough, for `kubectl apply -f -`",
     )
 
-    add("schema", commands.schema, "print the file's JSON Schema, for an editor")
+    added = add("schema", commands.schema, "print a JSON Schema")
+    added.add_argument(
+        "what",
+        nargs="?",
+        choices=("cluster", "status", "list"),
+        default="cluster",
+        help="of cluster.yaml, for an editor, or of what `status` or `list` print with -o json "
+        "(default: %(default)s)",
+    )
 
     added = add("help", lambda options: _help(top, options.topic), "show the help of a command")
     added.add_argument("topic", metavar="COMMAND", nargs="?", help="which one (default: all)")
@@ -354,3 +385,12 @@ def _add_place(added: argparse.ArgumentParser) -> None:
 def _add_run(added: argparse.ArgumentParser) -> None:
     added.add_argument("name", metavar="NAME", help="the run's name")
     _add_place(added)
+
+
+def _add_output(added: argparse.ArgumentParser, wide: str) -> None:
+    added.add_argument(
+        "-o",
+        "--output",
+        choices=FORMS,
+        help=f"json or yaml, as docs/reference.md describes them; wide: {wide}; name: only the name",
+    )

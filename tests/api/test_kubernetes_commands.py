@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
 from tests.api.runs import RUN, Follower, plan, start_all
 from tests.api.users import kubeconfig, user
+from worker.contract import Event, Record
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -320,3 +323,49 @@ def test_logs_of_previous_pods_and_of_late(
             code, out, err = run("logs", RUN, "-n", space, "--role", "worker", "--index", "7", *more)
             assert (code, out) == (3, "")
             assert err.startswith("error: run mnist has no worker 7\nIt has 1 chief, 2 workers, 1 ps and")
+
+
+def test_lists_of_both_places(
+    api: Api, backend: KubernetesBackend, kubelet: Kubelet, run: Run, tmp_path: Path
+) -> None:
+    """With the cluster's run where it is, how far it is, and all that is known of it."""
+    space = kubelet.namespace
+    backend.submit(plan(tmp_path, space, "metadata.labels.team=vision"), detach=True)
+    here = tmp_path / "here.yaml"
+    here.write_text(
+        "apiVersion: launcher/v1alpha1\nkind: TrainingCluster\nmetadata: {name: here}\n"
+        "spec: {strategy: Custom, worker: {command: [python, -c, pass]}}\n"
+    )
+    assert run("submit", str(here), "--backend", "local", "--detach")[0] == 0
+    assert run("wait", "here", "--timeout", "60s")[0] == 0
+    fields = {"epoch": 2, "epochs": 3, "step": 5, "steps": 9, "steps_per_second": 1.5, "loss": None}
+    record = Record(Event.PROGRESS, "mnist-chief-0", 1.0, {**fields, "metrics": {}, "epoch_end": False})
+    with node(api, tmp_path, space) as served:
+        (chief,) = kubelet.pending("chief")
+        bind(api, chief, space)
+        served.write(chief["metadata"]["name"], record.line())
+        kubelet.set(chief, "Running", {"running": {"startedAt": "2026-01-01T00:00:00Z"}})
+        assert wait_for(lambda: backend.status(RUN, space).roles[0].ready == 1)
+        code, out, err = run("list")
+        assert (code, err) == (0, "")
+        assert out.splitlines()[0].split()[-1] == "WHERE"
+        (local,) = (line for line in out.splitlines() if "here" in line)
+        assert local.endswith("this machine")
+        (remote,) = (line for line in out.splitlines() if space in line)
+        assert re.search(r"mnist +Running +epoch 2/3, step 5/9 +1 chief, 2 worker, 1 ps, 1 evaluator", remote)
+        items = json.loads(run("list", "-o", "json", "-l", "team=vision", "-n", space)[1])["items"]
+        (item,) = items
+        assert (item["backend"], item["status"]["progress"]["epoch"]) == ("kubernetes", 2)
+        assert f"context {item['context']}" in remote
+        assert item["metadata"]["creationTimestamp"].startswith(str(time.gmtime().tm_year))
+        document = json.loads(run("status", RUN, "-n", space, "-o", "json")[1])
+        assert document["status"]["modelDirectory"] == "/model on PersistentVolumeClaim mnist-model"
+        assert document["status"]["tasks"][0]["pod"] == chief["metadata"]["name"]
+        out = run("describe", RUN, "-n", space)[1]
+        assert f"namespace    {space}" in out
+        assert "SuccessfulCreate" in out
+        assert chief["metadata"]["name"] in out
+    assert run("delete", "here")[0] == 0
+    assert run("delete", "--all", "--backend", "kubernetes", "-n", space)[1].startswith(
+        "run mnist is deleted"
+    )

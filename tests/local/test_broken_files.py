@@ -16,8 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from launcher.backends.base import Place
 from launcher.backends.local.store import BrokenRunError, SupervisorSettings
-from launcher.cli import console
+from launcher.cli import console, run_table
 from launcher.errors import LauncherError, NotFoundError
 from launcher.status import Phase
 from tests.local.machine import Machine, job, linux_only, marked
@@ -84,7 +85,8 @@ def _copy_as_other(source: str, target: str) -> None:
 def shown(machine: Machine) -> str:
     """What `list` and `status` print."""
     out = io.StringIO()
-    console.show_list(machine.backend.runs(), console.console(out))
+    runs = [run_table.Listed(status, Place("local")) for status in machine.backend.runs()]
+    run_table.show_list(runs, out=console.console(out))
     console.show_status(machine.backend, machine.status(), console.console(out))
     return out.getvalue()
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from launcher.backends.base import EVERYONE, Selection
-from launcher.cli import console
+from launcher.backends.base import EVERYONE, Place, Selection
+from launcher.cli import console, run_table
 from launcher.errors import ConflictError
 from launcher.status import Phase
 from tests.local.machine import TIMEOUT, Machine, eventually, job, kill
@@ -212,7 +212,7 @@ def test_status_knows_the_latest_records(machine: Machine) -> None:
     console.show_status(machine.backend, machine.status(), out)
     assert "run demo is running" in text_of(out)
     out = plain()
-    console.show_list(machine.backend.runs(), out)
+    run_table.show_list([run_table.Listed(each, Place("local")) for each in machine.backend.runs()], out=out)
     assert "Running" in text_of(out)
 
 

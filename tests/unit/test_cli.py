@@ -319,16 +319,16 @@ def test_the_public_names_are_there() -> None:
         _ = launcher.nothing  # type: ignore[attr-defined]
 
 
-def test_list_says_where_else_to_look(
+def test_list_looks_everywhere(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     assert run(capsys, "list") == (0, "no runs\n", "")
-    # No cluster is asked: this one could not be.
     (tmp_path / "kubeconfig").write_text("nonsense")
-    hint = "runs of a cluster: python -m launcher list --backend kubernetes\n"
-    assert run(capsys, "list") == (0, "no runs\n", hint)
+    code, out, err = run(capsys, "list")
+    assert (code, out) == (5, "no runs\n")
+    assert err.startswith("error: the cluster's runs are not shown: ")
     assert run(capsys, "list", "--backend", "local") == (0, "no runs\n", "")
 
 

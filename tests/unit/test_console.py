@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 
-from launcher.cli import console
+from launcher.backends.base import Place
+from launcher.cli import console, run_table
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus
 
 
@@ -16,10 +17,11 @@ def test_a_list_cuts_no_name_short() -> None:
     )
     status = RunStatus(run, namespace, Phase.RUNNING, False, "", "", roles, (), started=0.0)
     file = io.StringIO()
-    console.show_list([status], console.console(file))
+    run_table.show_list([run_table.Listed(status, Place("local"))], out=console.console(file))
     heading, line = file.getvalue().splitlines()
-    assert heading.split() == ["NAMESPACE", "RUN", "STATE", "TASKS", "STARTED"]
-    assert line.startswith(f"{namespace}   {run}   Running   100 chief, 100 worker, 100 ps, 100 evaluator   ")
+    assert heading.split() == ["NAMESPACE", "RUN", "STATE", "PROGRESS", "TASKS", "AGE", "DURATION"]
+    assert line.startswith(f"{namespace}   {run}   Running ")
+    assert " 100 chief, 100 worker, 100 ps, 100 evaluator   " in line
     assert "\x1b" not in line
 
 

@@ -143,7 +143,7 @@ def test_a_prediction_is_told_with_the_sum_of_all_tasks() -> None:
     status = dataclasses.replace(run(), records=records, phase=Phase.RUNNING)
     assert messages.predicted(status) == "predicted 2,001 examples, 40 examples/s"
     out = io.StringIO()
-    console.console(out).print(console._live_table(status))
+    console.console(out).print(console.live_table(status))
     assert "predicted 2,001 examples, 40 examples/s" in out.getvalue()
 
     done = Record(Event.PREDICTED, "mnist-worker-0", 9.0, {"path": "/m/p", "examples": 2010, "parts": 1})

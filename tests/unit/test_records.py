@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher import messages
-from launcher.backends.base import History, LogLine
-from launcher.cli import console
+from launcher.backends.base import History, LogLine, Place
+from launcher.cli import console, run_table
 from launcher.report import page
 from launcher.status import Phase
 from tests.unit.histories import BEGIN, history, pod
@@ -280,7 +280,7 @@ def read_by_all(texts: Sequence[str], phase: Phase = Phase.FAILED) -> None:
             out.write(news.text)
         console.show_status(_Told(told), told.status, screen)  # type: ignore[arg-type]
         console.show_summary(_Told(told), told.status, screen)  # type: ignore[arg-type]
-        console.show_list([told.status], screen)
+        run_table.show_list([run_table.Listed(told.status, Place("local"))], out=screen)
         console.show_logs(lines, out=screen)
         out.write(page.page_of(told))
         out.getvalue().encode()

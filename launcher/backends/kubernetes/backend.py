@@ -13,6 +13,7 @@ from launcher.backends.base import (
     Finding,
     History,
     LogLine,
+    Place,
     Plan,
     RunEvent,
     Selection,
@@ -73,6 +74,11 @@ class KubernetesBackend:
         """See `base.Backend.options`."""
         return self._client.connection.options(namespace)
 
+    @property
+    def place(self) -> Place:
+        """See `base.Backend.place`."""
+        return Place("kubernetes", self._client.connection.context_name)
+
     def prepare(self) -> None:
         """See `base.Backend.prepare`. Finds out early that there is no cluster to submit to, and opens
         connections.
@@ -129,9 +135,11 @@ class KubernetesBackend:
         return following.read_status(self._client, namespace, self._root(run, namespace))
 
     @understood
-    def runs(self, namespace: str | None = None) -> list[RunStatus]:
+    def runs(self, namespace: str | None = None, *, progress: bool = False) -> list[RunStatus]:
         """See `base.Backend.runs`. Who may not look into all namespaces sees the context's."""
+        from launcher.backends.kubernetes.observe import following
         from launcher.backends.kubernetes.state import jobsets
+        from launcher.backends.kubernetes.state.clock_skew import local_status
         from launcher.backends.kubernetes.state.root_object import RootObject
         from launcher.backends.kubernetes.state.run_state import find_primary, slim_job, slim_pod
 
@@ -140,7 +148,7 @@ class KubernetesBackend:
         except ApiError as error:
             if namespace is not None or not error.no_right:
                 raise
-            return self.runs(self.namespace)
+            return self.runs(self.namespace, progress=progress)
         found = []
         sets = jobsets.listed(self._client, namespace)
         pods, _ = self._client.list("Pod", namespace, RUN_LABEL) if jobs else ([], "")
@@ -151,8 +159,13 @@ class KubernetesBackend:
                 run_state.replace("JobSet", [jobsets.slim_jobset(item)])
             run_state.replace("Job", map(slim_job, _of_run(jobs, item)))
             run_state.replace("Pod", map(slim_pod, _of_run(pods, item)))
-            found.append(run_state.status({}))
-        return sorted(found, key=lambda status: (status.namespace, status.run))
+            found.append((item["metadata"]["namespace"], run_state))
+        if progress:
+            statuses = following.with_progress(self._client, found)
+        else:
+            statuses = [run_state.status({}) for _, run_state in found]
+        statuses = [local_status(status, self._client.ahead) for status in statuses]
+        return sorted(statuses, key=lambda status: (status.namespace, status.run))
 
     @understood_one_by_one
     def follow(self, run: str, namespace: str) -> Iterator[Update]:

@@ -15,6 +15,7 @@ from launcher.backends.base import (
     Finding,
     History,
     LogLine,
+    Place,
     Plan,
     RunEvent,
     Selection,
@@ -79,6 +80,11 @@ class LocalBackend:
         """See `base.Backend.options`."""
         return "" if namespace == self.namespace else f" -n {namespace}"
 
+    @property
+    def place(self) -> Place:
+        """See `base.Backend.place`."""
+        return Place("local")
+
     def prepare(self) -> None:
         """Starts the guard for the next `submit`. Raises BackendError.
 
@@ -140,8 +146,8 @@ class LocalBackend:
         check_names(namespace, run)
         return following.read_status(self._directory(run, namespace))
 
-    def runs(self, namespace: str | None = None) -> list[RunStatus]:
-        """See `base.Backend.runs`."""
+    def runs(self, namespace: str | None = None, *, progress: bool = False) -> list[RunStatus]:
+        """See `base.Backend.runs`. Always with all records."""
         if namespace is not None:
             check_names(namespace)
         self._sweep()

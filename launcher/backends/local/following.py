@@ -296,7 +296,7 @@ def _read_status(directory: RunDirectory) -> RunStatus:
     book = RecordBook()
     book.add(logs.beginnings())
     book.add(logs.drain(last=True))
-    return fold_state(directory, state, book, lost=reader.lost)
+    return fold_state(reader, state, book)
 
 
 def read_history(directory: RunDirectory) -> History:
@@ -309,7 +309,7 @@ def read_history(directory: RunDirectory) -> History:
     book = RecordBook()
     book.add(lines)
     return History(
-        status=fold_state(directory, state, book, lost=reader.lost),
+        status=fold_state(reader, state, book),
         seen=time.time(),
         submitted=reader.submission.submitted,
         attempts=attempts(state["jobs"], state["pods"]),
@@ -317,14 +317,18 @@ def read_history(directory: RunDirectory) -> History:
     )
 
 
-def fold_state(
-    directory: RunDirectory, state: Mapping[str, Any], book: RecordBook, *, lost: bool
-) -> RunStatus:
+def fold_state(reader: StateReader, state: Mapping[str, Any], book: RecordBook) -> RunStatus:
     """The status of a state that was read."""
-    status = fold(state["jobs"], state["pods"], book.records, lost=lost)
-    # The primary may have ended while the supervisor has not.
-    ended = bool(state["ended"]) or lost
-    return dataclasses.replace(status, run=directory.run, namespace=directory.namespace, ended=ended)
+    status = fold(state["jobs"], state["pods"], book.records, lost=reader.lost)
+    submission = reader.submission
+    return dataclasses.replace(
+        status,
+        run=submission.run,
+        namespace=submission.namespace,
+        created=submission.submitted,
+        # The primary may have ended while the supervisor has not.
+        ended=bool(state["ended"]) or reader.lost,
+    )
 
 
 def follow(directory: RunDirectory) -> Iterator[Update]:
@@ -343,7 +347,7 @@ def follow(directory: RunDirectory) -> Iterator[Update]:
             _wait_for_guard(directory)
         lines = list(logs.drain(last=True)) if over else logs.read()
         if book.add(lines) or changed or status is None:
-            status = fold_state(directory, state, book, lost=reader.lost)
+            status = fold_state(reader, state, book)
         yield Update(status, lines)
         if over:
             return

@@ -28,8 +28,9 @@ class Connection:
     """An API server, the proxy to it, and the credentials.
 
     `host` is its URL, without any secret. `origin` says where this is configured, `namespace` is the one to
-    use where none is given, `context` the kubeconfig's context, where it is not its current one. `login` is
-    the command that must run to get the credentials, "" if there is none.
+    use where none is given, `context` the kubeconfig's context, where it is not its current one, and
+    `context_name` its name in any case, "" if there is no kubeconfig. `login` is the command that must run to
+    get the credentials, "" if there is none.
     """
 
     host: str
@@ -44,6 +45,7 @@ class Connection:
     """Of its certificate, where that is not the host's."""
     proxy: Proxy | None = None
     login: str = ""
+    context_name: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def options(self, namespace: str) -> str:
@@ -114,6 +116,7 @@ def _from_kubeconfig(paths: str, wanted: str | None) -> Connection:
         name,
         proxy,
         user.login,
+        context.name,
     )
 
 

@@ -6,11 +6,13 @@ import contextlib
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from launcher.backends.base import LogLine, Selection, Update
 from launcher.backends.kubernetes.api.client import Client
+from launcher.backends.kubernetes.api.parallel import together
 from launcher.backends.kubernetes.cleanup import stopping
 from launcher.backends.kubernetes.cleanup.clean_policy import CleanUp
 from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
@@ -21,11 +23,14 @@ from launcher.backends.kubernetes.state.root_object import RootObject
 from launcher.backends.kubernetes.state.run_state import RunState, SlimPod
 from launcher.errors import BackendError, NotFoundError
 from launcher.naming import ROLE_LABEL
-from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, RunStatus
+from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, Phase, Records, RunStatus
 from worker.contract import Event, Record
 
 _TAIL_LINES: Final = 400
 """Lines at the end of an older log that are searched for records."""
+
+_PROGRESS_LINES: Final = 100
+"""The same if the logs of all runs are searched."""
 
 _HEAD_BYTES: Final = 64 << 10
 """The beginning of a longer log, which has the records that a task writes once."""
@@ -76,6 +81,30 @@ def read_status(client: Client, namespace: str, root: RootObject) -> RunStatus:
             except BackendError:
                 continue  # the node does not answer, or the log was deleted; the status is known without it
     return local_status(run_state.status(records.of_task), client.ahead)
+
+
+def with_progress(client: Client, runs: Sequence[tuple[str, RunState]]) -> list[RunStatus]:
+    """The statuses of runs, each in its namespace. Those that run have the records at the end of the logs
+    that report progress.
+    """
+    statuses = [run_state.status({}) for _, run_state in runs]
+    calls = [
+        partial(_last_records, client, namespace, run_state if status.phase is Phase.RUNNING else None)
+        for (namespace, run_state), status in zip(runs, statuses, strict=True)
+    ]
+    found = zip(statuses, together(calls), strict=True)
+    return [dataclasses.replace(status, records=records) for status, records in found]
+
+
+def _last_records(client: Client, namespace: str, run_state: RunState | None) -> Records:
+    records = LatestRecords()
+    pods = run_state.pods() if run_state is not None else []
+    for pod in {task_of(pod): pod for pod in pods if has_begun(pod)}.values():
+        if run_state is not None and tells_progress(run_state, pod):
+            # Without a node that answers, or a log, the status itself is still known.
+            with contextlib.suppress(BackendError):
+                records.add(PodLog(client, LogSource.of(pod, namespace)).read(tail=_PROGRESS_LINES))
+    return records.of_task
 
 
 def _beginning(client: Client, namespace: str, pod: SlimPod) -> list[LogLine]:

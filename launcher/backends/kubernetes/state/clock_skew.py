@@ -13,9 +13,8 @@ def local_status(status: RunStatus, ahead: float) -> RunStatus:
     """The status with its times in this machine's time, which is `ahead` seconds ahead of the cluster's."""
     if not ahead:
         return status
-    shift = {
-        name: time + ahead for name in ("started", "finished") if (time := getattr(status, name)) is not None
-    }
+    names = ("created", "started", "finished")
+    shift = {name: time + ahead for name in names if (time := getattr(status, name)) is not None}
     return dataclasses.replace(status, **shift)
 
 

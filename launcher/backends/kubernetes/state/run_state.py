@@ -54,6 +54,7 @@ class SlimJobMetadata(TypedDict):
     uid: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+    creationTimestamp: str | None
     deletionTimestamp: str | None
     owners: list[str]
 
@@ -140,6 +141,7 @@ def slim_job(job: Object) -> SlimJob:
             "uid": metadata["uid"],
             "labels": metadata.get("labels") or {},
             "annotations": annotations,
+            "creationTimestamp": metadata.get("creationTimestamp"),
             "deletionTimestamp": metadata.get("deletionTimestamp"),
             "owners": [owner["uid"] for owner in metadata.get("ownerReferences") or ()],
         },

@@ -1,0 +1,248 @@
+"""A run as `status -o json` and `list -o json` give it. The schema is stable: fields are added, none changes
+its meaning, and a new `apiVersion` says so if one must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from launcher.backends.base import Place
+from launcher.naming import ROLE_LABEL
+from launcher.status import RoleStatus, RunStatus, TaskStatus, latest, latest_record
+from worker import contract
+
+API_VERSION = "launcher/v1alpha1"
+
+_OF_A_ROLE = (ROLE_LABEL, "app.kubernetes.io/component")
+"""Labels that the primary Job has and the run has not."""
+
+Time = Annotated[datetime, Field(description="RFC 3339, UTC.")]
+Number = int | float | str
+"""A metric that is no number comes as text: `nan`, `inf`."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class Progress(_Model):
+    """How far the training is, as the primary's first task last said."""
+
+    epoch: int = Field(description="From 1.")
+    epochs: int = Field(description="How many there will be.")
+    step: int = Field(description="Within the epoch.")
+    steps: int | None = Field(description="Of an epoch; null where that is not known.")
+    steps_per_second: Number | None = Field(description="Of the last report.")
+    loss: Number | None = Field(description="Null before it is known.")
+    metrics: dict[str, Number] = Field(description="By name.")
+    time: Time = Field(description="When that was said.")
+
+
+class Evaluation(_Model):
+    """The last score of a checkpoint."""
+
+    epoch: int | None = Field(description="After which it was saved; null where that is not known.")
+    checkpoint: str = Field(description="Its name.")
+    metrics: dict[str, Number] = Field(description="By name, with the loss.")
+    time: Time = Field(description="When that was said.")
+
+
+class Role(_Model):
+    """A role and its Job."""
+
+    role: str = Field(description="chief, worker, ps or evaluator.")
+    phase: str = Field(description="As the run's.")
+    replicas: int = Field(description="Tasks that there are to be.")
+    ready: int = Field(description="Tasks that run.")
+    succeeded: int = Field(description="Tasks that have succeeded.")
+    failed: int = Field(description="Pods that have failed, those that were replaced too.")
+    restarts: int = Field(description="Pods that took another's place.")
+    reason: str = Field(description="Of its end, or why tasks do not start: one word.")
+    message: str = Field(description="The same as a sentence.")
+
+
+class Task(_Model):
+    """A task and its latest pod."""
+
+    name: str = Field(description="Its stable hostname.")
+    role: str = Field(description="Its role.")
+    index: int = Field(description="Within the role, from 0.")
+    phase: str = Field(description="Pending, Running, Succeeded or Failed.")
+    pod: str = Field(description="The pod's name.")
+    node: str = Field(description='The node\'s; "" before there is one.')
+    restarts: int = Field(description="How many pods it has had before.")
+    exit_code: int | None = Field(description="Null while it runs.")
+    reason: str = Field(description="Of its state: one word.")
+    message: str = Field(description="The same as a sentence.")
+    creation_time: Time | None = Field(description="When the pod was made.")
+    start_time: Time | None = Field(description="When its process began.")
+    completion_time: Time | None = Field(description="When that ended.")
+
+
+class Metadata(_Model):
+    """Who the run is."""
+
+    name: str = Field(description="The run's.")
+    namespace: str = Field(description="Where it lives.")
+    labels: dict[str, str] = Field(description="Those of its objects, ours among them.")
+    creation_timestamp: Time | None = Field(description="When it was submitted.")
+
+
+class Status(_Model):
+    """How the run is."""
+
+    phase: Literal["Pending", "Running", "Suspended", "Succeeded", "Failed", "Lost", "Broken"] = Field(
+        description="The primary role's. Lost: its supervisor on this machine is gone. Broken: its files on "
+        "this machine cannot be read."
+    )
+    ended: bool = Field(description="Whether every role has.")
+    reason: str = Field(description="Of its end, or why it waits: one word.")
+    message: str = Field(description="The same as a sentence.")
+    start_time: Time | None = Field(description="When its first task started.")
+    completion_time: Time | None = Field(description="When the primary role ended.")
+    duration_seconds: float | None = Field(description="From its start until its end, or now.")
+    progress: Progress | None = Field(description="Of the training; null before it begins.")
+    evaluation: Evaluation | None = Field(description="Null before there is one.")
+    export: str | None = Field(description="Where the exported model is, as the tasks see it.")
+    model_directory: str | None = Field(description="As the command status says; null in a list.")
+    roles: list[Role] = Field(description="The primary first.")
+    tasks: list[Task] = Field(description="Those that have had a pod, by role and index.")
+
+
+class Run(_Model):
+    """One run: `status -o json`."""
+
+    api_version: Literal["launcher/v1alpha1"] = Field(description="Of this document.")
+    kind: Literal["Run"] = Field(description="Of this document.")
+    metadata: Metadata
+    backend: Literal["local", "kubernetes"] = Field(description="On this machine, or in a cluster.")
+    context: str | None = Field(description="The kubeconfig's; null on this machine, and within a cluster.")
+    status: Status
+
+
+class RunList(_Model):
+    """Several: `list -o json`."""
+
+    api_version: Literal["launcher/v1alpha1"] = Field(description="Of this document.")
+    kind: Literal["RunList"] = Field(description="Of this document.")
+    items: list[Run] = Field(description="By place, namespace and name.")
+
+
+def of_run(status: RunStatus, place: Place, now: float, model_directory: str | None = None) -> dict[str, Any]:
+    """The document of a run, as JSON has it."""
+    until = status.finished or now
+    exported = latest(status.records, contract.Exported)
+    document = Run(
+        api_version=API_VERSION,
+        kind="Run",
+        metadata=Metadata(
+            name=status.run,
+            namespace=status.namespace,
+            labels={name: value for name, value in status.labels.items() if name not in _OF_A_ROLE},
+            creation_timestamp=_time_or_null(status.created),
+        ),
+        backend=place.backend,
+        context=place.context or None,
+        status=Status(
+            phase=status.phase.value,
+            ended=status.ended,
+            reason=status.reason,
+            message=status.message,
+            start_time=_time_or_null(status.started),
+            completion_time=_time_or_null(status.finished),
+            duration_seconds=None if status.started is None else round(max(0.0, until - status.started), 3),
+            progress=_progress(status),
+            evaluation=_evaluation(status),
+            export=None if exported is None else exported.path,
+            model_directory=model_directory,
+            roles=[_role(role) for role in status.roles],
+            tasks=[_task(task) for task in status.tasks],
+        ),
+    )
+    return document.model_dump(mode="json", by_alias=True)
+
+
+def of_runs(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The list of such documents."""
+    return {"apiVersion": API_VERSION, "kind": "RunList", "items": list(documents)}
+
+
+def schema(model: type[Run] | type[RunList]) -> dict[str, Any]:
+    """Its JSON Schema (draft 2020-12)."""
+    made = model.model_json_schema(by_alias=True, mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(round(seconds, 3), timezone.utc)
+
+
+def _time_or_null(seconds: float | None) -> datetime | None:
+    return None if seconds is None else _time(seconds)
+
+
+def _role(role: RoleStatus) -> Role:
+    return Role(
+        role=role.role,
+        phase=role.phase.value,
+        replicas=role.desired,
+        ready=role.ready,
+        succeeded=role.succeeded,
+        failed=role.failed,
+        restarts=role.restarts,
+        reason=role.reason,
+        message=role.message,
+    )
+
+
+def _task(task: TaskStatus) -> Task:
+    return Task(
+        name=task.name,
+        role=task.role,
+        index=task.index,
+        phase=task.phase.value,
+        pod=task.pod,
+        node=task.node,
+        restarts=task.restarts,
+        exit_code=task.exit_code,
+        reason=task.reason,
+        message=task.message,
+        creation_time=_time_or_null(task.created),
+        start_time=_time_or_null(task.running),
+        completion_time=_time_or_null(task.finished),
+    )
+
+
+def _progress(status: RunStatus) -> Progress | None:
+    record = latest_record(status.records, contract.Progress)
+    said = None if record is None else record.content
+    if record is None or not isinstance(said, contract.Progress):
+        return None
+    return Progress(
+        epoch=said.epoch,
+        epochs=said.epochs,
+        step=said.step,
+        steps=said.steps,
+        steps_per_second=said.steps_per_second,
+        loss=said.loss,
+        metrics=dict(said.metrics),
+        time=_time(record.time),
+    )
+
+
+def _evaluation(status: RunStatus) -> Evaluation | None:
+    record = latest_record(status.records, contract.Evaluation)
+    said = None if record is None else record.content
+    if record is None or not isinstance(said, contract.Evaluation):
+        return None
+    return Evaluation(
+        epoch=said.epoch,
+        checkpoint=said.checkpoint,
+        metrics=dict(said.metrics),
+        time=_time(record.time),
+    )
