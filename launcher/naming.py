@@ -41,6 +41,8 @@ NODE_LABEL: Final = f"{DOMAIN}/node"
 """The run, on the pods that must be on one node."""
 TENSORBOARD_LABEL: Final = f"{DOMAIN}/tensorboard"
 """The run, on the pod of its TensorBoard, which is none of the run's own: those reach each other's ports."""
+COPY_LABEL: Final = f"{DOMAIN}/copy"
+"""Its own name, on a pod that copies a run's files: it is none of the run's."""
 PRIMARY_ANNOTATION: Final = f"{DOMAIN}/primary"
 NEEDED_ANNOTATION: Final = f"{DOMAIN}/needed"
 """On a Job that is not the primary: `true` or `false`, whether the run fails when it does. Without it, the

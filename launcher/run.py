@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 from launcher.backends.base import Backend, Board, LogLine, RunEvent, Selection
@@ -117,6 +119,15 @@ class Run:
     def places(self) -> Mapping[str, str]:
         """Where to find what the run leaves: `{"model directory": ...}`, and on this machine its `logs`."""
         return self._backend.places(self.name, self.namespace)
+
+    def copy(self, path: str = "", target: str | os.PathLike[str] = ".", *, timeout: float = 300.0) -> Path:
+        """Copies a file or a folder below the run's model directory, such as `export`, "" for all of it, to
+        this machine: to `target`, or into it, where that is a folder. Returns what was written. On Kubernetes
+        a pod that lives as long as that takes reads the claim; it has `timeout` seconds to come up.
+
+        Raises ConflictError where there is no such file, or the target is there already.
+        """
+        return self._backend.copy(self.name, self.namespace, path, os.fspath(target), timeout)
 
     def delete(self) -> str:
         """Ends the run, if need be, and removes what is left of it. Returns what stays, such as a claim with

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from launcher.backends.selection import EVERYONE as EVERYONE
 from launcher.backends.selection import Selection as Selection
+from launcher.errors import ConflictError
 from launcher.naming import PROGRAM as PROGRAM
 from launcher.naming import SPEC_ANNOTATION
 
@@ -29,6 +31,14 @@ def submitted(item: dict[str, Any], *path: str) -> Any:
     except (LookupError, ValueError, TypeError):
         return None
     return value
+
+
+def no_model_directory(run: str) -> ConflictError:
+    """The error for a run that has no files to copy."""
+    return ConflictError(
+        f"run {run} has no model directory to copy from",
+        "Submit it with a `modelDir` in its spec, such as /model.",
+    )
 
 
 def clean_policy(job: dict[str, Any]) -> str:
@@ -228,6 +238,15 @@ class Backend(Protocol):
     def tensorboard(self, run: str, namespace: str, port: int = 0) -> Board:
         """The run's TensorBoard on a loopback port, 0 for any that is free, once it answers. Raises
         ConflictError where the run has nothing for it to show.
+        """
+
+    def copy(self, run: str, namespace: str, path: str, target: str, seconds: float) -> Path:
+        """Copies the file or folder at `path` below the run's model directory, "" for all of it, to `target`
+        on this machine: under its own name, where that is a folder. Returns what was written, which is whole
+        or not there. Where something must come up first, it has so many seconds.
+
+        Raises SpecError for a path that leads out of the directory, ConflictError where the run has no such
+        file or the target is there already, and LauncherError where it cannot be written.
         """
 
     def history(self, run: str, namespace: str) -> History:

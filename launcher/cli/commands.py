@@ -451,6 +451,22 @@ def wait(options: Namespace) -> int:
     )
 
 
+def cp(options: Namespace) -> int:
+    """Copies files of a run."""
+    import signal
+
+    name, colon, path = options.source.partition(":")
+    if not colon:
+        found = f"{name}:export" if name else "mnist:export"
+        raise _wrong_usage("NAME:PATH", f"expected a run and a path below its modelDir, as in {found}")
+    backend, namespace = _sought(options, name)
+    # So that what was made for the copy is removed, however it ends.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    written = backend.copy(name, namespace, path, options.target, options.timeout)
+    print(f"copied to {written}")
+    return 0
+
+
 def tensorboard(options: Namespace) -> int:
     """Opens it on a local port, until Ctrl-C."""
     import signal

@@ -276,6 +276,28 @@ def parser() -> StrictParser:
         "--timeout", type=duration, metavar="TIME", help="give up after 30s, 10m or 2h, with exit code 4"
     )
 
+    added = add("cp", commands.cp, "copy a run's files to this machine: its checkpoints, its exported model")
+    added.add_argument(
+        "source",
+        metavar="NAME:PATH",
+        help="the run, and a path below its modelDir, as in mnist:export; NAME: is all of it",
+    )
+    added.add_argument(
+        "target",
+        metavar="TARGET",
+        nargs="?",
+        default=".",
+        help="the file or folder to write; in a folder that is there, under its own name (default: here)",
+    )
+    added.add_argument(
+        "--timeout",
+        type=duration,
+        default=300.0,
+        metavar="TIME",
+        help="how long the pod that copies may take to come up (Kubernetes; default: 5m)",
+    )
+    _add_place(added)
+
     added = add("tensorboard", commands.tensorboard, "open a run's TensorBoard on a local port, until Ctrl-C")
     _add_run(added)
     added.add_argument(

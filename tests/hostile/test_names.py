@@ -42,7 +42,7 @@ NAMES = {
     "very long": "a" * 5_000,
     "an option": "-n",
 }
-WITH_NAME = ("status", "logs", "events", "wait", "tensorboard", "suspend", "resume", "delete")
+WITH_NAME = ("status", "describe", "logs", "events", "wait", "tensorboard", "suspend", "resume", "delete")
 FILES = ("render", "submit", "doctor")
 
 

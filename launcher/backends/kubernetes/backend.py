@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launcher.backends import copied_files
 from launcher.backends.base import (
     PROGRAM,
     Board,
@@ -19,6 +21,7 @@ from launcher.backends.base import (
     Selection,
     Update,
     clean_policy,
+    no_model_directory,
     submitted,
 )
 from launcher.backends.kubernetes.api.api_errors import ApiError
@@ -188,6 +191,28 @@ class KubernetesBackend:
         from launcher.backends.kubernetes import tensorboard
 
         return tensorboard.open_tunnel(self._client, run, namespace, self._jobs(run, namespace)[1], port)
+
+    @understood
+    def copy(self, run: str, namespace: str, path: str, target: str, seconds: float) -> Path:
+        """See `base.Backend.copy`. From a claim by a pod of its own, which is removed at the end."""
+        from launcher.backends.kubernetes.model_files import copying
+
+        _, primary, jobset = self._found(run, namespace)
+        model_dir = submitted(primary, "spec", "modelDir")
+        if not model_dir:
+            raise no_model_directory(run)
+        mount = _mount(primary, model_dir)
+        if mount is None:
+            raise ConflictError(
+                f"the files of run {run} are at {model_dir}, which is no volume of its pods",
+                "Copy them from there, as with `gcloud storage cp -r`.",
+            )
+        inner = copied_files.relative(path, (model_dir,))
+        written = copied_files.target(target, Path(inner).name or run)
+        kind = "Job" if jobset is None else "JobSet"
+        origin = copying.Origin(run, kind, jobset or primary, primary, mount, model_dir.rstrip("/"), inner)
+        copying.copy(self._client, origin, written, seconds)
+        return written
 
     @understood
     def history(self, run: str, namespace: str) -> History:
@@ -369,11 +394,21 @@ def _of_run(items: list[Object], primary: Object) -> list[Object]:
 
 def _claim(primary: Object, model_dir: str) -> str | None:
     """The claim in which the primary has the model directory."""
-    pod = primary["spec"]["template"]["spec"]
-    volumes = {volume["name"]: volume for volume in pod.get("volumes") or ()}
-    for mount in pod["containers"][0].get("volumeMounts") or ():
+    volumes = primary["spec"]["template"]["spec"].get("volumes") or ()
+    mount = _mount(primary, model_dir)
+    claims = [
+        (volume.get("persistentVolumeClaim") or {}).get("claimName")
+        for volume in volumes
+        if mount is not None and volume["name"] == mount["name"]
+    ]
+    return claims[0] if claims else None
+
+
+def _mount(primary: Object, model_dir: str) -> Object | None:
+    """Where the primary has the directory."""
+    for mount in primary["spec"]["template"]["spec"]["containers"][0].get("volumeMounts") or ():
         path = mount["mountPath"].rstrip("/")
         if model_dir == path or model_dir.startswith(f"{path}/"):
-            claim = (volumes.get(mount["name"]) or {}).get("persistentVolumeClaim") or {}
-            return claim.get("claimName")
+            found: Object = mount
+            return found
     return None

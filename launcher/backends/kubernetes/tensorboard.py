@@ -63,7 +63,7 @@ def _ready(pod: Object) -> bool:
 
 def _not_up(client: Client, run: str, namespace: str) -> BackendError:
     pods = _pods(client, run, namespace)
-    why = _reason(pods[0]) if pods else "it has no pod"
+    why = reason(pods[0]) if pods else "it has no pod"
     space = client.connection.options(namespace)
     return BackendError(
         f"the TensorBoard of run {run} is not up: {why}",
@@ -71,8 +71,8 @@ def _not_up(client: Client, run: str, namespace: str) -> BackendError:
     )
 
 
-def _reason(pod: Object) -> str:
-    """Why it is not ready, as the cluster says it."""
+def reason(pod: Object) -> str:
+    """Why the pod does not run, as the cluster says it."""
     status = pod.get("status") or {}
     for container in status.get("containerStatuses") or ():
         for state in ("waiting", "terminated"):

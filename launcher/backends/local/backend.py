@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from launcher.backends import copied_files
 from launcher.backends.base import (
     PROGRAM,
     Board,
@@ -20,6 +21,8 @@ from launcher.backends.base import (
     RunEvent,
     Selection,
     Update,
+    no_model_directory,
+    submitted,
     trains_anew,
 )
 from launcher.backends.local import following, ports, preflight
@@ -187,6 +190,29 @@ class LocalBackend:
                 "Submit it with a `modelDir` in its spec, such as /model.",
             )
         return LocalBoard(run, directory, port)
+
+    def copy(self, run: str, namespace: str, path: str, target: str, seconds: float) -> Path:
+        """See `base.Backend.copy`."""
+        directory = self.places(run, namespace).get("model directory")
+        if directory is None:
+            raise no_model_directory(run)
+        inner = copied_files.relative(path, (directory, self._model_dir(run, namespace)))
+        source = Path(directory, inner)
+        # By what it is, and not by a link's word: a program may have left one that leads out of it.
+        if not source.exists() or not source.resolve().is_relative_to(Path(directory).resolve()):
+            there = next(folder for folder in source.parents if folder.is_dir())
+            names = sorted(each.name for each in there.iterdir()) if inner else []
+            raise copied_files.nothing_at(inner, names)
+        written = copied_files.target(target, Path(inner).name or run)
+        with copied_files.made(written) as temporary:
+            copied_files.copy(source, temporary)
+        return written
+
+    def _model_dir(self, run: str, namespace: str) -> str:
+        """As the file of the run has it."""
+        submission = self._directory(run, namespace).submission()
+        jobs = submission.of_kind("Job") if submission is not None else []
+        return str(submitted(jobs[0], "spec", "modelDir") or "") if jobs else ""
 
     def history(self, run: str, namespace: str) -> History:
         """See `base.Backend.history`. Nobody but the tasks themselves says anything here."""

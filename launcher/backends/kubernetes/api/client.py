@@ -165,6 +165,17 @@ class Client:
                 return found, str(metadata.get("resourceVersion") or "")
             query["continue"] = str(following)
 
+    def create(self, item: Mapping[str, Any]) -> Object:
+        """Makes an object whose name is its own; unknown fields are refused."""
+        kind, namespace = kind_of(item), item["metadata"]["namespace"]
+        return self._ask(
+            Request("create", resource(kind), namespace),
+            path_of(kind, namespace),
+            {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"},
+            method="POST",
+            body=json.dumps(item),
+        )[1]
+
     def apply(self, item: Mapping[str, Any], *, dry_run: bool = False) -> Applied:
         """Server-side apply: creates the object, or changes the fields that the launcher manages. Unknown
         fields are refused.
@@ -275,7 +286,9 @@ class Client:
         accept: str = "application/json",
         patience: float | None = None,
     ) -> tuple[int, Object, tuple[str, ...]]:
-        """Sends a request. Each may be repeated, since the second time changes nothing more."""
+        """Sends a request. Each may be repeated, since the second time changes nothing more, or is
+        refused.
+        """
 
         def exchange() -> tuple[int, Object, tuple[str, ...]]:
             response = self._send(method, path, query or {}, body, headers, ANSWER_SECONDS)

@@ -33,6 +33,9 @@ TUNNEL: Final[dict[str, Any]] = {
 Kubernetes wants `create` too.
 """
 
+COPY: Final[list[dict[str, Any]]] = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}, TUNNEL]
+"""For who copies a run's files from its claim by `cp`: it makes a pod, and asks it through a tunnel."""
+
 EXTENSION_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
     TENSORBOARD: [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": _OBJECTS}, TUNNEL],
     "Workload": [
@@ -45,6 +48,7 @@ EXTENSION_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
         {"apiGroups": ["kueue.x-k8s.io"], "resources": ["localqueues"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
     ],
+    "cp": COPY,
     "PodGroup.scheduling.volcano.sh": [
         {"apiGroups": ["scheduling.volcano.sh"], "resources": ["podgroups"], "verbs": _OBJECTS}
     ],
@@ -53,7 +57,7 @@ EXTENSION_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
     ],
 }
 """What a run with `spec.tensorboard` or `spec.scheduling.gang` needs besides, by the kind that it is made
-with.
+with; and what the command `cp` does.
 """
 
 OPTIONAL: Final[Mapping[tuple[str, str], str]] = {
@@ -67,7 +71,11 @@ OPTIONAL: Final[Mapping[tuple[str, str], str]] = {
 
 def rules(extensions: Iterable[str]) -> list[dict[str, Any]]:
     """The rules of the least Role for runs with these extensions."""
-    return [*RULES, *(rule for kind in extensions for rule in EXTENSION_RULES[kind])]
+    found = list(RULES)
+    for rule in (rule for kind in extensions for rule in EXTENSION_RULES[kind]):
+        if rule not in found:
+            found.append(rule)
+    return found
 
 
 def role(namespace: str, extensions: Iterable[str] = tuple(EXTENSION_RULES)) -> dict[str, Any]:

@@ -1,0 +1,292 @@
+"""`cp` of a run on a cluster: the pod that a real API server takes, its own program, and what stays."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.backends.kubernetes.api.client import Client
+from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.backends.kubernetes.preflight import rbac
+from launcher.cli import parser
+from launcher.errors import BackendError, ConflictError
+from tests.api.conftest import Api, wait_for
+from tests.api.kubelet import STARTED, Kubelet, bind, node
+from tests.api.runs import RUN, plan
+from tests.api.users import user
+
+CONTENT = bytes(range(256)) * 20_000
+
+
+def copy_pods(api: Api, namespace: str) -> list[dict[str, Any]]:
+    return [pod for pod in api.list("Pod", namespace) if "tf-launcher.dev/copy" in pod["metadata"]["labels"]]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def set_phase(api: Api, pod: dict[str, Any], phase: str, state: dict[str, Any]) -> None:
+    metadata = pod["metadata"]
+    path = f"api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+    found = api.request("GET", path).body
+    container = {
+        "name": "copy",
+        "image": "i",
+        "imageID": "i",
+        "ready": True,
+        "restartCount": 0,
+        "state": state,
+    }
+    found["status"] |= {"phase": phase, "containerStatuses": [container]}
+    assert api.request("PUT", f"{path}/status", found).status == 200
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """What the run has left on its claim."""
+    path = tmp_path / "claim"
+    (path / "export" / "variables").mkdir(parents=True)
+    (path / "export" / "saved_model.pb").write_bytes(CONTENT)
+    (path / "export" / "variables" / "index").write_text("x")
+    (path / "export" / "out").symlink_to("/etc/passwd")
+    return path
+
+
+@contextmanager
+def cluster(
+    api: Api, kubelet: Kubelet, directory: Path, model: Path, broken: Callable[[bytes], bytes] | None = None
+) -> Iterator[list[dict[str, Any]]]:
+    """Runs the program of each pod that copies, as a node would, but with the claim's folder for its mount,
+    and on a port of this machine's. `broken` changes what it sends.
+    """
+    port, name = free_port(), f"node-{kubelet.namespace}"
+    seen: list[dict[str, Any]] = []
+    over = threading.Event()
+
+    def play() -> None:
+        while not over.wait(0.05):
+            for pod in copy_pods(api, kubelet.namespace):
+                if pod["metadata"]["uid"] not in [each["metadata"]["uid"] for each in seen]:
+                    seen.append(pod)
+                    bind(api, pod, name)
+                    program, root, path, _, idle = pod["spec"]["containers"][0]["command"][2:]
+                    assert root == "/model"
+                    set_phase(api, pod, "Running", {"running": {"startedAt": STARTED}})
+                    if broken is None:
+                        given = [program, str(model), path, str(port), idle]
+                        subprocess.run([sys.executable, "-c", *given], timeout=60, check=True)
+                    else:
+                        send(port, broken)
+                    kubelet_done(api, pod)
+
+    with node(api, directory, name, forwards=port):
+        thread = threading.Thread(target=play)
+        thread.start()
+        try:
+            yield seen
+        finally:
+            over.set()
+            thread.join(60)
+
+
+def kubelet_done(api: Api, pod: dict[str, Any]) -> None:
+    """The pod has ended; the kubelet lets it go once it is deleted."""
+    metadata = pod["metadata"]
+    path = f"api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+
+    def deleted() -> bool:
+        found = api.request("GET", path)
+        return found.status == 404 or "deletionTimestamp" in found.body["metadata"]
+
+    assert wait_for(deleted)
+    api.request("DELETE", path, gracePeriodSeconds="0")
+
+
+def send(port: int, broken: Callable[[bytes], bytes]) -> None:
+    """What a pod might send that is not ours any more."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w|") as tar:
+        whole = tarfile.TarInfo("content/saved_model.pb")
+        whole.size = len(CONTENT)
+        tar.addfile(folder())
+        tar.addfile(whole, io.BytesIO(CONTENT))
+        tar.addfile(tarfile.TarInfo("complete"))
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        listener.settimeout(60)
+        while True:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as said:
+                if said.readline():
+                    connection.sendall(broken(content.getvalue()))
+                    return
+
+
+def test_from_the_claim(
+    api: Api,
+    backend: KubernetesBackend,
+    kubelet: Kubelet,
+    tmp_path: Path,
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By the command line of somebody with the least rights. The namespace enforces "restricted"."""
+    space = kubelet.namespace
+    backend.submit(plan(tmp_path, space), detach=True)
+    kubeconfig = user(api, space, rbac.rules(["cp"]), tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    with cluster(api, kubelet, tmp_path, model) as seen:
+        assert parser.main(["cp", f"{RUN}:export", "./model", "-n", space]) == 0
+        assert capsys.readouterr().out == "copied to model\n"
+        written = {str(path.relative_to("model")) for path in Path("model").rglob("*")}
+        assert written == {"saved_model.pb", "variables", "variables/index"}
+        assert Path("model/saved_model.pb").read_bytes() == CONTENT
+        assert wait_for(lambda: not copy_pods(api, space)), "the pod is removed"
+
+        assert parser.main(["cp", f"{RUN}:export/saved_model.pb", "one.pb", "-n", space]) == 0
+        assert Path("one.pb").read_bytes() == CONTENT
+        capsys.readouterr()
+        assert parser.main(["cp", f"{RUN}:exprot", "two", "-n", space]) == 4
+        said = "error: the run's model directory has no exprot\nThere is: export.\n"
+        assert capsys.readouterr().err == said
+        assert parser.main(["cp", f"{RUN}:export", "one.pb", "-n", space]) == 4
+        assert "one.pb is there already" in capsys.readouterr().err
+        assert wait_for(lambda: not copy_pods(api, space))
+    assert not Path("two").exists()
+    assert len(seen) == 3, "where the target is there no pod is made"
+    pod = seen[0]
+    spec = pod["spec"]
+    (container,) = spec["containers"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert [mount["readOnly"] for mount in container["volumeMounts"]] == [True]
+    assert spec["volumes"] == [
+        {"name": "launcher-model", "persistentVolumeClaim": {"claimName": f"{RUN}-model"}}
+    ]
+    assert spec["activeDeadlineSeconds"] == 3600
+    assert [owner["name"] for owner in pod["metadata"]["ownerReferences"]] == [f"{RUN}-chief"]
+    assert "tf-launcher.dev/run" not in pod["metadata"]["labels"], "it is none of the run's"
+
+
+BROKEN: dict[str, Callable[[bytes], bytes]] = {
+    "cut off in a file": lambda tar: b'{"found": "folder"}\n' + tar[:100_000],
+    "cut off between files": lambda tar: b'{"found": "folder"}\n' + tar[:512],
+    "without its last member": lambda tar: b'{"found": "folder"}\n' + tar.replace(b"complete", b"content/"),
+    "a path that leads out": lambda tar: b'{"found": "folder"}\n' + outside("content/../../../evil"),
+    "an absolute path": lambda tar: b'{"found": "folder"}\n' + outside("/tmp/evil"),
+    "no tar": lambda _: b'{"found": "folder"}\n' + b"x" * 10_000,
+    "no answer": lambda _: b"hello\n",
+    "nothing": lambda _: b'{"found": "folder"}\n',
+}
+
+
+def outside(name: str) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w|") as tar:
+        for each in (folder(), tarfile.TarInfo(name), tarfile.TarInfo("complete")):
+            tar.addfile(each)
+    return content.getvalue()
+
+
+def folder() -> tarfile.TarInfo:
+    found = tarfile.TarInfo("content")
+    found.type = tarfile.DIRTYPE
+    return found
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_what_is_not_whole_is_not_there(
+    api: Api, backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path, model: Path, how: str
+) -> None:
+    space = kubelet.namespace
+    backend.submit(plan(tmp_path, space), detach=True)
+    there = tmp_path / "there"
+    there.mkdir()
+    with (
+        cluster(api, kubelet, tmp_path, model, BROKEN[how]),
+        pytest.raises(BackendError, match=r"the connection broke|none of the run's|the copy is not whole"),
+    ):
+        backend.copy(RUN, space, "export", str(there / "model"), 60.0)
+    assert list(there.iterdir()) == []
+    assert not (tmp_path / "evil").exists()
+    assert wait_for(lambda: not copy_pods(api, space))
+
+
+def test_why_the_pod_is_not_up(
+    api: Api, backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = kubelet.namespace
+    backend.submit(plan(tmp_path, space), detach=True)
+    target = str(tmp_path / "model")
+    with pytest.raises(BackendError, match=r"not up after 0 s: Pending"):
+        backend.copy(RUN, space, "export", target, 0.0)
+    assert not copy_pods(api, space)
+    create = Client.create
+
+    def failing(client: Client, item: dict[str, Any]) -> dict[str, Any]:
+        made = create(client, item)
+        words = 'exec: "python": executable file not found in $PATH'
+        terminated = {"exitCode": 128, "reason": "StartError", "message": words}
+        set_phase(api, made, "Failed", {"terminated": terminated})
+        return made
+
+    monkeypatch.setattr(Client, "create", failing)
+    with pytest.raises(BackendError, match=r"has ended: StartError: exec: .python.: executable file not"):
+        backend.copy(RUN, space, "export", target, 60.0)
+    assert not copy_pods(api, space)
+
+
+def test_who_may_make_no_pod_is_told(
+    api: Api, backend: KubernetesBackend, namespace: str, tmp_path: Path
+) -> None:
+    backend.submit(plan(tmp_path, namespace), detach=True)
+    other = KubernetesBackend(str(user(api, namespace, rbac.RULES, tmp_path)))
+    with pytest.raises(BackendError, match=r"may not create pods in namespace"):
+        other.copy(RUN, namespace, "export", str(tmp_path / "model"), 60.0)
+
+
+def test_a_model_that_is_elsewhere(backend: KubernetesBackend, namespace: str, tmp_path: Path) -> None:
+    backend.submit(plan(tmp_path, namespace, "spec.modelDir=gs://bucket/run"), detach=True)
+    with pytest.raises(ConflictError, match="are at gs://bucket/run, which is no volume"):
+        backend.copy(RUN, namespace, "export", str(tmp_path / "model"), 60.0)
+
+
+def test_beside_the_pods_that_have_the_claim(
+    api: Api, backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """Only one node can mount it: while the run's pods live, the pod must be on theirs."""
+    space = kubelet.namespace
+    backend.submit(plan(tmp_path, space), detach=True)
+    kubelet.start("chief")
+    made: list[dict[str, Any]] = []
+    seen = threading.Thread(
+        target=lambda: made.extend(wait_for(lambda: copy_pods(api, space)) or []), daemon=True
+    )
+    seen.start()
+    with pytest.raises(BackendError, match="not up"):
+        backend.copy(RUN, space, "export", str(tmp_path / "model"), 3.0)
+    seen.join(60)
+    (term,) = made[0]["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"]["matchLabels"] == {"tf-launcher.dev/run": RUN}
+    assert json.dumps(term).count("hostname") == 1
