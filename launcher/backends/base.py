@@ -220,6 +220,9 @@ class Backend(Protocol):
         are that run.
         """
 
+    def names(self, namespace: str) -> list[str]:
+        """The runs of a namespace by name, without how they are: for who waits at a key."""
+
     def follow(self, run: str, namespace: str) -> Iterator[Update]:
         """Yields updates until the run has ended and its logs are read: some each second, even if nothing has
         changed. The last one has a status that has ended. The caller may stop at any time.

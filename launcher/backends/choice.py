@@ -41,6 +41,13 @@ def all_or(name: str | None, context: str | None, patience: Patience | None = No
     return [named("local"), *([named("kubernetes", None, patience)] if cluster_known() else [])]
 
 
+def contexts() -> list[str]:
+    """The names of the kubeconfig's contexts. Nothing is asked of a cluster."""
+    from launcher.backends.kubernetes.api import connection
+
+    return connection.contexts()
+
+
 def own_namespace(name: str, context: str | None = None) -> str:
     """The backend's own namespace, or `default` where there is no kubeconfig."""
     try:

@@ -640,6 +640,14 @@ def schema(options: Namespace) -> int:
     return 0
 
 
+def completion(options: Namespace) -> int:
+    """Prints the script that completes commands and runs' names in a shell."""
+    from launcher.cli import completion
+
+    print(completion.script(options.shell), end="")
+    return 0
+
+
 def version_text() -> str:
     """The launcher's version."""
     from launcher import __version__

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from launcher import terminal
-from launcher.cli import commands, prerequisites
+from launcher.cli import commands, completion, prerequisites
 from launcher.cli.strict_parser import StrictParser, count, duration, listed, port
 from launcher.errors import INTERRUPTED, LauncherError, SpecError
 from launcher.naming import PROGRAM
@@ -55,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.set_threshold(200_000)
     with terminal.guarded(debug=bool(os.environ.get("TF_LAUNCHER_DEBUG"))):
         given = sys.argv[1:] if arguments is None else arguments
+        if completion.COMMAND in given[:1]:
+            completion.answer(parser(), given[1:])
+            return 0
         return _run(parser().parse_args(given), given)
 
 
@@ -341,6 +344,11 @@ def parser() -> StrictParser:
         help="of cluster.yaml, for an editor, or of what `status` or `list` print with -o json "
         "(default: %(default)s)",
     )
+
+    added = add("completion", commands.completion, "print a script that completes commands and runs' names")
+    added.add_argument("shell", choices=completion.SHELLS, help="the shell that reads it")
+    added.epilog = completion.INSTALL
+    added.formatter_class = argparse.RawDescriptionHelpFormatter
 
     added = add("help", lambda options: _help(top, options.topic), "show the help of a command")
     added.add_argument("topic", metavar="COMMAND", nargs="?", help="which one (default: all)")

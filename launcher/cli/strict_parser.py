@@ -39,15 +39,32 @@ class StrictParser(argparse.ArgumentParser):
             used.refuse(unknown)
         return options
 
+    @property
+    def commands(self) -> dict[str, str]:
+        """Name -> what it does."""
+        return {each.dest: each.help or "" for each in self._commands._choices_actions}
+
+    @property
+    def options(self) -> dict[str, argparse.Action]:
+        """By each of their names."""
+        return {name: action for action in self._actions for name in action.option_strings}
+
+    @property
+    def positionals(self) -> list[argparse.Action]:
+        """In their order."""
+        return [action for action in self._actions if not action.option_strings]
+
+    @property
+    def _commands(self) -> argparse._SubParsersAction[StrictParser]:
+        return next(each for each in self._actions if isinstance(each, argparse._SubParsersAction))
+
     def of_command(self, name: str) -> StrictParser:
         """The parser of one command. Exits as `error` does where there is none."""
-        commands = next(each for each in self._actions if isinstance(each, argparse._SubParsersAction))
         try:
-            self._check_value(commands, name)
+            self._check_value(self._commands, name)
         except argparse.ArgumentError as error:
             self.error(str(error))
-        found: StrictParser = commands.choices[name]
-        return found
+        return self._commands.choices[name]
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """An error for the first word that nothing takes."""

@@ -170,6 +170,12 @@ class KubernetesBackend:
         statuses = [local_status(status, self._client.ahead) for status in statuses]
         return sorted(statuses, key=lambda status: (status.namespace, status.run))
 
+    @understood
+    def names(self, namespace: str) -> list[str]:
+        """See `base.Backend.names`."""
+        jobs, _ = self._client.list("Job", namespace, RUN_LABEL, metadata_only=True)
+        return sorted({job["metadata"]["labels"][RUN_LABEL] for job in jobs})
+
     @understood_one_by_one
     def follow(self, run: str, namespace: str) -> Iterator[Update]:
         """See `base.Backend.follow`."""

@@ -162,6 +162,11 @@ class LocalBackend:
                 continue
         return found
 
+    def names(self, namespace: str) -> list[str]:
+        """See `base.Backend.names`."""
+        check_names(namespace)
+        return [directory.run for directory in run_directories(self._root, namespace)]
+
     def follow(self, run: str, namespace: str) -> Iterator[Update]:
         """See `base.Backend.follow`."""
         return following.follow(self._directory(run, namespace))

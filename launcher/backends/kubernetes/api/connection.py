@@ -81,6 +81,11 @@ def connect(paths: str | None = None, context: str | None = None) -> Connection:
     )
 
 
+def contexts() -> list[str]:
+    """The names of the kubeconfig's contexts. Raises BackendError when it cannot be read."""
+    return kubeconfig.contexts(_usual_paths())
+
+
 def configured() -> bool:
     """Whether there is a kubeconfig or a service account that `connect` would use by default."""
     return _any_there(_usual_paths()) or (_SERVICE_ACCOUNT / "token").exists()

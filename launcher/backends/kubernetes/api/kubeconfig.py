@@ -88,6 +88,12 @@ class UnusableError(BackendError):
         super().__init__(f"cannot use {origin}: {reason}", hint or usual)
 
 
+def contexts(paths: str) -> list[str]:
+    """The names of the contexts in these files. Raises UnusableError."""
+    documents = [(_document(file), file) for file in _files(paths)]
+    return [name for document, file in documents for name, _ in _entries(document, "contexts", file)]
+
+
 def read(paths: str, context: str | None) -> Context:
     """The context of these files, None for the current one. Raises UnusableError, and BackendError for a
     context that is not there.

@@ -1,0 +1,186 @@
+"""What may stand next on the command line: commands, options, their values, and the names of runs.
+
+The scripts for bash, zsh and fish, in `completion_scripts/`, hand over the words typed until now, and offer
+what is printed: a candidate on each line, with a tab and what it is. The line `:files` asks for files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from launcher.cli.strict_parser import StrictParser
+
+COMMAND: Final = "__complete"
+"""The word by which the scripts call, which `--help` does not name."""
+
+SHELLS: Final = ("bash", "zsh", "fish")
+INSTALL: Final = """\
+to have it in each new shell:
+  bash  echo 'source <(tf-launcher completion bash)' >> ~/.bashrc
+  zsh   echo 'source <(tf-launcher completion zsh)' >> ~/.zshrc   (below compinit)
+  fish  tf-launcher completion fish > ~/.config/fish/completions/tf-launcher.fish
+"""
+
+_FILES: Final = ":files"
+_CLUSTER_SECONDS: Final = 2.0
+"""For a cluster to name its runs: somebody has pressed a key, and waits."""
+
+Candidate = tuple[str, str]
+
+
+def script(shell: str) -> str:
+    """The script for one of SHELLS."""
+    from importlib.resources import files  # a tenth of the time that --help takes
+
+    return files("launcher.cli.completion_scripts").joinpath(f"tf-launcher.{shell}").read_text("utf-8")
+
+
+def answer(top: StrictParser, words: Sequence[str]) -> None:
+    """Prints what may take the last word's place, which may be "". What is wrong is not said: it would stand
+    in the middle of what somebody types.
+    """
+    with contextlib.suppress(Exception):
+        for word, text in _candidates(top, list(words) or [""]):
+            print(f"{word}\t{text}" if text else word)
+
+
+def _candidates(top: StrictParser, words: list[str]) -> Iterator[Candidate]:
+    *before, current = _joined(words)
+    parser = top
+    if before and not before[0].startswith("-"):
+        if before[0] not in dict(_commands(top)):
+            return
+        parser = top.of_command(before.pop(0))
+    given = _Given(parser, before)
+    option, equals, _ = current.partition("=")
+    if given.awaiting is not None:
+        yield from _starting(current, _values(top, given.awaiting, given))
+    elif equals and option in parser.options:
+        found = _values(top, parser.options[option], given)
+        yield from _starting(current, ((f"{option}={each}", text) for each, text in found))
+    elif current.startswith("-"):
+        yield from _starting(current, _options(parser, given))
+    elif parser is top:
+        yield from _starting(current, _commands(top))
+    elif (positional := given.positional) is not None:
+        yield from _starting(current, _values(top, positional, given))
+
+
+def _joined(words: list[str]) -> list[str]:
+    """Bash takes `--role=worker` for three words."""
+    joined: list[str] = []
+    for word in words:
+        if joined and (word == "=" or joined[-1].endswith("=")) and joined[-1].startswith("--"):
+            joined[-1] += word
+        else:
+            joined.append(word)
+    return joined
+
+
+class _Given:
+    """What stands before the word that is completed."""
+
+    def __init__(self, parser: StrictParser, words: Sequence[str]) -> None:
+        self.values: dict[str, str] = {}
+        """Of options, by their destination."""
+        self.options: set[str] = set()
+        self.awaiting: argparse.Action | None = None
+        """The option whose value comes next."""
+        plain = 0
+        for word in words:
+            name, equals, value = word.partition("=")
+            action = parser.options.get(name)
+            if self.awaiting is not None:
+                self.values[self.awaiting.dest] = word
+                self.awaiting = None
+            elif action is not None:
+                self.options.add(action.dest)
+                if equals:
+                    self.values[action.dest] = value
+                elif action.nargs != 0 and name not in parser.implied:
+                    self.awaiting = action
+            else:
+                plain += 1
+        positionals = parser.positionals
+        several = positionals[-1] if positionals and positionals[-1].nargs == "*" else None
+        self.positional = positionals[plain] if plain < len(positionals) else several
+
+
+def _starting(current: str, found: Iterator[Candidate]) -> Iterator[Candidate]:
+    return (each for each in found if each[0] == _FILES or each[0].startswith(current))
+
+
+def _commands(top: StrictParser) -> Iterator[Candidate]:
+    yield from top.commands.items()
+
+
+def _options(parser: StrictParser, given: _Given) -> Iterator[Candidate]:
+    for name, action in parser.options.items():
+        again = isinstance(action, argparse._AppendAction)
+        if name.startswith("--") and (again or action.dest not in given.options):
+            yield name, _first(action.help)
+
+
+def _first(text: str | None) -> str:
+    """Of a help text, in one line."""
+    return (text or "").partition(" (")[0].partition(":")[0].replace("%(default)s", "").strip()
+
+
+def _values(top: StrictParser, action: argparse.Action, given: _Given) -> Iterator[Candidate]:
+    """Of an option or a positional argument."""
+    if action.choices is not None:
+        yield from ((str(choice), "") for choice in action.choices)
+        return
+    found = _BY_DESTINATION.get(action.dest)
+    if action.dest == "topic":
+        yield from _commands(top)
+    elif found is not None:
+        yield from found(given.values)
+
+
+def _files(_: Mapping[str, str]) -> Iterator[Candidate]:
+    yield _FILES, ""
+
+
+def _runs(given: Mapping[str, str]) -> Iterator[Candidate]:
+    """Of this machine and the cluster, or of the place that is given."""
+    from launcher.backends import choice
+    from launcher.backends.patience import Patience
+
+    for backend in choice.all_or(given.get("backend"), given.get("context"), Patience(_CLUSTER_SECONDS)):
+        # A cluster that does not answer keeps nobody from the runs of this machine.
+        with contextlib.suppress(Exception):
+            for name in backend.names(given.get("namespace") or backend.namespace):
+                yield name, str(backend.place)
+
+
+def _sources(given: Mapping[str, str]) -> Iterator[Candidate]:
+    yield from ((f"{name}:", text) for name, text in _runs(given))
+
+
+def _roles(_: Mapping[str, str]) -> Iterator[Candidate]:
+    yield from ((role, "") for role in ("chief", "worker", "ps", "evaluator"))
+
+
+def _contexts(_: Mapping[str, str]) -> Iterator[Candidate]:
+    from launcher.backends import choice
+
+    yield from ((name, "") for name in choice.contexts())
+
+
+_BY_DESTINATION: Final[Mapping[str, Callable[[Mapping[str, str]], Iterator[Candidate]]]] = {
+    "name": _runs,
+    "names": _runs,
+    "source": _sources,
+    "tasks": _roles,
+    "role": _roles,
+    "context": _contexts,
+    "file": _files,
+    "filename": _files,
+    "output": _files,
+    "target": _files,
+    "directory": _files,
+}

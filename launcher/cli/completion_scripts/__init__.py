@@ -1,0 +1,1 @@
+"""What a shell reads: data, and no code of ours."""
