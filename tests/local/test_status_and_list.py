@@ -95,7 +95,7 @@ def test_lists(command: CommandLine) -> None:
     heading, *rows = command.good("list").splitlines()
     assert heading.split() == ["NAMESPACE", "RUN", "STATE", "PROGRESS", "TASKS", "AGE", "DURATION"]
     assert [row.split()[:3] for row in rows] == [["default", "old", "Succeeded"], ["lab", "new", "Running"]]
-    assert command.good("list", "-A") == command.good("list")
+    assert command.good("list", "-A", "-o", "name") == command.good("list", "-o", "name") == "old\nnew\n"
     assert command.good("list", "-n", "lab", "-o", "name") == "new\n"
     assert command.good("list", "-l", "team=vision", "-o", "name") == "new\n"
     assert command.good("list", "-l", "team in (speech, vision),!x", "-o", "name") == "old\nnew\n"
