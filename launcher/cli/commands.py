@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from launcher.errors import INTERRUPTED, BackendError, LauncherError, Problem, SpecError
+from launcher.errors import INTERRUPTED, BackendError, LauncherError, NotFoundError, Problem, SpecError
 from launcher.naming import PROGRAM
 
 if TYPE_CHECKING:
@@ -252,14 +253,32 @@ def _sought(
     """
     from launcher.backends import choice
 
-    return choice.sought(
-        options.name if name is None else name,
-        options.namespace if namespace is None else namespace,
-        options.backend,
-        options.context,
-        _patience(options),
-        claims=claims,
-    )
+    name = options.name if name is None else name
+    namespace = options.namespace if namespace is None else namespace
+    try:
+        return choice.sought(
+            name, namespace, options.backend, options.context, _patience(options), claims=claims
+        )
+    except NotFoundError as error:
+        if hint := _meant(options, name, namespace):
+            raise NotFoundError(error.message, f"{hint}\n{error.hint}") from None
+        raise
+
+
+def _meant(options: Namespace, name: str, namespace: str | None) -> str:
+    """What may have been meant by the name of a run that is not there: another run, or a task of one."""
+    from launcher.backends import choice
+    from launcher.cli.strict_parser import nearest
+
+    names: list[str] = []
+    for backend in choice.all_or(options.backend, options.context, _patience(options, 2.0)):
+        with contextlib.suppress(BackendError):
+            names += backend.names(namespace or backend.namespace)
+    for run in names:
+        if name.startswith(f"{run}-"):
+            return f"Is that a task of run {run}? `{PROGRAM} logs {run} {name}` shows what it prints."
+    near = nearest(name, names)
+    return f"Did you mean {near}?" if near else ""
 
 
 def status(options: Namespace) -> int:
@@ -373,7 +392,8 @@ def describe(options: Namespace) -> int:
     backend, namespace = _sought(options)
     found = backend.status(options.name, namespace)
     run_table.show_facts(found, backend.place)
-    print()
+    if not found.ended:
+        print()
     console.show_status(backend, found)
     run_table.show_tasks(found)
     if backend.place.backend == "kubernetes":
@@ -457,7 +477,8 @@ def cp(options: Namespace) -> int:
 
     name, colon, path = options.source.partition(":")
     if not colon:
-        found = f"{name}:export" if name else "mnist:export"
+        run, _, below = name.partition("/")
+        found = f"{run or 'mnist'}:{below or 'export'}"
         raise _wrong_usage("NAME:PATH", f"expected a run and a path below its modelDir, as in {found}")
     backend, namespace = _sought(options, name)
     # So that what was made for the copy is removed, however it ends.

@@ -41,6 +41,17 @@ EXIT_CODES = {
 }
 
 
+_ELSEWHERE = {
+    **dict.fromkeys(("apply", "create", "run", "start", "up"), "submit"),
+    **dict.fromkeys(("get", "ls", "ps"), "list"),
+    **dict.fromkeys(("down", "rm", "remove", "uninstall"), "delete"),
+    "inspect": "describe",
+    "stop": "suspend",
+    "template": "render",
+}
+"""What kubectl, docker and helm call them."""
+
+
 def _epilog() -> str:
     where = WHERE.replace("\n", "\n  ").rstrip()
     codes = "\n".join(f"{code:>5}  {text}" for code, text in EXIT_CODES.items())
@@ -110,6 +121,7 @@ def parser() -> StrictParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.implied = {"--dry-run": ("client", ("client", "server"))}
+    top.elsewhere = _ELSEWHERE
     top.set_defaults(command=lambda _: _help(top), bare=True)
     top.add_argument("--version", action="version", version=commands.version_text())
     subparsers = top.add_subparsers(metavar="COMMAND")
@@ -221,6 +233,7 @@ def parser() -> StrictParser:
     added.add_argument(
         "tasks",
         nargs="*",
+        default=[],
         metavar="TASK",
         help="these only: a role (worker), a task (worker-1) or a pod's name (default: all)",
     )
@@ -313,7 +326,7 @@ def parser() -> StrictParser:
     _add_run(added)
 
     added = add("delete", commands.delete, "end runs and remove what is left of them")
-    added.add_argument("names", metavar="NAME", nargs="*", help="the runs' names")
+    added.add_argument("names", metavar="NAME", nargs="*", default=[], help="the runs' names")
     added.add_argument(
         "--all", action="store_true", help="all runs of the namespace, in the place that --backend names"
     )
@@ -346,7 +359,8 @@ def parser() -> StrictParser:
     )
 
     added = add("completion", commands.completion, "print a script that completes commands and runs' names")
-    added.add_argument("shell", choices=completion.SHELLS, help="the shell that reads it")
+    shells = "|".join(completion.SHELLS)
+    added.add_argument("shell", metavar=shells, choices=completion.SHELLS, help="the shell that reads it")
     added.epilog = completion.INSTALL
     added.formatter_class = argparse.RawDescriptionHelpFormatter
 

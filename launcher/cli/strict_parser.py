@@ -20,6 +20,9 @@ class StrictParser(argparse.ArgumentParser):
     implied: Mapping[str, tuple[str, Sequence[str]]] = MappingProxyType({})
     """Option -> its value where none of its values follows: argparse would take a FILE for one."""
 
+    elsewhere: Mapping[str, str] = MappingProxyType({})
+    """Commands of other programs -> the one that is meant."""
+
     def parse_args(  # type: ignore[override] # one signature in place of the overloads
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> Any:
@@ -89,7 +92,7 @@ class StrictParser(argparse.ArgumentParser):
         choices = None if action.choices is None else list(action.choices)
         if choices is None or value in choices:
             return
-        near = nearest(str(value), choices)
+        near = self.elsewhere.get(str(value)) or nearest(str(value), choices)
         is_command = isinstance(action, argparse._SubParsersAction)
         what = f"there is no command {value}" if is_command else f"{value!r} is none of {', '.join(choices)}"
         raise argparse.ArgumentError(action, what + (f"; did you mean {near}?" if near else ""))

@@ -81,6 +81,15 @@ def test_who_is_not_there(run: CommandLine, arguments: str, said: str, advice: s
         launcher.find("demo").logs("worker", 7)
 
 
+def test_a_name_that_is_none_of_a_run(run: CommandLine) -> None:
+    ran = run("logs", "demo-worker-0")
+    assert ran.code == 3
+    command = "`python -m launcher logs demo demo-worker-0`"
+    assert f"Is that a task of run demo? {command} shows what it prints." in ran.err
+    assert "Did you mean demo?" in run("status", "dmeo").err
+    assert "Did you mean" not in run("status", "something-else").err
+
+
 def test_the_last_lines(run: CommandLine) -> None:
     assert run.good("logs", "demo", "--raw", "--role", "worker", "--tail", "2").splitlines() == [
         f"{task} {line}" for task in range(3) for line in (3, 4)

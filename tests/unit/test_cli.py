@@ -161,6 +161,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("sumbit x.yaml", "there is no command sumbit; did you mean submit?"),
         ("xyzzy", "there is no command xyzzy"),
+        ("ls", "there is no command ls; did you mean list?"),
+        ("apply -f a.yaml", "there is no command apply; did you mean submit?"),
+        ("completion", "missing: bash|zsh|fish"),
+        ("logs", "missing: NAME"),
+        ("cp mnist/export", "expected a run and a path below its modelDir, as in mnist:export"),
         ("help sumbit", "there is no command sumbit; did you mean submit?"),
         ("submit x.yaml --detatch", "there is no option --detatch; did you mean --detach?"),
         ("logs mnist --sinse=10m", "there is no option --sinse; did you mean --since=10m?"),
