@@ -2,12 +2,12 @@
 
     LauncherError            any of them; `launcher.cli.parser` turns it into one message and an exit code
     ├── SpecError       2    the file is not a valid training cluster; carries every Problem found
-    ├── NotFoundError   3    there is no such run
+    ├── NotFoundError   3    there is no such run, or no such task of it
     ├── ConflictError   4    the run's state forbids it: its name is in use, it has ended already
     └── BackendError    5    what runs the tasks cannot be reached, or refused
 
-Other exit codes: 0, done; 1, the run was carried out, and failed; 2, wrong usage of the command line too;
-130, interrupted by Ctrl-C; 70, an error in the launcher itself.
+Other exit codes: 0, done; 1, the run was carried out, and failed; 2, wrong usage of the command line, or a
+Python that lacks packages; 130, interrupted by Ctrl-C; 70, an error in the launcher itself.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SpecError(LauncherError):
 
 
 class NotFoundError(LauncherError):
-    """There is no such run."""
+    """There is no such run, or no such task of it."""
 
     exit_code = 3
 
