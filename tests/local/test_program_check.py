@@ -122,7 +122,7 @@ def test_what_a_run_would_find_in_a_minute(
     code, out, err = validate(tmp_path, capsys, program, *overrides)
     assert (code, out) == (2, "")
     assert said in err
-    assert err.endswith("error: 1 problem; nothing was done\n")
+    assert err.endswith("error: 1 problem found\n")
 
 
 @linux_only
