@@ -160,9 +160,9 @@ class _Sampled(LoadedProgram):
         infinite = int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
         return dataset if infinite else dataset.take(1)
 
-    def callbacks(self) -> list[Any]:
+    def callbacks(self, model: Any) -> list[Any]:
         """None, when they were made."""
-        super().callbacks()
+        super().callbacks(model)
         return []
 
 

@@ -18,6 +18,11 @@ from typing import Any
 from worker.contract import ExitCode
 from worker.tf_compat import connections
 
+_FIT_OF_KERAS_3 = (
+    "Model.fit of Keras 3 cannot train under MultiWorkerMirrored or ParameterServer; make the script a "
+    "program with model() and train_dataset(), which the runtime trains under every strategy with Keras 3 "
+    "(docs/howto.md: Bring a Keras script), or import tf_keras in the place of keras"
+)
 _MESSAGE_LIMIT = 600
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _ROOT_ERROR = re.compile(r"\(\d+\)\s+[A-Z_]+:\s*(.+)")
@@ -114,6 +119,8 @@ def classify(
     if connections.connecting() and _is_op_error(error):
         return Failure(f"a worker came back while {doing}: {said}", ExitCode.RETRYABLE)
     shown = frames(error, roots)
+    if _is_fit_of_keras_3(error):
+        return program_error(f"{_FIT_OF_KERAS_3} ({_cut(said)})", shown)
     if not shown and _is_op_error(error) and datasets:
         from worker.tf_compat.graphs import dataset_frames
 
@@ -219,6 +226,13 @@ def _is_device_fault(error: BaseException) -> bool:
     errors = _tensorflow_errors()
     is_internal = errors is not None and isinstance(error, errors.InternalError)
     return is_internal and bool(_DEVICE_FAULT.search(str(error)))
+
+
+def _is_fit_of_keras_3(error: BaseException) -> bool:
+    """Whether Keras 3 has failed at what MultiWorkerMirrored or ParameterServer gives it (Keras 3.15)."""
+    text = str(error)
+    by_keras = any("/keras/src/" in frame.filename for frame in traceback.extract_tb(error.__traceback__))
+    return by_keras and ("PerReplica:{" in text or "ClusterCoordinator.create_per_worker_dataset" in text)
 
 
 def _is_op_error(error: BaseException) -> bool:

@@ -18,13 +18,14 @@ from worker.failures import Failure, program_error
 class Program(Protocol):
     """What `spec.program.entrypoint` makes when it is called with `spec.program.parameters`.
 
-    `model` and `train_dataset` are required, the rest is optional. `tf.keras` is tf_keras (Keras 2), or
-    Keras 3 where `spec.program.keras` says so.
+    `model` and `train_dataset` are required, the rest is optional. The model is of Keras 2 (tf_keras) or of
+    Keras 3 (keras): the runtime sees which. `tf.keras` is tf_keras, or Keras 3 where `spec.program.keras`
+    says so.
     """
 
     def model(self) -> Any:
-        """A compiled `tf.keras.Model`. Called under the strategy's scope before the datasets, and again for
-        evaluation and export, so it must give the same architecture every time.
+        """A compiled `tf.keras.Model` or `keras.Model`. Called under the strategy's scope before the data,
+        and again for evaluation and export, so it must give the same architecture every time.
         """
 
     def train_dataset(self, batch_size: int) -> Any:
@@ -64,8 +65,8 @@ class Program(Protocol):
         """
 
     def callbacks(self) -> Sequence[Any]:
-        """Further `tf.keras.callbacks.Callback`s for `Model.fit`. ParameterServer refuses those with hooks
-        for every batch: the batches run elsewhere.
+        """Further callbacks, of the Keras that the model is of, for every style of training. ParameterServer
+        refuses those with hooks for every batch: the batches run elsewhere.
         """
 
     def export(self, model: Any, path: str) -> None:
@@ -97,9 +98,6 @@ _ARGUMENTS = {
     "export": 2,
 }
 
-_OTHER_KERAS = {"keras": 3, "tf_keras": 2}
-"""What spec.program.keras would have to be, by the package's name."""
-
 
 class LoadedProgram:
     """A Program whose methods are there and give what they should.
@@ -128,15 +126,14 @@ class LoadedProgram:
         from worker.tf_compat import keras_models
 
         model = self._instance.model()
-        if not isinstance(model, tf.keras.Model):
+        if not (keras_models.is_keras_3(model) or isinstance(model, tf.keras.Model)):
             kind = f"{type(model).__module__}.{type(model).__qualname__}"
-            other = _OTHER_KERAS.get(kind.partition(".")[0])
             hint = (
-                f": use tf.keras, which is another Keras unless spec.program.keras is {other}"
-                if other
+                ": use tf.keras, which is Keras 3 because spec.program.keras is 3"
+                if kind.startswith("tf_keras.")
                 else ""
             )
-            raise self._wrong("model()", f"a {kind}, not a tf.keras.Model{hint}")
+            raise self._wrong("model()", f"a {kind}, not a tf.keras.Model or keras.Model{hint}")
         if not keras_models.is_compiled(model):
             raise self._wrong("model()", "a model that is not compiled: call model.compile(...) in it")
         return model
@@ -161,15 +158,20 @@ class LoadedProgram:
         """See `Program`. Raises Failure where it is no batched dataset."""
         return self._dataset("predict_dataset", batch_size)
 
-    def callbacks(self) -> list[Any]:
-        """See `Program`; an empty list where the program defines none."""
-        import tensorflow as tf
+    def callbacks(self, model: Any) -> list[Any]:
+        """See `Program`; an empty list where the program defines none. Raises Failure where one is not of the
+        Keras that `model` is of.
+        """
+        from worker.tf_compat import keras_models
 
         found = self._instance.callbacks() if self.has("callbacks") else []
-        if not isinstance(found, (list, tuple)) or not all(
-            isinstance(callback, tf.keras.callbacks.Callback) for callback in found
-        ):
-            raise self._wrong("callbacks()", "something else than a list of tf.keras.callbacks.Callback")
+        kind = keras_models.keras_of(model).callbacks.Callback
+        if not isinstance(found, (list, tuple)) or not all(isinstance(each, kind) for each in found):
+            name = "keras" if keras_models.is_keras_3(model) else "tf.keras"
+            raise self._wrong(
+                "callbacks()",
+                f"something else than a list of {name}.callbacks.Callback, as model() is of {name}",
+            )
         return list(found)
 
     def export(self, model: Any, path: str) -> None:

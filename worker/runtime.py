@@ -70,6 +70,7 @@ def prepare_environment(keras: int) -> None:
     """What TensorFlow reads when it is imported. `keras` is the spec's."""
     os.environ.update([GRPC_FAIL_FAST])
     # What tf.keras is: keras, or tf_keras.
+    os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ["TF_USE_LEGACY_KERAS"] = "0" if keras == 3 else "1"
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)

@@ -160,6 +160,7 @@ class _Script:
                 save_here()
             self._watch.expect(self._run.silence())
             self._execute(path)
+            self._check_took_part()
         except KeyboardInterrupt:
             return ExitCode.PREEMPTED
         except BaseException as error:  # noqa: BLE001 - whatever a script raises must be told
@@ -201,6 +202,15 @@ class _Script:
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise
+
+    def _check_took_part(self) -> None:
+        """Raises Failure where each task of a collective has trained alone."""
+        task = self._task
+        if task.config.strategy == "MultiWorkerMirrored" and task.peers and not _is_connected():
+            raise program_error(
+                f"{self._name} ended without building a tf.distribute.MultiWorkerMirroredStrategy, so each "
+                "task trained alone; build it in the script, or have one task with another spec.strategy"
+            )
 
     def _fail(self, error: BaseException) -> int:
         code, failure = self._verdict(error)

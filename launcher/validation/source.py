@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from launcher.config.spec import Spec
 from launcher.errors import Problem, SpecError
 from launcher.plan.program_files import ProgramFiles
-from launcher.validation import parameter_names
+from launcher.validation import keras_options, parameter_names
 from launcher.validation.loader import Loaded
 
 MAX_BYTES: Final = 900_000
@@ -30,7 +31,7 @@ def read(loaded: Loaded) -> ProgramFiles | None:
     """The source of the cluster's program; None where it has none.
 
     Raises SpecError when it cannot be read, is too large, lies outside the cluster file's folder, by a link
-    too, does not define the entrypoint, or where a parameter is misspelt.
+    too, does not define the entrypoint, or where a parameter is misspelt or an option of Keras cannot work.
     """
     program = loaded.cluster.spec.program
     if program is None or program.source is None:
@@ -46,7 +47,16 @@ def read(loaded: Loaded) -> ProgramFiles | None:
         here = ("spec", "program", "parameters")
         if found:
             raise SpecError([loaded.problem((*here, name), said) for name, said in found])
+    if program.entrypoint is not None and _has_several(loaded.cluster.spec):
+        options = list(keras_options.unsupported(files, program.keras == 3))
+        if options:
+            raise SpecError([loaded.problem(("spec", "program", "source"), said) for said in options])
     return ProgramFiles(files)
+
+
+def _has_several(spec: Spec) -> bool:
+    """Whether several workers train, however many devices each has."""
+    return spec.strategy in ("ParameterServer", "MultiWorkerMirrored")
 
 
 class _RefusedError(Exception):

@@ -261,3 +261,16 @@ def test_the_example(tmp_path: Path, name: str, change: str) -> None:
     assert accuracy > 0.6
     assert steps >= 2 * 94
     assert subprocess.run([*launcher, "delete", run], env=environment, capture_output=True).returncode == 0
+
+
+def test_a_script_without_a_strategy_fails_in_every_task_at_once(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(
+        strategy="MultiWorkerMirrored", replicas={"worker": 2}, entrypoint=None, model_dir=None
+    )
+    # The second comes when the first is over, and is the one that would wait for it.
+    first = script(cluster, "alone.py", role="worker", index=0)
+    second = script(cluster, "alone.py", role="worker", index=1)
+    assert first.ended() == ExitCode.PROGRAM_ERROR
+    message = first.until(Event.FAILED).fields["message"]
+    assert message.startswith("alone.py ended without building a tf.distribute.MultiWorkerMirroredStrategy")
+    second.kill()

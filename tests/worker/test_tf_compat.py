@@ -270,28 +270,185 @@ def test_autograph_leaves_keras_2_as_it_is() -> None:
     assert in_process(AUTOGRAPH) == [True, True, False]
 
 
-KERAS_3_METRICS = """
+KERAS_3 = """
 import json
+import keras
 import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-from worker.tf_compat.keras_3_metrics import mend_metrics
-strategy = tf.distribute.experimental.CentralStorageStrategy(["/cpu:0", "/cpu:1"])
-mend_metrics(strategy)
-with strategy.scope():
-    metric = tf.keras.metrics.Sum()
-@tf.function
-def step():
-    strategy.run(lambda: metric.update_state(3.0))
-for _ in range(4):
-    step()
-print(json.dumps(float(metric.result())))
+from worker.tf_compat import graphs, keras_3
+found = {}
+share = [None]
+
+
+class Own(keras.metrics.Metric):
+    def __init__(self):
+        super().__init__()
+        self.sum = self.add_variable(shape=(), initializer="zeros")
+
+    def update_state(self, value):
+        self.sum.assign(self.sum + value)
+
+    def result(self):
+        return self.sum + 0.0
+
+
+def types(function):
+    return graphs.graph_operation_types(tf.function(function).get_concrete_function().graph)
+
+
+def per_replica(strategy, function):
+    values = tf.function(lambda: strategy.run(function))()
+    return [value.numpy().tolist() for value in strategy.experimental_local_results(values)]
+
+
+if STRATEGY == "CentralStorage":
+    strategy = tf.distribute.experimental.CentralStorageStrategy(["/cpu:0", "/cpu:1"])
+    keras_3.mend(strategy, lambda: share[0])
+    with strategy.scope():
+        metrics = [keras.metrics.Sum(), keras.metrics.AUC(num_thresholds=3), Own()]
+    keras_3.mend_metrics(strategy, metrics)
+    found["adds"] = [keras_3.only_adds(metric) for metric in metrics]
+
+    def update():
+        metrics[0].update_state(3.0)
+        metrics[1].update_state([1.0, 0.0], [0.9, 0.9])
+        metrics[2].update_state(3.0)
+        return tf.constant(0)
+
+    for _ in range(4):
+        per_replica(strategy, update)
+    found["counted"] = [float(metrics[0].result()), float(metrics[2].result())]
+    found["positives"] = metrics[1].true_positives.numpy().tolist()
+else:
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    keras_3.mend(strategy, lambda: share[0])
+    keras_3.mend(strategy, lambda: 1 / 0)  # once for a process
+    counter = keras.Variable([1.0, 2.0])
+    found["adds"] = sorted(
+        name for name in types(lambda: [counter.assign_add(1.0), counter.assign_sub([0.5, 0.5])][0].value)
+        if name.startswith("Assign")
+    )
+    counter.assign_add(1.0)
+    found["added"] = counter.numpy().tolist()
+
+    table = keras.layers.Embedding(5, 2)
+    table.build()
+    found["rows"] = "ResourceGather" in types(lambda: table(tf.constant([1, 4])))
+    last = tf.gather(table.embeddings.value, [1, 4])
+    found["same"] = bool(tf.reduce_all(table(tf.constant([1, -1])) == last))
+    with tf.GradientTape() as tape:
+        rows = table(tf.constant([1, 1]))
+    found["gradient"] = type(tape.gradient(rows, table.embeddings)).__name__
+
+    with strategy.scope():
+        seeds = keras.random.SeedGenerator(3)
+        normal = keras.layers.BatchNormalization(momentum=0.0)
+        normal.build((None, 1))
+    drawn = per_replica(strategy, seeds.next)
+    found["seeds"] = [drawn[0] == [3, 0], drawn[0][0] != drawn[1][0]]
+    unseeded = per_replica(strategy, lambda: keras.random.uniform((4,)))
+    found["unseeded"] = unseeded[0] != unseeded[1]
+
+    def normalise():
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return normal(tf.ones((4, 1)) * tf.cast(replica, tf.float32), training=True)
+
+    per_replica(strategy, normalise)
+    found["statistics"] = normal.moving_mean.numpy().tolist()
+
+    def mean():
+        share[0] = tf.constant(0.25)
+        try:
+            loss = keras.losses.MeanSquaredError()(tf.ones((2, 1)), tf.zeros((2, 1)))
+            return tf.stack([loss, keras_3.unscaled(loss)])
+        finally:
+            share[0] = None
+    found["share"] = per_replica(strategy, mean)
+    halves = lambda: keras.losses.MeanSquaredError()(tf.ones((2, 1)), tf.zeros((2, 1)))
+    found["half"] = per_replica(strategy, halves)
+
+    with strategy.scope():
+        weight = keras.Variable([0.0, 0.0])
+        optimizer = keras.optimizers.SGD(1.0, clipnorm=1.0)
+        optimizer.build([weight])
+
+    def clipped():
+        optimizer.apply([tf.constant([3.0, 4.0])], [weight])
+        return tf.constant(0)
+
+    per_replica(strategy, clipped)
+    found["clipped"] = [round(value, 5) for value in weight.numpy().tolist()]
+
+    with strategy.scope():
+        inputs = keras.Input((2,))
+        outputs = [keras.layers.Dense(1, name="a")(inputs), keras.layers.Dense(1, name="b")(inputs)]
+        model = keras.Model(inputs, outputs)
+        model.compile("sgd", ["mse", "mse"], metrics=[["mae"], ["mae"]])
+        labels = tf.TensorSpec([4, 1])
+        keras_3.build_compiled(model, (tf.TensorSpec([4, 2]), (labels, labels)))
+    found["losses"] = [metric.name for metric in keras_3.compiled_loss_metrics(model)]
+    found["leaves"] = [metric.name for metric in keras_3.leaves(model.metrics)]
+    found["computes"] = [keras_3.computes_loss(model), keras_3.computes_loss(keras.Model(inputs, outputs))]
+    ones = tf.ones((4, 1))
+    data = (tf.ones((4, 2)), (ones, ones), (0 * ones, 0 * ones), None)
+    found["computed"] = float(keras_3.compute_loss(model, data, True))
+
+    class Stepping(keras.Model):
+        def train_step(self, data):
+            return {}
+    found["own"] = [keras_3.own_steps(model), keras_3.own_steps(Stepping())]
+    hooks = keras.callbacks
+    class Each(hooks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            pass
+    class Tests(hooks.Callback):
+        def on_test_batch_end(self, batch, logs=None):
+            pass
+    called = [
+        Each(), Tests(), hooks.EarlyStopping(), hooks.TerminateOnNaN(), hooks.TensorBoard(),
+        hooks.ModelCheckpoint("a.keras"), hooks.ModelCheckpoint("a.keras", save_freq=3),
+    ]
+    found["hooks"] = [
+        [keras_3.has_batch_hooks(callback, evaluation=evaluation) for callback in called]
+        for evaluation in (False, True)
+    ]
+print(json.dumps(found))
 """
 
 
-def test_metrics_of_keras_3_under_central_storage() -> None:
-    assert in_process(KERAS_3_METRICS, "3") == 4 * 2 * 3.0
+def test_keras_3_under_a_strategy_of_several_replicas() -> None:
+    assert in_process(KERAS_3.replace("STRATEGY", '"Mirrored"')) == {
+        "adds": ["AssignAddVariableOp", "AssignSubVariableOp"],
+        "added": [2.0, 3.0],
+        "rows": True,
+        "same": True,
+        "gradient": "IndexedSlices",
+        "seeds": [True, True],
+        "unseeded": True,
+        "statistics": [0.5],
+        "share": [[0.25, 1.0]] * 2,
+        "half": [0.5, 0.5],
+        "clipped": [-0.6, -0.8],
+        "losses": ["a_loss", "b_loss"],
+        "leaves": ["loss", "mae", "mae", "a_loss", "b_loss"],
+        "computes": [True, False],
+        "computed": 2.0,
+        "own": [[False, False], [True, False]],
+        "hooks": [
+            [True, False, False, False, False, False, True],
+            [True, True, False, False, False, False, True],
+        ],
+    }
+
+
+def test_metrics_of_keras_3_that_replicas_share() -> None:
+    assert in_process(KERAS_3.replace("STRATEGY", '"CentralStorage"')) == {
+        "adds": [True, True, False],
+        "counted": [4 * 2 * 3.0] * 2,
+        "positives": [8.0, 8.0, 0.0],
+    }
 
 
 CLUSTER = """
@@ -316,7 +473,9 @@ servers = [
     for index in (0, 1)
 ]
 resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(cluster, rpc_layer="grpc")
-strategy = tf.distribute.ParameterServerStrategy(resolver)
+strategy = tf.distribute.ParameterServerStrategy(
+    resolver, variable_partitioner=tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
+)
 found["counts"] = [
     strategies.uses_coordinator(strategy), strategies.worker_count(strategy), strategies.ps_count(strategy)
 ]
@@ -346,6 +505,9 @@ def looked_up():
 found["table"] = int(coordinator.schedule(looked_up).fetch())
 
 with strategy.scope():
+    found["whole"] = [hasattr(tf.Variable(tf.zeros((1 << 17, 1))), "variables")]
+    with strategies.without_partitioner(strategy):
+        found["whole"].append(hasattr(tf.Variable(tf.zeros((1 << 17, 1))), "variables"))
     model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
     model.compile("sgd", "mse")
 def data(context):
@@ -373,6 +535,7 @@ def test_a_cluster_of_parameter_servers() -> None:
         "again": [[False], False],
         "value": [True, None, 5.0],
         "table": 3,
+        "whole": [True, False],
         "coordinator": "ClusterCoordinator",
         "logs": "RemoteValueImpl",
     }

@@ -70,14 +70,14 @@ class Evaluator:
         """Returns the exit code."""
         check_program(self._program)
         by_keras = self._config.evaluation.get("method") == "SidecarEvaluator"
-        if by_keras and self._config.keras == 3:
-            raise program_error(
-                "spec.evaluation.method: Keras 3, as spec.program.keras says, has no SidecarEvaluator: "
-                "use Loop"
-            )
         self._enter("running model()")
         # First: what looks words up in a dataset is made in it.
         model = self._program.model()
+        if by_keras and keras_models.is_keras_3(model):
+            raise program_error(
+                f"spec.evaluation.method: {self._program.entrypoint}: model() is of Keras 3, which has no "
+                "SidecarEvaluator: use Loop"
+            )
         self._enter("running evaluation_dataset()")
         dataset = self._program.evaluation_dataset(self._parameters.global_batch_size)
         if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:

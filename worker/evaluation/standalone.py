@@ -24,10 +24,10 @@ from worker.models import model_build
 from worker.program import LoadedProgram
 from worker.progress import curves
 from worker.reporting import as_floats
+from worker.steps.compiled_step import steps_of
 from worker.steps.iteration import Iteration
 from worker.steps.step import Steps
-from worker.tf_compat import keras_models
-from worker.tf_compat.keras_3_metrics import mend_metrics
+from worker.tf_compat import keras_3, keras_models
 from worker.tf_compat.strategies import uses_coordinator
 
 _STEPS = 32
@@ -47,7 +47,7 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
     program, strategy = loop.program, loop.strategy
     # Of TensorFlow's own making, for distributed datasets.
     warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
-    mend_metrics(strategy)
+    keras_3.mend(strategy, replica_shares.part)
     # A training that goes on may write another one while the tasks look.
     epoch, _ = by_first_task(strategy, loop.writes)(trained_model.choose(directory, checkpoint), True)
     with strategy.scope():
@@ -60,7 +60,7 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
     loop.enter(f"evaluating ckpt-{epoch}")
     if uses_coordinator(strategy):
         metrics = _by_workers(loop, model, dataset)
-    elif program.has("loss") or program.has("train_step"):
+    elif program.has("loss") or program.has("train_step") or keras_models.is_keras_3(model):
         metrics = _by_replicas(loop, model, dataset, batches)
     else:
         metrics = _by_keras(loop, model, dataset, batches)
@@ -73,22 +73,16 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
 
 
 def _by_keras(loop: Loop, model: Any, dataset: Any, batches: int) -> dict[str, float]:
-    """As `Model.fit` scores."""
-    if keras_models.uses_keras_3():
-        if isinstance(loop.strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            # Model.evaluate takes the value of one replica where there are several (Keras 3.15).
-            return _by_replicas(loop, model, dataset, batches)
-        given, steps = datasets.shared_by_data(loop, dataset), None
-    else:
-        fill = int(replica_shares.has_keras_steps(model))
-        with loop.strategy.scope():
-            distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=fill)
-        if distributed.has_shares:
-            replica_shares.use_shares(model, distributed, distributed)
-        given, steps = Once(distributed.elements), batches
-        loop.kept.append(given)
+    """As `Model.fit` of Keras 2 scores."""
+    fill = int(replica_shares.has_keras_steps(model))
+    with loop.strategy.scope():
+        distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=fill)
+    if distributed.has_shares:
+        replica_shares.use_shares(model, distributed, distributed)
+    given = Once(distributed.elements)
+    loop.kept.append(given)
     callbacks = [_Alive(loop)]
-    return as_floats(model.evaluate(given, steps=steps, verbose=0, return_dict=True, callbacks=callbacks))
+    return as_floats(model.evaluate(given, steps=batches, verbose=0, return_dict=True, callbacks=callbacks))
 
 
 def _by_replicas(loop: Loop, model: Any, dataset: Any, batches: int) -> dict[str, float]:
@@ -121,8 +115,9 @@ def _by_workers(loop: Loop, model: Any, dataset: Any) -> dict[str, float]:
 
 
 def _steps(loop: Loop, model: Any, dataset: Any) -> Steps:
-    steps = Steps(loop.program, model, loop.parameters.global_batch_size, dataset.element_spec)
-    if not loop.program.has("loss") and not keras_models.uses_keras_3():
+    size, element = loop.parameters.global_batch_size, dataset.element_spec
+    steps = steps_of(loop.program, model, size, element, loop.reporter.notice)
+    if not loop.program.has("loss") and not keras_models.is_keras_3(model):
         steps.build_compiled(dataset.element_spec)
     return steps
 

@@ -8,7 +8,7 @@ touches what tf_keras 2.21 keeps to itself.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,7 +35,7 @@ def use_shares(model: Any, training: Distributed, evaluation: Distributed | None
     regularisation losses, and what it adds by `add_loss`. What a model's own `train_step` computes without
     `compiled_loss` is left as it is, where the replica has an example.
     """
-    keras_models.scale_losses(_part)
+    keras_models.scale_losses(part)
     model.train_step = _taking(model, training, model.train_step, True)
     if evaluation is not None:
         model.test_step = _taking(model, evaluation, model.test_step, False)
@@ -48,17 +48,23 @@ def use_shares(model: Any, training: Distributed, evaluation: Distributed | None
 
 def leave_out(model: Any) -> None:
     """Has gradients count nothing in `left_out` where the replica has no example. To be called once."""
-    apply = model.optimizer.apply_gradients
-
-    def apply_gradients(grads_and_vars: Any, *arguments: Any, **named: Any) -> Any:
-        share = _share()
-        if share is not None:
-            _current.applied = True
-            grads_and_vars = [(_masked(gradient, share), variable) for gradient, variable in grads_and_vars]
-        return apply(grads_and_vars, *arguments, **named)
-
+    optimizer = model.optimizer
     # An attribute of the instance goes before the class's method.
-    model.optimizer.__dict__["apply_gradients"] = apply_gradients
+    if keras_models.is_keras_3(model):
+        apply = optimizer.apply
+
+        def masked_apply(grads: Any, trainable_variables: Any = None) -> Any:
+            return apply(_counting(grads), trainable_variables)
+
+        optimizer.__dict__["apply"] = masked_apply  # its apply_gradients calls it
+        return
+    apply_gradients = optimizer.apply_gradients
+
+    def masked_apply_gradients(grads_and_vars: Any, *arguments: Any, **named: Any) -> Any:
+        gradients, variables = zip(*grads_and_vars)
+        return apply_gradients(zip(_counting(gradients), variables), *arguments, **named)
+
+    optimizer.__dict__["apply_gradients"] = masked_apply_gradients
 
 
 def left_out(model: Any, step: Callable[[Any], Any], batch: Any, share: Share | None, trains: bool) -> Any:
@@ -68,11 +74,11 @@ def left_out(model: Any, step: Callable[[Any], Any], batch: Any, share: Share | 
     Failure where it `trains` without that optimizer.
     """
     if share is None or shares_metrics(tf.distribute.get_strategy()):
-        with _of(share):
+        with of(share):
             return step(batch)
     variables = [variable for metric in model.metrics for variable in metric.variables]
-    before = [variable.read_value() for variable in variables]
-    with _of(share):
+    before = [tf.identity(variable) for variable in variables]
+    with of(share):
         _current.applied = False
         returned = step(batch)
         if trains and not _current.applied:
@@ -82,7 +88,7 @@ def left_out(model: Any, step: Callable[[Any], Any], batch: Any, share: Share | 
                 ".batch(batch_size, drop_remainder=True)"
             )
     for variable, value in zip(variables, before):
-        variable.assign(tf.where(share.examples > 0, variable.read_value(), value))
+        variable.assign(tf.where(share.examples > 0, tf.identity(variable), value))
     if isinstance(returned, dict):
         results = {metric.name: metric.result() for metric in model.metrics}
         return {name: results.get(name, value) for name, value in returned.items()}
@@ -92,6 +98,14 @@ def left_out(model: Any, step: Callable[[Any], Any], batch: Any, share: Share | 
 def shares_metrics(strategy: Any) -> bool:
     """Whether the replicas of `strategy` have one variable for what each of them adds to a metric."""
     return isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
+
+
+def _counting(gradients: Iterable[Any]) -> list[Any]:
+    share = current()
+    if share is None:
+        return list(gradients)
+    _current.applied = True
+    return [_masked(gradient, share) for gradient in gradients]
 
 
 def _masked(gradient: Any, share: Share) -> Any:
@@ -111,7 +125,7 @@ def _taking(
         batch, share = dataset.parts(element)
         if leaves_out:
             return left_out(model, step, batch, share, trains)
-        with _of(share):
+        with of(share):
             return step(batch)
 
     return taking
@@ -129,7 +143,7 @@ def _compute_loss(model: Any, compute: Callable[..., Any]) -> Callable[..., Any]
                 weighed.add(id(metric))
                 metric.update_state = _weighed(metric.update_state)
         # Of a replica without an example one is taken, and counts nothing: a mean of none would be no number.
-        return compute(*counted((x, y, y_pred, sample_weight), _share(), least=1))
+        return compute(*counted((x, y, y_pred, sample_weight), current(), least=1))
 
     return compute_loss
 
@@ -138,7 +152,7 @@ def _weighed(update: Callable[..., Any]) -> Callable[..., Any]:
     """A mean's `update_state` that leaves the example out which does not count."""
 
     def update_state(values: Any, sample_weight: Any) -> Any:
-        share = _share()
+        share = current()
         if share is not None:
             sample_weight = tf.cast(share.examples, sample_weight.dtype)
         return update(values, sample_weight=sample_weight)
@@ -148,24 +162,36 @@ def _weighed(update: Callable[..., Any]) -> Callable[..., Any]:
 
 def _compute_metrics(compute: Callable[..., Any]) -> Callable[..., Any]:
     def compute_metrics(x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
-        return compute(*counted((x, y, y_pred, sample_weight), _share()))
+        return compute(*counted((x, y, y_pred, sample_weight), current()))
 
     return compute_metrics
 
 
 @contextmanager
-def _of(share: Share | None) -> Iterator[None]:
-    _current.share = share
+def of(share: Share | None) -> Iterator[None]:
+    """Around what a replica with this `share` does, while it is traced."""
+    _current.share, _current.scaled = share, False
     try:
         yield
     finally:
         _current.share = None
 
 
-def _share() -> Share | None:
+def current() -> Share | None:
+    """The `Share` of the replica that is being traced; None where all have the same."""
     return getattr(_current, "share", None)
 
 
-def _part() -> Any:
-    share = _share()
+def part() -> Any:
+    """Of the global batch, that of the replica that is being traced; None where all have the same.
+
+    Keras asks for it when it makes a loss: see `was_scaled`.
+    """
+    _current.scaled = True
+    share = current()
     return None if share is None else share.part
+
+
+def was_scaled() -> bool:
+    """Whether Keras has scaled a loss since `of` began."""
+    return bool(getattr(_current, "scaled", False))

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from worker.failures import program_error, sentence
 from worker.tf_compat.graphs import graph_operation_types
-from worker.tf_compat.keras_models import uses_keras_3
+from worker.tf_compat.keras_models import is_keras_3
 
 
 def build(model: Any, element: Any, entrypoint: str) -> None:
@@ -22,7 +22,7 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
         return
     features = element[0] if isinstance(element, tuple) else element
     try:
-        if uses_keras_3():
+        if is_keras_3(model):
             model(tf.nest.map_structure(_zeros, features))
         else:
             # A trace: nothing is computed, and Keras makes the variables outside of it.

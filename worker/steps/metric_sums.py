@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.tf_compat import keras_3
+
 
 class Sums:
     """Of the variables of `metrics`, those to which Keras' own metrics only ever add.
@@ -22,8 +24,8 @@ class Sums:
     def __init__(self, metrics: Iterable[Any]) -> None:
         found = {
             id(variable): variable
-            for metric in metrics
-            if type(metric).__module__.partition(".")[0] == "tf_keras"
+            for metric in keras_3.leaves(metrics)
+            if type(metric).__module__.startswith("tf_keras.") or keras_3.only_adds(metric)
             for variable in metric.variables
         }
         self._variables = list(found.values())

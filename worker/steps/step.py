@@ -17,6 +17,7 @@ from worker.input.distribution import Share, batch_count, counted
 from worker.program import LoadedProgram
 from worker.reporting import as_floats
 from worker.steps.variable_exchange import Exchange
+from worker.tf_compat import keras_3
 from worker.tf_compat.keras_models import compiled_metrics, is_keras_3
 
 _LOSS = "loss(labels, predictions)"
@@ -32,20 +33,23 @@ class Steps:
     """
 
     def __init__(self, program: LoadedProgram, model: Any, global_batch_size: int, element: Any) -> None:
-        self._program = program
-        self._model = model
-        self._global_batch_size = global_batch_size
-        self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        self.program = program
+        self.model = model
+        self.global_batch_size = global_batch_size
+        self.replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self._train = self._train_by_step if program.has("train_step") else self._train_by_loss
         self._has_loss = program.has("loss")
         self.exchange = Exchange()
-        self._loss = tf.keras.metrics.Mean(name="loss")
+        self.mean_loss = tf.keras.metrics.Mean(name="loss")
         self._in_step: list[str] | None = None
         self._read = tf.function(self.results_in_graph)
         if self._has_loss:
             self._prepare(element)
         if program.has("train_step"):
             replica_shares.leave_out(model)
+        if is_keras_3(model):
+            keras_3.remember_seed_generator()
+            keras_3.mend_metrics(tf.distribute.get_strategy(), self.metrics())
 
     def train(self, batch: Any, share: Share | None = None) -> Any:
         """One step, in a replica's context. Returns its share of the loss, `float32[]`, to be added up.
@@ -57,19 +61,34 @@ class Steps:
     def evaluate(self, batch: Any, share: Share | None = None) -> None:
         """Updates the metrics with a batch of held-out examples, in a replica's context. `share` as above."""
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
-        predictions = self._model(features, training=False)
+        predictions = self.model(features, training=False)
         size = _size(features) if share is None else tf.cast(share.examples, tf.float32)
         known = counted((labels, predictions, weights), share, least=1)
         labels, predictions, weights = counted((labels, predictions, weights), share)
         if self._has_loss:
-            losses = self._program.loss(labels, predictions)
+            losses = self.program.loss(labels, predictions)
             total = tf.nn.compute_average_loss(losses, sample_weight=weights, global_batch_size=1)
-            self._count(total, size, self._penalty())
-        elif self._model.loss:
-            loss = self._model.compute_loss(features, *known)
-            # Keras 2 divides it by the number of replicas.
-            self._loss.update_state(loss * (1 if is_keras_3(self._model) else self._replicas), size)
-        self._update_compiled_metrics(labels, predictions, weights)
+            self.count_loss(total, size, self._penalty())
+        elif self.model.loss:
+            self.mean_loss.update_state(self._compiled_loss(features, known, share), size)
+        self.update_compiled_metrics(labels, predictions, weights)
+
+    as_compiled = False
+    """Whether the model was compiled with what its steps compute."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether code of the program's applies the gradients."""
+        return self.program.has("train_step")
+
+    def steps_per_execution(self, given: int | None) -> int | None:
+        """As `given`; None where it is to be found."""
+        return given
+
+    @property
+    def gives_loss(self) -> bool:
+        """Whether what `train` returns is a share of the loss."""
+        return True
 
     def reset(self) -> None:
         """Of all metrics. Under the strategy's scope, in no replica's context."""
@@ -87,28 +106,28 @@ class Steps:
     def _train_by_loss(self, batch: Any, share: Share | None) -> Any:
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
         size = _size(features) if share is None else tf.cast(share.examples, tf.float32)
-        optimizer, variables = self._model.optimizer, self._model.trainable_variables
+        optimizer, variables = self.model.optimizer, self.model.trainable_variables
         with tf.GradientTape() as tape, self.exchange.reading(tape, variables) as sources:
-            predictions = self._model(features, training=True)
+            predictions = self.model(features, training=True)
             labels, predictions, weights = counted((labels, predictions, weights), share)
-            losses = self._program.loss(labels, predictions)
+            losses = self.program.loss(labels, predictions)
             average = tf.nn.compute_average_loss(
-                losses, sample_weight=weights, global_batch_size=self._global_batch_size
+                losses, sample_weight=weights, global_batch_size=self.global_batch_size
             )
             part = average = tf.cast(average, tf.float32)
             penalty = self._penalty()
             if penalty is not None:
                 # Every replica adds one, so each counts by its part of the batch.
-                part += penalty * (1.0 / self._replicas if share is None else share.part)
+                part += penalty * (1.0 / self.replicas if share is None else share.part)
             scaled = _scaled(optimizer, part)
         gradients = _unscaled(optimizer, tape.gradient(scaled, sources))
         self.exchange.apply(optimizer, gradients, variables)
-        self._count(average * self._global_batch_size, size, penalty)
-        self._update_compiled_metrics(labels, predictions, weights)
+        self.count_loss(average * self.global_batch_size, size, penalty)
+        self.update_compiled_metrics(labels, predictions, weights)
         return part
 
     def _train_by_step(self, batch: Any, share: Share | None) -> Any:
-        returned = replica_shares.left_out(self._model, self._step, batch, share, trains=True)
+        returned = replica_shares.left_out(self.model, self._step, batch, share, trains=True)
         try:
             part = tf.cast(returned, tf.float32)
         except (TypeError, ValueError):
@@ -116,7 +135,7 @@ class Steps:
         if part is None or part.shape.rank not in (0, None):
             what = f"a {type(returned).__name__}" if part is None else f"shape {list(part.shape)}"
             raise ValueError(
-                f"{self._program.entrypoint}: {_TRAIN_STEP} returned {what}, not a scalar, the replica's "
+                f"{self.program.entrypoint}: {_TRAIN_STEP} returned {what}, not a scalar, the replica's "
                 "share of the loss"
             )
         if self._in_step is None:
@@ -125,36 +144,44 @@ class Steps:
         # A step counts once, and its loss is the sum of the shares.
         if share is not None:
             part = tf.where(share.examples > 0, part, 0.0)
-        self._count(part, 1.0 / self._replicas)
+        self.count_loss(part, 1.0 / self.replicas)
         return part
 
     def _step(self, batch: Any) -> Any:
-        return self._program.train_step(self._model, batch, self._global_batch_size)
+        return self.program.train_step(self.model, batch, self.global_batch_size)
+
+    def _compiled_loss(self, features: Any, known: tuple[Any, Any, Any], share: Share | None) -> Any:
+        """The mean over the replica's examples. Keras gives the replica's share of the mean over all."""
+        if not is_keras_3(self.model):
+            return self.model.compute_loss(features, *known) * self.replicas
+        with replica_shares.of(share):
+            return keras_3.unscaled(keras_3.compute_loss(self.model, (features, *known), training=False))
 
     def _penalty(self) -> Any:
         """The regularisation losses, `float32[]`; None where the model has none."""
-        losses = [tf.cast(loss, tf.float32) for loss in self._model.losses]
+        losses = [tf.cast(loss, tf.float32) for loss in self.model.losses]
         return tf.add_n(losses) if losses else None
 
-    def _count(self, total: Any, size: Any, penalty: Any = None) -> None:
+    def count_loss(self, total: Any, size: Any, penalty: Any = None) -> None:
         """Adds the losses of `size` examples to the mean, with the penalty for each.
 
         Mean.update_state would do the same with thrice the operations, which a small model feels.
         """
         total = tf.cast(total, tf.float32)
-        self._loss.total.assign_add(total if penalty is None else total + penalty * size)
-        self._loss.count.assign_add(size)
+        self.mean_loss.total.assign_add(total if penalty is None else total + penalty * size)
+        self.mean_loss.count.assign_add(size)
 
-    def _update_compiled_metrics(self, labels: Any, predictions: Any, weights: Any) -> None:
+    def update_compiled_metrics(self, labels: Any, predictions: Any, weights: Any) -> None:
+        """Those that the model was compiled with."""
         # Not model.compute_metrics, which also reads the results: a message to each replica for each step.
-        metrics = compiled_metrics(self._model)
+        metrics = compiled_metrics(self.model)
         if metrics is not None:
             metrics.update_state(labels, predictions, weights)
 
     def metrics(self) -> list[Any]:
         """Those that the steps update, "loss" first."""
         # The compiled loss has a metric of that name too, which nothing updates here.
-        return [self._loss, *(metric for metric in self._model.metrics if metric.name != "loss")]
+        return [self.mean_loss, *(metric for metric in self.model.metrics if metric.name != "loss")]
 
     def results_in_graph(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
         """What `results` gives, for a tf.function: tensors by the metrics' names."""
@@ -169,28 +196,28 @@ class Steps:
     def build_compiled(self, element: Any) -> None:
         """Makes the variables of the metrics and losses that the model was compiled with."""
         features, labels, _ = tf.keras.utils.unpack_x_y_sample_weight(element)
-        traced = tf.function(lambda inputs: self._model(inputs, training=False))
+        traced = tf.function(lambda inputs: self.model(inputs, training=False))
         predictions = traced.get_concrete_function(features).structured_outputs
-        _build_compiled_metrics(self._model, labels, predictions)
-        if not self._model.compiled_loss.built:
-            self._model.compiled_loss.build(predictions)
+        _build_compiled_metrics(self.model, labels, predictions)
+        if not self.model.compiled_loss.built:
+            self.model.compiled_loss.build(predictions)
 
     def _prepare(self, element: Any) -> None:
         """Traces a forward pass, which runs nothing: it tells the shapes and makes the metrics' variables."""
         if not isinstance(element, tuple) or len(element) not in (2, 3):
             raise program_error(
-                f"{self._program.entrypoint}: {_LOSS} needs a train_dataset() of (features, labels) or "
+                f"{self.program.entrypoint}: {_LOSS} needs a train_dataset() of (features, labels) or "
                 "(features, labels, sample_weights)"
             )
-        size = max(1, self._global_batch_size // self._replicas)
+        size = max(1, self.global_batch_size // self.replicas)
 
         def forward(batch: Any) -> Any:
             features, labels, _ = tf.keras.utils.unpack_x_y_sample_weight(batch)
-            predictions = self._model(features, training=False)
-            return predictions, self._program.loss(labels, predictions)
+            predictions = self.model(features, training=False)
+            return predictions, self.program.loss(labels, predictions)
 
         try:
-            traced = tf.function(forward).get_concrete_function(_of_size(element, size))
+            traced = tf.function(forward).get_concrete_function(of_size(element, size))
         except ValueError as error:
             if "tf.keras.losses.Reduction" not in str(error):
                 raise
@@ -204,17 +231,17 @@ class Steps:
         if shape.rank is not None and shape.rank > 1 and shape[0] in (None, size):
             others = list(range(1, shape.rank))
             raise program_error(
-                f"{self._program.entrypoint}: {_LOSS} returned shape {list(shape)} for {size} examples, "
+                f"{self.program.entrypoint}: {_LOSS} returned shape {list(shape)} for {size} examples, "
                 f"not each example's loss, [batch_size]: take the mean over the others of its dimensions, "
                 f"tf.reduce_mean(losses, axis={others})"
             )
         if shape.rank is not None and (shape.rank > 1 or shape[0] not in (None, size)):
             raise self._wrong_loss(f"shape {list(shape)} for {size} examples")
-        _build_compiled_metrics(self._model, element[1], predictions)
+        _build_compiled_metrics(self.model, element[1], predictions)
 
     def _wrong_loss(self, what: str) -> Failure:
         return program_error(
-            f"{self._program.entrypoint}: {_LOSS} returned {what}, not each example's loss, [batch_size]: "
+            f"{self.program.entrypoint}: {_LOSS} returned {what}, not each example's loss, [batch_size]: "
             "a Keras loss gives that with reduction='none'"
         )
 
@@ -248,8 +275,8 @@ def _size(features: Any) -> Any:
     return tf.cast(batch_count(features), tf.float32)
 
 
-def _of_size(element: Any, size: int) -> Any:
-    """`element` with batches of `size`."""
+def of_size(element: Any, size: int) -> Any:
+    """The element_spec `element` with batches of `size`."""
 
     def fixed(spec: Any) -> Any:
         if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0):

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.tf_compat import keras_3
+
 
 class Callback(tf.keras.callbacks.Callback):  # type: ignore[misc]
     """A callback whose batch hooks get tensors, or under ParameterServer RemoteValues, not numbers.
@@ -26,19 +28,30 @@ def takes_tensors(callback: Any) -> bool:
 
 
 def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
-    """Whether a Keras 2 `callback` is called for every batch of a training; or of an `evaluation`, too."""
+    """Whether `callback` is called for every batch of a training; or of an `evaluation`, too."""
+    if is_keras_3(callback):
+        return keras_3.has_batch_hooks(callback, evaluation=evaluation)
     found = callback._implements_train_batch_hooks()
     return bool(found or (evaluation and callback._implements_test_batch_hooks()))
 
 
-def uses_keras_3() -> bool:
-    """Whether `tf.keras` is Keras 3 in this process, and not Keras 2 (tf_keras)."""
-    return bool(tf.keras.Model.__module__.startswith("keras."))
+def keras_of(model: Any) -> Any:
+    """The package that `model` is of: keras (Keras 3), or tf_keras."""
+    if is_keras_3(model):
+        import keras
+
+        return keras
+    return tf.keras
 
 
-def is_keras_3(model: Any) -> bool:
-    """Whether `model` is Keras 3's, and not Keras 2's."""
-    return any(kind.__module__.startswith("keras.src.") for kind in type(model).__mro__)
+def is_keras_3(thing: Any) -> bool:
+    """Whether a model, a callback or an optimizer is Keras 3's, and not Keras 2's."""
+    return any(kind.__module__.startswith("keras.src.") for kind in type(thing).__mro__)
+
+
+def tf_variable(variable: Any) -> Any:
+    """The TensorFlow variable in one of Keras 3; any other as it is."""
+    return variable.value if is_keras_3(variable) else variable
 
 
 def is_compiled(model: Any) -> bool:
@@ -70,6 +83,17 @@ def build_optimizer(optimizer: Any, variables: Any) -> None:
         optimizer._create_all_weights(variables)
 
 
+def keeps_averages(optimizer: Any) -> bool:
+    """Whether `optimizer` keeps moving averages of the weights, to be taken when the training is over."""
+    return bool(getattr(getattr(optimizer, "inner_optimizer", optimizer), "use_ema", False))
+
+
+def take_averages(model: Any) -> None:
+    """Gives `model` the averages that its optimizer keeps, as Model.fit does at its end."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    optimizer.finalize_variable_values(model.trainable_variables)
+
+
 def learning_rate(optimizer: Any) -> Any:
     """A variable or a schedule; None for an optimizer of tf.keras.optimizers.legacy, or without a rate."""
     if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
@@ -93,7 +117,8 @@ def replace_learning_rate(optimizer: Any, rate: Any) -> Any:
 
 def clips_gradients_itself(optimizer: Any) -> bool:
     """Whether `optimizer` is one of Keras 2 that clips in `apply_gradients`, where it clips at all."""
-    return isinstance(optimizer, tf.keras.optimizers.Optimizer) and hasattr(optimizer, "_clip_gradients")
+    is_new = isinstance(optimizer, tf.keras.optimizers.Optimizer) and not is_keras_3(optimizer)
+    return is_new and hasattr(optimizer, "_clip_gradients")
 
 
 def steps_per_execution(model: Any) -> int:

@@ -29,6 +29,18 @@ def ps_count(strategy: Any) -> int:
 
 
 @contextlib.contextmanager
+def without_partitioner(strategy: Any) -> Iterator[None]:
+    """A ParameterServerStrategy makes whole variables within."""
+    extended = strategy.extended
+    partitioner = extended._variable_partitioner
+    extended._variable_partitioner = None
+    try:
+        yield
+    finally:
+        extended._variable_partitioner = partitioner
+
+
+@contextlib.contextmanager
 def with_local_cpus(count: int) -> Iterator[None]:
     """A MultiWorkerMirroredStrategy that is made within takes `count` logical CPUs, where that is above 1.
 

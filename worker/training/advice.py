@@ -48,7 +48,8 @@ def _hot(loop: Loop, optimizer: Any, count: int) -> Iterator[str]:
     # In that case the workers have the rate as a constant: worker/training/parameter_server.py.
     sends_rate = program.has("loss") and not (program.has("train_step") or program.has("callbacks"))
     found, advice = [], []
-    rate = keras_models.learning_rate(optimizer)
+    # Keras 3 has no other way to the rate.
+    rate = None if keras_models.is_keras_3(optimizer) else keras_models.learning_rate(optimizer)
     if isinstance(rate, tf.keras.optimizers.schedules.LearningRateSchedule):
         found.append(keras_models.current_learning_rate(optimizer))
         advice.append("a fixed learning rate")
@@ -59,7 +60,7 @@ def _hot(loop: Loop, optimizer: Any, count: int) -> Iterator[str]:
         )
     step = getattr(type(optimizer), "update_step", None)
     if step is not None and "iterations" in step.__code__.co_names:
-        found.append(optimizer.iterations)
+        found.append(keras_models.tf_variable(optimizer.iterations))
         advice.append("an optimizer whose update does not read how many there were (SGD, Adagrad, RMSprop)")
     if found:
         names = " and ".join(f"{_name(variable)} (on ps {_server(variable)})" for variable in found)
@@ -73,7 +74,7 @@ def _unbalanced(loop: Loop, model: Any, count: int) -> Iterator[str]:
     """One variable with most of the bytes, on one parameter server."""
     sizes: dict[int, int] = {}
     variables: dict[int, Any] = {}
-    for variable in model.variables:
+    for variable in map(keras_models.tf_variable, model.variables):
         # Of a partitioned one each piece counts for itself.
         for piece in getattr(variable, "variables", [variable]):
             variables[id(piece)] = piece
@@ -90,7 +91,9 @@ def _unbalanced(loop: Loop, model: Any, count: int) -> Iterator[str]:
     for key, piece in variables.items():
         loads[_server(piece)] += sizes[key]
     advice = (
-        "use the partitioner MinSize with spec.strategyOptions.minShardBytes of "
+        "Keras 3 cannot have it partitioned: a model of tf_keras could"
+        if keras_models.is_keras_3(model)
+        else "use the partitioner MinSize with spec.strategyOptions.minShardBytes of "
         f"{sizes[largest] // count} or less"
         if rows >= count
         else f"TensorFlow partitions by the first axis, which has {rows} here: swap the axes"

@@ -24,22 +24,19 @@ from worker.training import advice, callbacks, fit_datasets
 _EXECUTIONS_PER_WORKER = 10
 
 
-def fit(loop: Loop) -> Any:
-    """Trains to the last epoch, from the newest checkpoint where there is one. Returns the model."""
+def fit(loop: Loop, model: Any) -> Any:
+    """Trains a Keras 2 `model`, which the program has made, to the last epoch, from the newest checkpoint
+    where there is one. Returns it.
+    """
     parameters, strategy = loop.parameters, loop.strategy
-    _check_keras(loop)
     with strategy.scope():
-        datasets.check_batch_size(loop)
-        loop.enter("running model()")
-        # First: what looks words up in a dataset is made in it.
-        model = loop.program.model()
         dataset, steps = datasets.training_dataset(loop)
         build(model, dataset, loop)
         _keep_metrics_apart(model, strategy)
         loop.enter("reading the checkpoint")
         position = loop.directory.resume(model, loop.reporter.notice) if loop.directory else Position()
     loop.enter("running callbacks()")
-    own = loop.program.callbacks()
+    own = loop.program.callbacks(model)
     if uses_coordinator(strategy):
         for callback in own:
             callbacks.check_hooks(callback, loop.program.entrypoint)
@@ -51,7 +48,7 @@ def fit(loop: Loop) -> Any:
     if uses_coordinator(strategy):
         called.append(callbacks.KeptData(loop.kept))
     if loop.directory is not None:
-        called += saving(loop, loop.directory)
+        called += saving(loop, model, loop.directory)
     data = fit_datasets.prepare(loop, model, dataset, steps, own)
     position = position.within(parameters.epochs, steps)
     done = position.epochs
@@ -83,19 +80,6 @@ def fit(loop: Loop) -> Any:
     return model
 
 
-def _check_keras(loop: Loop) -> None:
-    """Measured with TensorFlow 2.21 and Keras 3.15."""
-    if not keras_models.uses_keras_3():
-        return
-    if isinstance(loop.strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        raise program_error(
-            "spec.program.keras: 3 fails in Model.fit under MultiWorkerMirrored (it takes the value of one "
-            "replica where there are several); use 2, or give the program a loss or a train_step"
-        )
-    if uses_coordinator(loop.strategy):
-        raise program_error("spec.program.keras: 3 fails in Model.fit under ParameterServer; use 2")
-
-
 def build(model: Any, dataset: Any, loop: Loop) -> None:
     """Makes all variables, the optimizer's too: later ones would be restored by whichever task makes them."""
     element = dataset.element_spec
@@ -103,7 +87,7 @@ def build(model: Any, dataset: Any, loop: Loop) -> None:
     _check_batch_dimension(model, element[0] if isinstance(element, tuple) else element, loop)
     optimizer = model.optimizer
     keras_models.build_optimizer(optimizer, model.trainable_variables)
-    if uses_coordinator(loop.strategy):
+    if uses_coordinator(loop.strategy) and not keras_models.is_keras_3(model):
         keras_2_optimizers.mend(optimizer)
     advice.advise(loop, model, dataset)
 
@@ -154,9 +138,6 @@ def _packing(model: Any, loop: Loop, steps: int | None, own: list[Any]) -> list[
     for every batch would be called less often, so it keeps the number at 1.
     """
     given = loop.parameters.steps_per_execution
-    if keras_models.uses_keras_3():
-        _pack_keras_3(model, loop, steps)
-        return []
     if not replica_shares.has_keras_steps(model) and datasets.wants_equal_shapes(
         loop, model, loop.program.element
     ):
@@ -177,28 +158,12 @@ def _packing(model: Any, loop: Loop, steps: int | None, own: list[Any]) -> list[
     return [callbacks.Packer(Packing(), loop.workers, most, agree)]
 
 
-def _pack_keras_3(model: Any, loop: Loop, steps: int | None) -> None:
-    """Keras 3 builds the number into its function; what it cannot do is said, and fewer are packed."""
-    packed = loop.parameters.steps_per_execution or model.steps_per_execution
-    several = loop.strategy.num_replicas_in_sync > 1
-    whole, why = packed, ""
-    if several and isinstance(loop.strategy, tf.distribute.MirroredStrategy):
-        # "You must feed a value for placeholder tensor", with Keras 3.15.
-        whole, why = 1, "in Model.fit Keras 3 cannot pack the steps of several Mirrored replicas"
-    elif steps and steps % packed:
-        whole = max(number for number in range(1, packed + 1) if steps % number == 0)
-        why = f"with Keras 3 it must divide the {steps} steps of an epoch"
-    if whole != packed and loop.writes:
-        loop.reporter.notice(f"stepsPerExecution is {whole}, not {packed}: {why}")
-    model.steps_per_execution = whole
-
-
-def saving(loop: Loop, directory: ModelDirectory) -> list[Any]:
+def saving(loop: Loop, model: Any, directory: ModelDirectory) -> list[Any]:
     """Callbacks, in their order: the checkpoint is the last thing of an epoch."""
     logs = directory.path("logs") if loop.writes else tempfile.mkdtemp(prefix="logs-")
     board = []
     if curves.can_be_written():
-        board = [tf.keras.callbacks.TensorBoard(logs, write_graph=False, profile_batch=0)]
+        board = [keras_models.keras_of(model).callbacks.TensorBoard(logs, write_graph=False, profile_batch=0)]
     elif loop.writes:
         loop.reporter.notice(curves.MISSING)
     return [

@@ -14,7 +14,6 @@ from worker.evaluation import inline
 from worker.input import datasets, replica_shares
 from worker.input.distribution import Once
 from worker.steps.step import Steps
-from worker.tf_compat.keras_models import uses_keras_3
 from worker.tf_compat.strategies import uses_coordinator
 
 
@@ -34,7 +33,7 @@ def prepare(loop: Loop, model: Any, dataset: Any, steps: int | None, own: list[A
     """For `dataset`, what the program gave, with `steps` in an epoch; `own` are the program's callbacks."""
     if uses_coordinator(loop.strategy):
         return _on_workers(loop, model, dataset, own)
-    if not isinstance(dataset, tf.data.Dataset) or steps is None or uses_keras_3():
+    if not isinstance(dataset, tf.data.Dataset) or steps is None:
         return _as_keras_does(loop, dataset, steps)
     wanted = {"with_shares": True, "fill": 1}
     if not replica_shares.has_keras_steps(model):
@@ -63,7 +62,7 @@ def prepare(loop: Loop, model: Any, dataset: Any, steps: int | None, own: list[A
 
 
 def _as_keras_does(loop: Loop, dataset: Any, steps: int | None) -> FitData:
-    """A DatasetCreator, a dataset whose end only its reading tells, or a model of Keras 3."""
+    """A DatasetCreator, or a dataset whose end only its reading tells."""
     validation, validation_steps = None, None
     if _evaluates(loop):
         validation, validation_steps = datasets.evaluation_dataset(loop)

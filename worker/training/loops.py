@@ -6,7 +6,10 @@ import warnings
 from typing import Any
 
 from worker.context import Loop
-from worker.tf_compat.keras_3_metrics import mend_metrics
+from worker.failures import program_error
+from worker.input import datasets, replica_shares
+from worker.tf_compat import keras_3
+from worker.tf_compat.keras_models import is_keras_3
 from worker.tf_compat.strategies import uses_coordinator
 from worker.training.fit import fit
 from worker.training.parameter_server import coordinate
@@ -18,9 +21,32 @@ def train(loop: Loop) -> Any:
     # Of TensorFlow's own making, for distributed datasets. Set here because a filter with a pattern makes
     # the import of TensorFlow half a second slower.
     warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
-    mend_metrics(loop.strategy)
-    if not (loop.program.has("loss") or loop.program.has("train_step")):
-        return fit(loop)
+    keras_3.mend(loop.strategy, replica_shares.part)
+    with loop.strategy.scope():
+        datasets.check_batch_size(loop)
+        loop.enter("running model()")
+        # Before the datasets: what looks words up in them is made in it.
+        model = loop.program.model()
+    if is_keras_3(model):
+        _check_keras_3(loop, model)
+    elif not (loop.program.has("loss") or loop.program.has("train_step")):
+        return fit(loop, model)
     if uses_coordinator(loop.strategy):
-        return coordinate(loop)
-    return train_together(loop)
+        return coordinate(loop, model)
+    return train_together(loop, model)
+
+
+def _check_keras_3(loop: Loop, model: Any) -> None:
+    """Raises Failure for what Keras 3 cannot do under the strategy."""
+    entrypoint, name = loop.program.entrypoint, loop.strategy_options.get("partitioner")
+    if name is not None:
+        raise program_error(
+            f"spec.strategyOptions.partitioner: {entrypoint}: a model of Keras 3 cannot have its variables "
+            "partitioned; leave the partitioner out, or make the model with tf_keras"
+        )
+    unsupported = keras_3.unsupported(model, loop.strategy)
+    if unsupported is not None:
+        raise program_error(
+            f"{entrypoint}: Keras 3 cannot do what {unsupported} asks for under this strategy, with its "
+            "several replicas or workers; leave it out, or use another spec.strategy"
+        )

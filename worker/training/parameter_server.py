@@ -20,6 +20,7 @@ from worker.input import datasets
 from worker.program import LoadedProgram
 from worker.progress.records import Records
 from worker.reporting import as_floats
+from worker.steps.compiled_step import steps_of
 from worker.steps.metric_sums import Sums
 from worker.steps.step import Steps
 from worker.steps.steps_per_execution import Packing
@@ -32,10 +33,12 @@ _MEASURED_PER_WORKER = 2
 _UNROLLED = (4, 5, 3, 2)
 
 
-def coordinate(loop: Loop) -> Any:
-    """Trains to the last epoch, from the newest checkpoint where there is one. Returns the model."""
+def coordinate(loop: Loop, model: Any) -> Any:
+    """Trains `model`, which the program has made, to the last epoch, from the newest checkpoint where there
+    is one. Returns it.
+    """
     try:
-        return _Coordination(loop).run()
+        return _Coordination(loop, model).run()
     except tf.errors.OpError:
         raise
     except Exception as error:
@@ -47,16 +50,13 @@ def coordinate(loop: Loop) -> Any:
 
 
 class _Coordination:
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, model: Any) -> None:
         parameters = loop.parameters
         self._loop = loop
+        self._model = model
         loop.kept.append(self)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
         with loop.strategy.scope():
-            datasets.check_batch_size(loop)
-            loop.enter("running model()")
-            # First: what looks words up in a dataset is made in it, on every worker.
-            self._model = loop.program.model()
             dataset, steps = datasets.training_dataset(loop)
             datasets.check_is_dataset(loop, dataset)
             # Never None: training_dataset() asks for the number where it is not known.
@@ -66,7 +66,13 @@ class _Coordination:
                     "model.compile(run_eagerly=True) has no meaning under ParameterServer: workers run graphs"
                 )
             fit.build(self._model, dataset, loop)
-            self._steps = Steps(loop.program, self._model, parameters.global_batch_size, dataset.element_spec)
+            self._steps = steps_of(
+                loop.program,
+                model,
+                parameters.global_batch_size,
+                dataset.element_spec,
+                loop.reporter.notice,
+            )
             loop.enter("reading the checkpoint")
             position = (
                 loop.directory.resume(self._model, loop.reporter.notice) if loop.directory else Position()
@@ -74,12 +80,13 @@ class _Coordination:
         self._position = position.within(parameters.epochs, steps)
         self._records = Records(loop.reporter if loop.writes else None, parameters.epochs)
         self._executions = Executions(self._coordinator, loop.workers, self._moved, loop.failed)
-        self._packing = Packing(parameters.steps_per_execution)
+        packed = self._steps.steps_per_execution(parameters.steps_per_execution)
+        self._packing = Packing(packed)
         # Every worker gets several executions of an epoch, or some would wait long for the last.
         self._most = max(1, steps // (_EXECUTIONS_PER_WORKER * loop.workers))
         if loop.strategy.num_replicas_in_sync == 1:
             self._steps.exchange = Together(_learning_rate(self._model, loop.program))
-        self._unrolled = _unrolled(parameters.steps_per_execution)
+        self._unrolled = _unrolled(packed)
         self._single, self._several = _functions(loop, self._steps, self._unrolled)
         self._read = tf.function(self._steps.results_in_graph)
         self._iterator = iter(self._coordinator.create_per_worker_dataset(_dataset_function(loop)))
@@ -101,7 +108,10 @@ class _Coordination:
             is_saved = (epoch + 1) % loop.parameters.checkpoint_epochs == 0 or epoch + 1 == epochs
             if self._evaluation is not None and is_saved:
                 loop.enter(f"evaluating epoch {epoch + 1}")
-                logs |= {f"val_{name}": value for name, value in self._evaluation.run().items()}
+                self._callbacks.on_test_begin()
+                found = self._evaluation.run()
+                self._callbacks.on_test_end(found)
+                logs |= {f"val_{name}": value for name, value in found.items()}
             self._callbacks.on_epoch_end(epoch, logs)
             if model.stop_training:
                 break
@@ -111,12 +121,12 @@ class _Coordination:
     def _calling(self) -> Any:
         loop = self._loop
         loop.enter("running callbacks()")
-        called = loop.program.callbacks()
+        called = loop.program.callbacks(self._model)
         for callback in called:
             callbacks.check_hooks(callback, loop.program.entrypoint)
         if loop.directory is not None:
-            called += fit.saving(loop, loop.directory)
-        return tf.keras.callbacks.CallbackList(
+            called += fit.saving(loop, self._model, loop.directory)
+        return keras_models.keras_of(self._model).callbacks.CallbackList(
             called, model=self._model, epochs=loop.parameters.epochs, steps=self._epoch_steps, verbose=0
         )
 
@@ -219,7 +229,7 @@ def _functions(loop: Loop, steps: Steps, unrolled: int) -> tuple[Any, Any]:
     """
     strategy = loop.strategy
     # A train_step may read the metrics that it updates.
-    metrics = steps.metrics()[: 1 if loop.program.has("train_step") else None]
+    metrics = steps.metrics()[: 1 if steps.is_own else None]
     sums = Sums(metrics if strategy.num_replicas_in_sync == 1 else [])
 
     def step(iterator: Any, totals: list[Any]) -> list[Any]:

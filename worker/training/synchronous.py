@@ -19,47 +19,57 @@ from worker.contract import Training
 from worker.input import datasets
 from worker.progress.heartbeat import heartbeat
 from worker.progress.records import Records
+from worker.steps.compiled_step import steps_of
 from worker.steps.iteration import ALL, Iteration
-from worker.steps.step import Steps
 from worker.steps.steps_per_execution import Packing
+from worker.tf_compat import keras_models
 from worker.training import fit
 
 _EVALUATION_STEPS = 32
 
 
-def train_together(loop: Loop) -> Any:
-    """Trains to the last epoch, from the newest checkpoint where there is one. Returns the model."""
+def train_together(loop: Loop, model: Any) -> Any:
+    """Trains `model`, which the program has made, to the last epoch, from the newest checkpoint where there
+    is one. Returns it.
+    """
     with datasets.reading(loop):
-        return _Synchronous(loop).run()
+        return _Synchronous(loop, model).run()
 
 
 class _Synchronous:
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, model: Any) -> None:
         parameters, strategy = loop.parameters, loop.strategy
         self._loop = loop
+        self._model = model
         loop.kept.append(self)
         with strategy.scope():
-            datasets.check_batch_size(loop)
-            loop.enter("running model()")
-            # First: what looks words up in a dataset is made in it.
-            self._model = loop.program.model()
             dataset, self._epoch_steps = datasets.training_dataset(loop)
             datasets.check_is_dataset(loop, dataset)
             fit.build(self._model, dataset, loop)
-            self._steps = Steps(loop.program, self._model, parameters.global_batch_size, dataset.element_spec)
+            self._steps = steps_of(
+                loop.program, model, parameters.global_batch_size, dataset.element_spec, self._notice
+            )
             loop.enter("reading the checkpoint")
             position = (
                 loop.directory.resume(self._model, loop.reporter.notice) if loop.directory else Position()
             )
         self._position = position.within(parameters.epochs, self._epoch_steps)
         self._records = Records(loop.reporter if loop.writes else None, parameters.epochs)
-        fixed = {"batches": 1, "epoch": ALL, "steps": parameters.steps_per_execution}
+        loop.enter("running callbacks()")
+        called = loop.program.callbacks(model)
+        self._tells_batches = self._steps.as_compiled and any(
+            keras_models.has_batch_hooks(callback) for callback in called
+        )
+        packed = self._steps.steps_per_execution(parameters.steps_per_execution)
+        if packed is None and self._tells_batches:
+            packed = 1
+        fixed = {"batches": 1, "epoch": ALL, "steps": packed}
         self._packing = Packing(fixed[parameters.iteration])
         self._agree = by_first_task(strategy, loop.writes)
         self._eagerly = bool(self._model.run_eagerly)
         by_batch, shares = parameters.iteration == "batches", {"with_shares": True, "fill": 1}
         equal = datasets.wants_equal_shapes(loop, self._model, dataset.element_spec)
-        if loop.program.has("train_step"):
+        if self._steps.is_own:
             # Its arithmetic is the program's, so batches cannot be filled to one size.
             by_batch = by_batch or equal
             dataset = datasets.refusing_small_batches(loop, dataset)
@@ -74,14 +84,16 @@ class _Synchronous:
             eagerly=self._eagerly,
         )
         self._evaluation, self._evaluation_steps = self._evaluating()
-        loop.enter("running callbacks()")
-        called = loop.program.callbacks()
         if loop.directory is not None:
-            called += fit.saving(loop, loop.directory)
-        self._callbacks = tf.keras.callbacks.CallbackList(
-            called, model=self._model, epochs=parameters.epochs, steps=self._epoch_steps, verbose=0
+            called += fit.saving(loop, model, loop.directory)
+        self._callbacks = keras_models.keras_of(model).callbacks.CallbackList(
+            called, model=model, epochs=parameters.epochs, steps=self._epoch_steps, verbose=0
         )
         self._has_stepped = False
+
+    def _notice(self, sentence: str) -> None:
+        if self._loop.writes:
+            self._loop.reporter.notice(sentence)
 
     def run(self) -> Any:
         loop, model, epochs = self._loop, self._model, self._loop.parameters.epochs
@@ -96,7 +108,10 @@ class _Synchronous:
             logs = self._train(epoch)
             if self._evaluation is not None:
                 loop.enter(f"evaluating epoch {epoch + 1}")
-                logs |= {f"val_{name}": value for name, value in self._evaluate(self._evaluation).items()}
+                self._callbacks.on_test_begin()
+                found = self._evaluate(self._evaluation)
+                self._callbacks.on_test_end(found)
+                logs |= {f"val_{name}": value for name, value in found.items()}
             self._callbacks.on_epoch_end(epoch, logs)
             if model.stop_training:
                 break
@@ -152,11 +167,13 @@ class _Synchronous:
             self._has_stepped = True
             self._loop.stepped()
         self._loop.alive()
-        # Not the metrics: in a collective, each task would have to read them at the same time.
-        logs = {"loss": self._last_loss}
+        # The metrics only where all tasks read them: in a collective, they must do so at the same time.
+        logs = {"loss": self._last_loss} if self._steps.gives_loss else {}
+        if self._tells_batches:
+            logs = self._steps.results(training=True)
         self._callbacks.on_train_batch_end(done - 1, logs)
         if self._records.due:
-            metrics = {"loss": float(self._last_loss)}
+            metrics = {name: float(value) for name, value in logs.items()}
             self._records.check(metrics)
             self._records.write(done, metrics)
 
@@ -173,8 +190,7 @@ class _Synchronous:
 
     def _iterations(self) -> int:
         """The optimizer's count, read from this task's first replica."""
-        counted = self._model.optimizer.iterations
-        variable = counted if isinstance(counted, tf.Variable) else counted.value  # Keras 3's own
+        variable = keras_models.tf_variable(self._model.optimizer.iterations)
         return int(self._loop.strategy.experimental_local_results(variable)[0])
 
     def _evaluating(self) -> tuple[Iteration | None, int]:

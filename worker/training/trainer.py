@@ -280,11 +280,17 @@ class _Training:
         The trained one may be spread over parameter servers, which would write to their own disks.
         """
         from worker.models.model_build import build
+        from worker.tf_compat import keras_models
 
         self._activity.enter("exporting the model")
         model = program.model()
         build(model, program.element, program.entrypoint)
+        averages = keras_models.keeps_averages(model.optimizer)
+        if averages:
+            keras_models.build_optimizer(model.optimizer, model.trainable_variables)
         self._directory.load(model, self._directory.epochs()[-1])
+        if averages:
+            keras_models.take_averages(model)
         guard = contextlib.nullcontext() if program.has("export") else writing(self._directory.root)
         with guard:
             path = self._directory.write_export(self._export_version or 1, partial(program.export, model))

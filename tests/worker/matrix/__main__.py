@@ -31,7 +31,7 @@ def main() -> int:
     def column(strategy: str) -> int:
         chosen = [cell for cell in cells(strategy) if cell.style in styles and cell.shape in shapes]
         found = driving.run(strategy, chosen, folder / strategy)
-        references = driving.references(folder / "plain", shapes)
+        references = driving.references(folder / "plain", shapes, styles)
         failed = 0
         with (folder / "verdicts.jsonl").open("a") as file:
             for cell in chosen:

@@ -66,10 +66,17 @@ STYLES: Final = {
     "fit": "Model.fit",
     "loss": "`loss()`",
     "step": "`train_step()`",
+    "keras-3": "Model.fit of Keras 3",
     "script": "script",
     "function": "function",
 }
-PROGRAMS: Final = {"fit": "styles:Fitted", "loss": "styles:Looped", "step": "styles:Stepped"}
+KERAS_3: Final = "keras-3"
+PROGRAMS: Final = {
+    "fit": "styles:Fitted",
+    "loss": "styles:Looped",
+    "step": "styles:Stepped",
+    KERAS_3: "styles_of_keras_3:Fitted",
+}
 """Entrypoints. The other two build their strategy themselves: a script by `args`, which uses Model.fit, and a
 function, which has a loop."""
 
@@ -139,7 +146,7 @@ def _turn(cell: Cell) -> int:
         list(STYLES).index(cell.style),
         list(SHAPES).index(cell.shape),
     )
-    return sum(indices) % len(PROGRAMS)
+    return sum(indices) % 3
 
 
 def cells(strategy: str) -> list[Cell]:
@@ -180,13 +187,18 @@ _SCRIPTS = ("script", "function")
 _EMPTY_SHARES = ("unequal-last", "one-in-last", "smaller-than-batch", "smaller-than-replicas")
 REFUSALS: Final = (
     Refusal(
-        "mixed-precision", tuple(STYLES), "Mixed precision is not supported with the .* Either stop using"
+        "mixed-precision",
+        ("fit", "loss", "step", "script", "function"),
+        "Mixed precision is not supported with the .* Either stop using",
     ),
+    Refusal("mixed-precision", (KERAS_3,), "mixed precision's LossScaleOptimizer", ("CentralStorage",)),
     Refusal("distributed", tuple(PROGRAMS), "not a tf.data.Dataset"),
     Refusal("distributed", ("script",), "you must specify the number of steps to run"),
     Refusal("distributed", ("function",), "ClusterCoordinator.create_per_worker_dataset", _SERVERS),
     Refusal(
-        "creator", ("loss", "step"), r"which is for Model.fit; with loss\(\) or train_step\(\) return the"
+        "creator",
+        ("loss", "step", KERAS_3),
+        r"which is for Model.fit; with loss\(\) or train_step\(\) return the",
     ),
     Refusal("labels-nd-unreduced", ("loss",), r"not each example's loss, \[batch_size\]"),
     Refusal(

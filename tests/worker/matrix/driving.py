@@ -10,14 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.worker.cluster import Cluster, RunningTask
-from tests.worker.matrix.cells import FOLDER, PROGRAMS, SHAPES, STRATEGIES, STYLES, Cell
+from tests.worker.matrix.cells import FOLDER, KERAS_3, PROGRAMS, SHAPES, STRATEGIES, STYLES, Cell
 
 SILENT_SECONDS = 700.0
 """After that without a word of a cell its processes are ended; they end by themselves before."""
@@ -151,25 +151,34 @@ def _say(folder: Path, cell: Cell, found: dict[str, Any]) -> None:
         file.write(json.dumps({"cell": list(cell), "what": "ended", **found}) + "\n")
 
 
-def references(folder: Path, shapes: Sequence[str] = tuple(SHAPES)) -> dict[tuple[str, str], dict[str, Any]]:
-    """Of each shape and style ("fit", "loop") what a plain training gave; made once in `folder`, which
-    several processes may share.
+def references(
+    folder: Path, shapes: Sequence[str] = tuple(SHAPES), styles: Collection[str] = tuple(STYLES)
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """Of each shape what a plain training gave, as "fit" and "loop", and as "keras-3" where that is one of
+    `styles`; made once in `folder`, which several processes may share.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "reference.jsonl"
     with _locked(folder / "lock"):
         if not path.exists():
-            command = [sys.executable, "plain.py", str(folder), str(folder / "data"), *shapes]
-            environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-            done = subprocess.run(
-                command, cwd=FOLDER, env=environment, capture_output=True, text=True, timeout=1200
-            )
-            lines = [line for line in done.stdout.splitlines() if line.startswith('{"shape"')]
-            if len(lines) != 2 * len(shapes):
-                raise AssertionError(f"plain.py ended with {done.returncode}:\n{done.stderr[-TAIL:]}")
+            lines = []
+            if set(styles) - {KERAS_3}:
+                lines += _plain(folder, shapes, "1", 2 * len(shapes))
+            if KERAS_3 in styles:
+                lines += _plain(folder, shapes, "0", len(shapes))
             path.write_text("\n".join(lines) + "\n")
     documents = [json.loads(line) for line in path.read_text().splitlines()]
     return {(document["shape"], document["style"]): document for document in documents}
+
+
+def _plain(folder: Path, shapes: Sequence[str], legacy: str, count: int) -> list[str]:
+    command = [sys.executable, "plain.py", str(folder), str(folder / "data"), *shapes]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": legacy}
+    done = subprocess.run(command, cwd=FOLDER, env=environment, capture_output=True, text=True, timeout=1200)
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"shape"')]
+    if len(lines) != count:
+        raise AssertionError(f"plain.py ended with {done.returncode}:\n{done.stderr[-TAIL:]}")
+    return lines
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import faulthandler
+import importlib
 import json
 import os
 import shutil
@@ -137,7 +138,7 @@ class Running:
         found: dict[str, Any] = {}
         poisoned = False
         try:
-            tf.keras.mixed_precision.set_global_policy("float32")
+            begin_with_float32()
             found = {"outcome": "trained", **self._train(cell, records)}
         except Failure as failure:
             found = {"outcome": "refused", "message": failure.message, "exit_code": int(failure.exit_code)}
@@ -194,7 +195,7 @@ class Running:
         task = dataclasses.replace(self._task, config=config, source=FOLDER)
         if task.is_primary:
             shutil.rmtree(directory, ignore_errors=True)
-            shape = shape_of(cell.shape, self._folder)
+            shape = shape_of(cell, self._folder)
             if hasattr(shape, "write"):
                 shape.write()
         self._meet(cell, "first")
@@ -258,7 +259,9 @@ class Running:
         np.savez(self._folder / f"{'-'.join(cell)}.npz", *weights)
 
     def _checked(self, cell: Cell, records: Records, trained: Any, directory: Path) -> dict[str, Any]:
-        shape = shape_of(cell.shape, self._folder)
+        from worker.tf_compat.keras_models import tf_variable
+
+        shape = shape_of(cell, self._folder)
         epochs = list(range(1, shape.epochs + 1))
         ends = [record for record in records.of(Event.PROGRESS) if record["epoch_end"]]
         if [end["epoch"] for end in ends] != epochs:
@@ -272,7 +275,7 @@ class Running:
             raise Wrong(f"checkpoints: {kept}")
         if not records.of(Event.EXPORTED):
             raise Wrong("nothing was exported")
-        iterations = trained.optimizer.iterations
+        iterations = tf_variable(trained.optimizer.iterations)
         return {
             "iterations": int(self._strategy.experimental_local_results(iterations)[0]),
             "steps": ends[-1]["step"],
@@ -285,8 +288,8 @@ class Running:
         import tensorflow as tf
 
         with self._timed("export"):
-            tf.keras.mixed_precision.set_global_policy("float32")
-            shape = shape_of(cell.shape, self._folder)
+            begin_with_float32()
+            shape = shape_of(cell, self._folder)
             model = shape.model()
             features = next(iter(shape.evaluation_dataset(shape.batch_size)))[0]
             features = list(features) if isinstance(features, tuple) else features
@@ -296,18 +299,17 @@ class Running:
             loaded = tf.saved_model.load(str(directory / "export" / "1"))
             if "serving_default" not in loaded.signatures:
                 raise Wrong(f"the export has the signatures {list(loaded.signatures)}")
-            given = list(loaded(features)) if isinstance(wanted, list) else loaded(features)
+            serve = getattr(loaded, "serve", loaded)  # Keras 3's, or Keras 2's
+            given = list(serve(features)) if isinstance(wanted, list) else serve(features)
             far = difference(tf.nest.flatten(wanted), tf.nest.flatten(given))
         return {"export_difference": far}
 
     def _scored_plainly(self, cell: Cell, weights: list[Any]) -> dict[str, Any]:
         """What one process makes of these weights."""
-        import tensorflow as tf
-
-        tf.keras.mixed_precision.set_global_policy("float32")
-        shape = shape_of(cell.shape, self._folder)
+        begin_with_float32()
+        shape = shape_of(cell, self._folder)
         model = shape.model()
-        held_out = shape.evaluation_dataset(shape.batch_size)
+        held_out = shape.evaluation_dataset(shape.batch_size).unbatch().batch(shape.held_out)
         features = next(iter(held_out))[0]
         model(list(features) if isinstance(features, tuple) else features)
         model.set_weights(weights)
@@ -330,17 +332,25 @@ def _nothing(_peers: object) -> None:
     """Nobody is told to leave."""
 
 
-def shape_of(name: str, folder: Path) -> Any:
+def shape_of(cell: Cell, folder: Path) -> Any:
     if str(FOLDER) not in sys.path:
         sys.path.insert(0, str(FOLDER))
-    from shapes import SHAPES  # type: ignore[import-not-found]
+    styles = importlib.import_module(PROGRAMS.get(cell.style, PROGRAMS["fit"]).partition(":")[0])
+    return styles.SHAPES[cell.shape](str(folder / "data"))
 
-    return SHAPES[name](str(folder / "data"))
+
+def begin_with_float32() -> None:
+    """The cell before may have set mixed precision."""
+    import keras
+    import tensorflow as tf
+
+    for package in (keras, tf.keras):
+        package.mixed_precision.set_global_policy("float32")
 
 
 def parameters_of(cell: Cell, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """What spec.program.parameters and spec.strategyOptions say for it."""
-    shape = shape_of(cell.shape, folder)
+    shape = shape_of(cell, folder)
     parameters = {
         "shape": cell.shape,
         "data": str(folder / "data"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.worker.matrix.cells import CELL_SECONDS, FOLDER, PROGRAMS, START_SECONDS, Cell
-from tests.worker.matrix.running import Records, parameters_of
+from tests.worker.matrix.running import Records, begin_with_float32, parameters_of
 from worker import program, runtime
 from worker import task as tasks
 from worker.contract import Event
@@ -30,12 +30,12 @@ def main() -> None:
     from worker.imports import import_tensorflow
 
     faulthandler.dump_traceback_later(START_SECONDS, exit=True)
-    tf = import_tensorflow(keras=True)
+    import_tensorflow(keras=True)
     from worker.evaluation.sidecar import Evaluator
 
     for cell in cells:
         faulthandler.dump_traceback_later(CELL_SECONDS, exit=True)
-        tf.keras.mixed_precision.set_global_policy("float32")
+        begin_with_float32()
         parameters, _ = parameters_of(cell, folder)
         config = dataclasses.replace(
             task.config,

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 import numpy as np
 import tensorflow as tf
@@ -34,6 +34,10 @@ def fit(shape: Any) -> tuple[Any, dict[str, float], dict[str, float]]:
     ).history
     last = {name: float(values[-1]) for name, values in history.items()}
     scores = {name[4:]: value for name, value in last.items() if name.startswith("val_")}
+    if hasattr(model, "_compile_metrics"):
+        # In one batch: of an output's loss Keras 3 takes the batches' means, whatever their sizes.
+        whole = held_out.unbatch().batch(shape.held_out)
+        scores = model.evaluate(whole, verbose=0, return_dict=True)
     return model, {name: value for name, value in last.items() if not name.startswith("val_")}, scores
 
 
@@ -48,7 +52,7 @@ def loop(shape: Any) -> tuple[Any, dict[str, float], dict[str, float]]:
     steps = shape.steps or sum(1 for _ in data)
     model(next(iter(data))[0])
     optimizer, variables = model.optimizer, model.trainable_variables
-    scales = hasattr(optimizer, "get_scaled_loss")
+    scale, unscale = scaling(optimizer)
 
     def losses_of(labels: Any, predictions: Any) -> Any:
         losses = shape.loss(labels, predictions)
@@ -70,11 +74,10 @@ def loop(shape: Any) -> tuple[Any, dict[str, float], dict[str, float]]:
             weighted = losses if weights is None else losses * weights
             added = penalty()
             loss = tf.reduce_sum(weighted) / shape.batch_size + added
-            scaled = optimizer.get_scaled_loss(loss) if scales else loss
-        gradients = tape.gradient(scaled, variables)
-        gradients = optimizer.get_unscaled_gradients(gradients) if scales else gradients
+            scaled = scale(loss)
+        gradients = unscale(tape.gradient(scaled, variables))
         optimizer.apply_gradients(zip(gradients, variables, strict=True))
-        model.compiled_metrics.update_state(labels, predictions, weights)
+        update_metrics(model, features, labels, predictions, weights)
         size = tf.cast(tf.shape(losses)[0], tf.float32)
         return tf.reduce_sum(weighted) + added * size, size
 
@@ -100,8 +103,24 @@ def score(shape: Any, model: Any, losses_of: Any) -> dict[str, float]:
         size = len(losses)
         total += float(tf.reduce_sum(losses if weights is None else losses * weights)) + added * size
         count += size
-        model.compiled_metrics.update_state(labels, predictions, weights)
+        update_metrics(model, features, labels, predictions, weights)
     return {"loss": total / count, **results(model)}
+
+
+def scaling(optimizer: Any) -> tuple[Any, Any]:
+    """For mixed precision: what scales the loss, and what gradients need."""
+    if hasattr(optimizer, "get_scaled_loss"):
+        return optimizer.get_scaled_loss, optimizer.get_unscaled_gradients
+    # Keras 3 unscales when it applies them.
+    return getattr(optimizer, "scale_loss", lambda loss: loss), lambda gradients: gradients
+
+
+def update_metrics(model: Any, features: Any, labels: Any, predictions: Any, weights: Any) -> None:
+    """Those that the model was compiled with."""
+    if hasattr(model, "compiled_metrics") and not hasattr(model, "_compile_metrics"):
+        model.compiled_metrics.update_state(labels, predictions, weights)
+    else:
+        model.compute_metrics(features, labels, predictions, weights)
 
 
 def steps_of(shape: Any) -> int:
@@ -109,13 +128,20 @@ def steps_of(shape: Any) -> int:
 
 
 def results(model: Any) -> dict[str, float]:
-    return {metric.name: float(metric.result()) for metric in model.metrics if metric.name != "loss"}
+    found = {}
+    for metric in model.metrics:
+        result = metric.result()
+        found.update(result if isinstance(result, dict) else {metric.name: result})
+    return {name: float(value) for name, value in found.items() if name != "loss"}
+
+
+STYLES = {"fit": fit, "loop": loop} if os.environ["TF_USE_LEGACY_KERAS"] == "1" else {"keras-3": fit}
 
 
 def main() -> None:
     folder, data, *names = sys.argv[1:]
     for name in names:
-        for style, train in {"fit": fit, "loop": loop}.items():
+        for style, train in STYLES.items():
             began = time.monotonic()
             tf.keras.mixed_precision.set_global_policy("float32")
             shape = SHAPES[name](data)

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-keras = tf.keras
-layers = tf.keras.layers
+keras: Any = globals().get("keras", tf.keras)  # see styles_of_keras_3.py
+layers = keras.layers
 
 
-class Seen(tf.keras.metrics.Metric):
+class Seen(keras.metrics.Metric):
     """The number of examples that a metric was given."""
 
     def __init__(self, name: str = "seen", **options: Any) -> None:
         super().__init__(name=name, **options)
-        self.examples = self.add_weight("examples", initializer="zeros")
+        self.examples = self.add_weight(name="examples", initializer="zeros")
 
     def update_state(self, labels: Any, predictions: Any, sample_weight: Any = None) -> None:
         self.examples.assign_add(tf.cast(tf.shape(predictions)[0], tf.float32))
@@ -112,7 +112,7 @@ class Functional(Sequential):
 
 
 class Subclassed(Sequential):
-    class Network(tf.keras.Model):
+    class Network(keras.Model):
         def __init__(self) -> None:
             super().__init__()
             self.hidden, self.last = dense(6, 1, "tanh"), dense(1, 2)
@@ -127,7 +127,7 @@ class Subclassed(Sequential):
 class SubclassedTraining(Subclassed):
     """Its call behaves otherwise in training, and has a model within."""
 
-    class Network(tf.keras.Model):
+    class Network(keras.Model):
         def __init__(self) -> None:
             super().__init__()
             self.body = keras.Sequential([dense(6, 1, "tanh"), dense(6, 3, "tanh")])
@@ -169,7 +169,7 @@ class DictInputs(Sequential):
 
 
 class SubclassedDict(DictInputs):
-    class Network(tf.keras.Model):
+    class Network(keras.Model):
         def __init__(self) -> None:
             super().__init__()
             self.hidden, self.last = dense(6, 1, "tanh"), dense(1, 2)
@@ -235,7 +235,7 @@ class LookupInside(Sequential):
 
 
 class AddLoss(Sequential):
-    class Sparing(tf.keras.layers.Layer):
+    class Sparing(keras.layers.Layer):
         def call(self, inputs: Any) -> Any:
             self.add_loss(0.05 * tf.reduce_mean(tf.square(inputs)))
             return inputs
@@ -312,9 +312,11 @@ class EmbeddingAdam(EmbeddingSparse):
 class EmbeddingDense(EmbeddingSparse):
     """The whole table is used, so its gradient is dense."""
 
-    class Table(tf.keras.layers.Layer):
+    class Table(keras.layers.Layer):
         def build(self, shape: Any) -> None:
-            self.rows = self.add_weight("rows", (10, 3), initializer=keras.initializers.RandomUniform(seed=1))
+            self.rows = self.add_weight(
+                name="rows", shape=(10, 3), initializer=keras.initializers.RandomUniform(seed=1)
+            )
 
         def call(self, words: Any) -> Any:
             return tf.one_hot(words, 10) @ self.rows
@@ -478,7 +480,7 @@ class Creator(Sequential):
             rows = rows.shard(context.num_input_pipelines, context.input_pipeline_id)
             return rows.repeat().batch(context.get_per_replica_batch_size(batch_size))
 
-        return keras.utils.experimental.DatasetCreator(make)
+        return tf.keras.utils.experimental.DatasetCreator(make)
 
 
 class Distributed(Sequential):

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from plain import scaling, update_metrics
 from shapes import SHAPES
 
 
 class Fitted:
+    shapes = SHAPES
+
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        self.shape = SHAPES[parameters["shape"]](parameters["data"], parameters["pace"])
+        self.shape = self.shapes[parameters["shape"]](parameters["data"], parameters["pace"])
         self.model = self.shape.model
         self.train_dataset = self.shape.train_dataset
         self.evaluation_dataset = self.shape.evaluation_dataset
@@ -28,7 +31,7 @@ class Stepped(Fitted):
     def train_step(self, model: Any, batch: Any, global_batch_size: int) -> Any:
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
         optimizer, variables = model.optimizer, model.trainable_variables
-        scales = hasattr(optimizer, "get_scaled_loss")
+        scale, unscale = scaling(optimizer)
         with tf.GradientTape() as tape:
             predictions = model(features, training=True)
             losses = self.shape.loss(labels, predictions)
@@ -39,9 +42,8 @@ class Stepped(Fitted):
             )
             if model.losses:
                 share += tf.nn.scale_regularization_loss(tf.add_n(model.losses))
-            scaled = optimizer.get_scaled_loss(share) if scales else share
-        gradients = tape.gradient(scaled, variables)
-        gradients = optimizer.get_unscaled_gradients(gradients) if scales else gradients
+            scaled = scale(share)
+        gradients = unscale(tape.gradient(scaled, variables))
         optimizer.apply_gradients(zip(gradients, variables, strict=True))
-        model.compiled_metrics.update_state(labels, predictions, weights)
+        update_metrics(model, features, labels, predictions, weights)
         return share

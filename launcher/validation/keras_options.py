@@ -1,0 +1,48 @@
+"""Options of Keras 3's optimizers that fail where several workers train, found in a program's source."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+_OPTIONS: Final = ("gradient_accumulation_steps", "ema_overwrite_frequency")
+"""The runtime refuses them when it has made the model: worker/tf_compat/keras_3.py."""
+
+
+def unsupported(files: Mapping[str, bytes], by_tf_keras: bool) -> Iterator[str]:
+    """A sentence for each use in a .py file that may make a model with Keras 3: by `keras`, or by `tf.keras`
+    where `by_tf_keras` says that it is Keras 3. Runs no code.
+    """
+    for name, text in files.items():
+        if not name.endswith(".py"):
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about the program, and said where it is run
+                tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue  # said of the entrypoint's own file, where the run would fail by it
+        if not (by_tf_keras or _imports_keras(tree)):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.keyword) and node.arg in _OPTIONS and not _is_none(node.value):
+                yield (
+                    f"{name}:{node.lineno}: {node.arg}: Keras 3 cannot do that with several workers: "
+                    "leave it out"
+                )
+
+
+def _imports_keras(tree: ast.Module) -> bool:
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module or ""]
+        if any(name.partition(".")[0] == "keras" for name in names):
+            return True
+    return False
+
+
+def _is_none(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None

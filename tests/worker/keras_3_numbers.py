@@ -1,0 +1,149 @@
+"""Trains by the runtime's loop with two replicas, and by Keras 3's Model.fit alone.
+
+Prints a line of JSON: by what is tried, how far the weights are apart after 20 steps. Keras trains first,
+while the runtime has not changed anything in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from worker.context import Loop
+from worker.parameters import TrainingParameters
+from worker.program import LoadedProgram
+from worker.reporting import Reporter
+from worker.training import loops
+
+STEPS, BATCH = 20, 12
+schedules = keras.optimizers.schedules
+OPTIMIZERS: dict[str, Any] = {
+    "SGD": lambda: keras.optimizers.SGD(0.1),
+    "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+    "Adam": lambda: keras.optimizers.Adam(0.01),
+    "AdamW": lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1),
+    "RMSprop": lambda: keras.optimizers.RMSprop(0.01, momentum=0.5, centered=True),
+    "Lion": lambda: keras.optimizers.Lion(0.001),
+    "Nadam": lambda: keras.optimizers.Nadam(0.01),
+    "Ftrl": lambda: keras.optimizers.Ftrl(0.05),
+    "clipnorm": lambda: keras.optimizers.Adam(0.01, clipnorm=0.01),
+    "global_clipnorm": lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.01),
+    "schedule": lambda: keras.optimizers.SGD(schedules.ExponentialDecay(0.1, 5, 0.5)),
+    "loss scaling": lambda: keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.SGD(0.1, momentum=0.9, global_clipnorm=0.01),
+        initial_scale=8.0,
+        dynamic_growth_steps=7,
+    ),
+}
+
+
+class Program:
+    """A table that is looked up in, constraints, regularisers and an `add_loss`."""
+
+    floatx = "float64"
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+
+    def model(self) -> Any:
+        keras.config.set_floatx(self.floatx)
+        keras.config.set_dtype_policy(self.floatx)
+        layers, seeded = keras.layers, keras.initializers.GlorotUniform
+        words = keras.Input((2,), dtype="int32")
+        table = layers.Embedding(9, 4, embeddings_initializer=keras.initializers.RandomUniform(seed=1))
+        flat = layers.Flatten()(table(words))
+        hidden = layers.Dense(
+            5,
+            "tanh",
+            kernel_initializer=seeded(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.01),
+            kernel_constraint=keras.constraints.MaxNorm(1.5),
+        )(flat)
+        hidden = layers.ActivityRegularization(l2=0.01)(hidden)
+        model = keras.Model(words, layers.Dense(3, kernel_initializer=seeded(seed=3))(hidden))
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(self.optimizer(), loss, metrics=["accuracy"], weighted_metrics=["accuracy"])
+        return model
+
+    def train_dataset(self, batch_size: int) -> Any:
+        random = np.random.RandomState(5)
+        words = random.randint(0, 9, (STEPS * BATCH, 2)).astype("int32")
+        labels, weights = words.sum(axis=1) % 3, random.uniform(0, 2, STEPS * BATCH)
+        return tf.data.Dataset.from_tensor_slices((words, labels, weights)).batch(batch_size)
+
+
+class Overflowing(Program):
+    """In the third step the second replica's scaled gradients are infinite: both replicas leave it out."""
+
+    floatx = "float32"
+
+    def train_dataset(self, batch_size: int) -> Any:
+        def spoilt(step: Any, batch: Any) -> Any:
+            words, labels, weights = batch
+            late = tf.logical_and(step == 2, tf.range(BATCH) >= BATCH // 2)
+            return words, labels, tf.where(late, 1e30, tf.cast(weights, tf.float32))
+
+        return super().train_dataset(batch_size).enumerate().map(spoilt)
+
+
+def weights(model: Any) -> list[Any]:
+    return [np.array(variable.value) for variable in model.variables if "seed" not in variable.path]
+
+
+def plain(program: Program) -> list[Any]:
+    model = program.model()
+    model.fit(program.train_dataset(BATCH), verbose=0)
+    return weights(model)
+
+
+def ours(program: Any, strategy: Any, parameters: dict[str, Any] | None = None, **more: Any) -> Any:
+    """The model, trained by the runtime."""
+    loop = Loop(
+        program=LoadedProgram(program, "numbers:Program", []),
+        parameters=TrainingParameters.read({"globalBatchSize": BATCH, **(parameters or {})}),
+        strategy=strategy,
+        directory=None,
+        writes=True,
+        workers=1,
+        validates=False,
+        reporter=Reporter("numbers"),
+        enter=lambda doing: None,
+        alive=lambda: None,
+        stepped=lambda: None,
+        failed=lambda error: None,
+        kept=[],
+        boundary=lambda *_: None,
+        **more,
+    )
+    return loops.train(loop)
+
+
+def main() -> None:
+    device = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
+    programs = {name: Program(optimizer) for name, optimizer in OPTIMIZERS.items()}
+    programs["overflow"] = Overflowing(
+        lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=1e10)
+    )
+    wanted = {name: plain(program) for name, program in programs.items()}
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    found = {}
+    for name, program in programs.items():
+        given = weights(ours(program, strategy))
+        far = [float(np.max(np.abs(one - other))) for one, other in zip(wanted[name], given, strict=True)]
+        found[name] = max(far)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Programs with `import keras`, Keras 3, whatever tf.keras is. Their weights begin at fixed values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+class Sums:
+    """The gradient of each step is 1 for the rows 0 and 3 of a table, and for a dense weight.
+
+    Two of four labels are 1, and no prediction is above 0. The model counts its steps by itself.
+    """
+
+    class Network(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = keras.layers.Embedding(6, 2, embeddings_initializer="zeros")
+            self.dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+            self.taken = self.add_weight(name="taken", shape=(), initializer="zeros", trainable=False)
+
+        def call(self, words: Any, training: bool = False) -> Any:
+            if training:
+                self.taken.assign_add(1.0)
+            rows = keras.ops.sum(self.table(words), axis=(1, 2))
+            return rows + keras.ops.sum(self.dense(keras.ops.ones((1, 3))))
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self.parameters = parameters
+
+    def model(self) -> Any:
+        model = self.Network()
+        model.compile(
+            keras.optimizers.SGD(0.5),
+            lambda labels, predictions: predictions,
+            metrics=[keras.metrics.FalseNegatives(name="missed"), keras.metrics.TrueNegatives(name="right")],
+        )
+        return model
+
+    def train_dataset(self, batch_size: int) -> Any:
+        words, labels = np.array([[0, 3]] * 4, "int32"), np.array([1, 0, 1, 0], "float32")
+        return tf.data.Dataset.from_tensors((words, labels)).repeat()
+
+
+class Fitted:
+    """A classifier, with a lookup table that is made in model(), batch normalisation and dropout."""
+
+    words = ("river", "stone", "cloud", "grass")
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self.parameters = parameters
+        self.options = parameters.get("optimizer", {})
+
+    def model(self) -> Any:
+        self.table = keras.layers.StringLookup(vocabulary=list(self.words), num_oov_indices=0)
+        dense = keras.layers.Dense(4, kernel_initializer=keras.initializers.GlorotUniform(seed=2))
+        model = self.network(dense)
+        model.compile(
+            keras.optimizers.SGD(0.2, momentum=0.5, **self.options),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+        )
+        return model
+
+    def network(self, dense: Any) -> Any:
+        return keras.Sequential([keras.Input((4,)), dense])
+
+    def train_dataset(self, batch_size: int) -> Any:
+        picked = np.random.RandomState(3).randint(0, 4, 29)
+        words = np.array(self.words)[picked]
+        rows = tf.data.Dataset.from_tensor_slices((words, picked)).batch(batch_size)
+        return rows.map(lambda words, labels: (tf.one_hot(self.table(words), 4), labels))
+
+    def evaluation_dataset(self, batch_size: int) -> Any:
+        return self.train_dataset(batch_size)
+
+    def predict_dataset(self, batch_size: int) -> Any:
+        return self.train_dataset(batch_size).map(lambda features, labels: features)
+
+    def callbacks(self) -> list[Any]:
+        return [Told()] if self.parameters.get("told") else []
+
+
+class Told(keras.callbacks.Callback):
+    """Prints the hooks that it is called for."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.hooks: list[str] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.hooks.append(f"batch {batch} {sorted(logs)}")
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self.hooks.append(f"test {sorted(logs)}")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        print("told", self.hooks, sorted(logs), flush=True)
+
+
+class Stepping(Fitted):
+    """The model has steps of its own, which give what a metric keeps and what none does."""
+
+    class Network(keras.Model):
+        def __init__(self, dense: Any) -> None:
+            super().__init__()
+            self.dense = dense
+            self.mean = keras.metrics.Mean(name="mean_loss")
+
+        def call(self, features: Any) -> Any:
+            return self.dense(features)
+
+        def train_step(self, data: Any) -> Any:
+            features, labels = data
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(y=labels, y_pred=self(features, training=True))
+            self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+            self.mean.update_state(2.0)
+            return {"loss": loss, "mean_loss": self.mean.result(), "two": 2.0}
+
+        def test_step(self, data: Any) -> Any:
+            return {"three": 3.0 * tf.ones(tf.shape(data[1]))}
+
+    def network(self, dense: Any) -> Any:
+        return self.Network(dense)
+
+
+class ByHand(Stepping):
+    """Its step makes its loss by itself: a mean over the replica's examples."""
+
+    class Network(Stepping.Network):
+        def train_step(self, data: Any) -> Any:
+            features, labels = data
+            with tf.GradientTape() as tape:
+                losses = keras.losses.sparse_categorical_crossentropy(
+                    labels, self(features), from_logits=True
+                )
+                loss = tf.reduce_mean(losses)
+            self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+            return {"loss": loss}
+
+
+class Dropped(Fitted):
+    """The weight of each input becomes how often dropout let it through: 16 inputs of 1, a gradient of 1."""
+
+    def model(self) -> Any:
+        dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+        model = keras.Sequential([keras.Input((16,)), keras.layers.Dropout(0.5), dense])
+        model.compile(keras.optimizers.SGD(1.0), lambda labels, predictions: predictions)
+        return model
+
+    def train_dataset(self, batch_size: int) -> Any:
+        ones = np.ones((batch_size, 16), "float32")
+        return tf.data.Dataset.from_tensors((ones, ones[:, :1])).repeat()
+
+    evaluation_dataset = None  # type: ignore[assignment]

@@ -1,0 +1,270 @@
+"""What one replica does in a step of a compiled Keras 3 model, as its Model.fit would do it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from worker.failures import program_error
+from worker.input import replica_shares
+from worker.input.distribution import Share, batch_count, counted
+from worker.program import LoadedProgram
+from worker.steps.step import Steps, of_size
+from worker.tf_compat import keras_3
+from worker.tf_compat.keras_models import is_keras_3
+
+
+def steps_of(
+    program: LoadedProgram, model: Any, global_batch_size: int, element: Any, notice: Callable[[str], None]
+) -> Steps:
+    """Those that `program` and `model` ask for, to be made as `Steps` is. `notice` gets sentences for the
+    user.
+    """
+    if program.has("loss") or program.has("train_step") or not is_keras_3(model):
+        return Steps(program, model, global_batch_size, element)
+    return CompiledSteps(program, model, global_batch_size, element, notice)
+
+
+class CompiledSteps(Steps):
+    """The steps of a Keras 3 `model` for a program without `loss` and `train_step`.
+
+    What the model was compiled with says what is computed, or the model's own `train_step` and `test_step`
+    where its class has them. To be made as `Steps` is. Raises Failure for what Keras 3 cannot do under the
+    strategy.
+    """
+
+    def __init__(
+        self,
+        program: LoadedProgram,
+        model: Any,
+        global_batch_size: int,
+        element: Any,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._means: dict[str, Any] = {}
+        """Of what the model's own steps give and none of its metrics keeps, by name."""
+        super().__init__(program, model, global_batch_size, element)
+        self._notice = notice
+        self._own_training, self._own_evaluation = keras_3.own_steps(model)
+        self._train = self._train_by_model if self._own_training else self._train_as_compiled
+        self._names: dict[bool, list[str]] = {}
+        """Of what the model's own step gives, for training and for evaluation."""
+        self._updated: dict[bool, set[int]] = {}
+        """The ids of the model's metrics that its own step updates."""
+        self._computed = threading.local()
+        keras_3.build_compiled(model, element)
+        keras_3.mend_metrics(tf.distribute.get_strategy(), self.metrics())
+        for metric in keras_3.compiled_loss_metrics(model):
+            # An attribute of the instance goes before the class's method.
+            metric.__dict__["update_state"] = self._weighed(metric.update_state)
+        model.__dict__["compute_loss"] = self._remembering(model.compute_loss)
+        if self._own_training:
+            replica_shares.leave_out(model)
+            self._trace("train_step", element, training=True)
+        if self._own_evaluation:
+            self._trace("test_step", element, training=False)
+
+    as_compiled = True
+
+    @property
+    def is_own(self) -> bool:
+        """Whether code of the program's applies the gradients."""
+        return self._own_training
+
+    def steps_per_execution(self, given: int | None) -> int | None:
+        """As `given`, or as the model was compiled; None where it is to be found."""
+        compiled = int(self.model.steps_per_execution)
+        return compiled if given is None and compiled > 1 else given
+
+    @property
+    def gives_loss(self) -> bool:
+        """Whether what `train` returns is a share of the loss."""
+        return "loss" in self._names.get(True, ["loss"])
+
+    def evaluate(self, batch: Any, share: Share | None = None) -> None:
+        """Updates the metrics with a batch of held-out examples, in a replica's context."""
+        if self._own_evaluation:
+            self._by_model("test_step", batch, share, training=False)
+            return
+        features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
+        with replica_shares.of(share):
+            predictions = self.model(features, training=False)
+            if keras_3.computes_loss(self.model):
+                self._loss_of(features, labels, predictions, weights, share, training=False)
+        self.update_compiled_metrics(*counted((labels, predictions, weights), share))
+
+    def metrics(self) -> list[Any]:
+        """Those that the steps update."""
+        return [self.mean_loss, *self.model.metrics, *self._means.values()]
+
+    def results_in_graph(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
+        """What `results` gives, for a tf.function: tensors by the metrics' names."""
+        names = self._names.get(training)
+        if names is None:
+            return _results(
+                [self.mean_loss, *(metric for metric in self.model.metrics if metric.name != "loss")]
+            )
+        kept = [metric for metric in self.model.metrics if self._is_kept(metric, training)]
+        results = _results([*kept, *self._means.values()])
+        return {name: results[name] for name in names if name in results}
+
+    def _train_as_compiled(self, batch: Any, share: Share | None) -> Any:
+        model, optimizer = self.model, self.model.optimizer
+        features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
+        with replica_shares.of(share):
+            with tf.GradientTape() as tape:
+                predictions = model(features, training=True)
+                loss = self._loss_of(features, labels, predictions, weights, share, training=True)
+                scaled = optimizer.scale_loss(loss)
+            variables = model.trainable_weights
+            optimizer.apply(tape.gradient(scaled, variables), variables)
+        self.update_compiled_metrics(*counted((labels, predictions, weights), share))
+        return tf.cast(loss, tf.float32)
+
+    def _loss_of(
+        self, features: Any, labels: Any, predictions: Any, weights: Any, share: Share | None, training: bool
+    ) -> Any:
+        """The replica's share of the loss, which is counted."""
+        size = tf.cast(batch_count(features) if share is None else share.examples, tf.float32)
+        # Of a replica without an example one is taken: a mean of none would be no number.
+        known = counted((features, labels, predictions, weights), share, least=1)
+        self._computed.size = size
+        loss = keras_3.compute_loss(self.model, known, training)
+        if not replica_shares.was_scaled():
+            # The program's own arithmetic: a mean over the replica's examples.
+            loss = loss * tf.cast(self._part(share), loss.dtype)
+        self.count_loss(tf.cast(keras_3.unscaled(loss), tf.float32) * size, size)
+        return loss
+
+    def _train_by_model(self, batch: Any, share: Share | None) -> Any:
+        returned = self._by_model("train_step", batch, share, training=True)
+        if not self.gives_loss:
+            return tf.constant(0.0)
+        return self._mean_over_replica(returned["loss"]) * self._part(share)
+
+    def _by_model(self, name: str, batch: Any, share: Share | None, training: bool) -> dict[str, Any]:
+        """What the model's own step gives. It is counted where no metric of the model does that."""
+        self._computed.losses = []
+        returned: dict[str, Any] = {}
+
+        def step(batch: Any) -> None:
+            returned.update(getattr(self.model, name)(batch))
+
+        replica_shares.left_out(self.model, step, batch, share, trains=training)
+        weight = tf.cast(batch_count(batch) if share is None else share.examples, tf.float32)
+        with replica_shares.of(share):
+            for key in self._names[training]:
+                if key in self._means:
+                    value = self._mean_over_replica(returned[key])
+                    self._means[key].update_state(tf.where(weight > 0, value, 0.0), weight)
+        return returned
+
+    def _mean_over_replica(self, value: Any) -> Any:
+        """`float32[]`. What compute_loss() gave is the replica's share of the mean over all."""
+        is_share = any(value is loss for loss in self._computed.losses)
+        value = tf.reduce_mean(tf.cast(value, tf.float32))
+        return keras_3.unscaled(value) if is_share else value
+
+    def _remembering(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        def compute_loss(*arguments: Any, **options: Any) -> Any:
+            loss = compute(*arguments, **options)
+            if hasattr(self._computed, "losses") and replica_shares.was_scaled():
+                self._computed.losses.append(loss)
+            return loss
+
+        return compute_loss
+
+    def _is_kept(self, metric: Any, training: bool) -> bool:
+        return any(id(leaf) in self._updated[training] for leaf in keras_3.leaves([metric]))
+
+    def _weighed(self, update: Callable[..., Any]) -> Callable[..., Any]:
+        """A mean's `update_state`, by the examples that count.
+
+        Keras has no weight where a batch's size is not known when the step is traced.
+        """
+
+        def update_state(values: Any, sample_weight: Any = None) -> Any:
+            return update(values, sample_weight=getattr(self._computed, "size", sample_weight))
+
+        return update_state
+
+    def _part(self, share: Share | None) -> Any:
+        return 1.0 / self.replicas if share is None else share.part
+
+    def _trace(self, name: str, element: Any, training: bool) -> None:
+        """Finds out what the model's own step gives, and what of it a metric keeps: a trace, not a run."""
+        strategy, model = tf.distribute.get_strategy(), self.model
+        returned: dict[str, Any] = {}
+        scaled: list[bool] = []
+
+        def once(batch: Any) -> None:
+            with replica_shares.of(None):
+                given = getattr(model, name)(batch)
+                scaled.append(replica_shares.was_scaled())
+            if not isinstance(given, dict):
+                raise program_error(
+                    f"{self.program.entrypoint}: {type(model).__name__}.{name}(data) returned a "
+                    f"{type(given).__name__}, not a dict of the metrics by their names"
+                )
+            returned.update(given)
+
+        with _updated(model.metrics) as updated:
+            size = max(1, self.global_batch_size // self.replicas)
+            traced = tf.function(lambda batch: strategy.run(once, args=(batch,)))
+            traced.get_concrete_function(of_size(element, size))
+        self._names[training], self._updated[training] = list(returned), updated
+        names = {
+            name for metric in model.metrics if self._is_kept(metric, training) for name in _names(metric)
+        }
+        for key in returned:
+            if key not in names and key not in self._means:
+                self._means[key] = tf.keras.metrics.Mean(name=key)
+        if training and self.replicas > 1 and not any(scaled):
+            self._notice(
+                f"{self.program.entrypoint}: {type(model).__name__}.train_step(data) makes its loss without "
+                f"compute_loss(): the gradients of the {self.replicas} replicas are added up, so divide a "
+                "mean over the batch by tf.distribute.get_strategy().num_replicas_in_sync"
+            )
+
+
+def _results(metrics: list[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for metric in metrics:
+        result = metric.result()
+        found.update(result if isinstance(result, dict) else {metric.name: result})
+    return found
+
+
+def _names(metric: Any) -> list[str]:
+    """Of what `metric` gives."""
+    traced = tf.function(lambda: _results([metric])).get_concrete_function()
+    return list(traced.structured_outputs)
+
+
+@contextmanager
+def _updated(metrics: list[Any]) -> Iterator[set[int]]:
+    """Gives the ids of those of `metrics` that are updated in the block."""
+    updated: set[int] = set()
+    found = list(keras_3.leaves(metrics))
+    before = [metric.__dict__.get("update_state") for metric in found]
+
+    def noting(metric: Any, update: Callable[..., Any]) -> Callable[..., Any]:
+        def update_state(*arguments: Any, **options: Any) -> Any:
+            updated.add(id(metric))
+            return update(*arguments, **options)
+
+        return update_state
+
+    for metric in found:
+        metric.__dict__["update_state"] = noting(metric, metric.update_state)
+    try:
+        yield updated
+    finally:
+        for metric, own in zip(found, before):
+            del metric.__dict__["update_state"]
+            if own is not None:
+                metric.__dict__["update_state"] = own

@@ -1,0 +1,379 @@
+"""Keras 3 under TensorFlow's strategies, put right: measured with TensorFlow 2.21 and Keras 3.15.
+
+Keras 3 adds to a variable by assigning `value + delta`: what another worker writes in between is lost (of
+1,000 steps of two workers, 680 were counted). It clips gradients and looks for infinite ones before it adds
+those of the replicas up, gives all replicas the same dropout, lets each replica keep batch statistics of its
+own, of which only the first's are saved, and reads a whole embedding to look up some rows of it.
+
+`mend` changes Keras' classes, once for a process and before a model is made. `mend_metrics` is for one model.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from worker.tf_compat.strategies import uses_coordinator, without_partitioner
+
+_mended: list[Any] = []
+"""The strategy, when Keras' classes are changed."""
+_STRIDE = 0x9E3779B97F4A7C15 >> 1
+"""Between the seeds of two replicas: an odd number without a pattern (the golden ratio's, of splitmix64)."""
+
+
+def mend(strategy: Any, share: Callable[[], Any]) -> None:
+    """Has Keras 3 train under `strategy` as one process trains.
+
+    `share` gives the part of the global batch that the replica has, `float32[]`, None where all have the
+    same: losses are multiplied by it.
+    """
+    if _mended:
+        return
+    _mended.append(strategy)
+    if uses_coordinator(strategy):
+        _keep_variables_whole(strategy)
+    _add_in_one_operation()
+    _draw_for_each_replica()
+    _look_rows_up()
+    _average_batch_statistics()
+    _sum_gradients_first()
+    _scale_losses(share)
+    _assign_parts(strategy)
+    _share_seed_generator()
+    with strategy.scope():
+        remember_seed_generator()
+
+
+def remember_seed_generator() -> None:
+    """Has the replicas draw from the seed generator that this thread has for what has no seed of its own.
+
+    Keras has one for each thread, so each replica would make another, within a step. To be called again when
+    the program may have set a seed.
+    """
+    from keras.src.random import seed_generator
+
+    seed_generator.global_seed_generator()
+
+
+def mend_metrics(strategy: Any, metrics: Iterable[Any]) -> None:
+    """Has Keras' own `metrics`, whose variables are made, only ever add to these, in one operation.
+
+    For strategies in which replicas or workers share a metric's variables. A metric of the program's own is
+    left as it is.
+    """
+    shared = uses_coordinator(strategy) or isinstance(
+        strategy, tf.distribute.experimental.CentralStorageStrategy
+    )
+    for metric in leaves(metrics) if shared else ():
+        is_own = type(metric).__module__.startswith("keras.src.metrics.")
+        if is_own and not only_adds(metric):
+            # An attribute of the instance goes before the class's method.
+            metric.__dict__.update(update_state=_adding_update(metric), adds=True)
+
+
+def leaves(metrics: Iterable[Any]) -> Iterator[Any]:
+    """`metrics`, with those that the model was compiled with in the place of what holds them."""
+    for metric in metrics:
+        if type(metric).__name__ == "CompileMetrics":
+            yield from metric.metrics
+        else:
+            yield metric
+
+
+def only_adds(metric: Any) -> bool:
+    """Whether `metric` is one of Keras' own that `mend_metrics` has changed."""
+    return "adds" in metric.__dict__
+
+
+def compiled_loss_metrics(model: Any) -> list[Any]:
+    """The means of the losses of a compiled model's outputs, where there are several of these."""
+    return list(model._compile_loss.metrics) if model._compile_loss is not None else []
+
+
+def build_compiled(model: Any, element: Any) -> None:
+    """Makes the variables of what `model`, which has its own, was compiled with. `element` is an element_spec
+    of its data, a tuple.
+    """
+    model._symbolic_build(data_batch=element)
+
+
+def own_steps(model: Any) -> tuple[bool, bool]:
+    """Whether the class of `model` has a `train_step`, and a `test_step`, of its own."""
+    import keras
+
+    own = [getattr(type(model), name) for name in ("train_step", "test_step")]
+    return own[0] is not keras.Model.train_step, own[1] is not keras.Model.test_step
+
+
+def computes_loss(model: Any) -> bool:
+    """Whether something says what the loss of `model` is."""
+    import keras
+
+    own = type(model).compute_loss is not keras.Model.compute_loss
+    return bool(own or model._compile_loss is not None or model.losses)
+
+
+def compute_loss(model: Any, data: tuple[Any, Any, Any, Any], training: bool) -> Any:
+    """The loss as `model` computes it, regularisation included: in a replica, its share of the mean.
+
+    `data` are features, labels, predictions and weights.
+    """
+    return model._compute_loss(*data, training=training)
+
+
+def unscaled(loss: Any) -> Any:
+    """What `model.compute_loss` gave in a replica, as the mean over the replica's examples."""
+    from keras.src.losses import loss as loss_module
+
+    return loss_module.unscale_loss_for_distribution(loss)
+
+
+def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
+    """Whether `callback` asks to be called for every batch of a training; or of an `evaluation`, too."""
+    import keras
+
+    for name in ("save_freq", "update_freq"):
+        # Keras' own: hooks that do nothing where that is "epoch".
+        if type(callback).__module__.startswith("keras.src.") and hasattr(callback, name):
+            return bool(getattr(callback, name) != "epoch")
+    if isinstance(callback, keras.callbacks.TerminateOnNaN):
+        return False  # the runtime does that
+    names = ["on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end"]
+    if evaluation:
+        names += ["on_test_batch_begin", "on_test_batch_end"]
+    return any(getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name) for name in names)
+
+
+def unsupported(model: Any, strategy: Any) -> str | None:
+    """What of the optimizer of `model` fails under `strategy`; None where all of it works."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    if strategy.num_replicas_in_sync == 1 and not uses_coordinator(strategy):
+        return None
+    scales = optimizer is not model.optimizer
+    if scales and isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy):
+        return "mixed precision's LossScaleOptimizer"
+    for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
+        if getattr(optimizer, name, None):
+            return f"{type(optimizer).__name__}({name}={getattr(optimizer, name)})"
+    return None
+
+
+def _is_in_replica_of(variable: Any) -> bool:
+    replica = tf.distribute.get_replica_context()
+    return replica is not None and replica.strategy is variable.distribute_strategy
+
+
+def _in_stateless_scope() -> bool:
+    from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+    return bool(in_stateless_scope())
+
+
+def _keep_variables_whole(strategy: Any) -> None:
+    """Keras 3 cannot use a variable that ParameterServerStrategy's partitioner has cut into pieces."""
+    import keras
+
+    original = keras.Variable._initialize
+
+    @functools.wraps(original)
+    def initialize(self: Any, value: Any) -> None:
+        with without_partitioner(strategy):
+            original(self, value)
+
+    keras.Variable._initialize = initialize
+
+
+def _add_in_one_operation() -> None:
+    import keras
+    from tensorflow.python.distribute.values import SyncOnReadVariable
+
+    def mended(name: str) -> Any:
+        original = getattr(keras.Variable, name)
+
+        @functools.wraps(original)
+        def add(self: Any, value: Any) -> Any:
+            variable = self._value
+            # A metric's, outside of the replicas: it can only be assigned, and nobody else does so then.
+            if isinstance(variable, SyncOnReadVariable) and not _is_in_replica_of(variable):
+                return original(self, value)
+            if _in_stateless_scope():
+                return original(self, value)
+            value = tf.cast(tf.convert_to_tensor(value), variable.dtype)
+            getattr(variable, name)(tf.broadcast_to(value, variable.shape))
+            return self
+
+        return add
+
+    for name in ("assign_add", "assign_sub"):
+        setattr(keras.Variable, name, mended(name))
+
+
+def _draw_for_each_replica() -> None:
+    import keras
+
+    original = keras.random.SeedGenerator.next
+
+    @functools.wraps(original)
+    def next_seed(self: Any, ordered: bool = True) -> Any:
+        replica = tf.distribute.get_replica_context()
+        if replica is None or _in_stateless_scope():
+            return original(self, ordered)
+        if uses_coordinator(tf.distribute.get_strategy()):
+            # The state would be a message to a ps, and two workers could read the same.
+            highest = tf.constant(tf.int64.max, tf.int64)
+            zero = tf.constant(0, tf.int64)
+            return tf.raw_ops.RandomUniformInt(shape=[2], minval=zero, maxval=highest, seed=0, seed2=0)
+        seed = original(self, ordered)
+        number = tf.cast(replica.replica_id_in_sync_group, seed.dtype)
+        return seed + tf.stack([number * tf.constant(_STRIDE, seed.dtype), tf.constant(0, seed.dtype)])
+
+    keras.random.SeedGenerator.next = next_seed
+
+
+def _share_seed_generator() -> None:
+    from keras.src.random import seed_generator
+
+    original = seed_generator.global_seed_generator
+    kept: list[Any] = []
+
+    @functools.wraps(original)
+    def global_seed_generator() -> Any:
+        if tf.distribute.has_strategy() and tf.distribute.get_replica_context() is not None:
+            return kept[0]
+        kept[:] = [original()]
+        return kept[0]
+
+    seed_generator.global_seed_generator = global_seed_generator
+
+
+def _look_rows_up() -> None:
+    import keras
+    from keras.src.backend.tensorflow import numpy
+
+    original = numpy.take
+
+    @functools.wraps(original)
+    def take(x: Any, indices: Any, axis: int | None = None) -> Any:
+        if axis != 0 or not isinstance(x, keras.Variable) or _in_stateless_scope():
+            return original(x, indices, axis=axis)
+        if isinstance(indices, (tf.SparseTensor, tf.RaggedTensor, keras.KerasTensor)) or x._value is None:
+            return original(x, indices, axis=axis)
+        indices = tf.convert_to_tensor(indices)
+        # As Keras does: a negative index counts from the end.
+        indices = tf.where(indices < 0, indices + tf.cast(x.shape[0], indices.dtype), indices)
+        return tf.cast(tf.gather(x._value, indices), x.dtype)
+
+    numpy.take = take
+
+
+def _average_batch_statistics() -> None:
+    import keras
+
+    original = keras.layers.Layer.add_weight
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def add_weight(self: Any, *arguments: Any, **options: Any) -> Any:
+        given = signature.bind(self, *arguments, **options).arguments
+        if isinstance(self, keras.layers.BatchNormalization) and not given.get("trainable", True):
+            options.setdefault("aggregation", "mean")
+        return original(self, *arguments, **options)
+
+    keras.layers.Layer.add_weight = add_weight
+
+
+def _sum_gradients_first() -> None:
+    import keras
+    from keras.src.backend.tensorflow.optimizer import TFOptimizer
+
+    def mended(original: Any) -> Any:
+        @functools.wraps(original)
+        def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+            inner = getattr(self, "inner_optimizer", None)
+            if inner is not None:
+                inner.__dict__["gets_sums"] = True
+            replica = tf.distribute.get_replica_context()
+            several = replica is not None and replica.num_replicas_in_sync > 1
+            if several and "gets_sums" not in self.__dict__:
+                grads = _summed(replica, list(grads))
+            return original(self, grads, trainable_variables)
+
+        return apply
+
+    for kind in (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer):
+        kind.apply = mended(kind.apply)
+    TFOptimizer._all_reduce_sum_gradients = lambda _self, grads_and_vars: list(grads_and_vars)
+
+
+def _summed(replica: Any, gradients: list[Any]) -> list[Any]:
+    """Over the replicas, in one all-reduce."""
+    known = [gradient for gradient in gradients if gradient is not None]
+    if not known:
+        return gradients
+    sums = iter(replica.all_reduce(tf.distribute.ReduceOp.SUM, known))
+    return [None if gradient is None else next(sums) for gradient in gradients]
+
+
+def _scale_losses(share: Callable[[], Any]) -> None:
+    from keras.src.losses import loss as module
+
+    scale, unscale = module.scale_loss_for_distribution, module.unscale_loss_for_distribution
+
+    @functools.wraps(scale)
+    def scale_loss_for_distribution(value: Any) -> Any:
+        part = share()
+        return scale(value) if part is None else value * tf.cast(part, value.dtype)
+
+    @functools.wraps(unscale)
+    def unscale_loss_for_distribution(value: Any) -> Any:
+        part = share()
+        # 0 where the replica has no example
+        return unscale(value) if part is None else tf.math.divide_no_nan(value, tf.cast(part, value.dtype))
+
+    module.scale_loss_for_distribution = scale_loss_for_distribution
+    module.unscale_loss_for_distribution = unscale_loss_for_distribution
+
+
+def _assign_parts(strategy: Any) -> None:
+    """Has what the replicas of CentralStorage assign to a metric of the program's own counted once.
+
+    TensorFlow sums what the replicas assign to a variable that they share: with 2 replicas `value + delta`
+    doubles what was there before. So each assigns its part only.
+    """
+    import keras
+
+    replicas = strategy.num_replicas_in_sync
+    shares = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
+    if replicas == 1 or not shares:
+        return
+    assign = keras.Variable._direct_assign
+
+    @functools.wraps(assign)
+    def assign_part(variable: Any, value: Any) -> None:
+        in_replica = tf.distribute.has_strategy() and tf.distribute.get_replica_context() is not None
+        if in_replica and variable.aggregation == "sum":
+            already = tf.cast(variable.value, tf.float32) * (1.0 - 1.0 / replicas)
+            value = value - tf.cast(already, value.dtype)
+        assign(variable, value)
+
+    keras.Variable._direct_assign = assign_part
+
+
+def _adding_update(metric: Any) -> Callable[..., None]:
+    update = metric.update_state
+
+    def update_state(*arguments: Any, **options: Any) -> None:
+        if _in_stateless_scope():
+            update(*arguments, **options)
+            return
+        variables = metric.variables
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        added = metric.stateless_update_state(zeros, *arguments, **options)
+        for variable, value in zip(variables, added):
+            variable.assign_add(value)
+
+    return update_state
