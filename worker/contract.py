@@ -136,7 +136,8 @@ class RunConfig:
     `chief_address` is `host:port` of the task whose end is the run's end, None in a one-task run.
     `model_dir` is a path or a URL that `tf.io.gfile` opens. Durations are in seconds.
     `mode` is Train, Evaluate or Predict; the latter two read `checkpoint`, as `ckpt-3`, None for the newest.
-    `strategy_options` and `evaluation` are the spec's, without what was left out, `keras` is 2 or 3.
+    `strategy_options` and `evaluation` are the spec's, without what was left out, `keras` is 2 or 3, or
+    None where it is left to the image.
     `run_id` tells one submission of a name from the next; of what `launcher render` prints it is a digest,
     so that the same file is the same run. `gpus` says what GPUs the pods of a role ask for, such as
     "nvidia.com/gpu: 8", and `allow_cpu` which roles may do without. `grace_seconds` are those from SIGTERM to
@@ -156,7 +157,7 @@ class RunConfig:
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     entrypoint: str | None = None
-    keras: int = 2
+    keras: int | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     model_dir: str | None = None
     gpus: Mapping[str, str] = field(default_factory=dict)

@@ -49,9 +49,9 @@ def _check(keras: bool) -> None:
     is_legacy = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
     if keras and is_legacy and importlib.util.find_spec("tf_keras") is None:
         raise program_error(
-            "tf.keras is Keras 2 in this run, as spec.program.keras says or by default, and the image has no "
-            "tf_keras: install it there, of TensorFlow's version (pip install --no-deps tf_keras), or give "
-            "spec.program.keras: 3"
+            "tf.keras is Keras 2 in this run, as spec.program.keras says, and the image has no tf_keras: "
+            "install it there, of TensorFlow's version (pip install --no-deps tf_keras), or leave program.keras "
+            "out"
         )
 
 

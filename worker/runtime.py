@@ -6,6 +6,7 @@ its watchdog before that.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import socket
@@ -66,12 +67,13 @@ def _part(task: Task, script: Sequence[str]) -> tuple[Callable[[supervisor.Watch
     return lambda watch: _train(task, watch), task.peers
 
 
-def prepare_environment(keras: int) -> None:
-    """What TensorFlow reads when it is imported. `keras` is the spec's."""
+def prepare_environment(keras: int | None) -> None:
+    """What TensorFlow reads when it is imported. `keras` is the spec's; for None the image decides."""
     os.environ.update([GRPC_FAIL_FAST])
-    # What tf.keras is: keras, or tf_keras.
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    os.environ["TF_USE_LEGACY_KERAS"] = "0" if keras == 3 else "1"
+    # What tf.keras is: keras, or tf_keras.
+    is_3 = keras == 3 or (keras is None and importlib.util.find_spec("tf_keras") is None)
+    os.environ["TF_USE_LEGACY_KERAS"] = "0" if is_3 else "1"
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
     if os.environ["TF_CPP_MIN_LOG_LEVEL"] >= "2":

@@ -177,9 +177,10 @@ class Program(_Model):
     is a module of the image."""
     entrypoint: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")] | None = None
     """`module:object`, such as `mnist:Mnist`. Left out where a `command` runs the source itself."""
-    keras: Literal[2, 3] = 2
-    """What tf.keras is in the program: 2 is tf_keras, 3 is Keras 3. A program that imports `keras` trains
-    with Keras 3 either way: the runtime sees which of the two its model is of."""
+    keras: Literal[2, 3] | None = None
+    """What tf.keras is in the program: 2 is tf_keras, 3 is Keras 3. The default is 2 where the image has
+    tf_keras, as the launcher's own has, else 3. A program that imports `keras` trains with Keras 3 in any
+    case: the runtime sees which of the two its model is of."""
     parameters: dict[str, Any] = {}
     """Passed to the program as they are. The runtime itself reads epochs, stepsPerEpoch, globalBatchSize or
     batchSizePerReplica, stepsPerExecution, checkpointEpochs and iteration. A name that is like one of these

@@ -130,7 +130,7 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
         strategy_options=spec.strategy_options.model_dump(exclude_none=True),
         evaluation=spec.evaluation.model_dump(exclude_defaults=True),
         entrypoint=spec.program.entrypoint if spec.program else None,
-        keras=spec.program.keras if spec.program else 2,
+        keras=spec.program.keras if spec.program else None,
         parameters=spec.program.parameters if spec.program else {},
         model_dir=spec.model_dir,
         replicas={role.name: role.replicas for role in topology.roles},

@@ -24,7 +24,8 @@ class Program:
     def model(self):
         model = tf.keras.Sequential(
             [
-                tf.keras.layers.Flatten(input_shape=(28, 28)),
+                tf.keras.Input((28, 28)),
+                tf.keras.layers.Flatten(),
                 tf.keras.layers.Dense(self.hidden_units, activation="relu"),
                 tf.keras.layers.Dense(10),
             ]

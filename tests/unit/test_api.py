@@ -160,6 +160,7 @@ def test_a_class_is_a_program_of_its_module(trainer: ModuleType) -> None:
     assert spec_of(objects)["program"] == {
         "source": "trainer.py",
         "entrypoint": "trainer:Program",
+        "keras": 2,
         "parameters": {"epochs": 3},
     }
     assert spec_of(objects)["modelDir"] == "/model"

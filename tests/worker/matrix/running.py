@@ -309,7 +309,7 @@ class Running:
         begin_with_float32()
         shape = shape_of(cell, self._folder)
         model = shape.model()
-        held_out = shape.evaluation_dataset(shape.batch_size).unbatch().batch(shape.held_out)
+        held_out = shape.evaluation_dataset(shape.batch_size)
         features = next(iter(held_out))[0]
         model(list(features) if isinstance(features, tuple) else features)
         model.set_weights(weights)
