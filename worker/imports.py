@@ -50,8 +50,8 @@ def _check(keras: bool) -> None:
     if keras and is_legacy and importlib.util.find_spec("tf_keras") is None:
         raise program_error(
             "tf.keras is Keras 2 in this run, as spec.program.keras says, and the image has no tf_keras: "
-            "install it there, of TensorFlow's version (pip install --no-deps tf_keras), or leave program.keras "
-            "out"
+            "install it there, of TensorFlow's version (pip install --no-deps tf_keras), or leave "
+            "program.keras out"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -367,7 +368,32 @@ def _env(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) ->
     if source is not None:
         variables.append({"name": Env.SOURCE, "value": SOURCE_PATH})
     own = [entry(variable) for variable in role.env]
-    return [*variables, *_transport(topology, role), *_module_path(role, source), *own]
+    told = _for_scripts(topology, role)
+    return [*variables, *told, *_transport(topology, role), *_module_path(role, source), *own]
+
+
+def _for_scripts(topology: Topology, role: ResolvedRole) -> list[Object]:
+    """What a program is told by its parameters. An image that is to run as it is gets nothing of it."""
+    spec = topology.cluster.spec
+    program = spec.program
+    if (
+        not role.runs_script
+        or roles.is_custom(spec)
+        or (program is not None and program.entrypoint is not None)
+    ):
+        return []
+    values: dict[str, str] = {}
+    if spec.model_dir is not None:
+        values["MODEL_DIR"] = spec.model_dir
+    parameters = program.parameters if program is not None else {}
+    if isinstance(data := parameters.get("dataDir"), str):
+        values["DATA_DIR"] = data
+    if program is not None:
+        values["TF_LAUNCHER_PARAMETERS"] = json.dumps(parameters, sort_keys=True)
+        if program.keras is not None:
+            values["TF_USE_LEGACY_KERAS"] = "1" if program.keras == 2 else "0"
+    given = {variable.name for variable in role.env}
+    return [{"name": name, "value": escaped(value)} for name, value in values.items() if name not in given]
 
 
 def _module_path(role: ResolvedRole, source: ProgramFiles | None) -> list[Object]:

@@ -61,12 +61,26 @@ def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
         found.append(f"spec.evaluator: none is started, since mode: {spec.mode} trains nothing")
     if spec.program is not None and spec.program.entrypoint is not None and spec.program.source is None:
         found += parameter_names.notices(spec.program.parameters)
+    found += _plain_commands(cluster)
     if _keeps_nothing(spec):
         found.append(
             "spec.modelDir: not given, so the run keeps no model and no checkpoint, and one that is "
             "interrupted begins anew; modelDir: /model keeps them"
         )
     return found
+
+
+def _plain_commands(cluster: TrainingCluster) -> Iterator[str]:
+    """Of commands that run without the runtime, which would tell a program's error from a lost task."""
+    spec = cluster.spec
+    if roles.is_custom(spec) or not spec.run_policy.backoff_limit:
+        return
+    for role in topology.build(cluster).roles:
+        if not role.uses_runtime:
+            yield (
+                f"{role.name}: its command is tried again after a Python error (exit code 1), too; run by the "
+                "runtime, with args: [--, SCRIPT] in its place, a script fails at once"
+            )
 
 
 def _keeps_nothing(spec: Spec) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from launcher.backends.base import Plan
+from launcher.backends.local.process import mount_namespace
 from launcher.errors import NotFoundError
 from launcher.naming import RECLAIM_ANNOTATION, SPEC_ANNOTATION
 from launcher.status import Phase
@@ -352,3 +353,26 @@ def test_where_the_model_is(machine: Machine) -> None:
     machine.end()
     places = machine.backend.places("demo", "default")
     assert places["model directory"] == str(machine.root / "volumes" / "default" / "c" / "a")
+
+
+@pytest.mark.skipif(not mount_namespace.possible(), reason="this machine gives no mount namespaces")
+@pytest.mark.parametrize(
+    ("name", "mount"),
+    [("launcher-source", {"readOnly": True}), ("files", {}), ("data", {"readOnly": True})],
+)
+def test_what_a_pod_mounts_to_be_read_cannot_be_written(machine: Machine, name: str, mount: Any) -> None:
+    """As on a cluster, where a script that writes beside itself fails."""
+    code = (
+        "import errno, os\n"
+        "try:\n    open(os.path.join(os.environ['PLACE'], 'new'), 'w')\n"
+        "except OSError as error:\n    print(errno.errorcode[error.errno])\n"
+    )
+    chief = job("chief", code, primary=True)
+    pod = chief["spec"]["template"]["spec"]
+    claim = {"persistentVolumeClaim": {"claimName": "claim"}}
+    pod["volumes"] = [{"name": name, **(claim if name == "data" else {"configMap": {"name": "files"}})}]
+    container = pod["containers"][0]
+    container["volumeMounts"] = [{"name": name, "mountPath": "/opt/place", **mount}]
+    container["env"] = [{"name": "PLACE", "value": "/opt/place"}]
+    machine.run(chief, {"kind": "ConfigMap", "metadata": {"name": "files"}, "data": {"key": "text"}})
+    assert machine.texts("chief") == ["EROFS"]

@@ -307,7 +307,40 @@ def test_a_program_without_a_model_directory_keeps_nothing_and_says_so() -> None
     ids=["a directory", "a script, which keeps what it likes"],
 )
 def test_and_no_other_says_so(spec: Object) -> None:
+    assert [said for said in notices(cluster(**spec), local=True) if "modelDir" in said] == []
+
+
+SCRIPT = {"strategy": "OneDevice", "program": None, "command": ["python", "x.py"], "worker": None, "ps": None}
+
+
+def test_a_command_that_is_tried_again_after_any_error_says_so() -> None:
+    (said,) = notices(cluster(**SCRIPT), local=True)
+    assert said.startswith("chief: its command is tried again after a Python error (exit code 1), too")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {**SCRIPT, "runPolicy": {"backoffLimit": 0}},
+        {**SCRIPT, "command": None, "args": ["--", "x.py"]},
+    ],
+    ids=["tried once", "by the runtime"],
+)
+def test_and_others_do_not(spec: Object) -> None:
     assert notices(cluster(**spec), local=True) == []
+
+
+def test_a_script_is_told_where_to_write_and_its_parameters() -> None:
+    program = {"source": "x.py", "keras": 2, "parameters": {"dataDir": "/data", "rate": 0.1}}
+    template = {"env": [{"name": "DATA_DIR", "value": "mine"}]}
+    spec = {**SCRIPT, "program": program, "modelDir": "/model", "template": template}
+    (job,) = jobs(**spec).values()
+    variables = job["spec"]["template"]["spec"]["containers"][0]["env"]
+    values = {variable["name"]: variable.get("value") for variable in variables}
+    assert values["MODEL_DIR"] == "/model"
+    assert json.loads(values["TF_LAUNCHER_PARAMETERS"]) == {"dataDir": "/data", "rate": 0.1}
+    assert values["TF_USE_LEGACY_KERAS"] == "1"
+    assert [each["value"] for each in variables if each["name"] == "DATA_DIR"] == ["mine"]
 
 
 def test_a_collectives_workers_all_restore_for_themselves() -> None:

@@ -34,6 +34,8 @@ _INHERITED: Final = (
 a cluster either.
 """
 
+_READ_ONLY: Final = ("configMap", "secret", "downwardAPI", "projected")
+"""Volumes that nobody writes to."""
 _TOLD: Final = tuple(f"launcher-{name}" for name in ("config", "task", "source", "runtime", "tmp", "shm"))
 """The launcher's own volumes. Variables hold their paths."""
 
@@ -153,18 +155,31 @@ class PodTemplate:
     def _view(self, index: int, variables: Mapping[str, str]) -> View:
         mounts: dict[str, str] = {}
         opened: list[str] = []
+        read_only: list[str] = []
+        writable: set[Path] = set()
+        readable: set[Path] = set()
         for mount in self.container.get("volumeMounts") or ():
             volume = self._volumes.get(mount["name"])
-            if volume is None or volume["name"] in _TOLD:
+            if volume is None:
                 continue
             source, path = self._volume(index, volume), mount["mountPath"]
+            is_read_only = bool(mount.get("readOnly")) or any(kind in volume for kind in _READ_ONLY)
+            (readable if is_read_only else writable).add(source)
+            if volume["name"] in _TOLD:
+                continue
             if "persistentVolumeClaim" in volume:
                 opened.append(str(source))
             source /= _sub_path(mount, variables)
             if source.is_dir() and self._may_cover(path, source):
                 mounts[path] = str(source)
+                if is_read_only:
+                    read_only.append(path)
+        # By the paths that variables and arguments give, too: those of this machine.
+        own = [str(source) for source in readable - writable if source.is_dir()]
+        mounts |= {path: path for path in own}
+        read_only += own
         scratch = self._directory.pod(self.hostname(index)) / "view"
-        return View(mounts, [str(path) for path in self._claims], opened, str(scratch))
+        return View(mounts, [str(path) for path in self._claims], opened, str(scratch), read_only)
 
     @property
     def _claims(self) -> Sequence[Path]:

@@ -27,6 +27,13 @@ _UNBINDABLE: Final = 0x20000
 _PRIVATE: Final = 0x40000
 """MS_* of linux/mount.h."""
 
+_KEPT: Final = 0x2 | 0x4 | 0x8 | 0x400 | 0x800
+"""MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_NOATIME, MS_NODIRATIME: statvfs(3) shows them as the same numbers."""
+
+_RELATIVE_TIMES: Final = 0x200000
+_SHOWN_RELATIVE_TIMES: Final = 0x1000
+"""MS_RELATIME, and how statvfs(3) shows it."""
+
 _DETACH: Final = 2
 """MNT_DETACH of the same."""
 
@@ -38,14 +45,16 @@ _libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else N
 
 @dataclass(frozen=True)
 class View:
-    """`mounts` maps a path to the folder that is to be seen there. Of what the folders `closed` hold only
-    `opened` is seen; the rest is not there. `scratch` is an empty folder, used while the view is made.
+    """`mounts` maps a path to the folder that is to be seen there; `read_only` are those of these paths that
+    nothing is to be written to. Of what the folders `closed` hold only `opened` is seen; the rest is not
+    there. `scratch` is an empty folder, used while the view is made.
     """
 
     mounts: Mapping[str, str]
     closed: Sequence[str]
     opened: Sequence[str]
     scratch: str
+    read_only: Sequence[str] = ()
 
 
 def possible() -> bool:
@@ -72,6 +81,8 @@ def enter(view: View) -> None:
         _make(missing, Path(view.scratch))
     for path, source in sorted(mounts.items()):
         _mount(source, path, "", _BIND | _RECURSIVE)
+    for path in view.read_only:
+        _close_for_writing(os.path.realpath(path))
     os.chdir(here)
 
 
@@ -132,7 +143,10 @@ def _copy(real: Path, new: Path) -> Path:
 
 
 def _close_for_writing(path: str) -> None:
-    _mount("none", path, "", _REMOUNT | _BIND | _READ_ONLY)
+    # A namespace of the user's own may not lift what holds for the mount in the one above.
+    here = os.statvfs(path).f_flag
+    kept = here & _KEPT | (_RELATIVE_TIMES if here & _SHOWN_RELATIVE_TIMES else 0)
+    _mount("none", path, "", _REMOUNT | _BIND | _READ_ONLY | kept)
 
 
 def _mount(source: str, target: str, kind: str, flags: int) -> None:
