@@ -53,6 +53,14 @@ def test_versions() -> None:
     ]
 
 
+def test_versions_of_keras() -> None:
+    (found,) = in_process("import json, keras; print(json.dumps([keras.__version__]))")
+    assert versions.keras_too_old(found) is None
+    assert versions.keras_untested(found) is None, "test it, then raise NEWEST_KERAS"
+    assert "Keras 3.7.0 is older than 3.8" in str(versions.keras_too_old("3.7.0"))
+    assert "Keras 3.16.1 is newer than 3.15" in str(versions.keras_untested("3.16.1"))
+
+
 def test_a_value_is_done_when_it_was_fetched() -> None:
     value = RemoteValueImpl(None, None)
     assert not is_done(value)

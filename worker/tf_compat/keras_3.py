@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.tf_compat import versions
 from worker.tf_compat.strategies import uses_coordinator, without_partitioner
 
 _mended: list[Any] = []
@@ -31,8 +32,8 @@ def mend(strategy: Any, share: Callable[[], Any]) -> None:
     `share` gives the part of the global batch that the replica has, `float32[]`, None where all have the
     same: losses are multiplied by it.
     """
-    if _mended:
-        return
+    if _mended or versions.keras_too_old(version()):
+        return  # a program may do without it
     _mended.append(strategy)
     if uses_coordinator(strategy):
         _keep_variables_whole(strategy)
@@ -46,6 +47,13 @@ def mend(strategy: Any, share: Callable[[], Any]) -> None:
     _share_seed_generator()
     with strategy.scope():
         remember_seed_generator()
+
+
+def version() -> str:
+    """Of Keras 3 in this process."""
+    import keras
+
+    return str(keras.__version__)
 
 
 def remember_seed_generator() -> None:

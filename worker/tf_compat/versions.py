@@ -1,9 +1,11 @@
-"""The versions of TensorFlow that this runtime is tested with. `version` is as in tf.version.VERSION."""
+"""The versions of TensorFlow and Keras 3 that this runtime is tested with: `version` is as they give it."""
 
 from __future__ import annotations
 
 OLDEST = (2, 16)
 NEWEST = (2, 21)
+OLDEST_KERAS = (3, 8)
+NEWEST_KERAS = (3, 15)
 
 
 def too_old(version: str) -> str | None:
@@ -18,6 +20,20 @@ def untested(version: str) -> str | None:
     if _number(version) <= NEWEST:
         return None
     return f"TensorFlow {version} is newer than {_said(NEWEST)}, the newest that this runtime is tested with"
+
+
+def keras_too_old(version: str) -> str | None:
+    """A sentence where models of Keras 3 of `version` cannot be trained, else None."""
+    if _number(version) >= OLDEST_KERAS:
+        return None
+    return f"Keras {version} is older than {_said(OLDEST_KERAS)}, the oldest whose models this runtime trains"
+
+
+def keras_untested(version: str) -> str | None:
+    """A sentence where `version` of Keras 3 is newer than what was tested, else None."""
+    if _number(version) <= NEWEST_KERAS:
+        return None
+    return f"Keras {version} is newer than {_said(NEWEST_KERAS)}, the newest that this runtime is tested with"
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from worker.context import Loop
 from worker.failures import program_error
 from worker.input import datasets, replica_shares
-from worker.tf_compat import keras_3
+from worker.tf_compat import keras_3, versions
 from worker.tf_compat.keras_models import is_keras_3
 from worker.tf_compat.strategies import uses_coordinator
 from worker.training.fit import fit
@@ -38,6 +38,12 @@ def train(loop: Loop) -> Any:
 
 def _check_keras_3(loop: Loop, model: Any) -> None:
     """Raises Failure for what Keras 3 cannot do under the strategy."""
+    too_old = versions.keras_too_old(keras_3.version())
+    if too_old is not None:
+        raise program_error(f"{too_old}: take an image with a newer one")
+    untested = versions.keras_untested(keras_3.version())
+    if untested is not None and loop.writes:
+        loop.reporter.notice(untested)
     entrypoint, name = loop.program.entrypoint, loop.strategy_options.get("partitioner")
     if name is not None:
         raise program_error(
