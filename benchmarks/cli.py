@@ -60,6 +60,9 @@ def measured(rounds: int, checkout: Path | None, directory: Path) -> str:
         "python -c pass": [sys.executable, "-c", "pass"],
         "--help": [sys.executable, "-m", "launcher", "--help"],
         "render, the demo": render(),
+        # The two clients of launcher/backends/kubernetes/api/transport.py: one is imported only for a proxy.
+        "import http.client, ssl": [sys.executable, "-c", "import http.client, ssl"],
+        "import urllib3": [sys.executable, "-c", "import urllib3"],
     }
     ours = {f"render, {workers:,} workers": render(*sized(workers)) for workers in SIZES}
     theirs = {}
@@ -82,7 +85,12 @@ def measured(rounds: int, checkout: Path | None, directory: Path) -> str:
     bare = ms["python -c pass"]
     start = [
         (name, f"{ms[name]:.0f}", f"{ms[name] / bare:.2f}", limit)
-        for name, limit in (("--help", "6"), ("render, the demo", "25"))
+        for name, limit in (
+            ("--help", "6"),
+            ("render, the demo", "25"),
+            ("import http.client, ssl", ""),
+            ("import urllib3", ""),
+        )
     ]
     few, many = f"render, {SIZES[0]:,} workers", f"render, {SIZES[-1]:,} workers"
 
