@@ -152,7 +152,7 @@ class CompiledSteps(Steps):
         returned: dict[str, Any] = {}
 
         def step(batch: Any) -> None:
-            returned.update(getattr(self.model, name)(batch))
+            returned.update(_flat(getattr(self.model, name)(batch)))
 
         replica_shares.left_out(self.model, step, batch, share, trains=training)
         weight = tf.cast(batch_count(batch) if share is None else share.examples, tf.float32)
@@ -210,7 +210,7 @@ class CompiledSteps(Steps):
                     f"{self.program.entrypoint}: {type(model).__name__}.{name}(data) returned a "
                     f"{type(given).__name__}, not a dict of the metrics by their names"
                 )
-            returned.update(given)
+            returned.update(_flat(given))
 
         with _updated(model.metrics) as updated:
             size = max(1, self.global_batch_size // self.replicas)
@@ -229,6 +229,14 @@ class CompiledSteps(Steps):
                 f"compute_loss(): the gradients of the {self.replicas} replicas are added up, so divide a "
                 "mean over the batch by tf.distribute.get_strategy().num_replicas_in_sync"
             )
+
+
+def _flat(returned: dict[str, Any]) -> dict[str, Any]:
+    """With what is in dicts within, as those that the metrics of compile() give together."""
+    found: dict[str, Any] = {}
+    for name, value in returned.items():
+        found.update(value if isinstance(value, dict) else {name: value})
+    return found
 
 
 def _results(metrics: list[Any]) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class Stepping(Fitted):
                 loss = self.compute_loss(y=labels, y_pred=self(features, training=True))
             self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
             self.mean.update_state(2.0)
-            return {"loss": loss, "mean_loss": self.mean.result(), "two": 2.0}
+            return {"loss": loss, "all": {"mean_loss": self.mean.result()}, "two": 2.0}
 
         def test_step(self, data: Any) -> Any:
             return {"three": 3.0 * tf.ones(tf.shape(data[1]))}
