@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from launcher import task_devices
+from launcher import task_devices, task_output
 from launcher.backends.base import Finding, LogLine, RunEvent
-from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus
+from launcher.status import ADMISSION, RUN_ENDED, RUN_FAILED, Phase, RoleStatus, RunStatus, TaskStatus
 from worker.contract import (
     Content,
     Devices,
+    Doing,
     Done,
     Evaluation,
     Event,
@@ -38,6 +39,8 @@ PROGRESS_SECONDS: Final = 5.0
 
 WAITING_SECONDS: Final = 15.0
 """The same for what is still being waited for."""
+
+_IN_PLACE: Final = (Progress, Predicting, Evaluation)
 
 LAST_LINES: Final = 5
 """Of a task that failed and is tried again."""
@@ -64,9 +67,9 @@ class Narrator:
         """When a task of the role printed its latest record."""
         self._said: dict[tuple[str, int, str], tuple[float, Any]] = {}
 
-    def news(self, status: RunStatus, lines: Sequence[LogLine], *, steps: bool = True) -> list[News]:
+    def news(self, status: RunStatus, lines: Sequence[LogLine], *, in_place: bool = False) -> list[News]:
         """What has happened since the last call, when `lines` were not yet printed, in the order of time.
-        `steps`: progress inside an epoch too.
+        `in_place`: how far the run is, and what it scores, is shown elsewhere.
         """
         before, self._before = self._before, status
         # A task speaks after its beginning and before its end, whose times a cluster gives in whole seconds.
@@ -79,10 +82,11 @@ class Narrator:
         for line in lines:
             self._keep(line)
             record = line.record
-            if record is None or (_is_step(record) and not steps):
+            if record is None or (in_place and isinstance(record.content, _IN_PLACE)):
                 continue
             if self._worth(line, record, status):
-                name, bad = who(line.role, line.index, status), task_devices.lacks(record)
+                name = who(line.role, line.index, status)
+                bad = task_devices.lacks(record) or isinstance(record.content, Failed)
                 said.append(News(name, describe(record), record.time, bad))
         if status is not before:
             said += map(self._not_before, endings(before, status))
@@ -105,7 +109,8 @@ class Narrator:
         if key not in self._last_lines:
             self._last_lines[key] = deque(maxlen=LAST_LINES)
             self._last_lines.pop((line.role, line.index, line.attempt - 2), None)
-        self._last_lines[key].append(line.text)
+        if not task_output.is_chatter(line.text):
+            self._last_lines[key].append(line.text)
 
     def _restarts(self, before: RunStatus | None, after: RunStatus) -> list[News]:
         """Tasks that are tried again, and their last lines where they have not said what was wrong."""
@@ -138,7 +143,7 @@ class Narrator:
             case Devices() as devices:
                 worth = task_devices.is_news(devices, line.role, line.index, status) and devices != about
                 about = devices
-            case Done() | Ready() | WasReleased():
+            case Doing() | Done() | Ready() | WasReleased():
                 worth = False
             case _:
                 worth = True
@@ -156,15 +161,6 @@ def _not_after(news: News, spoken: Iterable[tuple[str, float]]) -> News:
     """A beginning of a role's, not after what its tasks have said."""
     times = [when for role, when in spoken if role == _role(news)]
     return replace(news, time=min([*times, *([] if news.time is None else [news.time])], default=None))
-
-
-def _is_step(record: Record) -> bool:
-    match record.content:
-        case Progress(epoch_end=epoch_end):
-            return not epoch_end
-        case Predicting():
-            return True
-    return False
 
 
 def who(role: str, index: int, status: RunStatus) -> str:
@@ -284,6 +280,7 @@ def _released(released: Released) -> str:
 
 
 _WORDS: Final[Mapping[type[Content], Callable[[Any], str]]] = {
+    Doing: lambda doing: doing.activity,
     Waiting: _waiting,
     Devices: task_devices.describe,
     Ready: lambda _: "is ready",
@@ -330,11 +327,12 @@ def endings(before: RunStatus | None, after: RunStatus) -> list[News]:
     for task in after.tasks:
         name = who(task.role, task.index, after)
         news = _task_news(earlier.get((task.role, task.index)), task)
-        said += (News(name, text, task.finished) for text in news)
+        said += (News(name, text, task.finished, bad=bad) for text, bad in news)
     known = {role.role: role for role in before.roles} if before else {}
     for role in after.roles:
         ended = None if role.waiting else _end(role.role, after)
-        said += (News(role.role, text, ended) for text in _role_end(known.get(role.role), role))
+        if text := _role_end(known.get(role.role), role, after):
+            said.append(News(role.role, text, ended, bad=text.startswith("failed")))
     return said
 
 
@@ -361,14 +359,14 @@ def _started(status: RunStatus | None, role: str) -> int:
     return sum(task.role == role and (task.phase is not Phase.PENDING or task.restarts > 0) for task in tasks)
 
 
-def _task_news(before: TaskStatus | None, after: TaskStatus) -> list[str]:
+def _task_news(before: TaskStatus | None, after: TaskStatus) -> list[tuple[str, bool]]:
     said = []
     if after.message and after.phase is Phase.RUNNING and (before is None or before.message != after.message):
-        said.append(after.message)
+        said.append((after.message, False))
     failed = after.phase is Phase.FAILED and not after.deleted
     is_news = before is None or before.phase is not Phase.FAILED or before.restarts != after.restarts
     if failed and is_news:
-        said.append(ending(after))
+        said.append((ending(after), True))
     return said
 
 
@@ -385,10 +383,17 @@ def duration(seconds: float) -> str:
     """`59.9 s`, `2 min 0 s`, `1 h 0 min`."""
     if seconds < 59.95:
         return f"{max(0.0, seconds):.1f} s"
+    return whole_seconds(seconds)
+
+
+def whole_seconds(seconds: float) -> str:
+    """`59 s`, `2 min 0 s`, `1 h 0 min`."""
     # Rounded first: 119.7 s is no 1 min 60 s.
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def waiting(role: RoleStatus) -> str:
@@ -423,14 +428,31 @@ def _signal_name(code: int) -> str:
         return ""
 
 
-def _role_end(before: RoleStatus | None, after: RoleStatus) -> list[str]:
+def stopped_with_run(role: RoleStatus, status: RunStatus) -> str:
+    """What to call the end of a role that has not failed itself, but ended with the run; else "".
+
+    Tasks that were released have left with exit code 0. Their Job is ended as a failed one all the same
+    where the run fails, since it counts as many successes as it has tasks to be complete.
+    """
+    if role.phase is not Phase.FAILED or role.reason not in (RUN_ENDED, RUN_FAILED):
+        return ""
+    own = [task for task in status.tasks if task.role == role.role]
+    if status.last_failure(role.role) is not None:
+        return ""
+    return "released" if own and all(task.exit_code == 0 for task in own) else "stopped"
+
+
+def _role_end(before: RoleStatus | None, after: RoleStatus, status: RunStatus) -> str:
     if after.waiting:
         # How many tasks wait for the same changes too often to be told each time.
-        return [] if before is not None and before.reason == after.reason else [waiting(after)]
+        return "" if before is not None and before.reason == after.reason else waiting(after)
     if before is not None and before.phase is after.phase:
-        return []
+        return ""
     if after.phase is Phase.SUCCEEDED:
-        return ["complete"]
+        return "complete"
     if after.phase is Phase.FAILED:
-        return [f"failed: {after.message}" if after.message else "failed"]
-    return []
+        if status.last_failure(after.role) is not None:
+            return "failed"  # its task has said why, and the summary has the Job's own words
+        failed = f"failed: {after.message}" if after.message else "failed"
+        return stopped_with_run(after, status) or failed
+    return ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Final
 from launcher.backends.base import Plan
 from launcher.errors import Problem, SpecError
 from launcher.plan import topology
+from launcher.task_output import is_chatter
 from launcher.validation import source
 from launcher.validation.loader import Loaded
 from worker.contract import Done, Env, Failed, Notice, Record, RunConfig
@@ -30,8 +30,6 @@ SECONDS: Final = 300.0
 step is traced for minutes.
 """
 _LAST_LINES: Final = 10
-_CHATTER: Final = re.compile(r"WARNING: All log messages before absl|[IW]\d{4} \d\d:\d\d:|[IW]0000 ")
-"""What TensorFlow prints when it is imported."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ def _run(command: Sequence[str], environment: dict[str, str], folder: Path, seco
     records = [record for line in lines if (record := Record.parse(line)) is not None]
     said = [record.content for record in records]
     notices = [content.message for content in said if isinstance(content, Notice)]
-    own = [line for line in lines if Record.parse(line) is None and not _CHATTER.match(line)]
+    own = [line for line in lines if Record.parse(line) is None and not is_chatter(line)]
     printed = "\n".join(own[-_LAST_LINES:])
     for content in said:
         if isinstance(content, Failed):

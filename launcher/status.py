@@ -23,6 +23,10 @@ ATTEMPT_ANNOTATION: Final = f"{DOMAIN}/attempt"
 ADMISSION: Final = "AwaitsAdmission"
 """The reason of a run that waits for a queue's admission."""
 
+RUN_ENDED: Final = "RunEnded"
+RUN_FAILED: Final = "RunFailed"
+"""The reasons of Jobs that the launcher has ended, since the run has succeeded, or failed."""
+
 SERVING: Final = ("worker", "ps")
 """Roles that work for the primary; nothing needs them once it has ended."""
 

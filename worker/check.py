@@ -30,7 +30,7 @@ _NO_DEVICE = "-1"
 def main() -> int:
     """Returns the exit code, `ExitCode.PROGRAM_ERROR` for whatever was found."""
     reporter = Reporter("check")
-    activity = Activity(Watch(), 0.0, 0.0)
+    activity = Activity(Watch(), reporter, 0.0, 0.0)
     program: LoadedProgram | None = None
     task: Task | None = None
     try:

@@ -213,6 +213,7 @@ def _peers_file(task_dir: str, own: str, peer: str, name: str) -> str:
 class Event:
     """What a `Record` is about. The type of the same name has the fields."""
 
+    DOING: Final = "doing"
     WAITING: Final = "waiting"
     DEVICES: Final = "devices"
     READY: Final = "ready"
@@ -236,6 +237,14 @@ Seconds = float
 
 Number = float
 """Of a model, so it may be NaN or infinite. A line has those as text: "nan", "inf", "-inf"."""
+
+
+class Doing(NamedTuple):
+    """What may take a while before the first step, or after the last: `importing TensorFlow`, say. It lasts
+    until another record of the task.
+    """
+
+    activity: str
 
 
 class Waiting(NamedTuple):
@@ -372,6 +381,7 @@ class Done(NamedTuple):
 
 
 Content = Union[  # of Python 3.9, which has no `|` for types
+    Doing,
     Waiting,
     Devices,
     Ready,
@@ -390,6 +400,7 @@ Content = Union[  # of Python 3.9, which has no `|` for types
 ]
 
 EVENTS: Final[Mapping[type[Any], str]] = {
+    Doing: Event.DOING,
     Waiting: Event.WAITING,
     Devices: Event.DEVICES,
     Ready: Event.READY,

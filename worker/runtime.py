@@ -16,7 +16,7 @@ from functools import partial
 
 from worker import scripts
 from worker.cluster import server
-from worker.contract import GRPC_FAIL_FAST, VERSION
+from worker.contract import GRPC_FAIL_FAST, VERSION, Doing
 from worker.failures import Failure, classify, program_error
 from worker.imports import import_tensorflow
 from worker.process import supervisor
@@ -105,6 +105,7 @@ def _run(task: Task, body: Callable[[Task, Reporter], int]) -> int:
 
 def _serve(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
     server.forget_release(task)
+    reporter.emit(Doing("importing TensorFlow"))
     return server.serve(task, reporter, watch)
 
 
@@ -113,7 +114,7 @@ def _evaluate(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
     from worker.process import activity
 
     # It waits for no one, so any evaluation may last; but a frozen process is one that can be replaced.
-    doing = activity.Activity(supervisor.Watch(), 0.0, 0.0)
+    doing = activity.Activity(supervisor.Watch(), reporter, 0.0, 0.0)
     watch.expect(supervisor.stalled("evaluating", task.config.stall_seconds))
     watch.beat()
     roots = program.user_roots(task.source)

@@ -61,7 +61,7 @@ class _Run:
         connected = _is_connected()
         if not connected:
             # Over before it began: they may not be up yet.
-            activity = _activity(self.task, self.watch)
+            activity = _activity(self.task, self.watch, self.reporter)
             with contextlib.suppress(Failure):
                 gather(self.task, activity, self.reporter, self.watch.alive)
         release_tasks(self.task, outcome, self.reporter, self.watch, exit_code, connected)
@@ -144,7 +144,7 @@ class _Script:
         self._task = task
         self._watch = watch
         self._reporter = Reporter(task.name)
-        self._activity = _activity(task, watch)
+        self._activity = _activity(task, watch, self._reporter)
         self._is_module = command[0] == "-m"
         self._name, *self._arguments = command[1:] if self._is_module else command
         self._roots: list[Path] = [task.source] if task.source else []
@@ -241,8 +241,8 @@ class _Script:
         return ExitCode.PROGRAM_ERROR, program_error(said, frames(error, self._roots))
 
 
-def _activity(task: Task, watch: Watch) -> Activity:
-    return Activity(watch, task.config.stall_seconds, task.config.starting_deadline_seconds)
+def _activity(task: Task, watch: Watch, reporter: Reporter) -> Activity:
+    return Activity(watch, reporter, task.config.stall_seconds, task.config.starting_deadline_seconds)
 
 
 def _lead_module_path(directory: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from launcher.status import SERVING, Phase
+from launcher.status import RUN_ENDED, RUN_FAILED, SERVING, Phase
 
 PEERS_SECONDS: Final = 60.0
 """A worker or ps of the worker runtime leaves within 1 s after the chief released it, and the chief does that
@@ -138,7 +138,7 @@ def _before_the_end(primary: Role, others: Sequence[Role], now: float, limits: L
     why = f"{role.job} has failed" + (f" ({role.last_failure})" if role.last_failure else "")
     why += ", and the run cannot go on without it"
     notice = f"{why}: {primary.job} is stopped"
-    return Decision(stops=(Stop((primary.job,), "RunFailed", f"Stopped, since {why}", notice, why),))
+    return Decision(stops=(Stop((primary.job,), RUN_FAILED, f"Stopped, since {why}", notice, why),))
 
 
 def _is_needed(role: Role) -> bool:
@@ -180,9 +180,9 @@ def _stop(primary: Role, jobs: tuple[str, ...], seconds: float) -> Stop:
     else:
         notice = f"nothing of {names} ran when {primary.job} had ended: stopped"
     if primary.phase is Phase.FAILED:
-        return Stop(jobs, "RunFailed", f"Stopped, since {primary.job} has failed", notice)
+        return Stop(jobs, RUN_FAILED, f"Stopped, since {primary.job} has failed", notice)
     if seconds:
         message = f"Stopped: still running {seconds:g} s after {primary.job} had succeeded"
     else:
         message = f"Stopped: none of its tasks ran, and {primary.job} had succeeded"
-    return Stop(jobs, "RunEnded", message, notice)
+    return Stop(jobs, RUN_ENDED, message, notice)

@@ -219,9 +219,9 @@ def _follow(
 ) -> int:
     """To the end, with its summary; then what is to be cleaned up is."""
     # Not before the tasks are on their way.
-    from launcher.cli import console
+    from launcher.cli import live_view
 
-    code = console.watch(
+    code = live_view.watch(
         backend,
         run,
         namespace,

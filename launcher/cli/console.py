@@ -1,35 +1,37 @@
-"""Shows a run: a live table on a terminal, plain lines elsewhere."""
+"""Shows runs as they are now, and what they print."""
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
-from types import FrameType, TracebackType
 from typing import Any, Final
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from launcher import evaluator_outcome, messages, task_devices
+from launcher import evaluator_outcome, messages, task_activity, task_devices, task_output
 from launcher.backends.base import PROGRAM, Backend, LogLine, Selection
-from launcher.errors import INTERRUPTED, BackendError, ConflictError
+from launcher.errors import BackendError
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus, latest
 from launcher.terminal import visible_all
 from worker.contract import Evaluation, Exported, Predicted, Progress
 
-_REPAINT_SECONDS: Final = 0.25
+_UNBOUNDED: Final = 10_000
+"""Columns, where there is no terminal to be as wide as."""
 _MOST_TROUBLED: Final = 5
 """Tasks whose logs `status` reads."""
 _LAST_LINES: Final = 20
 """Of a failed task's log, where it has not said itself what is wrong."""
+
+_DROPPED: Final = ("NODE", "RESTARTS", "FAILED", "SUCCEEDED", "READY")
+"""The columns that a terminal which is too narrow for all does without, the first one first."""
+_STATE_WIDTH: Final = 24
+"""Columns of a state, before a column is dropped for it; a longer one is cut."""
 
 STYLES: Final = {
     Phase.PENDING: "dim",
@@ -44,150 +46,16 @@ _ROLE_STYLES: Final = ("cyan", "magenta", "blue", "yellow", "green")
 
 
 def console(file: Any = None) -> Console:
-    """On standard output unless told otherwise; colours on a terminal only."""
-    return Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
-
-
-def watch(
-    backend: Backend,
-    run: str,
-    namespace: str,
-    *,
-    stop_on_interrupt: bool,
-    until_running: bool = False,
-    timeout: float | None = None,
-    out: Console | None = None,
-) -> int:
-    """Follows the run to its end, then prints its summary; or until every task runs. Returns the command's
-    exit code.
-
-    Ctrl-C and SIGTERM stop the run, the second time at once; without `stop_on_interrupt` they end the
-    watching, and the run goes on. Raises ConflictError when the run has not ended after `timeout` seconds.
-    """
-    out = out or console()
-    began = time.monotonic()
-    status: RunStatus | None = None
-    seen: RunStatus | None = None
-    obeyed = 0
-    with _Interrupts() as interrupts, _View(out) as view:
-        for update in backend.follow(run, namespace):
-            if update.status is not seen:
-                seen = update.status
-                status = visible_all(seen, out.is_terminal)
-            assert status is not None  # noqa: S101 - for the type checker
-            view.show(status, visible_all(update.lines, out.is_terminal))
-            if interrupts.count > obeyed and not status.ended:
-                obeyed = interrupts.count
-                if not stop_on_interrupt:
-                    found = run + backend.options(namespace)
-                    view.say("run", f"goes on; `{PROGRAM} wait {found}` comes back to it")
-                    return interrupts.exit_code
-                at_once = obeyed > 1
-                backend.stop(run, namespace, at_once=at_once)
-                view.say("run", "is killed" if at_once else "is being stopped; Ctrl-C again kills it")
-            if until_running and status.all_run:
-                view.say("run", "every task runs")
-                return 0
-            if timeout is not None and not status.ended and time.monotonic() - began >= timeout:
-                done = "come to run" if until_running else "ended"
-                raise ConflictError(
-                    f"run {run} has not {done} within {timeout:g} s",
-                    f"It goes on; wait longer with: {PROGRAM} wait {run}{backend.options(namespace)}",
-                )
-    if status is None:
-        raise ConflictError(f"nothing is known of run {run}")
-    show_summary(backend, status, out)
-    if interrupts.count:
-        return interrupts.exit_code
-    return exit_code(status)
+    """On standard output unless told otherwise; colours on a terminal only, and elsewhere whole lines."""
+    made = Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    if not made.is_terminal:
+        made.width = _UNBOUNDED
+    return made
 
 
 def exit_code(status: RunStatus) -> int:
     """Of a command that has waited for the run's end."""
     return 0 if status.phase is Phase.SUCCEEDED else 1
-
-
-class _Interrupts:
-    """Counts SIGINT and SIGTERM, in place of a KeyboardInterrupt somewhere in the middle."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._last = signal.SIGINT
-        self._before: dict[signal.Signals, Any] = {}
-
-    @property
-    def exit_code(self) -> int:
-        return INTERRUPTED if self._last is signal.SIGINT else 128 + self._last
-
-    def __enter__(self) -> _Interrupts:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def _note(self, number: int, _: FrameType | None) -> None:
-        self.count += 1
-        self._last = signal.Signals(number)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-
-class _View:
-    """Lines for what has happened; on a terminal, below them, a table of what is going on."""
-
-    def __init__(self, out: Console) -> None:
-        self._out = out
-        self._narrator = messages.Narrator()
-        self._began = time.time()
-        self._painted = 0.0
-        self._live: Live | None = None
-        if out.is_terminal:
-            self._live = Live(console=out, auto_refresh=False, transient=True, redirect_stdout=False)
-
-    def __enter__(self) -> _View:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def show(self, status: RunStatus, lines: Sequence[LogLine]) -> None:
-        self._began = status.started or self._began
-        # A table in motion shows the steps; the epochs' ends are worth keeping there too.
-        for news in self._narrator.news(status, lines, steps=self._live is None):
-            self.say(news.who, news.text, at=news.time, bad=news.bad)
-        if self._live is not None and time.monotonic() - self._painted >= _REPAINT_SECONDS:
-            self._painted = time.monotonic()
-            self._live.update(live_table(status, reasons(status)), refresh=True)
-
-    def say(self, name: str, text: str, at: float | None = None, bad: bool = False) -> None:
-        elapsed = max(0.0, (at or time.time()) - self._began)
-        said = (text, "red" if bad else "")
-        self._out.print(Text.assemble((f"{elapsed:7.1f} s  ", "dim"), (f"{name:<10} ", "bold"), said))
-        if not self._out.is_terminal:
-            self._out.file.flush()
-
-
-def live_table(status: RunStatus, why: Iterable[RenderableType] = ()) -> RenderableType:
-    """The roles, `why` they wait, and how far the training is."""
-    parts: list[RenderableType] = [_role_table(status), *why]
-    progress = latest(status.records, Progress)
-    if progress is not None and status.phase is Phase.RUNNING:
-        row = Table.grid(padding=(0, 1))
-        bar: RenderableType = ""
-        if progress.steps is not None and 0 < progress.steps < 1 << 53:
-            bar = ProgressBar(total=progress.steps, completed=progress.step, width=20)
-        row.add_row(messages.position(progress), bar, messages.measures(progress))
-        parts.append(row)
-    elif (text := messages.predicted(status)) and status.phase is Phase.RUNNING:
-        parts.append(Text(text))
-    return Padding(Group(*parts), (1, 0, 0, 0))
 
 
 def reasons(status: RunStatus) -> Iterator[RenderableType]:
@@ -199,21 +67,66 @@ def reasons(status: RunStatus) -> Iterator[RenderableType]:
             yield Text(f"{role.role} {messages.waiting(role)}", style="yellow")
 
 
-def _role_table(status: RunStatus) -> Table:
+class RoleTable:
+    """A row for each role, in as many columns as the terminal has room for. `doing` stands before what a
+    role's tasks do while they start: the frame of a spinner.
+    """
+
+    def __init__(self, status: RunStatus, doing: Text | None = None) -> None:
+        self._status = status
+        self._doing = doing
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = [self._cells(role) for role in self._status.roles]
+        headings = [name for name in rows[0] if any(cells[name].plain for cells in rows)] if rows else []
+        # In motion the same columns all the time, whatever the tasks do.
+        longest = max((cells["STATE"].cell_len for cells in rows), default=0)
+        width = _STATE_WIDTH if self._doing is not None else min(longest, _STATE_WIDTH)
+        for dropped in ("", *_DROPPED):
+            headings = [name for name in headings if name != dropped]
+            fixed = [name for name in headings if name != "STATE"]
+            table = _table(fixed, rows)
+            needed = Measurement.get(console, options.update(width=_UNBOUNDED), table).maximum
+            if needed + 3 + width <= options.max_width:
+                break
+        yield _table(headings, rows)
+
+    def _cells(self, role: RoleStatus) -> dict[str, Text]:
+        counts = {
+            "READY": f"{role.ready}",
+            "SUCCEEDED": f"{role.succeeded}/{role.desired}",
+            "FAILED": f"{role.failed}",
+            "RESTARTS": f"{role.restarts}",
+            "NODE": _nodes(role, self._status),
+        }
+        cells = {"ROLE": Text(role.role), **{name: Text(text) for name, text in counts.items()}}
+        return {**cells, "STATE": self._state(role)}
+
+    def _state(self, role: RoleStatus) -> Text:
+        """Kubernetes' own words for a Job's end; of a role that runs, what its tasks do."""
+        if aside := messages.stopped_with_run(role, self._status):
+            return Text(aside, style="dim")
+        if role.phase is Phase.SUCCEEDED:
+            return Text("Complete", style="green")
+        telling = role.phase is Phase.FAILED or role.waiting
+        reason = f" ({role.reason})" if role.reason and telling else ""
+        said = Text(f"{role.phase}{reason}", style=STYLES[role.phase], no_wrap=True, overflow="ellipsis")
+        doing = task_activity.of_role(self._status, role.role) if role.phase is Phase.RUNNING else ""
+        if not doing:
+            return said
+        if doing == task_activity.IDLE or self._doing is None:
+            return Text(doing, style=said.style, no_wrap=True, overflow="ellipsis")
+        return Text.assemble(self._doing, " ", (doing, "cyan"), no_wrap=True, overflow="ellipsis")
+
+
+def _table(headings: Sequence[str], rows: Sequence[dict[str, Text]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    placed = any(task.node for task in status.tasks)
-    table.add_column("ROLE")
-    for heading in ("READY", "SUCCEEDED", "FAILED", "RESTARTS"):
-        table.add_column(heading, justify="right")
-    if placed:
-        table.add_column("NODE")
-    table.add_column("STATE")
-    for role in status.roles:
-        cells = [role.role, str(role.ready), f"{role.succeeded}/{role.desired}", str(role.failed)]
-        cells.append(str(role.restarts))
-        if placed:
-            cells.append(_nodes(role, status))
-        table.add_row(*cells, Text(_state(role), style=STYLES[role.phase]))
+    for name in headings:
+        is_number = name not in ("ROLE", "NODE", "STATE")
+        # Only a state is ever cut.
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=name != "STATE")
+    for cells in rows:
+        table.add_row(*(cells[name] for name in headings))
     return table
 
 
@@ -223,14 +136,6 @@ def _nodes(role: RoleStatus, status: RunStatus) -> str:
     return f"{len(nodes)} nodes" if len(nodes) > 1 else "".join(nodes)
 
 
-def _state(role: RoleStatus) -> str:
-    """Kubernetes' own words for a Job's end."""
-    if role.phase is Phase.SUCCEEDED:
-        return "Complete"
-    telling = role.phase is Phase.FAILED or role.waiting
-    return f"{role.phase} ({role.reason})" if role.reason and telling else str(role.phase)
-
-
 def show_status(backend: Backend, status: RunStatus, out: Console | None = None) -> None:
     """The `status` command."""
     out = out or console()
@@ -238,9 +143,8 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
     if status.ended:
         show_summary(backend, status, out)
         return
-    _headline(status, out)
+    out.print(headline(status))
     out.print(live_table(status))
-    # Whole: what a queue or a scheduler says is longer than a line, which a table would cut off.
     for reason in reasons(status):
         out.print(reason)
     for news in messages.waiting_tasks(status):
@@ -254,6 +158,16 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
         out.print(Text(text, style="red" if bad else ""))
     if (evaluation := latest(status.records, Evaluation)) is not None:
         out.print(messages.evaluation(evaluation))
+
+
+def live_table(status: RunStatus, why: Iterable[RenderableType] = ()) -> RenderableType:
+    """The roles, `why` they wait, and how far the training is."""
+    parts: list[RenderableType] = [Text(), RoleTable(status), *why]
+    if status.phase is Phase.RUNNING:
+        progress = latest(status.records, Progress)
+        text = messages.predicted(status) if progress is None else messages.progress(progress)
+        parts += [Text(text)] if text else []
+    return Group(*parts)
 
 
 def _troubled(task: TaskStatus) -> bool:
@@ -277,15 +191,15 @@ def show_summary(backend: Backend, status: RunStatus, out: Console | None = None
     out = out or console()
     status = visible_all(status, out.is_terminal)
     out.print()
-    _headline(status, out)
-    out.print()
-    out.print(_role_table(status))
+    out.print(headline(status))
     out.print()
     if trouble := evaluator_outcome.trouble(status):
         out.print(Text(trouble, style="bold red"))
         out.print()
     if status.phase is not Phase.SUCCEEDED or trouble:
         _explain(backend, status, out, (evaluator_outcome.EVALUATOR,) if trouble else None)
+    out.print(RoleTable(status))
+    out.print()
     rows = [
         (name, text.removeprefix(task_devices.COUNT), bad) for name, text, bad in task_devices.of_run(status)
     ]
@@ -296,9 +210,12 @@ def show_summary(backend: Backend, status: RunStatus, out: Console | None = None
         out.print(Text.assemble((f"{name:<{width}}  ", "dim"), (shown, "red" if bad else "")))
 
 
-def _headline(status: RunStatus, out: Console) -> None:
-    until = status.finished or (time.time() if not status.ended else None)
-    took = f" after {messages.duration(until - status.started)}" if status.started and until else ""
+def headline(status: RunStatus, now: float | None = None) -> Text:
+    """What the run is, and for how long: `run mnist is running for 12 s`."""
+    until = status.finished or ((now or time.time()) if not status.ended else None)
+    is_over = bool(status.finished or status.ended)
+    word, shown = ("after", messages.duration) if is_over else ("for", messages.whole_seconds)
+    took = f" {word} {shown(max(0.0, until - status.started))}" if status.started and until else ""
     words = {
         Phase.SUCCEEDED: "has succeeded",
         Phase.FAILED: "has failed",
@@ -309,7 +226,7 @@ def _headline(status: RunStatus, out: Console) -> None:
         Phase.BROKEN: "is broken",
     }
     style = STYLES[status.phase]
-    out.print(Text.assemble((f"run {status.run} {words[status.phase]}", f"bold {style}"), took))
+    return Text.assemble((f"run {status.run} {words[status.phase]}", f"bold {style}"), took)
 
 
 def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
@@ -328,14 +245,13 @@ def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
     found = status.run + backend.options(status.namespace)
     yield "show logs", f"{PROGRAM} logs {found}"
     if status.phase is Phase.LOST:
-        yield "go on", f"submit it again (from its last backup), or {PROGRAM} delete {found}"
+        yield "resume", f"submit it again (from its last backup), or {PROGRAM} delete {found}"
 
 
 def _explain(backend: Backend, status: RunStatus, out: Console, roles: Sequence[str] | None = None) -> None:
-    """The tasks' own words, or those of `roles`: the record that a failed one left, else its log's end."""
-    if status.message:
-        out.print(Text(status.message, style="red"))
-        out.print()
+    """The tasks' own words, or those of `roles`: the record that a failed one left, else its log's end. Then
+    what the run's Job says.
+    """
     said: set[tuple[str, str]] = set()
     for task in status.failures:
         if roles is not None and task.role not in roles:
@@ -349,6 +265,9 @@ def _explain(backend: Backend, status: RunStatus, out: Console, roles: Sequence[
         if words[1]:
             out.print(Padding(Text(words[1].rstrip()), (0, 0, 0, 2), expand=False))
         out.print()
+    if status.message:
+        out.print(Text(status.message, style="dim" if said else "red"))
+        out.print()
 
 
 def _last_words(backend: Backend, status: RunStatus, task: TaskStatus, most: int) -> tuple[str, str]:
@@ -358,7 +277,7 @@ def _last_words(backend: Backend, status: RunStatus, task: TaskStatus, most: int
     lines: deque[str] = deque(maxlen=most)
     try:
         for line in backend.logs(status.run, status.namespace, selection, follow=False):
-            if line.attempt == task.attempt and line.record is None:
+            if line.attempt == task.attempt and line.record is None and not task_output.is_chatter(line.text):
                 lines.append(line.text)
     except BackendError as error:
         return f"Its log cannot be read: {error.message}", ""  # its node does not answer, say

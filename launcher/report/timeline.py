@@ -122,9 +122,15 @@ def end_time(history: History) -> float:
 
 
 def with_possible_times(history: History) -> History:
-    """The history without records of impossible times: any program can print what looks like a record."""
+    """The history without records of impossible times: any program can print what looks like a record. And
+    without those that only say what a task does for the moment.
+    """
     early, late = start_time(history) - _MAX_SKEW_SECONDS, history.seen + _MAX_SKEW_SECONDS
-    lines = [line for line in history.lines if line.record is not None and early < line.record.time < late]
+    lines = [
+        line
+        for line in history.lines
+        if line.record is not None and line.record.event != Event.DOING and early < line.record.time < late
+    ]
     return replace(history, lines=lines)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from launcher.backends.base import Selection
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.cli import console, parser
+from launcher.cli import live_view, parser
 from launcher.status import Phase, RunStatus
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
@@ -181,7 +181,7 @@ def test_a_run_that_cannot_go_on_is_ended_by_who_follows_it(
         start_all(kubelet)
         for pod in failing:
             kubelet.end(pod, 3)
-        assert console.watch(backend, RUN, kubelet.namespace, stop_on_interrupt=False) == 1
+        assert live_view.watch(backend, RUN, kubelet.namespace, stop_on_interrupt=False) == 1
         printed = " ".join(capsys.readouterr().out.split())
     why = f"mnist-{role} has failed (mnist-{role}-"
     assert why in printed

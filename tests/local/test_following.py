@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from launcher.backends.base import EVERYONE, Place, Selection
-from launcher.cli import console, run_table
+from launcher.cli import console, live_view, run_table
 from launcher.errors import ConflictError
 from launcher.status import Phase
 from tests.local.machine import TIMEOUT, Machine, eventually, job, kill
@@ -68,7 +68,9 @@ def text_of(console: Console) -> str:
 
 
 def watch(machine: Machine, out: Console) -> int:
-    return console.watch(machine.backend, "demo", "default", stop_on_interrupt=True, timeout=TIMEOUT, out=out)
+    return live_view.watch(
+        machine.backend, "demo", "default", stop_on_interrupt=True, timeout=TIMEOUT, out=out
+    )
 
 
 def test_a_run_seen_through_a_pipe(machine: Machine) -> None:
@@ -118,6 +120,9 @@ def test_a_failed_program_is_explained_in_its_own_words(machine: Machine) -> Non
     text = text_of(out)
     assert "run demo has failed" in text
     assert "chief ended with exit code 70  NameError: oops" in text
+    summary = text.partition("has failed after")[2]
+    assert text.count("matching FailJob rule") == 1
+    assert summary.index("NameError: oops") < summary.index("matching FailJob rule") < summary.index("ROLE")
     assert "    return [bold]oops[/bold]" in text
     assert "python -m launcher logs demo" in text
 
@@ -157,7 +162,7 @@ def test_waiting_has_an_end(machine: Machine) -> None:
     machine.submit(job("chief", "print('up'); import time; time.sleep(600)", primary=True))
     machine.printed("up")
     with pytest.raises(ConflictError, match=r"run demo has not ended within 0\.3 s"):
-        console.watch(machine.backend, "demo", "default", stop_on_interrupt=False, timeout=0.3, out=plain())
+        live_view.watch(machine.backend, "demo", "default", stop_on_interrupt=False, timeout=0.3, out=plain())
     assert machine.status().phase is Phase.RUNNING
 
 

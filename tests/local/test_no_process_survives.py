@@ -42,7 +42,7 @@ LAUNCHER = textwrap.dedent(
     """
     import json, sys
     from pathlib import Path
-    from launcher.cli import console
+    from launcher.cli import live_view
     from launcher.backends.base import Plan
     from launcher.backends.local.backend import LocalBackend
     from launcher.errors import LauncherError
@@ -51,7 +51,7 @@ LAUNCHER = textwrap.dedent(
     try:
         backend.submit(Plan("demo", "default", objects, []), detach=sys.argv[2] == "detach")
         if sys.argv[2] == "follow":
-            sys.exit(console.watch(backend, "demo", "default", stop_on_interrupt=True))
+            sys.exit(live_view.watch(backend, "demo", "default", stop_on_interrupt=True))
     except LauncherError as error:
         sys.exit(str(error))
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from launcher.backends.base import Place
+from launcher.backends.base import LogLine, Place
 from launcher.cli import console, run_table
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus
 
@@ -48,6 +48,9 @@ class _Nowhere:
 
     def options(self, namespace: str) -> str:
         return ""
+
+    def logs(self, *_: object, **__: object) -> list[LogLine]:
+        return []
 
 
 def test_what_a_queue_says_is_whole() -> None:

@@ -14,6 +14,7 @@ from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.cli import console
 from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
 from tests.unit import histories
+from tests.unit.test_console import _Nowhere
 from worker.contract import Event, Record
 
 WORDS = "0/3 nodes are available: 3 Insufficient cpu."
@@ -154,14 +155,14 @@ def test_a_prediction_is_told_with_the_sum_of_all_tasks() -> None:
 def test_progress_of_a_prediction_is_a_line_now_and_then() -> None:
     narrator = messages.Narrator()
 
-    def heard(seconds: float, *, steps: bool = True) -> list[str]:
+    def heard(seconds: float, *, in_place: bool = False) -> list[str]:
         fields = {"examples": 7, "examples_per_second": 3.5}
         record = Record(Event.PREDICTING, "mnist-worker-1", seconds, fields)
-        return [news.text for news in narrator.news(run(), [line("", record=record)], steps=steps)]
+        return [news.text for news in narrator.news(run(), [line("", record=record)], in_place=in_place)]
 
     assert heard(1.0) == ["predicted 7 examples, 3.50 examples/s"]
     assert heard(2.0) == []
-    assert heard(9.0, steps=False) == []
+    assert heard(9.0, in_place=True) == []
     assert heard(10.0) == ["predicted 7 examples, 3.50 examples/s"]
 
 
@@ -248,3 +249,26 @@ def test_status_says_who_waits_now() -> None:
     assert told([waits, goes_on]) == []
     assert told([waits], chief, histories.pod("chief", attempt=1, created=20.0)) == []
     assert told([waits], histories.pod("chief", finished=6.0, exit_code=75)) == []
+
+
+def test_servers_that_were_released_have_not_failed() -> None:
+    def told(*ends: int, deleted: bool = False) -> list[str]:
+        tasks = tuple(
+            TaskStatus(
+                f"mnist-worker-{number}", "worker", number, Phase.FAILED, exit_code=code, deleted=deleted
+            )
+            for number, code in enumerate(ends)
+        )
+        failed = dataclasses.replace(
+            role("RunFailed", "Stopped, since mnist-chief has failed"), waiting=False
+        )
+        failed = dataclasses.replace(failed, phase=Phase.FAILED)
+        status = dataclasses.replace(run(*tasks), roles=(failed,), phase=Phase.FAILED, ended=True)
+        out = io.StringIO()
+        console.show_status(_Nowhere(), status, console.console(out))  # type: ignore[arg-type]
+        rows = [line for line in out.getvalue().splitlines() if line.startswith("worker  ")]
+        return [rows[0].split()[-1], texts(messages.Narrator(), status)[-1]]
+
+    assert told(0, 0) == ["released", "released"]
+    assert told(0, 143, deleted=True) == ["stopped", "stopped"]
+    assert told(0, 70) == ["(RunFailed)", "failed"]

@@ -23,6 +23,7 @@ from worker.contract import (
     Content,
     Device,
     Devices,
+    Doing,
     Done,
     Evaluation,
     Event,
@@ -43,6 +44,7 @@ from worker.contract import (
 )
 
 RIGHT: dict[str, dict[str, Any]] = {
+    Event.DOING: {"activity": "importing TensorFlow"},
     Event.WAITING: {"tasks": ["mnist-ps-0"], "seconds": 1.5, "deadline": 900},
     Event.DEVICES: {
         "replicas": 2,
@@ -190,6 +192,7 @@ def test_what_a_worker_of_this_or_a_later_version_says_is_a_record(event: str, f
 
 
 CONTENT: list[Content] = [
+    Doing("importing TensorFlow"),
     Waiting(("mnist-ps-0",), 1.5, 900),
     Devices(2, 2, (Device("GPU", "NVIDIA A100", 1),), "2.21.0", "", "0.1.0 of the image"),
     Ready(),

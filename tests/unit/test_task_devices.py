@@ -15,7 +15,7 @@ from launcher import messages, task_devices
 from launcher.backends.base import EVERYONE, LogLine
 from launcher.backends.local import following
 from launcher.backends.local.store import RunDirectory
-from launcher.cli import console
+from launcher.cli import console, live_view
 from launcher.naming import ROLE_LABEL
 from launcher.plan import topology
 from launcher.report.model import report
@@ -83,7 +83,7 @@ def test_status_and_summary_have_it_in_red_where_gpus_lack(ended: bool) -> None:
 def test_the_live_output_has_it_in_red() -> None:
     file = io.StringIO()
     out = Console(file=file, force_terminal=True, color_system="standard", width=200)
-    view = console._View(out)
+    view = live_view.View(out)
     line = said("chief", lacking=ASKED)
     view.show(history([pod("chief")], [line]).status, [line])
     assert f"{RED}Number of devices: 1" in file.getvalue()

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from worker.cluster.barrier import leave_together, unanswered, wait_for_all
-from worker.contract import Done, ExitCode, Exported
+from worker.contract import Doing, Done, ExitCode, Exported
 from worker.failures import Failure, Left, classify, program_error, writing
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
@@ -41,7 +41,8 @@ class _Training:
         self._config = task.config
         self._watch = watch
         self._reporter = Reporter(task.name)
-        self._activity = Activity(watch, task.config.stall_seconds, task.config.starting_deadline_seconds)
+        starting_seconds = task.config.starting_deadline_seconds
+        self._activity = Activity(watch, self._reporter, task.config.stall_seconds, starting_seconds)
         self._program: LoadedProgram | None = None
         self._directory: Any = None
         self._connected = False
@@ -283,6 +284,7 @@ class _Training:
         from worker.tf_compat import keras_models
 
         self._activity.enter("exporting the model")
+        self._reporter.emit(Doing("exporting the model"))
         model = program.model()
         build(model, program.element, program.entrypoint)
         averages = keras_models.keeps_averages(model.optimizer)

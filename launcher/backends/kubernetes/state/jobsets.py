@@ -12,7 +12,7 @@ from launcher.backends.kubernetes.api.api_errors import ApiError
 from launcher.backends.kubernetes.api.client import Client, Object
 from launcher.backends.kubernetes.state.run_state import RunState, SlimJob, find_primary, slim_job
 from launcher.naming import PRIMARY_ANNOTATION, RUN_LABEL
-from launcher.status import Records, RunStatus, condition
+from launcher.status import RUN_ENDED, Records, RunStatus, condition
 
 _ENDS = {"Completed": "succeeded", "Failed": "failed"}
 
@@ -153,7 +153,7 @@ def _seen(planned: SlimJob, made: SlimJob | None, word: str, why: Object) -> Sli
     ended = {
         "type": "Complete" if is_primary and word == "succeeded" else "Failed",
         "status": "True",
-        "reason": why.get("reason", "") if is_primary else "RunEnded",
+        "reason": why.get("reason", "") if is_primary else RUN_ENDED,
         "message": why.get("message", "") if is_primary else "Stopped, since the run has ended",
         "lastTransitionTime": why.get("lastTransitionTime"),
     }

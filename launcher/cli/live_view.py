@@ -1,0 +1,232 @@
+"""Follows a run: on a terminal with a live view of it, elsewhere line by line."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.segment import Segment
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from launcher import messages
+from launcher.backends.base import PROGRAM, Backend, LogLine
+from launcher.cli.console import RoleTable, console, exit_code, headline, reasons, show_summary
+from launcher.errors import INTERRUPTED, ConflictError
+from launcher.remaining_time import Pace
+from launcher.status import Phase, RunStatus, latest
+from launcher.terminal import visible_all
+from worker.contract import Evaluation, Progress
+
+_FRAMES_PER_SECOND: Final = 8
+_BAR_WIDTH: Final = 40
+"""Columns, where the terminal has them."""
+
+
+def watch(
+    backend: Backend,
+    run: str,
+    namespace: str,
+    *,
+    stop_on_interrupt: bool,
+    until_running: bool = False,
+    timeout: float | None = None,
+    out: Console | None = None,
+) -> int:
+    """Follows the run to its end, then prints its summary; or until every task runs. Returns the command's
+    exit code.
+
+    Ctrl-C and SIGTERM stop the run, the second time at once; without `stop_on_interrupt` they end the
+    watching, and the run continues. Raises ConflictError when the run has not ended after `timeout` seconds.
+    """
+    out = out or console()
+    began = time.monotonic()
+    status: RunStatus | None = None
+    seen: RunStatus | None = None
+    obeyed = 0
+    with _Interrupts() as interrupts, View(out) as view:
+        for update in backend.follow(run, namespace):
+            if update.status is not seen:
+                seen = update.status
+                status = visible_all(seen, out.is_terminal)
+            assert status is not None  # noqa: S101 - for the type checker
+            view.show(status, visible_all(update.lines, out.is_terminal))
+            if interrupts.count > obeyed and not status.ended:
+                obeyed = interrupts.count
+                if not stop_on_interrupt:
+                    found = run + backend.options(namespace)
+                    view.say("run", f"is still running; `{PROGRAM} wait {found}` follows it again")
+                    return interrupts.exit_code
+                at_once = obeyed > 1
+                backend.stop(run, namespace, at_once=at_once)
+                view.say("run", "is killed" if at_once else "is being stopped; Ctrl-C again kills it")
+            if until_running and status.all_run:
+                view.say("run", "all tasks are running")
+                return 0
+            if timeout is not None and not status.ended and time.monotonic() - began >= timeout:
+                done = "come to run" if until_running else "ended"
+                raise ConflictError(
+                    f"run {run} has not {done} within {timeout:g} s",
+                    f"It is still running; `{PROGRAM} wait {run}{backend.options(namespace)}` waits on",
+                )
+    if status is None:
+        raise ConflictError(f"nothing is known of run {run}")
+    show_summary(backend, status, out)
+    if interrupts.count:
+        return interrupts.exit_code
+    return exit_code(status)
+
+
+class _Interrupts:
+    """Counts SIGINT and SIGTERM, in place of a KeyboardInterrupt somewhere in the middle."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last = signal.SIGINT
+        self._before: dict[signal.Signals, Any] = {}
+
+    @property
+    def exit_code(self) -> int:
+        return INTERRUPTED if self._last is signal.SIGINT else 128 + self._last
+
+    def __enter__(self) -> _Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.count += 1
+        self._last = signal.Signals(number)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+class View:
+    """Lines for what has happened; on a terminal, below them, what is going on. A thread draws that, so that
+    it moves while the backend is silent.
+    """
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+        self._narrator = messages.Narrator()
+        self._began = time.time()
+        self._status: RunStatus | None = None
+        self._pace = Pace()
+        self._live: Live | None = None
+        if out.is_terminal and not out.is_dumb_terminal:
+            spinner = "line" if out.options.ascii_only else "dots"
+            self._spinner = Spinner(spinner, style="cyan")
+            self._live = Live(
+                console=out,
+                get_renderable=self._picture,
+                refresh_per_second=_FRAMES_PER_SECOND,
+                transient=True,
+                redirect_stdout=False,
+            )
+
+    def __enter__(self) -> View:
+        if self._live is not None:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, status: RunStatus, lines: Sequence[LogLine]) -> None:
+        """The run as it is now, and what its tasks have printed since the last call."""
+        self._began = status.started or self._began
+        for line in lines:
+            if line.record is not None:
+                self._pace.add(line.record)
+        for news in self._narrator.news(status, lines, in_place=self._live is not None):
+            self.say(news.who, news.text, at=news.time, bad=news.bad)
+        self._status = status
+
+    def say(self, name: str, text: str, at: float | None = None, bad: bool = False) -> None:
+        """A line that stays."""
+        elapsed = max(0.0, (at or time.time()) - self._began)
+        said = (text, "red" if bad else "")
+        self._out.print(Text.assemble((f"{elapsed:7.1f} s  ", "dim"), (f"{name:<10} ", "bold"), said))
+        if not self._out.is_terminal:
+            self._out.file.flush()
+
+    def _picture(self) -> RenderableType:
+        """Of the moment; the drawing thread asks for it."""
+        now = time.time()
+        frame = self._spinner.render(self._out.get_time())
+        assert isinstance(frame, Text)  # noqa: S101 - the spinner has no text of its own
+        if self._status is None:
+            return _Cropped(Text.assemble("\n", frame, " looking at the run"))
+        return _Cropped(picture(self._status, self._pace, now, frame))
+
+
+def picture(status: RunStatus, pace: Pace, now: float, frame: Text) -> RenderableType:
+    """The run at the time `now`: its roles, and how far the training is. `frame` is the spinner's."""
+    parts: list[RenderableType] = [Text(), Text.assemble(frame, " ", headline(status, now))]
+    parts.append(RoleTable(status, frame))
+    parts += reasons(status)
+    if status.phase is Phase.RUNNING:
+        parts += _training(status, pace, now)
+    return Group(*parts)
+
+
+def _training(status: RunStatus, pace: Pace, now: float) -> Iterator[RenderableType]:
+    progress = latest(status.records, Progress)
+    if progress is not None:
+        remaining = pace.remaining(now)
+        known = remaining is not None and pace.done < 1
+        eta = f"  ETA {messages.whole_seconds(remaining or 0)}" if known else ""
+        yield _Bar(pace.done, f" {100 * pace.done:3.0f}%{eta}")
+        yield _wrapped(messages.position(progress))
+        yield _wrapped(messages.measures(progress))
+    elif text := messages.predicted(status):
+        yield _wrapped(text)
+    if (evaluation := latest(status.records, Evaluation)) is not None:
+        yield _wrapped(messages.evaluation(evaluation))
+
+
+def _wrapped(text: str) -> Text:
+    return Text(text, no_wrap=False, overflow="fold")
+
+
+class _Bar:
+    """A bar, and text behind it. The bar takes the columns that the text leaves."""
+
+    def __init__(self, done: float, text: str) -> None:
+        self._done = done
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = max(1, min(_BAR_WIDTH, options.max_width - len(self._text)))
+        row = Table.grid()
+        row.add_row(ProgressBar(total=1.0, completed=self._done, width=width), Text(self._text))
+        yield row
+
+
+class _Cropped:
+    """Each line of what is in it as one line of the terminal: a longer one would be two, and the next picture
+    would leave the second behind.
+    """
+
+    def __init__(self, content: RenderableType) -> None:
+        self._content = content
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        options = options.update(no_wrap=True, overflow="ellipsis")
+        for line in console.render_lines(self._content, options, pad=False):
+            yield from line
+            yield Segment.line()

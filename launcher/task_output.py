@@ -1,0 +1,24 @@
+"""What a task has printed: its program's own lines, and those of TensorFlow's start."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_CHATTER: Final = re.compile(
+    r"""
+    \d{4}-\d\d-\d\d\ [\d:.]+:\ I\ (external|tensorflow)/  # 2026-01-31 12:00:00.1: I tensorflow/core/port.cc
+    | I\d{4}\ [\d:.]+\ +\d+\ \S+\.(cc|h):\d+\]  # I0000 00:00:1738324800.1 123 port.cc:227]
+    | .*\ Unable\ to\ register\ cu(DNN|BLAS|FFT)\ factory
+    | .*\ computation\ placer\ already\ registered
+    | .*\ TF-TRT\ Warning:\ Could\ not\ find\ TensorRT
+    | WARNING:\ All\ log\ messages\ before\ absl::InitializeLog
+    | To\ enable\ the\ following\ instructions:
+    """,
+    re.VERBOSE,
+)
+
+
+def is_chatter(line: str) -> bool:
+    """Whether TensorFlow prints such a line whenever it starts, and it tells nothing of the program."""
+    return _CHATTER.match(line) is not None
