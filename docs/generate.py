@@ -127,7 +127,7 @@ TFJOB = {
     "spec.tfReplicaSpecs.*.replicas": "Default: 1. One `Chief` or `Master` and one `Evaluator` at most, any "
     "number of `Worker` and `PS`, in any case of letters.",
     "spec.tfReplicaSpecs.*.restartPolicy": "`Never` (default), `OnFailure`, `Always`, the same here, or "
-    "`ExitCode`: 128 to 255 is tried again, 1 to 127 fails the run.",
+    "`ExitCode`: 128 to 255 is retried, 1 to 127 fails the run.",
     "spec.tfReplicaSpecs.*.template": "A pod template with a container `tensorflow`; its port named "
     "`tfjob-port` is the one in TF_CONFIG (default: 2222).",
     "spec.enableDynamicWorker": "TF_CONFIG is sparse, and with `Never` a worker that fails is not missed. "
@@ -233,8 +233,7 @@ def _type(value: dict[str, Any]) -> str:
     if kind == "object":
         inner = value.get("additionalProperties")
         return f"map of {_type(inner)}" if isinstance(inner, dict) and inner else "mapping"
-    names = {"string": "text", "integer": "whole number", "boolean": "true or false"}
-    return names.get(str(kind), str(kind or "any"))
+    return str(kind or "any")
 
 
 def _default(field: str, value: dict[str, Any], required: list[str]) -> str:

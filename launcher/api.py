@@ -77,7 +77,7 @@ def submit(
     TrainingCluster, an entry of `load`, or a class or a function that trains. `overrides` are fields with
     values in YAML, as in `["spec.worker.replicas=4"]`. `namespace` is where the run is to live, if `what`
     does not say (default: that of the kubeconfig's `context`, itself by default the current one). With
-    `replace` a run of this name that goes on is ended, and the new one resumes from its backup. Without
+    `replace` a run of this name that is running is ended, and the new one resumes from its backup. Without
     `detach`, a run on this machine ends when this process does; with `allow_network` its tasks have this
     machine's network, and not one of the run's own.
 

@@ -179,7 +179,7 @@ _MOST_REASONS: Final = 4
 
 def _waiting(waiting: Waiting) -> str:
     if not waiting.tasks:
-        return f"every task answers (after {waiting.seconds:.0f} s)"
+        return f"all tasks connected (after {waiting.seconds:.0f} s)"
     waited = f"{waiting.seconds:.0f} s of at most {waiting.deadline} s"
     text = f"waits for {_names(waiting.tasks)} ({waited})"
     if len(waiting.reasons) == 1:
@@ -275,7 +275,7 @@ def predictions(predicted: Predicted) -> str:
 
 def _released(released: Released) -> str:
     unreachable = released.unreachable
-    text = f"released {len(released.tasks)} tasks"
+    text = f"shut down {len(released.tasks)} tasks"
     return text + (f"; could not reach {_names(unreachable)}" if unreachable else "")
 
 

@@ -77,8 +77,8 @@ class Run:
         failed raises nothing. Whoever waits also stops what the run's end leaves running, as its cleanPolicy
         says.
 
-        Raises ConflictError when that takes more than `timeout` seconds; the run goes on, as it does after
-        KeyboardInterrupt.
+        Raises ConflictError when that takes more than `timeout` seconds; the run keeps running, as it does
+        after KeyboardInterrupt.
         """
         began = time.monotonic()
         status = self.status()
@@ -88,7 +88,9 @@ class Run:
                 return status
             if timeout is not None and not status.ended and time.monotonic() - began >= timeout:
                 done = "come to run" if until == "running" else "ended"
-                raise ConflictError(f"run {self.name} has not {done} within {timeout:g} s", "It goes on.")
+                raise ConflictError(
+                    f"run {self.name} has not {done} within {timeout:g} s", "It is still running."
+                )
         self._backend.clean(self.name, self.namespace)
         return status
 

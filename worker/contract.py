@@ -66,7 +66,7 @@ def parameter_problems(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str
         elif name == "stepsPerExecution" and value == "auto":
             continue
         elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            expected = "a whole number from 1" + (", or auto" if name == "stepsPerExecution" else "")
+            expected = "an integer from 1" + (", or auto" if name == "stepsPerExecution" else "")
             yield name, f"expected {expected}, got {_shown(value)}"
     given = parameters.get("iteration")
     if given in ITERATIONS[1:] and parameters.get("stepsPerExecution") is not None:

@@ -237,7 +237,7 @@ class _Script:
         code = error.code & 0xFF
         said = f"{self._name} called sys.exit({error.code})"
         if code == ExitCode.RETRYABLE or code >= _FIRST_RETRYABLE:
-            return code, Failure(f"{said}: it is tried again", ExitCode.RETRYABLE)
+            return code, Failure(f"{said}: retried", ExitCode.RETRYABLE)
         return ExitCode.PROGRAM_ERROR, program_error(said, frames(error, self._roots))
 
 

@@ -140,7 +140,7 @@ class RoleTemplate(_Model):
     too (a limit on cpu throttles TensorFlow's thread pools); or Kubernetes' own requests and limits.
     GPUs come with 1Gi of shared memory at /dev/shm, unless a volume is mounted there."""
     allow_cpu: bool | None = None
-    """Whether a task of the worker runtime that asks for GPUs, and whose TensorFlow sees none, goes on with
+    """Whether a task of the worker runtime that asks for GPUs, and whose TensorFlow sees none, continues with
     the CPU. Left out, or false: it fails, and says what to do."""
     volumes: Named = ()
     """Kubernetes' volumes."""
@@ -153,7 +153,7 @@ class RoleTemplate(_Model):
     port: Annotated[int, Field(ge=1, le=65_535)] | None = None
     """Custom: where the tasks listen, as TF_CONFIG says. Left out: 2222."""
     restart_policy: Literal["OnFailure", "Never", "ExitCode"] | None = None
-    """Custom: which tasks that have failed are tried again. OnFailure: all; Never: none; ExitCode: those that
+    """Custom: which failed tasks are retried. OnFailure: all; Never: none; ExitCode: those that
     ended with 128 to 255, and 1 to 127 fails the run at once. Left out: OnFailure."""
     job_metadata: JobMetadata = Field(default_factory=JobMetadata.model_construct)
     """Added to the role's Job, and in a JobSet to its replicatedJob."""
@@ -188,7 +188,7 @@ class Program(_Model):
 
 
 class RunPolicy(_Model):
-    """When a task is tried again, and when the run ends."""
+    """When a task is retried, and when the run ends."""
 
     backoff_limit: Count | None = 3
     """Retries of each task, under Custom of all tasks of a role together; null sets no limit."""
@@ -310,7 +310,7 @@ class Evaluation(_Model):
 
 
 class TensorBoard(_Model):
-    """A TensorBoard that reads modelDir while the run goes on, and after it until the run is deleted. On
+    """A TensorBoard that reads modelDir while the run is running, and after it until the run is deleted. On
     Kubernetes it is a Deployment, which nobody reaches but by the command `tensorboard`, through the API
     server. On this machine the command starts one, whether it is asked for here or not.
     """
@@ -361,7 +361,7 @@ class Spec(_Model):
     sparse_cluster_spec: bool | None = None
     """ParameterServer: whether a worker or ps sees only itself in TF_CONFIG. Left out: yes for a program,
     no for a command, which may count the workers in it. Custom: a worker then sees the ps too, and with
-    restartPolicy Never the run goes on without a worker that has failed. Left out: no."""
+    restartPolicy Never the run continues without a worker that has failed. Left out: no."""
     model_dir: Text | None = None
     """Checkpoints, backup, logs and export: a path, in a volume of yours or else in a claim that is made for
     it; or a gs:// URL. Other URLs need an image of yours whose TensorFlow knows them."""
@@ -381,7 +381,7 @@ class Spec(_Model):
     template: RoleTemplate = Field(default_factory=RoleTemplate.model_construct)
     """Defaults for all roles."""
     run_policy: RunPolicy = Field(default_factory=RunPolicy.model_construct)
-    """When a task is tried again, and when the run ends."""
+    """When a task is retried, and when the run ends."""
     scheduling: Scheduling = Field(default_factory=Scheduling.model_construct)
     """Who decides when and where the pods start."""
     tensorboard: TensorBoard | None = None

@@ -31,7 +31,7 @@ def _quantity(value: object) -> object:
 def _text(value: str) -> str:
     # The kernel ends an argument and an environment string at it.
     if "\0" in value:
-        raise ValueError("expected text without a NUL character")
+        raise ValueError("expected a string without a NUL character")
     return value
 
 

@@ -59,7 +59,7 @@ def _form(template: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
         if not isinstance(values, Mapping):
             yield ("metadata", name), "expected a mapping"
         elif wrong := [key for key, value in values.items() if not isinstance(value, str | None)]:
-            yield ("metadata", name, wrong[0]), "expected text: put it in quotes"
+            yield ("metadata", name, wrong[0]), "expected a string: put it in quotes"
 
 
 def _kept(template: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:

@@ -235,19 +235,19 @@ def _expected(value: Any, kind: str) -> str | None:
         return f"expected a single value, not a {'mapping' if isinstance(value, Mapping) else 'list'}"
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind == "bool" and not isinstance(value, bool):
-        return f"expected true or false, not {shown}"
+        return f"expected a boolean, true or false, not {shown}"
     if kind in _INTEGERS:
         if not number or isinstance(value, float):
-            return f"expected a whole number, not {shown}"
+            return f"expected an integer, not {shown}"
         limit = _INTEGERS[kind]
         return None if -limit <= value < limit else f"expected at most {limit - 1}, not {shown}"
     if kind == "quantity":
         fits = number or isinstance(value, str)
         return None if fits and naming.is_quantity(str(value)) else f"{_QUANTITY}, not {shown}"
     if kind == "intstr" and not isinstance(value, str) and (not number or isinstance(value, float)):
-        return f"expected a whole number or text, not {shown}"
+        return f"expected an integer or a string, not {shown}"
     if kind == "str" and not isinstance(value, str):
-        return f'expected text, not {shown}: put it in quotes, "{shown}"'
+        return f'expected a string, not {shown}: put it in quotes, "{shown}"'
     return None
 
 
@@ -255,7 +255,7 @@ def _form(value: Any, kind: str, name: str, field: str) -> str | None:
     """What is wrong with a value of the right type, if anything."""
     if value == "" and field.startswith("str") and (kind, name) not in MAY_BE_EMPTY:
         if field.endswith("!") or (kind in EFFECTIVELY_REQUIRED and name == "name"):
-            return "expected text, not nothing"
+            return "expected a string, not nothing"
         if (kind, name) not in ENUMS:
             return None
     if (choices := ENUMS.get((kind, name))) and value not in choices:

@@ -118,7 +118,7 @@ def _check_value(value: Any, key: str | None, is_set: bool) -> Iterator[tuple[Fi
         yield from check(value)
     for index, entry in enumerate(value if isinstance(value, list) else ()):
         if is_set and not isinstance(entry, str):
-            yield (index,), "expected text"
+            yield (index,), "expected a string"
         elif key is not None and not isinstance(entry, Mapping):
             yield (index,), f"expected a mapping with {key}"
         elif isinstance(entry, Mapping) and not (key is not None and entry.get(DIRECTIVE) == "replace"):

@@ -27,7 +27,7 @@ _OF_CODE: Final = {
     int(ExitCode.PROGRAM_ERROR): "the program failed",
     int(ExitCode.RETRYABLE): "lost another task, or stalled",
     128 + signal.SIGKILL: "killed",
-    int(ExitCode.PREEMPTED): "told to leave",
+    int(ExitCode.PREEMPTED): "stopped by SIGTERM",
 }
 
 

@@ -23,13 +23,13 @@ _WORDS: Final[Mapping[State, str]] = {
     State.PREPARING: "preparing the container",
     State.STARTING: "starting the program",
     State.WAITING: "waiting for other tasks",
-    State.READY: "ready, without training",
+    State.READY: "idle",
     State.TRAINING: "training",
     State.SCORING: "scoring checkpoints",
     State.RUNNING: "running",
     State.DOWN: "lost to restarts",
     State.STOPPED: "suspended",
-    State.FINISHING: "saving and leaving",
+    State.FINISHING: "saving and exiting",
 }
 """In the order in which they are shown."""
 

@@ -21,20 +21,20 @@ STATE_TEXTS: Final = {
     State.PREPARING: "preparing the container",
     State.STARTING: "starting the program",
     State.WAITING: "waiting for other tasks",
-    State.READY: "ready, without work",
+    State.READY: "idle",
     State.TRAINING: "training",
     State.SCORING: "waiting for checkpoints and scoring them",
     State.RUNNING: "running",
-    State.FINISHING: "saving and leaving",
-    State.DOWN: "down, to be started again",
-    State.STOPPED: "stopped, to go on later",
+    State.FINISHING: "saving and exiting",
+    State.DOWN: "down, to be restarted",
+    State.STOPPED: "suspended",
 }
 """In the order of the legend."""
 
 _MARKS: Final = {
     "failed": "failed",
     "scored": "a checkpoint was scored",
-    "released": "released by the chief",
+    "released": "shut down by the chief",
 }
 _LEAST: Final = 0.05
 """Percent. A narrower bar is not drawn."""

@@ -164,6 +164,9 @@ def _nearest(path: Path) -> str:
     return f"; did you mean {path.with_name(near[0])}?" if near else ""
 
 
+_TOP_LEVEL: Final = ("apiVersion", "kind", "metadata", "spec")
+
+
 def _override(document: Document, override: str) -> None:
     name, equals, text = override.partition("=")
     source = f"--set {override if len(override) <= 200 else override[:197] + '...'}"
@@ -175,6 +178,9 @@ def _override(document: Document, override: str) -> None:
         raise SpecError([Problem(_printable(source), 0, 0, "", "not UTF-8 text")])
     if len(keys) > MAX_DEPTH:
         raise SpecError([Problem(source, 0, 0, "", f"over {MAX_DEPTH} levels: no field is so deep")])
+    if isinstance(document.value, dict) and keys[0] not in (*_TOP_LEVEL, *document.value):
+        said = f"a field's name begins with spec. (or metadata.), as in --set spec.{override}"
+        raise SpecError([Problem(source, 0, 0, "", said[:400])])
     values = yaml_positions.parse(text, source)
     for problem in values[0].problems if values else ():
         raise SpecError([Problem(source, 0, 0, name, problem.message)])
@@ -320,11 +326,11 @@ def _explain(document: Document, error: ErrorDetails) -> Problem:
         return document.problem(path, "missing: it must be given")
     if kind == "string_type":
         quoted = f': put it in quotes, "{written}"' if isinstance(given, int | float) else ""
-        message = f"expected text, not {_called(given, shown)}{quoted}"
+        message = f"expected a string, not {_called(given, shown)}{quoted}"
     elif kind in ("int_type", "int_from_float", "int_parsing"):
-        message = f"expected a whole number, not {_called(given, shown)}"
+        message = f"expected an integer, not {_called(given, shown)}"
     elif kind in ("bool_type", "bool_parsing"):
-        message = f"expected true or false, not {_called(given, shown)}"
+        message = f"expected a boolean, true or false, not {_called(given, shown)}"
     elif kind in ("list_type", "tuple_type"):
         message = f"expected a list, not {_called(given, shown)}"
     elif kind in ("dict_type", "model_type", "model_attributes_type"):

@@ -255,8 +255,7 @@ def _program(planned: Topology) -> Iterator[Violation]:
         for role in planned.roles:
             if _needs_entrypoint(planned, role):
                 at: FieldPath = ("spec", "program") if program is None else ("spec", "program", "entrypoint")
-                said = "having no command of its own for an image's own script"
-                yield at, f"missing: the {role.name} runs it, {said}"
+                yield at, f"required unless {role.name}.command is set"
                 return
 
 
@@ -310,7 +309,7 @@ def _mode(planned: Topology) -> Iterator[Violation]:
     mode, here = spec.mode, ("spec", "mode")
     if mode == "Train":
         if spec.checkpoint is not None:
-            said = "it is what mode: Evaluate or Predict loads; a training goes on from its newest: remove it"
+            said = "it is what mode: Evaluate or Predict loads; a training resumes from its newest: remove it"
             yield ("spec", "checkpoint"), said
         return
     if spec.strategy in ("Custom", "TPU"):
@@ -384,7 +383,7 @@ def _resources(template: RoleTemplate | TensorBoard, here: FieldPath) -> Iterato
         for name, value in resources.items():
             if "/" in name:
                 if not value.isdigit():
-                    yield (*place, name), f"expected a whole number: {name} is not divided, not {value}"
+                    yield (*place, name), f"expected an integer: {name} is not divided, not {value}"
             elif name not in _STANDARD and not name.startswith("hugepages-"):
                 near = difflib.get_close_matches(name, _STANDARD, 1)
                 hint = f"; did you mean {near[0]}?" if near else ""

@@ -54,7 +54,7 @@ def test_the_group_is_accepted_strictly_and_goes_with_the_run(
     assert (owner["kind"], owner["name"]) == ("Job", "mnist-chief")
 
     again = plan(tmp_path, namespace, f"spec.scheduling={{gang: {gang}}}", "spec.ps.replicas=2")
-    assert backend.submit(again, detach=True) == "run mnist is going on already, and is what was submitted"
+    assert backend.submit(again, detach=True) == "run mnist is running already, and is what was submitted"
     backend.delete(RUN, namespace)
     assert groups(api, crd, namespace) == []
 

@@ -127,7 +127,7 @@ def test_what_the_cluster_changes_is_said(
         assert {job["spec"]["template"]["spec"]["containers"][0]["image"] for job in jobs} == {MIRRORED}
         # It does so each time, which is no change.
         again = backend.submit(plan(tmp_path, namespace), detach=True)
-        assert again == "run mnist is going on already, and is what was submitted"
+        assert again == "run mnist is running already, and is what was submitted"
 
 
 def test_what_a_webhook_refuses(api: Api, backend: KubernetesBackend, namespace: str, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_no_right_to_see_a_run_that_is_followed(api: Api, namespace: str, tmp_pa
     backend = KubernetesBackend(str(user(api, namespace, jobs_only, tmp_path)))
     with pytest.raises(BackendError, match="may not list pods in namespace") as error:
         next(backend.follow(RUN, namespace))
-    assert error.value.hint.startswith("The run goes on.")
+    assert error.value.hint.startswith("The run is still running.")
 
 
 def test_an_expired_token(api: Api, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_stopped(backend: KubernetesBackend, follower: Follower, kubelet: Kubele
     backend.stop(RUN, kubelet.namespace, at_once=at_once)
     end = follower.rest()
     assert (end.phase, end.ended, end.reason) == (Phase.FAILED, True, "Stopped")
-    assert end.message == "The run was stopped: it was interrupted"
+    assert end.message == "The run was stopped: interrupted"
     assert end.failures == ()
 
 

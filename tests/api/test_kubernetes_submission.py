@@ -101,7 +101,7 @@ def test_the_same_file_again_changes_nothing(
     backend.submit(plan(tmp_path, namespace), detach=True)
     before = versions(api, namespace)
     told = backend.submit(plan(tmp_path, namespace), detach=True)
-    assert told == "run mnist is going on already, and is what was submitted"
+    assert told == "run mnist is running already, and is what was submitted"
     assert versions(api, namespace) == before
     assert set(backend.dry_run(plan(tmp_path, namespace))) == {
         f"{name} is there, unchanged" for name in OBJECTS
@@ -141,7 +141,7 @@ def test_what_was_lost_is_made_again(
     backend.submit(planned, detach=True)
     delete(api, "Service", namespace, "mnist")
     told = backend.submit(planned, detach=True)
-    assert told == "run mnist is going on already; changed:\n  Service mnist: is made again"
+    assert told == "run mnist is running already; changed:\n  Service mnist: is made again"
     assert "Service mnist" in there(api, namespace)
 
 

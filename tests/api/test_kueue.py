@@ -201,7 +201,7 @@ def test_a_jobset_waits_for_its_queue(
     assert [found.phase for found in backend.runs(space)] == [Phase.SUSPENDED]
 
     again = backend.submit(plan(tmp_path, space, QUEUE), detach=True)
-    assert "is going on already, and is what was submitted" in again
+    assert "is running already, and is what was submitted" in again
     assert "queue team-a says when it is started" in again
     with pytest.raises(ConflictError, match=r"spec.worker.replicas: 2 -> 3"):
         backend.submit(plan(tmp_path, space, QUEUE, "spec.worker.replicas=3"), detach=True)

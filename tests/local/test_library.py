@@ -92,7 +92,7 @@ def test_a_run_in_hand(here: Path) -> None:
     assert run.wait(until="running", timeout=TIMEOUT).phase == "Running"
     with pytest.raises(launcher.ConflictError, match=r"run sleep has not ended within 0.1 s"):
         run.wait(timeout=0.1)
-    with pytest.raises(launcher.ConflictError, match="is still going on"):
+    with pytest.raises(launcher.ConflictError, match="is still running"):
         launcher.submit(SLEEP, backend="local")
     with pytest.raises(launcher.BackendError, match="no cluster to say anything"):
         run.events()

@@ -300,7 +300,7 @@ def test_a_run_may_begin_suspended(machine: Machine) -> None:
 
 def test_a_name_is_used_by_one_run_at_a_time(machine: Machine) -> None:
     machine.submit(job("chief", WAIT, primary=True))
-    with pytest.raises(ConflictError, match="run demo is still going on"):
+    with pytest.raises(ConflictError, match="run demo is still running"):
         machine.submit(job("chief", WAIT, primary=True))
     machine.printed("up")
     machine.submit(job("chief", "print('the other')", primary=True, run="other"), run="other")
@@ -403,7 +403,15 @@ def test_what_has_no_meaning_here_is_named_once(machine: Machine) -> None:
     )
     named = machine.submit(chief, {"kind": "NetworkPolicy", "metadata": {"name": "demo"}})
     left_out, _ = named.splitlines()
-    assert left_out == "no meaning on this machine, left out: image, resources, nodeSelector, NetworkPolicy"
+    assert left_out == "ignored locally: image, resources, nodeSelector, NetworkPolicy"
+
+
+def test_only_what_the_file_asks_for_is_named(machine: Machine) -> None:
+    chief = job("chief", "pass", primary=True, container={"image": "i", "resources": {"limits": {"cpu": 1}}})
+    spec = {"spec": {"worker": {"podTemplate": {"spec": {"containers": [{"image": "mine"}]}}}}}
+    chief["metadata"]["annotations"]["tf-launcher.dev/spec"] = json.dumps(spec)
+    named = machine.submit(chief, {"kind": "NetworkPolicy", "metadata": {"name": "demo"}})
+    assert named.splitlines()[0] == "ignored locally: image"
 
 
 @pytest.mark.parametrize("policy", ["All", "None"])
@@ -412,7 +420,7 @@ def test_a_clean_policy_that_is_not_this_machine_s_is_named(machine: Machine, po
     spec = {"spec": {"runPolicy": {"cleanPolicy": policy}}}
     chief["metadata"]["annotations"]["tf-launcher.dev/spec"] = json.dumps(spec)
     what = f"cleanPolicy {policy} (tasks that still run are stopped, logs stay)"
-    assert machine.submit(chief).splitlines()[0] == f"no meaning on this machine, left out: {what}"
+    assert machine.submit(chief).splitlines()[0] == f"ignored locally: {what}"
 
 
 def test_a_command_that_cannot_be_executed_fails_as_in_kubernetes(machine: Machine) -> None:

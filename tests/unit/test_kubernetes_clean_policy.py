@@ -47,7 +47,7 @@ def test_who_may_not_stop_what_is_left_looks_on_no_longer(fake: Fake) -> None:
     fake.will(FORBIDDEN)
     clean_up = CleanUp(fake.client, AT_ONCE)
     (told,) = look(clean_up, seen({"chief": SUCCEEDED, "ps": None}))
-    assert told.startswith("what is left of the run goes on: ")
+    assert told.startswith("what is left of the run is still running: ")
     assert clean_up.gave_up
 
 

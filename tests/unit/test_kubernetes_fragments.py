@@ -25,7 +25,7 @@ WRONG = [
     # env and envFrom
     (SECRET % "{name: x}", "env[0].valueFrom.secretKeyRef.key", "missing"),
     (SECRET % "{key: x}", "env[0].valueFrom.secretKeyRef.name", "missing"),
-    (SECRET % "{name: x, key: ''}", "env[0].valueFrom.secretKeyRef.key", "expected text, not nothing"),
+    (SECRET % "{name: x, key: ''}", "env[0].valueFrom.secretKeyRef.key", "expected a string, not nothing"),
     (SECRET % "{name: X_y, key: k}", "env[0].valueFrom.secretKeyRef.name", "expected lower-case"),
     (SECRET % "{name: 5, key: k}", "env[0].valueFrom.secretKeyRef.name", "put it in quotes"),
     (SECRET % "{nam: x, key: k}", "env[0].valueFrom.secretKeyRef.nam", "did you mean name?"),
@@ -67,7 +67,7 @@ WRONG = [
     ("envFrom: [{secretRef: {name: a}, configMapRef: {name: b}}]", "envFrom[0]", "not both"),
     # volumes and their mounts
     (VOLUME % "hostPath: {}", "volumes[0].hostPath.path", "missing"),
-    (VOLUME % "hostPath: {path: ''}", "volumes[0].hostPath.path", "expected text"),
+    (VOLUME % "hostPath: {path: ''}", "volumes[0].hostPath.path", "expected a string"),
     (VOLUME % "hostPath: /data", "volumes[0].hostPath", "expected a mapping"),
     (VOLUME % "hostPath: {path: /a, type: Folder}", "volumes[0].hostPath.type", 'not "Folder"'),
     (VOLUME % "hostPath: {path: /a/../../etc}", "volumes[0].hostPath.path", "without '..'"),
@@ -96,7 +96,7 @@ WRONG = [
     (
         VOLUME % "configMap: {name: a, defaultMode: '0644'}",
         "volumes[0].configMap.defaultMode",
-        "whole number",
+        "integer",
     ),
     (
         VOLUME % "configMap: {name: a, defaultMode: 644}",
@@ -129,7 +129,7 @@ WRONG = [
     # who goes where
     ("tolerations: [{operator: Equals}]", "tolerations[0].operator", "did you mean Equal?"),
     ("tolerations: [{key: a, effect: noschedule}]", "tolerations[0].effect", "expected NoSchedule"),
-    ("tolerations: [{tolerationSeconds: '5'}]", "tolerations[0].tolerationSeconds", "whole number"),
+    ("tolerations: [{tolerationSeconds: '5'}]", "tolerations[0].tolerationSeconds", "integer"),
     ("affinity: {nodeAffinity: {required: {}}}", "affinity.nodeAffinity.required", "unknown field"),
     ("affinity: {podAffinity: []}", "affinity.podAffinity", "expected a mapping"),
     (
@@ -144,7 +144,7 @@ WRONG = [
     ),
     ("imagePullSecrets: [{name: A_B}]", "imagePullSecrets[0].name", "expected lower-case"),
     # podTemplate
-    (CONTAINERS % "command: [5]", "podTemplate.spec.containers[0].command[0]", "expected text, not 5"),
+    (CONTAINERS % "command: [5]", "podTemplate.spec.containers[0].command[0]", "expected a string, not 5"),
     (CONTAINERS % "command: run", "podTemplate.spec.containers[0].command", "expected a list"),
     (
         CONTAINERS % "imagePullPolicy: always",
@@ -154,7 +154,7 @@ WRONG = [
     (
         CONTAINERS % "ports: [{containerPort: http}]",
         "podTemplate.spec.containers[0].ports[0].containerPort",
-        "whole",
+        "integer",
     ),
     (
         CONTAINERS % "ports: [{containerPort: 70000}]",
@@ -179,7 +179,7 @@ WRONG = [
     (
         CONTAINERS % "livenessProbe: {tcpSocket: {port: 1.5}}",
         "podTemplate.spec.containers[0].livenessProbe.tcpSocket.port",
-        "whole number or text",
+        "integer or a string",
     ),
     (
         CONTAINERS % "livenessProbe: {periodSeconds: 0, exec: {command: [a]}}",
@@ -194,7 +194,7 @@ WRONG = [
     (
         CONTAINERS % "securityContext: {runAsUser: root}",
         "podTemplate.spec.containers[0].securityContext.runAsUser",
-        "w",
+        "integer",
     ),
     (
         CONTAINERS % "securityContext: {privileged: 1}",
@@ -277,7 +277,7 @@ WRONG = [
     (
         "podTemplate: {spec: {securityContext: {fsGroup: '1'}}}",
         "podTemplate.spec.securityContext.fsGroup",
-        "whole",
+        "integer",
     ),
     (
         "podTemplate: {spec: {securityContext: {sysctls: [{name: a}]}}}",

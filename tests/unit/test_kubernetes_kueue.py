@@ -45,4 +45,4 @@ def test_why_it_waits(conditions: dict[str, tuple[str, str]], expected: str) -> 
 
 def test_held_back() -> None:
     said = words({"Evicted": ("True", "The workload is deactivated")}, active=False)
-    assert said == "it is held back, and `resume` lets it go on"
+    assert said == "it is held back, and `resume` starts it again"

@@ -101,9 +101,10 @@ def test_overrides() -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("spec.worker.replicas=x", "spec.worker.replicas: expected a whole number, not x"),
+        ("spec.worker.replicas=x", "spec.worker.replicas: expected an integer, not x"),
         ("spec.worker.replica=3", "spec.worker.replica: unknown field; did you mean replicas?"),
         ("spec.worker.replicas", "expected field=value, as in --set spec.worker.replicas=4"),
+        ("worker.replicas=3", "begins with spec. (or metadata.), as in --set spec.worker.replicas=3"),
         ("=3", "expected field=value, as in --set spec.worker.replicas=4"),
         ("spec.strategy.x=1", "spec.strategy.x: spec.strategy is no mapping"),
         ("spec.program.parameters={a: 010}", "010 is not the same number in YAML 1.1 and 1.2"),

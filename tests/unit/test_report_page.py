@@ -196,7 +196,7 @@ def test_events_tell_what_was_wrong_and_who_said_so() -> None:
         pod("worker", 0, 1, created=42, finished=90, exit_code=0),
         pod("worker", 1, finished=90, exit_code=0),
     ]
-    lines = [TRAINING, says("chief", 0, 0, 50, "notice", message="training goes on with 1 of 2 workers")]
+    lines = [TRAINING, says("chief", 0, 0, 50, "notice", message="training continues with 1 of 2 workers")]
     said = [event(3, "chief 0", "Pulled", "in 2s"), event(4, "worker 1", "BackOff", "no image", warning=True)]
     of = history(attempts, lines, said, finished=90)
     found = [
@@ -212,7 +212,7 @@ def test_events_tell_what_was_wrong_and_who_said_so() -> None:
         (5, "chief", "plain", "trains 8 epochs of 10 steps"),
         (40, "worker 0", "bad", "ended with exit code 137 (SIGKILL)"),
         (42, "worker 0", "warning", "started again (killed)"),
-        (50, "chief", "warning", "training goes on with 1 of 2 workers"),
+        (50, "chief", "warning", "training continues with 1 of 2 workers"),
         (90, "run", "good", "has succeeded"),
     ]
 

@@ -233,7 +233,7 @@ def test_what_is_new() -> None:
         (
             "released",
             {"tasks": ["a", "b"], "unreachable": ["demo-ps-0"]},
-            "released 2 tasks; could not reach demo-ps-0",
+            "shut down 2 tasks; could not reach demo-ps-0",
         ),
         ("failed", {"message": "no", "traceback": "", "exit_code": 70}, "failed: no"),
         ("of a later version", {"x": 1}, ""),

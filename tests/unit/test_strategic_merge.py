@@ -111,7 +111,7 @@ def test_a_label_may_be_called_as_a_list_is(patch: dict[str, Any]) -> None:
         ({"affinity": {"$patch": None, "$other": 1}}, ("affinity", "$other"), "unknown directive"),
         ({"tolerations": [{"$patch": "x"}]}, ("tolerations", 0, "$patch"), "expected replace or delete"),
         ({"volumes": [{"name": "x", "$retainKeys": 1}]}, ("volumes", 0, "$retainKeys"), "expected a list"),
-        ({"finalizers": [{}]}, ("finalizers", 0), "expected text"),
+        ({"finalizers": [{}]}, ("finalizers", 0), "expected a string"),
     ],
 )
 def test_what_cannot_be_merged_is_told(patch: dict[str, Any], path: tuple[str | int, ...], said: str) -> None:

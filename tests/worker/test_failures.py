@@ -82,12 +82,12 @@ def test_a_worker_that_stays_away_is_missed_once_and_greeted_when_it_is_back(
     chief = tasks["chief", 0]
     in_the_middle(cluster, chief, epoch=1)
     tasks["worker", 1].kill()
-    missed = "training goes on with 1 of 2 workers, without tiny-worker-1 (nothing listens on its port: "
+    missed = "training continues with 1 of 2 workers, without tiny-worker-1 (nothing listens on its port: "
     chief.until_notice(missed)
     assert chief.process.poll() is None
     cluster.start("worker", 1)
     chief.until_notice("back again: tiny-worker-1")
-    assert notices(chief).count("training goes on with") == 1
+    assert notices(chief).count("training continues with") == 1
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ def saved_at(task: RunningTask) -> tuple[int, int]:
     None of the next one, where a busy machine brings the signal only when an epoch has ended.
     """
     for notice in task.records(Event.NOTICE):
-        if found := re.search(r"saved after step (\d+) of epoch (\d+)", notice.fields["message"]):
+        if found := re.search(r"saved at step (\d+) of epoch (\d+)", notice.fields["message"]):
             return int(found[2]), int(found[1])
-        if found := re.search(r"saved after epoch (\d+)", notice.fields["message"]):
+        if found := re.search(r"saved at epoch (\d+)", notice.fields["message"]):
             return int(found[1]) + 1, 0
     raise AssertionError(task.output)
 

@@ -147,7 +147,7 @@ def test_an_optional_method_that_is_misspelt_is_mentioned() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "3"])
 def test_a_wrong_parameter_is_named(value: Any) -> None:
-    with pytest.raises(failures.Failure, match=r"spec\.program\.parameters\.epochs: expected a whole number"):
+    with pytest.raises(failures.Failure, match=r"spec\.program\.parameters\.epochs: expected an integer"):
         TrainingParameters.read({"epochs": value})
 
 

@@ -51,7 +51,7 @@ def test_who_is_gone_is_said_once_and_who_is_back_too(servers: list[Server]) -> 
     attending.follow({f"worker-{index}": server.address for index, server in enumerate(servers)})
     servers[1].close()
     eventually(lambda: len(said) == 1, "a sentence")
-    assert said[0].startswith("training goes on with 2 of 3 workers, without worker-1 (nothing listens")
+    assert said[0].startswith("training continues with 2 of 3 workers, without worker-1 (nothing listens")
     servers[1] = Server(servers[1].port)
     eventually(lambda: len(said) == 2, "another one")
     assert said[1].startswith("back again: worker-1 (after ")

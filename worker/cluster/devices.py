@@ -57,7 +57,7 @@ def check(task: Task) -> None:
         )
     raise program_error(
         f"resources ask for {lacking}, and TensorFlow {tf.version.VERSION} sees no GPU here; {advice}, or let"
-        f" the {task.role} go on with the CPU by allowCpu: true"
+        f" the {task.role} continue with the CPU by allowCpu: true"
     )
 
 

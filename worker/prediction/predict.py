@@ -106,7 +106,7 @@ def begin(
     if before is not None and (before.phase, before.fingerprint) == (PREDICTING, fingerprint):
         done = len(files.parts())
         if done and not same_run:
-            notice(f"{files.root} holds an earlier run that did not finish: going on after its {done} files")
+            notice(f"{files.root} holds an earlier run that did not finish: resuming after its {done} files")
     else:
         files.clear()
     files.write_state(state)

@@ -1,4 +1,4 @@
-"""Says which workers have stopped answering while the training goes on without them, and who is back.
+"""Says which workers have stopped answering while the training continues without them, and who is back.
 
 Under ParameterServer a lost worker is no error: the coordinator gives its steps to the others and waits for
 it, without a word. Standard library only, for the supervisor of `watchdog`: its threads run whatever
@@ -76,7 +76,7 @@ class WorkerMonitor:
             if new:
                 left = len(workers) - len(self._gone)
                 self._say(
-                    f"training goes on with {left} of {len(workers)} workers, without "
+                    f"training continues with {left} of {len(workers)} workers, without "
                     f"{probes.described(new)}: it is used again when it is back"
                 )
             if back:

@@ -110,8 +110,8 @@ class Preemption:
         if position > Position():
             directory.back_up(model, position)
         if self._writes:
-            why = "told to leave (SIGTERM)" if self._told else "another task was told to leave (SIGTERM)"
-            self._reporter.notice(f"{why}: saved after {position}")
+            why = "SIGTERM" if self._told else "SIGTERM to another task"
+            self._reporter.notice(f"{why}: checkpoint saved at {position}, exiting")
         if self._peers is not None:
             self._watch.expect(Silence(_LAST_SECONDS, _UNSAVED, ExitCode.PREEMPTED))
             with contextlib.suppress(*ERRORS):

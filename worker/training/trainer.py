@@ -113,7 +113,7 @@ class _Training:
             position = self._directory.position()
             if beginning.previous_run and position > model_directory.Position():
                 self._reporter.notice(
-                    f"{config.model_dir} holds an earlier run that did not finish: going on from {position}"
+                    f"{config.model_dir} holds an earlier run that did not finish: resuming from {position}"
                 )
         elif self._directory is not None and model_directory.is_done(self._directory, config.run_id):
             # The first task of the collective will not be there to train with.
@@ -259,7 +259,7 @@ class _Training:
             if coordinates and again and self._spares(error.missing):
                 self._task = leave_out(self._task, error.missing)
                 self._reporter.notice(
-                    f"going on without {probes.described(error.missing)}: used when the chief starts again"
+                    f"continuing without {probes.described(error.missing)}: used when the chief starts again"
                 )
                 return
             raise unanswered(error) from error

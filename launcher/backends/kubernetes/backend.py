@@ -248,7 +248,7 @@ class KubernetesBackend:
                 f"run {run} is suspended, so there is nothing to stop",
                 f"End and remove it with: {PROGRAM} delete {run}{self.options(namespace)}",
             )
-        stopping.stop(self._client, jobs, "Stopped", "The run was stopped: it was interrupted")
+        stopping.stop(self._client, jobs, "Stopped", "The run was stopped: interrupted")
         if at_once:
             self._client.delete_all("Pod", namespace, f"{RUN_LABEL}={run}", grace=0)
 

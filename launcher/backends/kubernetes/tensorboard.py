@@ -29,7 +29,7 @@ def open_tunnel(client: Client, run: str, namespace: str, primary: Object, port:
     if not asked_for(primary):
         raise ConflictError(
             f"run {run} has no TensorBoard",
-            "Submit it with `tensorboard: {}` in its spec; one that goes on, too.",
+            "Submit it with `tensorboard: {}` in its spec; one that is running, too.",
         )
     _wait(client, run, namespace)
     return Tunnel(client, namespace, lambda: _find(client, run, namespace), PORT, port)

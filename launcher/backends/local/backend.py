@@ -113,8 +113,8 @@ class LocalBackend:
             raise self._unwritable(error) from error
         if lock is None:
             raise ConflictError(
-                f"run {plan.run} is still going on",
-                f"See `{PROGRAM} status {plan.run}`; --replace ends it and goes on from its backup, "
+                f"run {plan.run} is still running",
+                f"See `{PROGRAM} status {plan.run}`; --replace ends it and resumes from its backup, "
                 f"`{PROGRAM} delete {plan.run}` removes it; or give this one another name (metadata.name).",
             )
         try:
@@ -332,7 +332,7 @@ class LocalBackend:
         """A sentence on who can reach the run's tasks."""
         open_to = "whoever reaches this machine's ports can read and write your files"
         if self._allow_network:
-            return f"network: this machine's own; {open_to} while the run goes on"
+            return f"network: this machine's own; {open_to} while the run is running"
         if forbidden:
             return (
                 f"warning: the run has no network of its own, since this machine forbids it ({forbidden}): "

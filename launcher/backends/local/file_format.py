@@ -66,7 +66,7 @@ def _is_address(value: Any) -> bool:
 
 text = Kind("a text", lambda value: isinstance(value, str))
 flag = Kind("true or false", lambda value: isinstance(value, bool))
-count = Kind("a whole number from 0", lambda value: type(value) is int and 0 <= value < 2**63)
+count = Kind("an integer from 0", lambda value: type(value) is int and 0 <= value < 2**63)
 number = Kind("a number from 0", _is_number)
 moment = Kind("seconds since the epoch", lambda value: _is_number(value) and value < _LATEST)
 time_text = Kind("a time, such as 2026-01-31T12:00:00Z", _is_time)
@@ -74,7 +74,7 @@ uid = Kind("an object's uid", lambda value: isinstance(value, str) and _UID.full
 run_name = Kind("a run's name", lambda value: isinstance(value, str) and is_dns_1035(value))
 namespace_name = Kind("a namespace's name", lambda value: isinstance(value, str) and is_dns_1123(value))
 file_name = Kind("the name of a file", _is_file_name)
-digits = Kind("a whole number, as text", _is_digits)
+digits = Kind("an integer, as text", _is_digits)
 local_address = Kind("an address, such as 127.0.0.1:20000", _is_address)
 pod_phase = Kind(
     "a pod's phase",

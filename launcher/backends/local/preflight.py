@@ -1,4 +1,4 @@
-"""What this machine cannot do: refused before anything starts, or named once and left out."""
+"""What this machine cannot do: refused before anything starts, or named once and ignored."""
 
 from __future__ import annotations
 
@@ -86,13 +86,18 @@ def _problems(template: PodTemplate) -> Iterator[str]:
 
 
 def left_out(submission: Submission) -> str:
-    """One line that names what has no meaning here; "" when there is nothing."""
+    """One line that names what the run's file asks for and this machine ignores; "" when there is nothing.
+    Of objects that were not made of a file, all of them.
+    """
     names: dict[str, None] = {}
+    given = [spec for job in submission.of_kind("Job") if (spec := submitted(job, "spec")) is not None]
+    written = {name for spec in given for name in _names(spec)}
     for job in submission.of_kind("Job"):
         spec = job["spec"]["template"]["spec"]
         containers = spec["containers"]
-        names.update((name, None) for name in _CONTAINER_FIELDS if containers[0].get(name))
-        names.update((name, None) for name in _POD_FIELDS if spec.get(name))
+        found = [name for name in _CONTAINER_FIELDS if containers[0].get(name)]
+        found += [name for name in _POD_FIELDS if spec.get(name)]
+        names.update((name, None) for name in found if name in written or not given)
         if len(containers) > 1:
             names[f"containers beside {containers[0]['name']}"] = None
     for job in submission.of_kind("Job"):
@@ -100,8 +105,20 @@ def left_out(submission: Submission) -> str:
             names[f"cleanPolicy {policy} (tasks that still run are stopped, logs stay)"] = None
         scheduling = submitted(job, "spec", "scheduling") or {}
         names.update((f"scheduling.{name}", None) for name in ("queue", "gang") if name in scheduling)
-    names.update((kind, None) for kind in _kinds(submission.objects) if kind not in _OBJECTS)
-    return f"no meaning on this machine, left out: {', '.join(names)}" if names else ""
+    if not given:
+        names.update((kind, None) for kind in _kinds(submission.objects) if kind not in _OBJECTS)
+    return f"ignored locally: {', '.join(names)}" if names else ""
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Of all fields in it."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield str(name)
+            yield from _names(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _names(inner)
 
 
 def _kinds(objects: Any) -> Iterator[str]:

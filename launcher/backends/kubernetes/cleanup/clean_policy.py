@@ -102,7 +102,7 @@ class CleanUp:
                 self._forbidden = True
                 return [f"{stop.why}: {error.message}"]
             self.gave_up = True
-            return [f"what is left of the run goes on: {error.message}"]
+            return [f"what is left of the run is still running: {error.message}"]
         self._ending = self._ending or primary.job in stopped
         self._stopped_at.update(dict.fromkeys(stopped, now))
         return [stop.notice] if stopped else []

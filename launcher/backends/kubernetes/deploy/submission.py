@@ -231,7 +231,7 @@ class Submission:
 
     def _conflict(self, lines: Sequence[str]) -> ConflictError:
         return ConflictError(
-            f"run {self._run} is going on, and this cannot be changed meanwhile:\n{indented(lines)}",
+            f"run {self._run} is running, and this cannot be changed meanwhile:\n{indented(lines)}",
             "Submit it with --replace, which ends the run and starts it anew from its backup; or give this "
             "one another name (metadata.name).",
         )
@@ -280,9 +280,9 @@ class Submission:
             if lines:
                 self._client.apply(item)
         if changed:
-            self._notes.append(f"run {self._run} is going on already; changed:\n{indented(changed)}")
+            self._notes.append(f"run {self._run} is running already; changed:\n{indented(changed)}")
         else:
-            self._notes.append(f"run {self._run} is going on already, and is what was submitted")
+            self._notes.append(f"run {self._run} is running already, and is what was submitted")
         if (queue := (self._objects[0]["metadata"].get("labels") or {}).get(QUEUE_LABEL)) is not None:
             self._notes.append(f"queue {queue} says when it is started and stopped")
         elif live["spec"].get("suspend"):

@@ -168,7 +168,7 @@ class Session:
         if message.kind not in self._needed:
             return []
         if isinstance(message, Denied):
-            message.error.hint = f"The run goes on. {message.error.hint}"
+            message.error.hint = f"The run is still running. {message.error.hint}"
             raise message.error
         if isinstance(message, Lost):
             before = bool(self._lost)
@@ -176,7 +176,7 @@ class Session:
             if before:
                 return []
             self._lost_since = time.monotonic()
-            return [f"{message.error.message}; the run goes on, and is looked for again"]
+            return [f"{message.error.message}; the run is still running, and is looked for again"]
         self._lost.discard(message.kind)
         return [] if self._lost else ["the API server answers again"]
 
@@ -184,7 +184,7 @@ class Session:
         space = self._client.connection.options(self._namespace)
         return BackendError(
             f"the API server {self._client.connection.host} has not answered for {GIVE_UP_SECONDS:.0f} s",
-            f"The run goes on without us; see to it with: {PROGRAM} wait {self._run}{space}",
+            f"The run is still running; follow it with: {PROGRAM} wait {self._run}{space}",
         )
 
 

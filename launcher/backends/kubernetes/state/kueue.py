@@ -21,7 +21,7 @@ def _words(workload: Object) -> str:
     if condition(workload, "Admitted", "Finished") is not None:
         return ""
     if workload["spec"].get("active") is False:
-        return "it is held back, and `resume` lets it go on"
+        return "it is held back, and `resume` starts it again"
     if condition(workload, "QuotaReserved") is not None:
         return "its quota is reserved, and admission checks are not done"
     conditions = (workload.get("status") or {}).get("conditions") or ()

@@ -114,11 +114,11 @@ class Supervisor:
             for controller in self._controllers:
                 controller.resume()
         elif word == "stop":
-            self._stop("it was asked to")
+            self._stop("deleted by user")
         elif word == "interrupt":
-            self._stop("it was interrupted")
+            self._stop("interrupted")
         elif word == "kill":
-            self._stop("it was interrupted twice")
+            self._stop("interrupted twice")
             for pod in self._live.values():
                 pod.kill()
         self._dirty = True
