@@ -33,6 +33,7 @@ ORDER = (
     "Requirements",
     "Storage",
     "RunPolicy",
+    "Evaluation",
     "StrategyOptions",
     "Scheduling",
     "TensorBoard",

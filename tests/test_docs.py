@@ -90,10 +90,45 @@ def test_files(document: Path, tmp_path: Path) -> None:
         assert loader.load(str(path))
 
 
-def test_links_lead_somewhere() -> None:
-    for document in DOCUMENTS:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
-            assert (document.parent / target).exists(), f"{document.name}: {target}"
+def anchors(text: str) -> set[str]:
+    """Of the headings, as GitHub names them: a heading that is there before gets a number."""
+    found: dict[str, int] = {}
+    names = set()
+    for heading in re.findall(r"^#+ +(.*?) *$", BLOCK.sub("", text), re.MULTILINE):
+        name = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()).replace(
+            " ", "-"
+        )
+        names.add(f"{name}-{found[name]}" if name in found else name)
+        found[name] = found.get(name, 0) + 1
+    return names
+
+
+EVERY_DOCUMENT = [
+    *ROOT.glob("*.md"),
+    *(path for folder in ("docs", "charts", "examples") for path in (ROOT / folder).rglob("*.md")),
+]
+
+
+@pytest.mark.parametrize("document", EVERY_DOCUMENT, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    """To a file, and to a heading in it."""
+    text = re.sub(r"`[^`\n]*`", "", BLOCK.sub("", document.read_text()))
+    for target in re.findall(r"!?\]\(([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        if "://" in path or path.startswith("mailto:"):
+            continue
+        there = document.parent / path if path else document
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there.read_text()), target
+
+
+def test_a_broken_link_is_found() -> None:
+    assert anchors("# A `b.c`, d!\n## A\n\n### A\n```sh\n# no heading\n```\n## [x y](z) e") == {
+        "a-bc-d",
+        "a",
+        "a-1",
+        "x-y-e",
+    }
 
 
 def test_the_reference_is_up_to_date() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -122,7 +122,7 @@ class History:
 
     `attempts` are all pods of the tasks, by task, oldest first. `lines` are the records that they have
     printed, `events` those of the cluster, oldest first. `missing` has a sentence for each thing that could
-    not be read.
+    not be read. `spec` is the file's, without fields that have their defaults; empty if it is not known.
     """
 
     status: RunStatus
@@ -132,6 +132,7 @@ class History:
     lines: Sequence[LogLine]
     events: Sequence[RunEvent] = ()
     missing: Sequence[str] = ()
+    spec: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ def parser() -> StrictParser:
         help="a cluster or this machine (default: %(default)s)",
     )
     _add_context(added)
-    added.add_argument("--detach", action="store_true", help="return at once; the run goes on by itself")
+    added.add_argument("--detach", action="store_true", help="return at once; the run keeps running")
     added.add_argument(
         "--replace",
         action="store_true",

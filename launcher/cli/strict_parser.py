@@ -131,7 +131,7 @@ def port(text: str) -> int:
 def count(text: str) -> int:
     """From 0 on."""
     if not text.isdecimal() or len(text) > 12:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, such as 20")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer, such as 20")
     return int(text)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from typing import Final
+from typing import Any, Final
 
 from launcher import evaluator_outcome, messages, task_devices
 from launcher.backends.base import History
+from launcher.redaction import redacted_message
 from launcher.report import drawing
 from launcher.report.amounts import counted, duration, number, rate
 from launcher.report.curves import LOSS, SPEED, Curve, curves, last
@@ -38,6 +41,8 @@ _BADGES: Final = {
     Phase.BROKEN: ("bad", "Broken"),
 }
 _MOST_TABLE_ROWS: Final = 500
+_MOST_LETTERS: Final = 60
+"""Of a parameter, or of a command."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,11 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
         run=status.run,
         badge=_BADGES[status.phase],
         ended=status.ended or status.finished is not None,
-        facts=(*_facts(status, begin, zone), *(text for _, text, bad in devices if not bad)),
+        facts=(
+            *_facts(status, begin, zone),
+            *_program(history.spec),
+            *(text for _, text, bad in devices if not bad),
+        ),
         total=duration(where.total),
         remarks=where.remarks,
         missing=(*history.missing, *_gaps(history, tasks)),
@@ -162,6 +171,26 @@ def _facts(status: RunStatus, begin: float, zone: tzinfo | None) -> tuple[str, .
         tasks,
         f"submitted {_clock(begin, zone, '%Y-%m-%d %H:%M:%S %Z')}",
     )
+
+
+def _program(spec: Mapping[str, Any]) -> list[str]:
+    """What is trained, and how: the strategy, and the program with its parameters."""
+    found = [f"strategy {spec['strategy']}"] if "strategy" in spec else []
+    program = spec.get("program") or {}
+    if entrypoint := program.get("entrypoint"):
+        found.append(f"program {entrypoint}")
+    elif command := spec.get("command") or (spec.get("chief") or {}).get("command"):
+        found.append(f"command {_cut(shlex.join(map(str, command)))}")
+    values = [f"{name} {_cut(_written(value))}" for name, value in (program.get("parameters") or {}).items()]
+    return [redacted_message(text) for text in [*found, *([", ".join(values)] if values else [])]]
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 3] + "..."
 
 
 def _plural(role: str, count: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -181,6 +182,57 @@ def test_it_fits_a_telephone_and_the_night(
     light = chromium.evaluate(paper)
     chromium.open(address, scheme="dark")
     assert chromium.evaluate(paper) != light
+
+
+BROKEN_WORDS = """[...document.querySelectorAll("main *")].flatMap(element => [...element.childNodes])
+    .filter(node => node.nodeType === Node.TEXT_NODE)
+    .flatMap(node => [...node.data.matchAll(/\\S+/g)].filter(word => {
+        const range = document.createRange();
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        return word[0].length < 17 && new Set([...range.getClientRects()].map(box => box.top)).size > 1;
+    }).map(word => word[0]))"""
+COVERED = """[...document.querySelectorAll(".bar > span")].filter(label => {
+    if (!label.offsetWidth) return false;
+    const text = document.createRange();
+    text.selectNodeContents(label);
+    const a = text.getBoundingClientRect();
+    return [...label.closest(".track").querySelectorAll(".marker.scored")].some(marker => {
+        const b = marker.getBoundingClientRect();
+        return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    });
+}).map(label => label.innerText)"""
+SCORES = (
+    SPEAKS
+    + """
+from worker.contract import Evaluation
+emit("demo-evaluator-0", Ready())
+for number in range(40):
+    time.sleep(0.05)
+    emit("demo-evaluator-0", Evaluation(f"ckpt-{number}", number, {"loss": 0.5}))
+"""
+)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_word_is_broken_and_no_label_covered(
+    here: Machine, chromium: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str], scheme: str
+) -> None:
+    fails = f"{SPEAKS}\ntime.sleep(1)\nsys.exit(3)"
+    chief = job("chief", ["python", "-c", CHIEF, str(tmp_path / "go")], primary=True, backoffLimit=0)
+    program = {"entrypoint": "train:Program", "parameters": {"epochs": 3, "layers": [8, 4]}}
+    spec = {"strategy": "ParameterServer", "program": program}
+    chief["metadata"]["annotations"]["tf-launcher.dev/spec"] = json.dumps({"spec": spec})
+    here.submit(chief, job("evaluator", ["python", "-c", SCORES]), job("worker", fails, backoffLimit=3))
+    eventually(lambda: sum(line.record is not None for line in here.lines("evaluator")) > 40, "its scores")
+    (tmp_path / "go").write_text("fail")
+    assert here.end().phase is Phase.FAILED
+    address = report(capsys, tmp_path / "run.html")
+    for width in (400, 1280):
+        chromium.open(address, width, 900, scheme=scheme)
+        assert chromium.evaluate(BROKEN_WORDS) == []
+        assert chromium.evaluate(COVERED) == []
+    assert "strategy ParameterServer program train:Program epochs 3, layers [8, 4]" in chromium.text
 
 
 def test_a_failed_run(

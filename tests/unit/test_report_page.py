@@ -396,3 +396,17 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
         with pytest.raises(SpecError, match=f"^--output: {re.escape(str(wrong))} cannot be written: "):
             write("page", str(wrong))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_trained_and_how() -> None:
+    parameters = {"epochs": 3, "name": "x" * 100, "url": "https://me:secret@host/", "layers": [8, 4]}
+    spec = {"strategy": "ParameterServer", "program": {"entrypoint": "a:B", "parameters": parameters}}
+    past = dataclasses.replace(history([pod("chief")]), spec=spec)
+    facts = report(past, timezone.utc).facts
+    assert facts[3:5] == ("strategy ParameterServer", "program a:B")
+    assert facts[5].startswith(f"epochs 3, name {'x' * 57}..., url https://")
+    assert facts[5].endswith("@host/, layers [8, 4]")
+    assert "secret" not in facts[5]
+    script = {"strategy": "Mirrored", "command": ["python", "train it.py"]}
+    shown = report(dataclasses.replace(past, spec=script), timezone.utc).facts
+    assert shown[3:5] == ("strategy Mirrored", "command python 'train it.py'")

@@ -225,7 +225,9 @@ class KubernetesBackend:
         """See `base.Backend.history`. Of the pods that are still there."""
         from launcher.backends.kubernetes.observe import history
 
-        return history.read(self._client, namespace, *self._rooted(run, namespace))
+        _, primary, jobset = self._found(run, namespace)
+        spec = submitted(jobset or primary, "spec") or submitted(primary, "spec") or {}
+        return history.read(self._client, namespace, *self._rooted(run, namespace), spec)
 
     @understood
     def suspend(self, run: str, namespace: str) -> None:

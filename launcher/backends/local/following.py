@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Final
 
-from launcher.backends.base import EVERYONE, PROGRAM, History, LogLine, Selection, Update
+from launcher.backends.base import EVERYONE, PROGRAM, History, LogLine, Selection, Update, submitted
 from launcher.backends.local.log_growth import Growth
-from launcher.backends.local.store import BrokenRunError, RunDirectory
+from launcher.backends.local.store import BrokenRunError, RunDirectory, Submission
 from launcher.errors import NotFoundError
 from launcher.naming import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, Phase, RunStatus, attempts, fold
@@ -314,7 +314,13 @@ def read_history(directory: RunDirectory) -> History:
         submitted=reader.submission.submitted,
         attempts=attempts(state["jobs"], state["pods"]),
         lines=lines,
+        spec=_spec(reader.submission),
     )
+
+
+def _spec(submission: Submission) -> Mapping[str, Any]:
+    specs = (submitted(job, "spec") for job in submission.of_kind("Job"))
+    return next((spec for spec in specs if isinstance(spec, dict)), {})
 
 
 def fold_state(reader: StateReader, state: Mapping[str, Any], book: RecordBook) -> RunStatus:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from launcher.backends.base import History, LogLine
 from launcher.backends.kubernetes.api.client import Client
@@ -27,8 +27,8 @@ _MOST_LINES: Final = 200_000
 """Lines of one log: two days with one record per second."""
 
 
-def read(client: Client, namespace: str, root: RootObject, since: str) -> History:
-    """See `base.Backend.history`. Of the run that was made at `since`.
+def read(client: Client, namespace: str, root: RootObject, since: str, spec: Mapping[str, Any]) -> History:
+    """See `base.Backend.history`. Of the run that was made at `since`, and of this `spec`.
 
     A log or the events that cannot be read are missing, and said to be.
     """
@@ -51,6 +51,7 @@ def read(client: Client, namespace: str, root: RootObject, since: str) -> Histor
         lines=lines,
         events=said,
         missing=missing,
+        spec=spec,
     )
     return local_history(seen, client.ahead)
 
