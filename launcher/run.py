@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import html
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from launcher.backends.base import Backend, Board, LogLine, RunEvent, Selection
 from launcher.config.spec import RoleName
-from launcher.errors import ConflictError
+from launcher.errors import ConflictError, LauncherError
 from launcher.status import RunStatus
+
+_FRAME_HEIGHT: Final = 900
+"""Pixels, of the report in a notebook."""
 
 
 class Run:
@@ -23,7 +28,7 @@ class Run:
 
         run = launcher.submit("cluster.yaml", backend="local")
         for line in run.logs(follow=True):
-            print(line.text)
+            print(line)
         assert run.wait().phase == "Succeeded"
         run.delete()
     """
@@ -37,6 +42,19 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({self.name!r}, namespace={self.namespace!r})"
+
+    def _repr_html_(self) -> str | None:
+        """The report, for a notebook: in a frame, since the notebook's styles would garble it. None where
+        there is nothing to show.
+        """
+        try:
+            page = self.report()
+        except LauncherError:
+            return None
+        return (
+            f'<iframe srcdoc="{html.escape(page)}" sandbox="" title="run {html.escape(self.name)}" '
+            f'style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0"></iframe>'
+        )
 
     def status(self) -> RunStatus:
         """The run as it is now: its phase, its roles and tasks, and the last they have reported."""
@@ -57,12 +75,19 @@ class Run:
 
         `since` takes the last so many seconds only, `tail` of each pod the last so many lines. `previous`
         takes the pods that a task had before its latest one. Raises NotFoundError for a role or an index that
-        the run does not have.
+        the run does not have. `print(line)` prints a line as a reader wants it, `line.text` is what the task
+        printed.
         """
+        from launcher import messages
+
         roles = [role] if isinstance(role, str) else role or ()
         indexes = [index] if isinstance(index, int) else index or ()
         selection = Selection(roles, indexes, since, previous, tail=tail)
-        return self._backend.logs(self.name, self.namespace, selection, follow=follow)
+        found = self._backend.logs(self.name, self.namespace, selection, follow=follow)
+        return (
+            line if line.record is None else replace(line, said=messages.describe(line.record))
+            for line in found
+        )
 
     def events(self, *, follow: bool = False) -> Iterator[RunEvent]:
         """What the cluster says about the run's objects, oldest first; with `follow`, until the run has
@@ -112,7 +137,7 @@ class Run:
 
     def report(self) -> str:
         """The report of the run until now: one HTML page to write to a file. It loads nothing. In a notebook,
-        `IPython.display.HTML(run.report())` shows it.
+        a cell that ends with the run shows it.
         """
         from launcher.report import page
 

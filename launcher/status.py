@@ -132,6 +132,28 @@ class RunStatus:
     created: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
+    def _repr_html_(self) -> str:
+        """A table of the roles, for a notebook."""
+        from html import escape
+
+        head = ("role", "ready", "succeeded", "failed", "restarts", "state")
+        rows = [
+            (
+                role.role,
+                str(role.ready),
+                f"{role.succeeded}/{role.desired}",
+                str(role.failed),
+                str(role.restarts),
+                f"{role.phase} ({role.reason})" if role.reason else str(role.phase),
+            )
+            for role in self.roles
+        ]
+        header = "".join(f"<th>{name}</th>" for name in head)
+        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        why = f": {escape(self.message)}" if self.message else ""
+        caption = f"<caption>run {escape(self.run)}: {self.phase}{why}</caption>"
+        return f"<table>{caption}<thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>"
+
     @property
     def primary(self) -> RoleStatus:
         """The role whose end is the end of the run."""

@@ -82,6 +82,8 @@ class LogLine:
     """One line that a task printed, without the line end. `attempt` is the number of the task's pod, from 0.
     `record` is set if the line is a progress record. `time` is when it was printed, in seconds since the
     epoch: `logs` sets it if it is known, on this machine within a second.
+
+    `said` is for a reader: a record in words. Printed, a line is `worker-1 | text`, or what it says.
     """
 
     role: str
@@ -90,6 +92,10 @@ class LogLine:
     text: str
     record: Record | None
     time: float | None = None
+    said: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.role}-{self.index} | {self.said or self.text}"
 
 
 @dataclass(frozen=True)
