@@ -133,7 +133,13 @@ def submit(options: Namespace) -> int:
             print(f"run {plan.run} is running; see: {PROGRAM} status {found}")
         else:
             # A cluster goes on without us; this machine's tasks would be in the way of whoever stopped us.
-            code = _follow(backend, plan.run, plan.namespace, stop_on_interrupt=options.backend == "local")
+            code = _follow(
+                backend,
+                plan.run,
+                plan.namespace,
+                stop_on_interrupt=options.backend == "local",
+                printing=_script_role(plan),
+            )
             worst = worst or code
             if code >= INTERRUPTED:
                 break
@@ -216,6 +222,7 @@ def _follow(
     stop_on_interrupt: bool,
     until_running: bool = False,
     timeout: float | None = None,
+    printing: str = "",
 ) -> int:
     """To the end, with its summary; then what is to be cleaned up is."""
     # Not before the tasks are on their way.
@@ -228,10 +235,24 @@ def _follow(
         stop_on_interrupt=stop_on_interrupt,
         until_running=until_running,
         timeout=timeout,
+        printing=printing,
     )
     if code < INTERRUPTED and (told := backend.clean(run, namespace)):
         print(told, file=sys.stderr)
     return code
+
+
+def _script_role(plan: Plan) -> str:
+    """The role whose first task runs the user's own script or command, "" where a program is trained: the
+    runtime tells how that one is.
+    """
+    from launcher.backends.base import submitted
+    from launcher.naming import ROLE_LABEL
+
+    primary = plan.objects[0]
+    if submitted(primary, "program", "entrypoint") is not None:
+        return ""
+    return str(primary["metadata"]["labels"][ROLE_LABEL])
 
 
 def _patience(options: Namespace, unasked: float | None = None) -> Patience:

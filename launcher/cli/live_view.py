@@ -23,6 +23,7 @@ from launcher.cli.console import RoleTable, console, exit_code, headline, reason
 from launcher.errors import INTERRUPTED, ConflictError
 from launcher.remaining_time import Pace
 from launcher.status import Phase, RunStatus, latest
+from launcher.task_output import is_chatter
 from launcher.terminal import visible_all
 from worker.contract import Evaluation, Progress
 
@@ -39,10 +40,11 @@ def watch(
     stop_on_interrupt: bool,
     until_running: bool = False,
     timeout: float | None = None,
+    printing: str = "",
     out: Console | None = None,
 ) -> int:
     """Follows the run to its end, then prints its summary; or until every task runs. Returns the command's
-    exit code.
+    exit code. What the first task of the role `printing` prints is shown.
 
     Ctrl-C and SIGTERM stop the run, the second time at once; without `stop_on_interrupt` they end the
     watching, and the run continues. Raises ConflictError when the run has not ended after `timeout` seconds.
@@ -52,7 +54,7 @@ def watch(
     status: RunStatus | None = None
     seen: RunStatus | None = None
     obeyed = 0
-    with _Interrupts() as interrupts, View(out) as view:
+    with _Interrupts() as interrupts, View(out, printing) as view:
         for update in backend.follow(run, namespace):
             if update.status is not seen:
                 seen = update.status
@@ -117,8 +119,9 @@ class View:
     it moves while the backend is silent.
     """
 
-    def __init__(self, out: Console) -> None:
+    def __init__(self, out: Console, printing: str = "") -> None:
         self._out = out
+        self._printing = printing
         self._narrator = messages.Narrator()
         self._began = time.time()
         self._status: RunStatus | None = None
@@ -152,6 +155,8 @@ class View:
         for line in lines:
             if line.record is not None:
                 self._pace.add(line.record)
+            elif (line.role, line.index) == (self._printing, 0) and not is_chatter(line.text):
+                self._out.print(Text(line.text))
         for news in self._narrator.news(status, lines, in_place=self._live is not None):
             self.say(news.who, news.text, at=news.time, bad=news.bad)
         self._status = status

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +158,46 @@ def test_a_lost_run_says_what_to_do(machine: Machine) -> None:
     text = text_of(out)
     assert "run demo is lost" in text
     assert "python -m launcher delete demo" in text
+
+
+def test_what_a_script_prints_is_shown(machine: Machine, tmp_path: Path) -> None:
+    chatter = "I0000 00:00:1795339012.424170   28554 port.cc:153] oneDNN custom operations are on."
+    code = f"print({chatter!r})\nprint('[epoch 1] loss 0.5')"
+    machine.submit(job("chief", code, primary=True), job("worker", "print('not the chief')"))
+    out = plain()
+    assert (
+        live_view.watch(
+            machine.backend,
+            "demo",
+            "default",
+            stop_on_interrupt=True,
+            printing="chief",
+            timeout=TIMEOUT,
+            out=out,
+        )
+        == 0
+    )
+    lines = text_of(out).splitlines()
+    assert "[epoch 1] loss 0.5" in lines
+    assert not any("oneDNN" in line or "not the chief" in line for line in lines)
+
+
+def test_submit_shows_what_a_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    file = tmp_path / "cluster.yaml"
+    command = json.dumps([sys.executable, "-c", "print('trained it')"])
+    file.write_text(
+        "apiVersion: launcher/v1alpha1\nkind: TrainingCluster\nmetadata: {name: own}\n"
+        f"spec: {{strategy: OneDevice, command: {command}}}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "launcher", "submit", str(file), "--backend", "local"],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "trained it" in done.stdout.splitlines()
 
 
 def test_waiting_has_an_end(machine: Machine) -> None:
