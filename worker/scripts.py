@@ -206,7 +206,7 @@ class _Script:
     def _check_took_part(self) -> None:
         """Raises Failure where each task of a collective has trained alone."""
         task = self._task
-        if task.config.strategy == "MultiWorkerMirrored" and task.peers and not _is_connected():
+        if task.config.strategy == "MultiWorkerMirrored" and task.peers and not _is_in_collective():
             raise program_error(
                 f"{self._name} ended without building a tf.distribute.MultiWorkerMirroredStrategy, so each "
                 "task trained alone; build it in the script, or have one task with another spec.strategy"
@@ -274,6 +274,10 @@ def _leave_python() -> None:
         if not thread.daemon and thread is not threading.current_thread():
             thread.join()
     atexit._run_exitfuncs()
+
+
+def _is_in_collective() -> bool:
+    return "tensorflow" in sys.modules and connections.is_in_collective()
 
 
 def _is_connected() -> bool:

@@ -561,15 +561,17 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 from worker.tf_compat import connections, strategies
+before = connections.is_in_collective()
 with strategies.with_local_cpus(2):
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 connections.put_key("answer", "42")
 print(json.dumps([
-    strategies.worker_count(strategy), strategy.num_replicas_in_sync, connections.get_key("answer")
+    strategies.worker_count(strategy), strategy.num_replicas_in_sync, connections.get_key("answer"),
+    before, connections.is_in_collective(),
 ]), flush=True)
 os._exit(0)
 """
 
 
 def test_a_collective() -> None:
-    assert in_process(COLLECTIVE) == [1, 2, "42"]
+    assert in_process(COLLECTIVE) == [1, 2, "42", False, True]

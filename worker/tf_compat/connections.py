@@ -17,6 +17,11 @@ def is_connected() -> bool:
     return _context().get_server_def() is not None
 
 
+def is_in_collective() -> bool:
+    """Whether this process has built a MultiWorkerMirroredStrategy of several tasks."""
+    return _context()._collective_ops_server_def is not None
+
+
 def own_device() -> str | None:
     """This task's CPU by its name in the cluster; None before it has connected to one."""
     server = _context().get_server_def()
