@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from launcher.cli import parser, run_document
 from launcher.config import schema
 from launcher.tfjob import fields
 from worker.contract import Env, ExitCode
+from worker.program import Program
 
 REFERENCE = Path(__file__).parent / "reference.md"
 SHAPES = Path(__file__).parent.parent / "tests" / "worker" / "shapes.json"
@@ -40,6 +43,32 @@ ORDER = (
 )
 
 
+EXAMPLE = Path(__file__).parent.parent / "examples" / "every-method" / "every_method.py"
+"""Has each method of a program. A test trains it."""
+
+
+def _program() -> list[str]:
+    """Each method of worker.program.Program: what it gets and gives, and an example."""
+    written = EXAMPLE.read_text(encoding="utf-8")
+    (example,) = [node for node in ast.parse(written).body if isinstance(node, ast.ClassDef)]
+    examples = {node.name: node for node in example.body if isinstance(node, ast.FunctionDef)}
+    parts = [
+        inspect.cleandoc(Program.__doc__ or ""),
+        f"The examples are of [{EXAMPLE.name}](../{EXAMPLE.relative_to(EXAMPLE.parents[2])}).",
+    ]
+    for name, method in vars(Program).items():
+        if name.startswith("_"):
+            continue
+        arguments = ", ".join(list(inspect.signature(method).parameters)[1:])
+        code = textwrap.dedent(ast.get_source_segment(written, examples[name], padded=True) or "")
+        parts += [
+            f"### {name}({arguments})",
+            inspect.cleandoc(method.__doc__ or ""),
+            f"```python\n{code.strip()}\n```",
+        ]
+    return parts
+
+
 def reference() -> str:
     """The whole text."""
     parts = [
@@ -51,6 +80,8 @@ def reference() -> str:
         "As the training-operator 1.9 has it; [How to](howto.md#bring-a-tfjob) says where it differs.",
         _table(["field", "meaning"], _tfjob("TFJob", "")),
         f"{', '.join(f'`{name}`' for name in fields.OLD_POLICY)} count in `spec` too, if not in `runPolicy`.",
+        "## A program",
+        *_program(),
         "## Programs of every shape",
         *_shapes(json.loads(SHAPES.read_text(encoding="utf-8"))),
         "## TensorFlow",

@@ -50,6 +50,7 @@ ROWS: list[tuple[str, tuple[str, ...]]] = [
     ("multi-worker-loop/cluster.yaml", (f"{PARAMETERS}.epochs=1",)),
     ("multi-worker-loop/cluster.yaml", (*SHORT, "spec.worker.replicas=3")),
     ("multi-worker-loop/cluster.yaml", (*SHORT, "spec.chief={}", "spec.program.keras=3")),
+    ("every-method/cluster.yaml", SHORT),
 ]
 """Each is a file under examples/, and what is `--set` to make the run short."""
 
