@@ -119,6 +119,12 @@ class Run:
         self._backend.clean(self.name, self.namespace)
         return status
 
+    def kill(self, task: str) -> None:
+        """Ends the process of a task, such as `worker-1`, by SIGKILL, to see the run survive that. On this
+        machine only: BackendError. Raises ConflictError for a task that does not run.
+        """
+        self._backend.kill(self.name, self.namespace, task)
+
     def suspend(self) -> None:
         """Stops the tasks for now. Raises ConflictError after the run's end."""
         self._backend.suspend(self.name, self.namespace)

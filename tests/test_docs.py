@@ -20,7 +20,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # They start TensorFlow, or this very test; tests/local/test_demo.py types them.
 ELSEWHERE = re.compile(
-    r"^(make |(python -m |tf-)launcher (submit|status|logs|report|wait|delete|list)\b|pkill )"
+    r"^(make |(python -m |tf-)launcher (submit|status|logs|report|wait|delete|list|kill)\b)"
 )
 
 

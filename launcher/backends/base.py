@@ -268,6 +268,11 @@ class Backend(Protocol):
     def resume(self, run: str, namespace: str) -> None:
         """Undoes `suspend`. Raises ConflictError after the run's end."""
 
+    def kill(self, run: str, namespace: str, task: str) -> None:
+        """Ends the process of a task, such as `worker-1`, by SIGKILL: for its Job it has failed. Raises
+        NotFoundError for a task that the run does not have, ConflictError for one that does not run.
+        """
+
     def stop(self, run: str, namespace: str, *, at_once: bool) -> None:
         """Makes the run fail, and keeps its objects and logs. Returns before it has ended. With `at_once` the
         tasks get no grace period.

@@ -526,6 +526,16 @@ def tensorboard(options: Namespace) -> int:
     return 0
 
 
+def kill(options: Namespace) -> int:
+    """Ends a task as a crash would."""
+    backend, namespace = _sought(options)
+    task = options.task if options.task.rpartition("-")[2].isdecimal() else f"{options.task}-0"
+    backend.kill(options.name, namespace, task)
+    found = options.name + backend.options(namespace)
+    print(f"{task} of run {options.name} is killed; watch what becomes of it: {PROGRAM} wait {found}")
+    return 0
+
+
 def suspend(options: Namespace) -> int:
     """Stops the tasks for now."""
     backend, namespace = _sought(options)

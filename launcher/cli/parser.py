@@ -320,6 +320,9 @@ def parser() -> StrictParser:
         "--port", type=port, default=0, metavar="N", help="on this machine (default: any that is free)"
     )
 
+    added = add("kill", commands.kill, "end a task by SIGKILL, to see its run survive that (this machine)")
+    _add_run(added)
+    added.add_argument("task", metavar="TASK", help="such as worker-1; a role alone is its first task")
     added = add("suspend", commands.suspend, "stop a run's tasks for now")
     _add_run(added)
     added = add("resume", commands.resume, "continue a suspended run from its last backup")

@@ -62,7 +62,7 @@ def test_a_program_from_a_notebook(here: Path) -> None:
     program = (ROOT / "launcher" / "starter" / "train.py").read_text()
     document = from_the_document("Train from Python, or from a notebook")
     said = cells(f"%%writefile train.py\n{program}", *document)
-    assert re.search(r"^chief \S", said, re.MULTILINE)
+    assert re.search(r"^chief-0 \| \S", said, re.MULTILINE)
     assert re.search(r"^Succeeded .*accuracy", said, re.MULTILINE), said
     export = re.search(r"^exported to (\S+)$", said, re.MULTILINE)
     assert export

@@ -131,6 +131,27 @@ def test_ignored_failures_do_not_count(machine: Machine, tmp_path: Path) -> None
     assert (status.roles[0].restarts, status.roles[0].failed) == (3, 0)
 
 
+def test_a_task_is_killed_as_by_a_crash(machine: Machine, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    code = f"import pathlib\nif pathlib.Path({str(again)!r}).exists(): raise SystemExit\n{WAIT}"
+    machine.submit(job("chief", code, primary=True, backoffLimit=2), job("worker", "pass", replicas=2))
+    machine.printed("up")
+    with pytest.raises(NotFoundError, match="run demo has no task worker-7"):
+        machine.backend.kill("demo", "default", "worker-7")
+    eventually(
+        lambda: all(task.phase is Phase.SUCCEEDED for task in machine.status().tasks[1:]), "the workers"
+    )
+    with pytest.raises(ConflictError, match="worker-1 of run demo is not running"):
+        machine.backend.kill("demo", "default", "worker-1")
+    again.touch()
+    machine.backend.kill("demo", "default", "chief-0")
+    status = machine.end()
+    assert status.phase is Phase.SUCCEEDED
+    assert (status.roles[0].restarts, status.roles[0].failed) == (1, 1)
+    assert status.tasks[0].before is not None
+    assert status.tasks[0].before.exit_code == 137
+
+
 def test_active_deadline(machine: Machine) -> None:
     status = machine.run(job("chief", WAIT, primary=True, activeDeadlineSeconds=1), job("worker", WAIT))
     assert (status.phase, status.reason) == (Phase.FAILED, "DeadlineExceeded")

@@ -32,8 +32,8 @@ from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
 from launcher.backends.kubernetes.deploy import deletion
 from launcher.backends.kubernetes.deploy.submission import Submission
 from launcher.backends.patience import Patience
-from launcher.errors import ConflictError, NotFoundError
-from launcher.naming import RUN_LABEL
+from launcher.errors import BackendError, ConflictError, NotFoundError
+from launcher.naming import ROLE_LABEL, RUN_LABEL
 
 if TYPE_CHECKING:
     from launcher.backends.kubernetes.state.root_object import RootObject
@@ -228,6 +228,19 @@ class KubernetesBackend:
         _, primary, jobset = self._found(run, namespace)
         spec = submitted(jobset or primary, "spec") or submitted(primary, "spec") or {}
         return history.read(self._client, namespace, *self._rooted(run, namespace), spec)
+
+    def kill(self, run: str, namespace: str, task: str) -> None:
+        """Not here: the launcher asks for no right to delete pods. Raises BackendError, which says how those
+        who have it do it.
+        """
+        from launcher.status import INDEX_KEY
+
+        role, _, index = task.rpartition("-")
+        raise BackendError(
+            "only tasks on this machine can be killed",
+            f"A pod is deleted by: kubectl -n {namespace} delete pod --grace-period=0 -l "
+            f"{RUN_LABEL}={run},{ROLE_LABEL}={role},{INDEX_KEY}={index}",
+        )
 
     @understood
     def suspend(self, run: str, namespace: str) -> None:

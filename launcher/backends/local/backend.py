@@ -224,6 +224,17 @@ class LocalBackend:
         self._sweep()
         return following.read_history(self._directory(run, namespace))
 
+    def kill(self, run: str, namespace: str, task: str) -> None:
+        """See `base.Backend.kill`."""
+        directory = self._directory(run, namespace)
+        tasks = {f"{each.role}-{each.index}": each for each in following.read_status(directory).tasks}
+        if task not in tasks:
+            hint = f"Its tasks: {', '.join(tasks)}." if tasks else "None of its tasks has started."
+            raise NotFoundError(f"run {run} has no task {task}", hint)
+        found = tasks[task]
+        if found.phase is not Phase.RUNNING or not directory.send(f"crash:{found.name}"):
+            raise ConflictError(f"{task} of run {run} is not running", f"It is {found.phase}.".lower())
+
     def suspend(self, run: str, namespace: str) -> None:
         """See `base.Backend.suspend`."""
         self._set_suspended(run, namespace, suspended=True)

@@ -118,6 +118,11 @@ class LivePod:
         self._process.signal(signal.SIGCONT)
         return True
 
+    def crash(self) -> None:
+        """SIGKILL to its whole group, which is not the run's doing: for its Job it has failed."""
+        if self._process is not None:
+            self._process.signal(signal.SIGKILL)
+
     def kill(self) -> None:
         """SIGKILL to its whole group."""
         self.stopping = True

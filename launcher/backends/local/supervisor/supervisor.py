@@ -117,6 +117,10 @@ class Supervisor:
             self._stop("deleted by user")
         elif word == "interrupt":
             self._stop("interrupted")
+        elif word.startswith("crash:"):
+            for pod in self._live.values():
+                if pod.object["spec"]["hostname"] == word.removeprefix("crash:"):
+                    pod.crash()
         elif word == "kill":
             self._stop("interrupted twice")
             for pod in self._live.values():
