@@ -112,6 +112,7 @@ golden: $(STAMP)  ## Renews the golden files in tests/golden; read the diff
 .PHONY: docs
 docs: $(STAMP)  ## Renews the parts of docs/ that are made from the code
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.pictures
 
 HELM ?= helm
 

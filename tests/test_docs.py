@@ -140,6 +140,14 @@ def test_the_reference_is_up_to_date() -> None:
     assert generate.REFERENCE.read_text() == generate.reference(), "run `make docs`"
 
 
+def test_the_pictures_are_up_to_date() -> None:
+    from docs import pictures
+
+    for path, text in pictures.pictures().items():
+        assert path.read_text() == text, "run `make docs`"
+        assert path.stat().st_size < 40_000
+
+
 def test_the_table_of_commands_has_them_all() -> None:
     from launcher.cli import parser
 
