@@ -161,7 +161,7 @@ def test_the_printed_role_is_enough_for_the_whole_life_of_a_run(
     assert "SuccessfulCreate" in run("events", RUN)[1]
     assert run("logs", RUN, "--previous")[0] == 0
     code, out, _ = run("wait", RUN, "--for=running", "--timeout=60")
-    assert (code, "every task runs" in out) == (0, True)
+    assert (code, "all tasks are running" in out) == (0, True)
     for pod in kubelet.pods():
         kubelet.end(pod, 0)
     code, out, _ = run("wait", RUN)

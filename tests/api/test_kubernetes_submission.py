@@ -128,7 +128,7 @@ def test_the_runtime_goes_with_the_run_and_stays_what_it_was(
         patched.setattr(pods, "RunConfig", partial(RunConfig, version="0.0.9"))
         again = plan(tmp_path, namespace, other)
     told = backend.submit(again, detach=True)
-    assert told == "run mnist is going on already, and is what was submitted"
+    assert told == "run mnist is running already, and is what was submitted"
     assert versions(api, namespace) == before
 
     backend.delete(RUN, namespace)

@@ -110,8 +110,8 @@ def test_outside_of_the_launcher_the_call_says_so() -> None:
         ("0", ExitCode.DONE, ""),
         ("3", ExitCode.PROGRAM_ERROR, "quick.py called sys.exit(3)"),
         ("no such data set", ExitCode.PROGRAM_ERROR, "quick.py: no such data set"),
-        ("75", 75, "quick.py called sys.exit(75): it is tried again"),
-        ("130", 130, "quick.py called sys.exit(130): it is tried again"),
+        ("75", 75, "quick.py called sys.exit(75): retried"),
+        ("130", 130, "quick.py called sys.exit(130): retried"),
     ],
 )
 def test_sys_exit(make_cluster: MakeCluster, value: str, code: int, message: str) -> None:
