@@ -44,11 +44,12 @@ demo: $(STAMP)  ## Trains the example on this machine: chief, two workers, ps an
 test: lint unit real  ## The checks of every commit
 
 .PHONY: lint
-lint: $(STAMP)  ## Style, types and the import contract
+lint: $(STAMP)  ## Style, types, the import contract and the workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/actionlint -shellcheck= -pyflakes=
 
 .PHONY: unit
 unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds

@@ -88,7 +88,7 @@ __all__ = [
     "submit",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 if not TYPE_CHECKING:  # which would find any name in it

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, Union
 
-VERSION: Final = "0.1.0"
+VERSION: Final = "0.2.0"
 """Of the launcher and of the worker runtime: they belong together, see `RunConfig.version`."""
 
 ARCHIVE: Final = "/opt/tf-launcher/runtime/worker.zip"
