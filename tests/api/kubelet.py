@@ -110,7 +110,8 @@ class Kubelet:
                 **status,
             }
             answer = self._api.request("PUT", f"{path}/status", found)
-            assert answer.status in (200, 409), answer.body
+            # It may be gone since it was read.
+            assert answer.status in (200, 404, 409), answer.body
             return answer.status == 200
 
         assert wait_for(write)

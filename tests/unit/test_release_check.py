@@ -11,8 +11,10 @@ import pytest
 import launcher
 from releases import check
 
-FILES = ("launcher/__init__.py", "worker/contract.py", "charts/tf-launcher/Chart.yaml", "CHANGELOG.md")
 VERSION = launcher.__version__
+HEADING = rf"^## \[{re.escape(VERSION)}\].*"
+CHART = "charts/tf-launcher/Chart.yaml"
+FILES = ("launcher/__init__.py", "worker/contract.py", CHART, "CHANGELOG.md")
 
 
 @pytest.fixture
@@ -73,13 +75,13 @@ def test_a_tag_of_another_form_is_refused(root: Path, tag: str) -> None:
         ("launcher/__init__.py", r'^__version__ = ".*"', '__version__ = "7.0.0"', "not 7.0.0"),
         ("launcher/__init__.py", r'^__version__ = ".*"', "", "no version found"),
         ("worker/contract.py", r'^VERSION: Final = ".*"', 'VERSION: Final = "7.0.0"', "not 7.0.0"),
-        ("charts/tf-launcher/Chart.yaml", r"^version: .*", "version: 7.0.0", "(version): expected"),
-        ("charts/tf-launcher/Chart.yaml", r"^appVersion: .*", 'appVersion: "7.0.0"', "(appVersion): expected"),
+        (CHART, r"^version: .*", "version: 7.0.0", "(version): expected"),
+        (CHART, r"^appVersion: .*", 'appVersion: "7.0.0"', "(appVersion): expected"),
         ("CHANGELOG.md", r"^## \[Unreleased\]", "", "expected ## [Unreleased]"),
         ("CHANGELOG.md", r"^## \[Unreleased\]", "## [Unreleased]\n\n- Something new.", "belongs under"),
-        ("CHANGELOG.md", rf"^## \[{re.escape(VERSION)}\].*", "## [7.0.0] - 2026-01-31", "not [7.0.0]"),
-        ("CHANGELOG.md", rf"^## \[{re.escape(VERSION)}\].*", f"## [{VERSION}]", "expected a date"),
-        ("CHANGELOG.md", rf"^## \[{re.escape(VERSION)}\].*", f"## [{VERSION}] - 2026-02-30", "expected a date"),
+        ("CHANGELOG.md", HEADING, "## [7.0.0] - 2026-01-31", "not [7.0.0]"),
+        ("CHANGELOG.md", HEADING, f"## [{VERSION}]", "expected a date"),
+        ("CHANGELOG.md", HEADING, f"## [{VERSION}] - 2026-02-30", "expected a date"),
         ("CHANGELOG.md", rf"^\[{re.escape(VERSION)}\]: .*", "", f"a last line [{VERSION}]:"),
         ("CHANGELOG.md", r"^\[Unreleased\]: .*", "[Unreleased]: ../v7.0.0", "a last line [Unreleased]:"),
     ],

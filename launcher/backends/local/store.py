@@ -265,9 +265,11 @@ class RunDirectory:
 
     def claim(self, name: str) -> Path:
         """The directory that stands for a PersistentVolumeClaim. Not in the run's own, which the next
-        submission of the same name replaces: that one resumes from what is on the claim.
+        submission of the same name replaces: that one resumes from what is on the claim. Release 0.1.0 had
+        those there that are deleted with the run.
         """
-        return self.store / "volumes" / self.namespace / name
+        own = self.path / "claims" / name
+        return own if own.is_dir() else self.store / "volumes" / self.namespace / name
 
     def write_state(self, state: Mapping[str, Any]) -> None:
         """Replaces the state. Raises OSError."""

@@ -1,0 +1,9 @@
+"""Travels with the runs that are recorded; nothing runs it."""
+
+
+class Program:
+    def model(self): ...
+
+    def train_dataset(self, batch_size): ...
+
+    def evaluation_dataset(self, batch_size): ...
