@@ -25,12 +25,15 @@ Object = dict[str, Any]
 
 
 class Runs:
-    """Runs in one namespace. `image` is what their tasks run."""
+    """Runs in one namespace. `image` is what their tasks run, `storage_class` what their claims name, "" for
+    none.
+    """
 
-    def __init__(self, api: Api, namespace: str, image: str, home: Path) -> None:
+    def __init__(self, api: Api, namespace: str, image: str, home: Path, storage_class: str = "") -> None:
         self.api = api
         self.namespace = namespace
         self.image = image
+        self.storage_class = storage_class
         self.environment = {
             **os.environ,
             "KUBECONFIG": str(api.kubeconfig),
@@ -51,14 +54,17 @@ class Runs:
             check=False,
         )
 
-    def settings(self, *overrides: str) -> list[str]:
-        """As `submit` and `render` take them."""
-        all_settings = (f"metadata.namespace={self.namespace}", f"spec.image={self.image}", *overrides)
+    def settings(self, *overrides: str, claim: bool = True) -> list[str]:
+        """As `submit` and `render` take them. `claim`: the file's run makes one."""
+        all_settings = [f"metadata.namespace={self.namespace}", f"spec.image={self.image}", *overrides]
+        if claim and self.storage_class:
+            all_settings.append(f"spec.storage.storageClassName={self.storage_class}")
         return [word for setting in all_settings for word in ("--set", setting)]
 
     def submit(self, *overrides: str, file: Path = DEMO) -> None:
-        """Starts a run and lets it go on."""
-        done = self.launcher("submit", str(file), "--detach", *self.settings(*overrides))
+        """Starts a run and lets it go on. Only the demo's makes a claim."""
+        settings = self.settings(*overrides, claim=file == DEMO)
+        done = self.launcher("submit", str(file), "--detach", *settings)
         assert done.returncode == 0, done.stderr
 
     def of(self, command: str, *arguments: str, run: str = RUN) -> subprocess.CompletedProcess[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.api.conftest import wait_for
 from tests.chart.helm import CI_VALUES, find, one, sources
@@ -26,10 +27,14 @@ class Installed(Release):
         super().__init__(runs.api, find(directory / "helm", runs.api.kubeconfig), runs.namespace, directory)
         repository, _, tag = LAUNCHER_IMAGE.rpartition(":")
         self.images = f"image.repository={repository},image.tag={tag},spec.image={runs.image}"
+        self.storage_class = runs.storage_class
 
     def deploy(self, verb: str, values: Path, *arguments: str) -> str:
         """Installs or upgrades."""
-        return self.done(verb, "-f", values, *sources(values), "--set", self.images, *arguments)
+        settings = self.images
+        if self.storage_class and "modelDir" in yaml.safe_load(values.read_text())["spec"]:
+            settings += f",spec.storage.storageClassName={self.storage_class}"
+        return self.done(verb, "-f", values, *sources(values), "--set", settings, *arguments)
 
     def gone(self, run: str) -> Callable[[], bool]:
         """Whether nothing is left of the release or its run."""

@@ -11,12 +11,14 @@ from tests.api.conftest import wait_for
 from tests.kind.runs import ROOT, Runs
 
 SCRIPT = ROOT / "tests" / "local" / "scripts" / "click_rate.py"
-CLAIM = {
-    "apiVersion": "v1",
-    "kind": "PersistentVolumeClaim",
-    "metadata": {"name": "clicks"},
-    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-}
+
+
+def claim(storage_class: str) -> dict[str, Any]:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    # Without the field it is the cluster's default.
+    named = {"storageClassName": storage_class} if storage_class else {}
+    metadata = {"name": "clicks"}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec | named}
 
 
 def tfjob(image: str) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def tfjob(image: str) -> dict[str, Any]:
 
 
 def test_parameter_servers_train_and_are_gone(runs: Runs, tmp_path: Path) -> None:
-    made = runs.api.create(CLAIM, runs.namespace)
+    made = runs.api.create(claim(runs.storage_class), runs.namespace)
     assert made.status == 201, made.body
     path = tmp_path / "tfjob.yaml"
     path.write_text(yaml.safe_dump(tfjob(runs.image)))
