@@ -96,6 +96,8 @@ def reference() -> str:
         "## Python",
         "What `import launcher` offers; typed, and loaded when it is first used.",
         *_python(),
+        "## Versions",
+        VERSIONS_APART,
         "## Exit codes",
         "Of a task, which the manifests' podFailurePolicy reads. The launcher's: [Commands](#commands).",
         _table(
@@ -113,6 +115,29 @@ def reference() -> str:
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+VERSIONS_APART = """\
+The launcher, the worker runtime, the chart and the images have one version, which `version` prints.
+
+**A later launcher takes over.** A run that the last release has submitted, on a cluster or on this machine,
+is listed, shown, followed to its end, suspended, resumed, replaced and deleted by this one. Its tasks go on
+with the runtime that they began with. `tests/releases` keeps what each release has made, and the tests try
+this with it; so far that is 0.1.0.
+
+**The launcher of the last release** can list, show, follow, suspend, resume and delete what this one has
+submitted. It passes over what it does not know. This was tried by hand, with 0.1.0 on runs of 0.2.0: no
+test has an old launcher.
+
+**Neither changes a run of the other's that goes on.** `submit` of its file, without `--replace`, may find
+that the objects differ: it says what, changes nothing and exits with 4. `--replace` by the later launcher
+starts the run anew from its backup, with the later one's runtime. `--replace` by the earlier one is not
+promised.
+
+Where the runtime is the image's (`runtime: Image`), the image must be of the version of the launcher that
+has submitted the run: a task of another version ends with 70 and says so. What 0.1.0 has trained on this
+machine into a claim with `reclaimPolicy: Delete` is in the run's own folder, and goes when the run is
+submitted again."""
 
 
 def _models() -> list[str]:

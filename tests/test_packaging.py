@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+import venv
 import zipfile
 from importlib.metadata import requires
 from pathlib import Path
@@ -96,6 +98,96 @@ def test_the_wheel_renders_from_an_empty_directory(installed: Path, tmp_path: Pa
     assert kinds[0] == "Job"
     assert "Service" in kinds
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`tf-launcher` in a virtual environment that has the wheel and what it requires, and nothing else: the
+    versions are the lock's. Skips where no index has them.
+    """
+    place = tmp_path_factory.mktemp("environment")
+    venv.create(place / "venv", with_pip=False)
+    python = place / "venv" / "bin" / "python"
+    lock = place / "launcher.txt"
+    select = [sys.executable, ROOT / "requirements" / "select.py", ROOT / "requirements" / "lock.txt"]
+    chosen = subprocess.run([*select, *_launchers()], capture_output=True, text=True, timeout=60, check=True)
+    lock.write_text(chosen.stdout)
+    install = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", python]
+    for what in (
+        ["--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", lock],
+        ["--no-deps", wheel],
+    ):
+        done = subprocess.run([*install, *what], capture_output=True, text=True, timeout=240, check=False)
+        if done.returncode:
+            pytest.skip(f"no index has the launcher's packages: {done.stderr[-300:]}")
+    return python.with_name("tf-launcher")
+
+
+def _launchers() -> list[str]:
+    """The distributions that the wheel requires, without those of its extra."""
+    required = [Requirement(line) for line in requires("tf-launcher") or []]
+    return [each.name.lower() for each in required if each.marker is None]
+
+
+def test_the_wheel_runs_the_commands_of_the_readme(command: Path, tmp_path: Path) -> None:
+    """All but those that start TensorFlow or talk to a cluster."""
+    shown = subprocess.run(
+        [command.with_name("python"), "-c", "import importlib.util as i; print(i.find_spec('tensorflow'))"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert shown.stdout == "None\n"
+    blocks = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    lines = [line for text in blocks for line in text.splitlines() if line.startswith("tf-launcher ")]
+    assert "tf-launcher init first" in lines
+    here = [line for line in lines if not re.match(r"tf-launcher (submit|delete) ", line)]
+    others = ["tf-launcher help", "tf-launcher version", "tf-launcher list --backend local"]
+    others += ["tf-launcher schema", "tf-launcher completion bash", "tf-launcher convert tfjob.yaml"]
+    others += ["tf-launcher doctor --role", "tf-launcher render --as jobset first/cluster.yaml"]
+    tfjob = ROOT / "tests" / "releases" / "files" / "tfjob.yaml"
+    (tmp_path / "tfjob.yaml").write_text(tfjob.read_text())
+    for line in [*here, *others]:
+        done = run(command, line, tmp_path)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+    assert run(command, "tf-launcher version", tmp_path).stdout == f"tf-launcher {launcher.__version__}\n"
+    # The runtime travels out of the wheel, too.
+    render = "tf-launcher render first/cluster.yaml --set spec.image=tensorflow/tensorflow:2.21.0"
+    first = run(command, render, tmp_path).stdout
+    (archive,) = (item for item in yaml.safe_load_all(first) if "binaryData" in item)
+    assert archive["kind"] == "ConfigMap"
+
+
+def test_the_wheel_says_what_a_run_on_this_machine_needs(command: Path, tmp_path: Path) -> None:
+    assert run(command, "tf-launcher init first", tmp_path).returncode == 0
+    done = run(command, "tf-launcher submit first/cluster.yaml --backend local", tmp_path)
+    assert done.returncode == 1
+    said = r"of this machine \(Python [0-9.]+\) has no TensorFlow: install tf-launcher\[worker\]"
+    expected = rf"{command.parent}/python\S* {said}"
+    assert re.search(f"chief +failed: {expected}", done.stdout), done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    assert run(command, "tf-launcher delete my-run --backend local", tmp_path).returncode == 0
+
+
+def run(command: Path, line: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """One command line, as typed where the environment is active and nothing else is known."""
+    _, *arguments = shlex.split(line)
+    environment = {
+        "PATH": f"{command.parent}{os.pathsep}/usr/bin{os.pathsep}/bin",
+        "HOME": str(directory),
+        "XDG_STATE_HOME": str(directory / "state"),
+    }
+    return subprocess.run(
+        [command, *arguments],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("name", ["lock.txt", "uv.txt", "gpu.txt"])

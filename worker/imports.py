@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from worker.contract import Env
 from worker.failures import program_error
 
 
@@ -42,6 +43,12 @@ def import_tensorflow(keras: bool) -> Any:
 
 def _check(keras: bool) -> None:
     if importlib.util.find_spec("tensorflow") is None:
+        if Env.LOCAL in os.environ:
+            raise program_error(
+                f"{sys.executable} of this machine (Python {platform.python_version()}) has no TensorFlow: "
+                "install tf-launcher[worker] in place of tf-launcher, or name a Python that has it in "
+                "TF_LAUNCHER_PYTHON"
+            )
         raise program_error(
             f"{sys.executable} of the image (Python {platform.python_version()}) has no TensorFlow: use an "
             "image that has it (spec.image, or the role's own), such as tensorflow/tensorflow:2.21.0"
