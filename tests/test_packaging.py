@@ -109,14 +109,23 @@ def command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(place / "venv", with_pip=False)
     python = place / "venv" / "bin" / "python"
     lock = place / "launcher.txt"
-    select = [sys.executable, ROOT / "requirements" / "select.py", ROOT / "requirements" / "lock.txt"]
+    requirements = ROOT / "requirements"
+    select = [sys.executable, str(requirements / "select.py"), str(requirements / "lock.txt")]
     chosen = subprocess.run([*select, *_launchers()], capture_output=True, text=True, timeout=60, check=True)
     lock.write_text(chosen.stdout)
-    install = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", python]
-    for what in (
-        ["--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", lock],
-        ["--no-deps", wheel],
-    ):
+    uv = str(Path(sys.executable).with_name("uv"))
+    install = [
+        uv,
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--python",
+        str(python),
+    ]
+    for what in (["--require-hashes", "-r", str(lock)], [str(wheel)]):
         done = subprocess.run([*install, *what], capture_output=True, text=True, timeout=240, check=False)
         if done.returncode:
             pytest.skip(f"no index has the launcher's packages: {done.stderr[-300:]}")

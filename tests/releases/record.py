@@ -88,9 +88,13 @@ def _objects(target: Path, environment: dict[str, str], work: Path) -> None:
     (work / "control-plane").mkdir()
     with control_plane(work / "control-plane") as started, installed(Api(started.kubeconfig), *CRDS):
         api = Api(started.kubeconfig)
-        queue = {"metadata": {"name": "team-a"}, "spec": {"clusterQueue": "all"}}
+        queue = {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "LocalQueue",
+            "metadata": {"name": "team-a"},
+            "spec": {"clusterQueue": "all"},
+        }
         path = f"apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/localqueues"
-        queue |= {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue"}
         made = api.request("POST", path, queue)
         assert made.status == 201, made.body
         for file in sorted(FILES.glob("*.yaml")):
