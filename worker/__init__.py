@@ -16,16 +16,18 @@ __all__ = ["alive", "release", "save_here"]
 def release() -> None:
     """Ends every worker and parameter server that runs `python -m worker`: the training is over.
 
-    For the chief of a ParameterServer run, at the end of its script, once everything is saved. The
-    workers leave with exit code 0, and the run with them. Under `python -m worker -- SCRIPT` it is not
-    needed, and may be called earlier. A second call does nothing, nor does one in any other task or under
-    another strategy; outside of the launcher it says so on standard error and does nothing else.
+    The chief of a ParameterServer run calls it at the end of its script, once everything is saved. The
+    workers then leave with exit code 0, and the run ends. Under `python -m worker -- SCRIPT` the call is not
+    needed, but it may be made earlier than the script's end. A second call does nothing; neither does a call
+    in any other task or under another strategy. Outside of the launcher the call does nothing but say so on
+    standard error.
 
-    Takes about 0.02 s a task, and 5 s longer where one hangs, 20 s where one is away, which then leaves after
-    `runPolicy.chiefLostSeconds`. Connects to the cluster where the script has not.
+    The call takes about 0.02 s for each task. It takes 5 s longer where a task hangs, and 20 s longer where a
+    task is away; that task leaves after `runPolicy.chiefLostSeconds`. It connects to the cluster if the
+    script has not.
 
     Raises:
-      RuntimeError: the launcher's environment variables are damaged; it says which.
+      RuntimeError: the launcher's environment variables are damaged; the message says which.
     """
     from worker import scripts
 
@@ -33,15 +35,15 @@ def release() -> None:
 
 
 def alive() -> None:
-    """Says that the script makes progress; for a script's training loop, at every step.
+    """Says that the script makes progress. A script's training loop calls it at every step.
 
-    From its first call on, the task is ended and tried again when `runPolicy.stallSeconds` pass without
-    another call. Without any, a script may be silent for ever: a hung worker then stops it for good, because
-    TensorFlow's coordinator waits without a limit. A call costs about a microsecond. Outside of the launcher
-    it does nothing.
+    After its first call, the task is ended and tried again when `runPolicy.stallSeconds` pass without another
+    call. A script that never calls it may be silent for ever: a hung worker then stops the script for good,
+    because TensorFlow's coordinator waits without a limit. A call costs about a microsecond. Outside of the
+    launcher it does nothing.
 
     Raises:
-      RuntimeError: the launcher's environment variables are damaged; it says which.
+      RuntimeError: the launcher's environment variables are damaged; the message says which.
     """
     from worker import scripts
 
@@ -49,12 +51,12 @@ def alive() -> None:
 
 
 def save_here() -> None:
-    """Has this process read and write checkpoints itself, also of variables that are on parameter servers.
+    """Has this process read and write checkpoints itself, also those of variables on parameter servers.
 
-    For the chief of a ParameterServer run whose script is a plain command, at its beginning, before or after
-    TensorFlow is imported. Under `python -m worker -- SCRIPT` it is so already. Else each parameter server
-    would write its variables to its own disk, where a pod has no `modelDir`. A device that
-    `tf.train.CheckpointOptions(experimental_io_device=...)` names goes before. A second call does nothing.
+    The chief of a ParameterServer run calls it at its beginning, before or after it imports TensorFlow, if
+    its script is a plain command. `python -m worker -- SCRIPT` does it already. Without it, each parameter
+    server writes its variables to its own disk, where a pod has no `modelDir`. A device given by
+    `tf.train.CheckpointOptions(experimental_io_device=...)` has precedence. A second call does nothing.
     """
     from worker.tf_compat import checkpoint_io
 

@@ -1,7 +1,7 @@
-"""`python -m worker.check`: what a program does until its first step, with one batch, in one process.
+"""`python -m worker.check` runs a program up to its first step, with one batch, in one process.
 
-Finds in seconds what a run would find in a minute: a package that is not there, a wrong entrypoint, a model
-that does not build, data that does not fit it. It uses the CPU only. Nothing is kept: there is no model
+It finds in seconds what a run would find in a minute: a missing package, a wrong entrypoint, a model that
+does not build, data that does not fit the model. It uses the CPU only and keeps nothing: there is no model
 directory, and the program's callbacks are made but not called. It prints records, the last of which is `done`
 or `failed`.
 """
@@ -28,7 +28,7 @@ _NO_DEVICE = "-1"
 
 
 def main() -> int:
-    """Returns the exit code, `ExitCode.PROGRAM_ERROR` for whatever was found."""
+    """Returns the exit code, `ExitCode.PROGRAM_ERROR` if any fault was found."""
     reporter = Reporter("check")
     activity = Activity(Watch(), reporter, 0.0, 0.0)
     program: LoadedProgram | None = None
@@ -73,7 +73,7 @@ def _try(task: Task, program: LoadedProgram, reporter: Reporter, activity: Activ
 
 
 def _apply(program: LoadedProgram, make: Any, parameters: TrainingParameters, activity: Activity) -> None:
-    """The model, called with the features of one batch."""
+    """Calls the model with the features of one batch."""
     from worker.models.model_build import build
 
     activity.enter("running model()")
@@ -89,7 +89,7 @@ def _apply(program: LoadedProgram, make: Any, parameters: TrainingParameters, ac
 def _loop(
     task: Task, program: LoadedProgram, parameters: TrainingParameters, reporter: Reporter, activity: Activity
 ) -> Any:
-    """The real loop of one process, for one epoch of one step."""
+    """Trains in the loop that a run would use, in one process, for one epoch of one step."""
     import tensorflow as tf
 
     from worker.context import Loop
@@ -122,7 +122,7 @@ def _one_step(given: TrainingParameters) -> TrainingParameters:
 
 
 class _Notices(Reporter):
-    """Of a training only what the user should read."""
+    """Passes on only those of a training's records that the user should read."""
 
     def emit(self, content: Content) -> None:
         if isinstance(content, Notice):
@@ -130,8 +130,8 @@ class _Notices(Reporter):
 
 
 class _Sampled(LoadedProgram):
-    """A program with the first batch of its data, and without its callbacks. `whole` is the loop as it would
-    be with all of them.
+    """A program with only the first batch of its data, and without its callbacks. `whole` is the loop that
+    the program would get with its callbacks.
     """
 
     whole: Any
@@ -140,7 +140,9 @@ class _Sampled(LoadedProgram):
         self.__dict__.update(program.__dict__)
 
     def train_dataset(self, batch_size: int) -> Any:
-        """Its first batch. Raises Failure for one without an end where the epoch's size is not given."""
+        """Returns the first batch. Raises Failure for a dataset without an end whose epoch size
+        is not given.
+        """
         import tensorflow as tf
 
         from worker.input import datasets
@@ -153,7 +155,9 @@ class _Sampled(LoadedProgram):
         return dataset.take(1)
 
     def evaluation_dataset(self, batch_size: int) -> Any:
-        """Its first batch; one without an end as it is, which is refused."""
+        """Returns the first batch. A dataset without an end is returned whole, because the loop
+        refuses it.
+        """
         import tensorflow as tf
 
         dataset = super().evaluation_dataset(batch_size)
@@ -161,7 +165,7 @@ class _Sampled(LoadedProgram):
         return dataset if infinite else dataset.take(1)
 
     def callbacks(self, model: Any) -> list[Any]:
-        """None, when they were made."""
+        """Makes the callbacks, which finds their errors, and returns none of them."""
         super().callbacks(model)
         return []
 

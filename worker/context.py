@@ -1,4 +1,4 @@
-"""What a training, an evaluation or a prediction works with."""
+"""The values that a training, an evaluation or a prediction works with."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from worker.reporting import Reporter
 
 @dataclass(frozen=True)
 class Loop:
-    """What a training loop works with.
+    """The values that a training loop works with.
 
-    `directory` is None without a modelDir, `writes` is false for a task that only takes part in another's
-    checkpoints. `workers` counts the tasks that take steps, `strategy_options` and `evaluation` are the
-    spec's. `address` is this task's own, None where it has none. `validates` is false where there is an
-    evaluator.
-    `enter` is told what is being done from now on, `alive` of every sign of life, `stepped` of the first
-    step, `failed` of a step's error before it is raised. What is put into `kept` lives as long as the
-    process. `boundary(model, epoch, step, settle)` is to be called before each execution, and may not return:
-    see `preemption.Preemption.boundary`.
+    `directory` is None without a modelDir. `writes` is false in a task that takes part in the checkpoints of
+    another task and keeps none. `workers` counts the tasks that take steps. `strategy_options` and
+    `evaluation` are the spec's. `address` is this task's own, None where it has none. `validates` is false
+    where there is an evaluator.
+
+    `enter` is called with what the task begins to do, `alive` at every sign of life, `stepped` after the
+    first step, `failed` with a step's error before it is raised. Objects put into `kept` live as long as the
+    process. Loops call `boundary(model, epoch, step, settle)` before each execution; it may end the task: see
+    `preemption.Preemption.boundary`.
     """
 
     program: LoadedProgram

@@ -23,19 +23,23 @@ VERSION: Final = "0.2.0"
 """Of the launcher and of the worker runtime: they belong together, see `RunConfig.version`."""
 
 ARCHIVE: Final = "/opt/tf-launcher/runtime/worker.zip"
-"""Where a pod has the runtime that travels with a run. `python3 ARCHIVE` is `python -m worker`."""
+"""The path at which a pod has the runtime that travels with a run. `python3 ARCHIVE` is `python
+-m worker`.
+"""
 
 PORT: Final = 2222
-"""Every task's gRPC port, TensorFlow's customary one."""
+"""Every task's gRPC port. 2222 is customary for TensorFlow."""
 
 
 GRACE_SECONDS: Final = 30
-"""From SIGTERM to SIGKILL: Kubernetes' own default of a pod's terminationGracePeriodSeconds."""
+"""Seconds from SIGTERM to SIGKILL: Kubernetes' default of a pod's terminationGracePeriodSeconds."""
 
 
 GRPC_FAIL_FAST: Final = ("GRPC_FAIL_FAST", "use_caller")
-"""A variable of TensorFlow's servers and clients, and its value: a task that is lost is an error at once, and
-one that is not up yet is waited for. With `false` a chief hangs on a lost ps, with `true` it fails early."""
+"""A variable of TensorFlow's servers and clients, and its value: the loss of a task is an error at once, and
+a task that is not up yet is waited for. With `false` a chief hangs on a lost ps, with `true` it fails too
+early.
+"""
 
 
 BATCH_SIZES: Final = ("globalBatchSize", "batchSizePerReplica")
@@ -49,13 +53,13 @@ PARAMETERS: Final = (
     "checkpointEpochs",
     "iteration",
 )
-"""The names in `spec.program.parameters` that the runtime reads; any other is the program's own."""
+"""The names in `spec.program.parameters` that the runtime reads. All others belong to the program."""
 
 _NEVER_NULL: Final = ("epochs", "checkpointEpochs")
 
 
 def parameter_problems(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong with the parameters that the runtime reads: each name, and a sentence."""
+    """Yields the name of each parameter of the runtime that is wrong, and a sentence that says why."""
     for name in PARAMETERS:
         value = parameters.get(name)
         if name not in parameters or (value is None and name not in _NEVER_NULL):
@@ -85,64 +89,71 @@ def _shown(value: Any) -> str:
 
 
 class ExitCode(IntEnum):
-    """What a task says by ending.
+    """The exit codes of a task.
 
-    1 is left out on purpose: it is what a container ends with when its command cannot be executed
-    (an environment string over 128 KiB, for one), and what any crashing script says.
+    The code 1 is left out on purpose: a container ends with it when its command cannot be executed (an
+    environment string over 128 KiB, for instance), and so does any script that crashes.
     """
 
     DONE = 0
-    """Finished, or released by the chief."""
+    """The task finished, or the chief released it."""
     PROGRAM_ERROR = 70
-    """The program is wrong, or its image: no TensorFlow, too old a Python, a runtime of another version than
-    the launcher. Trying again cannot help. EX_SOFTWARE of sysexits.h."""
+    """The program or its image is wrong: no TensorFlow, a Python that is too old, a runtime of another
+    version than the launcher. A retry cannot help. EX_SOFTWARE of sysexits.h.
+    """
     RETRYABLE = 75
     """A peer was lost, or nothing moved for `stall_seconds`. EX_TEMPFAIL of sysexits.h."""
     PREEMPTED = 143
-    """Left on SIGTERM (128 + 15), as a process without a handler would. Never 0: a Job would count
-    a drained worker as finished and not replace it."""
+    """The task left on SIGTERM (128 + 15), the code of a process without a handler. It is never 0: a Job
+    would count a preempted worker as finished and not replace it.
+    """
 
 
 class Env:
-    """Names of environment variables. All but TF_CONFIG are reserved to the launcher."""
+    """Names of environment variables. The launcher reserves all but TF_CONFIG."""
 
     TF_CONFIG: Final = "TF_CONFIG"
-    """TensorFlow's own: `{"cluster": {role: [address]}, "task": {"type": role, "index": int}}`."""
+    """TensorFlow's variable: `{"cluster": {role: [address]}, "task": {"type": role, "index": int}}`."""
     TASK_INDEX: Final = "TASK_INDEX"
     """The pod's completion index; TF_CONFIG refers to it as `$(TASK_INDEX)`."""
     ROLE: Final = "TF_LAUNCHER_ROLE"
-    """chief, worker, ps or evaluator; there also where a task has no TF_CONFIG."""
+    """chief, worker, ps or evaluator; it is set also where a task has no TF_CONFIG."""
     CONFIG: Final = "TF_LAUNCHER_CONFIG"
-    """Path of the `RunConfig` document (JSON)."""
+    """The path of the `RunConfig` document (JSON)."""
     CLUSTER_FILE: Final = "TF_LAUNCHER_CLUSTER_FILE"
-    """Path of the cluster spec (JSON: the value of TF_CONFIG's "cluster"), set in place of TF_CONFIG
-    where that would be too long for an environment string; the task is ROLE and TASK_INDEX."""
+    """The path of the cluster spec (JSON: the value of TF_CONFIG's "cluster"). It replaces TF_CONFIG where
+    that would be too long for an environment string; ROLE and TASK_INDEX then name the task.
+    """
     TASK_DIR: Final = "TF_LAUNCHER_TASK_DIR"
     """This task's private, writable directory; see `released_path`."""
     SOURCE: Final = "TF_LAUNCHER_SOURCE"
-    """Directory of the program's source, to be put on the module path; unset without a source."""
+    """The directory of the program's source, which is put on the module path; unset without a source."""
 
     LOCAL: Final = "TF_LAUNCHER_LOCAL"
-    """Only where tasks are processes of this machine, and what they ask for has no meaning: whose it is."""
+    """Set only where tasks are processes of this machine, where requests for resources have no effect. The
+    value marks the run's processes for the launcher.
+    """
 
     RESERVED: Final = frozenset({TF_CONFIG, TASK_INDEX, ROLE, CONFIG, CLUSTER_FILE, TASK_DIR, SOURCE})
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The run as every task sees it. JSON names are the fields' own.
+    """The run's configuration, the same for every task. The JSON names are the fields' own.
 
     `replicas` counts the tasks of each role: `{"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}`.
-    `chief_address` is `host:port` of the task whose end is the run's end, None in a one-task run.
-    `model_dir` is a path or a URL that `tf.io.gfile` opens. Durations are in seconds.
-    `mode` is Train, Evaluate or Predict; the latter two read `checkpoint`, as `ckpt-3`, None for the newest.
-    `strategy_options` and `evaluation` are the spec's, without what was left out, `keras` is 2 or 3, or
-    None where it is left to the image.
-    `run_id` tells one submission of a name from the next; of what `launcher render` prints it is a digest,
-    so that the same file is the same run. `gpus` says what GPUs the pods of a role ask for, such as
-    "nvidia.com/gpu: 8", and `allow_cpu` which roles may do without. `grace_seconds` are those from SIGTERM to
-    SIGKILL, of each role whose pods do not have GRACE_SECONDS. `version` is that of the launcher that made
-    the run, "" before there was one; `travels` are the roles whose runtime goes with the run.
+    `chief_address` is `host:port` of the task whose end is the run's end, None in a one-task run. `model_dir`
+    is a path or a URL that `tf.io.gfile` opens. Durations are in seconds. `mode` is Train, Evaluate or
+    Predict; the latter two read `checkpoint`, such as `ckpt-3`, or None for the newest. `strategy_options`
+    and `evaluation` are the spec's, without the fields that the file leaves out. `keras` is 2 or 3, or None
+    where the image decides.
+
+    `run_id` differs between two submissions of the same name. In what `launcher render` prints it is a
+    digest, so that the same file is the same run. `gpus` has the GPUs that the pods of a role ask for, such
+    as "nvidia.com/gpu: 8"; `allow_cpu` has the roles that may do without. `grace_seconds` has the seconds
+    from SIGTERM to SIGKILL, of each role whose value is not GRACE_SECONDS. `version` is that of the launcher
+    that made the run, "" in runs of launchers that did not record it. `travels` has the roles whose runtime
+    goes with the run.
     """
 
     run: str
@@ -168,13 +179,13 @@ class RunConfig:
     travels: Collection[str] = ()
 
     def to_json(self) -> str:
-        """One line, keys sorted: the same run gives the same ConfigMap."""
+        """Returns one line with sorted keys, so that the same run gives the same ConfigMap."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> RunConfig:
-        """Reads `to_json`. Raises ValueError when it is not such a document. Fields of another version are
-        passed over, so that `version` can be read first.
+        """Reads the output of `to_json`. Raises ValueError for any other text. It ignores unknown fields of
+        another version, so that `version` can be read first.
         """
         try:
             document = json.loads(text)
@@ -186,22 +197,24 @@ class RunConfig:
 
 
 def pod_name(run: str, role: str, index: int) -> str:
-    """The stable hostname that an Indexed Job gives its pod."""
+    """Returns the stable hostname that an Indexed Job gives its pod."""
     return f"{run}-{role}-{index}"
 
 
 def released_path(task_dir: str, own: str, peer: str) -> str:
-    """The file that, once it is there, tells `peer` to leave; its text is the outcome.
+    """Returns the path of the file that tells `peer` to leave. Its text is the outcome.
 
-    `task_dir` is the asking task's own `Env.TASK_DIR`, `own` and `peer` are `pod_name`s. On Kubernetes
-    every task has the same path on a disk of its own. Where tasks share a disk, the pod's name is a
-    component of the path and is replaced by the peer's.
+    `task_dir` is the `Env.TASK_DIR` of the task that asks; `own` and `peer` are `pod_name`s. On Kubernetes
+    every task has the same path on a disk of its own. Where tasks share a disk, the pod's name is a component
+    of the path, and the peer's name replaces it.
     """
     return _peers_file(task_dir, own, peer, "released")
 
 
 def leaving_path(task_dir: str, own: str, peer: str) -> str:
-    """The file that says that the server `peer` was told to leave; otherwise as `released_path`."""
+    """Returns the path of the file that says that the server `peer` got SIGTERM. Arguments as in
+    `released_path`.
+    """
     return _peers_file(task_dir, own, peer, "leaving")
 
 
@@ -211,7 +224,7 @@ def _peers_file(task_dir: str, own: str, peer: str, name: str) -> str:
 
 
 class Event:
-    """What a `Record` is about. The type of the same name has the fields."""
+    """The events of a `Record`. The type of the same name has the event's fields."""
 
     DOING: Final = "doing"
     WAITING: Final = "waiting"
@@ -230,26 +243,28 @@ class Event:
     DONE: Final = "done"
 
 
-# NamedTuples, because a dataclass takes five times as long to make, and `--help` makes all of these.
+# NamedTuples: a dataclass takes five times as long to make, and `--help` imports all of these.
 
 Seconds = float
-"""Finite; an int is as good."""
+"""Finite; an int is valid too."""
 
 Number = float
-"""Of a model, so it may be NaN or infinite. A line has those as text: "nan", "inf", "-inf"."""
+"""A value that a model computes, which may be NaN or infinite. A line has those as text: "nan", "inf",
+"-inf".
+"""
 
 
 class Doing(NamedTuple):
-    """What may take a while before the first step, or after the last: `importing TensorFlow`, say. It lasts
-    until another record of the task.
+    """What the task does before the first step or after the last, such as `importing TensorFlow`. It lasts
+    until the task's next record.
     """
 
     activity: str
 
 
 class Waiting(NamedTuple):
-    """The task has waited `seconds`, of at most `deadline`, for `tasks` (pod names) to answer; all do if that
-    is empty. `reasons` says why they do not, each with the first pods; earlier versions leave it out.
+    """The task has waited `seconds`, of at most `deadline`, for `tasks` (pod names) to answer. All answer if
+    `tasks` is empty. `reasons` maps why they do not answer to the first pods; earlier versions leave it out.
     """
 
     tasks: Sequence[str]
@@ -268,10 +283,10 @@ class Device:  # no NamedTuple: those have a method `count`
 
 
 class Devices(NamedTuple):
-    """What the task computes with. `replicas` take the steps, in `tasks` tasks, as far as the task knows: a
-    server knows itself, an evaluator has none. `devices` are this task's own, `tensorflow` is a version,
-    `lacking` the GPUs that the task asked for and does not see, or "". `runtime` says of which version this
-    runtime is, and where it is from; "" in a run of an earlier version.
+    """The devices that the task uses. `replicas` take the steps, in `tasks` tasks, as far as the task knows:
+    a server knows only itself, and an evaluator has no replicas. `devices` are this task's own, `tensorflow`
+    is a version. `lacking` names the GPUs that the task asked for and does not have, or is "". `runtime` says
+    which version this runtime has and where it comes from; it is "" in a run of an earlier version.
     """
 
     replicas: int
@@ -287,8 +302,8 @@ class Ready(NamedTuple):
 
 
 class Training(NamedTuple):
-    """It begins. `steps_per_epoch` is None if unknown.
-    `initial_epoch` epochs were done by earlier attempts.
+    """The training begins. `steps_per_epoch` is None if unknown. Earlier attempts did the first
+    `initial_epoch` epochs.
     """
 
     epochs: int
@@ -298,7 +313,7 @@ class Training(NamedTuple):
 
 class Progress(NamedTuple):
     """`step` of the `steps` (None: unknown) of `epoch` is done; epochs count from 1. `loss` is None if it is
-    not known yet, and is not among the `metrics`. At an `epoch_end` the values are the epoch's.
+    not known yet, and is not among the `metrics`. At an `epoch_end` the values are those of the epoch.
     """
 
     epoch: int
@@ -312,7 +327,7 @@ class Progress(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What a checkpoint scored; "loss" is among the `metrics`. `epoch` is None if unknown."""
+    """The scores of a checkpoint; "loss" is among the `metrics`. `epoch` is None if unknown."""
 
     checkpoint: str
     epoch: int | None
@@ -320,14 +335,14 @@ class Evaluation(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A checkpoint to evaluate or to predict with, and the directory that it is in."""
+    """A checkpoint to evaluate or to predict with; `path` is its directory."""
 
     checkpoint: str
     path: str
 
 
 class Predicting(NamedTuple):
-    """So many examples of the task's share are done, by earlier attempts too."""
+    """Number of examples of the task's share that are done, those of earlier attempts included."""
 
     examples: int
     examples_per_second: Number
@@ -348,13 +363,15 @@ class Exported(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """One sentence that the user should read."""
+    """A sentence that the user should read."""
 
     message: str
 
 
 class Failed(NamedTuple):
-    """Why the task fails, in one sentence. `traceback` has the user's own frames, or is ""."""
+    """The reason why the task fails, in one sentence. `traceback` has the frames of the user's own files, or
+    is "".
+    """
 
     message: str
     traceback: str
@@ -362,15 +379,15 @@ class Failed(NamedTuple):
 
 
 class Released(NamedTuple):
-    """The chief has told `tasks` (pod names) to leave, and could not tell the `unreachable`."""
+    """The chief has released `tasks` (pod names), and could not reach `unreachable`."""
 
     tasks: Sequence[str]
     unreachable: Sequence[str]
 
 
 class WasReleased(NamedTuple):
-    """This task was told to leave, because the run has this `outcome`: "done" or "failed", or why there is
-    none. Its event is "released", too.
+    """The chief released this task, because the run has this `outcome`: "done" or "failed", or the reason why
+    there is none. Its event is "released", too.
     """
 
     outcome: str
@@ -380,7 +397,7 @@ class Done(NamedTuple):
     """The task is about to leave with `ExitCode.DONE`."""
 
 
-Content = Union[  # of Python 3.9, which has no `|` for types
+Content = Union[  # Python 3.9 has no `|` for types.
     Doing,
     Waiting,
     Devices,
@@ -423,10 +440,10 @@ EVENTS: Final[Mapping[type[Any], str]] = {
 class Record:
     """One line of progress: `{"tf-launcher": 1, "event": ..., "task": ..., "time": ..., ...}`.
 
-    `time` is seconds since the epoch, by the task's own clock. `fields` is what else the line has, as it
-    stands there; `content` is the same as a value of the event's type, None for an event of a later version.
-    Raises ValueError where the fields are not the event's. Any other line on standard output is the program's
-    own and is passed on as it is.
+    `time` is seconds since the epoch, by the task's own clock. `fields` are the line's other fields;
+    `content` is the same as a value of the event's type, None for an event of a later version. Raises
+    ValueError where the fields are not the event's. Any other line on standard output belongs to the program
+    and is passed on unchanged.
     """
 
     event: str
@@ -439,13 +456,13 @@ class Record:
         object.__setattr__(self, "content", content_of(self.event, self.fields))
 
     def line(self) -> str:
-        """As it stands in a log, without the line end."""
+        """Returns the line in a log, without the line end."""
         return line_of(self.event, self.task, self.time, self.fields)
 
     @classmethod
     def parse(cls, line: str) -> Record | None:
-        """None for a line that is not a record, whatever is in it: anyone's program may print one that is
-        alike. A record has the fields of its event's type. Events and fields of a later version pass.
+        """Returns None for a line that is not a record, whatever it contains: any program may print a similar
+        one. A record has the fields of its event's type. Events and fields of a later version are accepted.
         """
         if not line.startswith('{"tf-launcher":'):
             return None
@@ -465,7 +482,7 @@ class Record:
 _HEAD: Final = ("tf-launcher", "event", "task", "time")
 
 _END_OF_TIME: Final = 1e11
-"""Seconds since the epoch, in the year 5138: beyond it are numbers that no calendar takes."""
+"""Seconds since the epoch, in the year 5138. Greater numbers are no valid times of a calendar."""
 
 _DEEPEST: Final = 16
 """Levels of lists and mappings in a record's field."""
@@ -487,7 +504,9 @@ def _refuse(constant: str) -> Any:
 
 
 def _is_sound(value: Any, levels: int = 0) -> bool:
-    """Whether it can be printed and computed with: no half of a surrogate pair, no infinity (1e999)."""
+    """Returns whether the value can be printed and computed with: no half of a surrogate pair, no infinity
+    (1e999).
+    """
     if isinstance(value, str):
         return _SURROGATE.search(value) is None
     if isinstance(value, float):
@@ -514,7 +533,9 @@ def _flag(value: Any) -> Any:
 
 
 def _count(value: Any) -> Any:
-    """A whole number from 0; `int` has no bound, and neither has what would be printed of it."""
+    """Checks a whole number from 0. The limit is needed because `int` has none, and neither has its printed
+    text.
+    """
     return _checked(value, isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63)
 
 
@@ -563,15 +584,15 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "Mapping[str, Sequence[str]]": _names,
     "Sequence[Device]": _devices,
 }
-"""By the annotation of a field: what its value on a line stands for. All raise ValueError."""
+"""The parser of a field's value on a line, by the field's annotation. Each raises ValueError."""
 
 
 _OPTIONAL: Final = ("reasons", "runtime")
-"""Fields that earlier versions leave out, and that are left out where they are empty."""
+"""Fields that earlier versions leave out, and that this version leaves out where they are empty."""
 
 
 def _read(kind: type[Content], fields: Mapping[str, Any]) -> Content:
-    """Raises ValueError where a field is missing or has another type. Passes over those of later versions."""
+    """Raises ValueError where a field is missing or has another type. Ignores fields of later versions."""
     values = {}
     for name, annotation in kind.__annotations__.items():
         if name not in fields:
@@ -586,7 +607,9 @@ _TYPES: Final[Mapping[str, type[Content]]] = {event: kind for kind, event in EVE
 
 
 def content_of(event: str, fields: Mapping[str, Any]) -> Content | None:
-    """None for an event of a later version. Raises ValueError where the fields are not the event's."""
+    """Returns None for an event of a later version. Raises ValueError where the fields are not
+    the event's.
+    """
     kind = _TYPES.get(event)
     if kind is Released and "tasks" not in fields:
         kind = WasReleased
@@ -594,14 +617,16 @@ def content_of(event: str, fields: Mapping[str, Any]) -> Content | None:
 
 
 def fields_of(content: Content) -> dict[str, Any]:
-    """By name, in the order in which a line has them; what is left out has its default."""
+    """Returns the fields by name, in the order of a line. Optional fields that are empty are left out."""
     kind = type(content)
     fields = zip(kind.__annotations__, content)
     return {name: value for name, value in fields if value or name not in _OPTIONAL}
 
 
 def line_of(event: str, task: str, time: float, fields: Mapping[str, Any]) -> str:
-    """Without the line end. NaN and infinities are written as JSON strings, which JSON can hold."""
+    """Returns the line without the line end. NaN and infinities become JSON strings, since JSON has no
+    numbers for them.
+    """
     head = {"tf-launcher": 1, "event": event, "task": task, "time": round(time, 3)}
     return json.dumps({**head, **_as_json(fields)}, separators=(",", ":"), ensure_ascii=False)
 
@@ -619,5 +644,5 @@ def _as_json(value: Any) -> Any:
 
 
 def emit(task: str, content: Content) -> None:
-    """Prints a record at once: a pipe is block-buffered, and a record is read while it is news."""
+    """Prints a record and flushes: a pipe is block-buffered, and a reader needs the record at once."""
     print(line_of(EVENTS[type(content)], task, time.time(), fields_of(content)), flush=True)

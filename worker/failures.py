@@ -1,6 +1,7 @@
-"""What went wrong, in one sentence: whose fault it is, and the user's own lines of code.
+"""Turns an error into one sentence that says whether the program or a lost peer caused it, with the user's
+own lines of code.
 
-Imports TensorFlow only when an error of TensorFlow's is at hand.
+It imports TensorFlow only to handle an error of TensorFlow.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _ROOT_ERROR = re.compile(r"\(\d+\)\s+[A-Z_]+:\s*(.+)")
 _DATA_ERROR = re.compile(r"Error in user-defined function passed to \S+ transformation with iterator: \S+: ")
 _FUNCTION_NODE = re.compile(r"^\{\{function_node [^}]*\}\} ?")
 _ASSERTION = re.compile(r"assertion failed: \[((?:[^\]\\]|\\.)*)\]")
-"""What tf.debugging.Assert was told to say, quotes and line ends escaped as in C."""
+"""The message given to tf.debugging.Assert, with quotes and line ends escaped as in C."""
 _LOST_PEER = re.compile(
     r"collective|coordination|\brpc|grpc|socket|connection|heartbeat|incarnation|stream removed|nccl", re.I
 )
-"""In the text of an InternalError."""
+"""Matches the text of an InternalError."""
 _ARGUMENTS = "Call arguments received by layer"
 _DEVICE_FAULT = re.compile(r"cuda|cudnn|cublas|device-side|xid|\becc\b", re.I)
-"""Likewise: of a GPU, which another try may do without."""
+"""Matches the text of an error of a GPU, which may not occur in a retry."""
 _NOT_A_SENTENCE = (
     "Graph execution error",
     "Detected at node",
@@ -48,7 +49,7 @@ _NOT_A_SENTENCE = (
 
 
 class Failure(Exception):  # noqa: N818 - it may be no error of ours at all
-    """Ends the task: one sentence, the user's frames or "", and the exit code."""
+    """Ends the task. It has one sentence, the frames of the user's files or "", and the exit code."""
 
     def __init__(self, message: str, exit_code: ExitCode, frames: str = "") -> None:
         super().__init__(message)
@@ -58,9 +59,9 @@ class Failure(Exception):  # noqa: N818 - it may be no error of ours at all
 
 
 class Left(BaseException):
-    """The task was told to leave, has saved where it is and ends with `exit_code`.
+    """The task got SIGTERM, has saved its position and ends with `exit_code`.
 
-    No error: what catches `Exception` lets it pass.
+    It derives from BaseException, so that a handler of `Exception` does not catch it.
     """
 
     def __init__(self, exit_code: ExitCode) -> None:
@@ -69,26 +70,26 @@ class Left(BaseException):
 
 
 def program_error(message: str, frames: str = "") -> Failure:
-    """The program or its surroundings are wrong, and trying again cannot help."""
+    """Returns the Failure of a wrong program, image or cluster file, for which a retry cannot help."""
     return Failure(message, ExitCode.PROGRAM_ERROR, frames)
 
 
 def is_lost_peer(error: BaseException) -> bool:
-    """Whether TensorFlow says that another task went away, was replaced, or broke the connection.
+    """Returns whether TensorFlow says that another task went away, was replaced, or broke the connection.
 
-    An exception of the user's own code arrives as some other OpError, whichever task it was raised in.
+    An exception of the user's own code arrives as some other OpError, whichever task raised it.
     """
     errors = _tensorflow_errors()
     if errors is None or not isinstance(error, errors.OpError):
         return False
     lost = (
         errors.UnavailableError,  # refused, reset, or the coordinator's PSUnavailableError
-        errors.AbortedError,  # the task was restarted and does not know this run's context
+        errors.AbortedError,  # the task restarted and does not know this run's context
         errors.CancelledError,
         errors.DeadlineExceededError,
     )
     if isinstance(error, errors.InternalError):
-        # Collectives report a lost peer with it, and operations whatever they did not foresee.
+        # Collectives raise InternalError for a lost peer, and operations raise it for any unforeseen error.
         return bool(_LOST_PEER.search(str(error)))
     return isinstance(error, lost)
 
@@ -100,10 +101,10 @@ def classify(
     datasets: Sequence[Any] = (),
     alone: bool = False,
 ) -> Failure:
-    """`error` as a Failure.
+    """Returns `error` as a Failure.
 
-    `doing` continues "while "; `roots` are where the user's files are; `datasets` are those that may have
-    raised it; `alone` says that there is no other task to be lost.
+    `doing` continues "while ". `roots` are the paths of the user's files. `datasets` are those that may have
+    raised the error. `alone` says that no other task exists that could be lost.
     """
     if isinstance(error, Failure):
         return error
@@ -126,15 +127,16 @@ def classify(
 
         shown = frames(error, roots, dataset_frames(error, list(datasets)))
     if not shown and not _is_op_error(error) and not isinstance(error, (ValueError, MemoryError)):
-        # No line of the user's: it may be a defect of this runtime, which the report must then show.
+        # No frame is the user's, so it may be a defect of this runtime: the report needs the whole traceback.
         shown = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return program_error(f"{said} (while {doing})", shown)
 
 
 def frames(error: BaseException, roots: Iterable[Path], known: Sequence[traceback.FrameSummary] = ()) -> str:
-    """The frames of `error` that lie in files under `roots`, as Python prints them, file names relative.
+    """Returns the frames of `error` in files under `roots`, as Python prints them, with relative file names.
 
-    An error inside a tf.function carries its frames in its text; `known` are others. "" where there are none.
+    An error inside a tf.function has its frames in its text; `known` are further frames. Returns "" without
+    any.
     """
     folders = [root.resolve() for root in roots]
     found: list[traceback.FrameSummary] = []
@@ -152,7 +154,9 @@ def frames(error: BaseException, roots: Iterable[Path], known: Sequence[tracebac
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """Turns a refusal of the model directory into one message. A lost peer passes through."""
+    """Turns an error of writing the model directory into one message. The error of a lost peer passes
+    through.
+    """
     try:
         yield
     except OSError as error:
@@ -190,10 +194,12 @@ def _add(
 
 
 def sentence(error: BaseException, kind: bool = True) -> str:
-    """What `error` says, one line of at most 600 characters; with `kind`, its class first."""
+    """Returns the message of `error`, one line of at most 600 characters; with `kind`, its class
+    comes first.
+    """
     text = str(getattr(error, "message", None) or error)
     name = type(error).__name__
-    # Keras 2 lists the arguments behind what it says.
+    # Keras 2 lists the arguments after its message.
     lines = [line.strip() for line in text.partition(_ARGUMENTS)[0].splitlines() if line.strip()]
     if _is_op_error(error):
         return _cut(f"{name}: {_op_sentence(text)}" if kind else _op_sentence(text))
@@ -229,7 +235,7 @@ def _is_device_fault(error: BaseException) -> bool:
 
 
 def _is_fit_of_keras_3(error: BaseException) -> bool:
-    """Whether Keras 3 has failed at what MultiWorkerMirrored or ParameterServer gives it (Keras 3.15)."""
+    """Returns whether Keras 3 failed on the data of MultiWorkerMirrored or ParameterServer (Keras 3.15)."""
     text = str(error)
     by_keras = any("/keras/src/" in frame.filename for frame in traceback.extract_tb(error.__traceback__))
     return by_keras and ("PerReplica:{" in text or "ClusterCoordinator.create_per_worker_dataset" in text)

@@ -1,8 +1,8 @@
-"""`python3 worker.zip`, the runtime that travels with a run, is `python -m worker`: this is its `__main__`.
+"""The `__main__` of the runtime that travels with a run: `python3 worker.zip` is `python -m worker`.
 
-Unpacks the archive into the task's own directory and runs the runtime from there: as files, which AutoGraph
-and tracebacks read, and which stay as they are should the archive be replaced. Python 3.6 reads this module,
-so that an image that is too old gets one message.
+It unpacks the archive into the task's own directory and runs the runtime from those files. AutoGraph and
+tracebacks read files, and these stay unchanged if the archive is replaced. Python 3.6 can read this module,
+so that an image with too old a Python gets one message.
 """
 
 import io
@@ -16,11 +16,11 @@ from pathlib import Path
 
 OLDEST = (3, 9)
 PROGRAM_ERROR = 70
-"""As in `worker.contract.ExitCode`, which an older Python cannot import."""
+"""The value of `worker.contract.ExitCode`, which an older Python cannot import."""
 
 
 def main() -> int:
-    """Returns the exit code, or leaves with it."""
+    """Returns the exit code, or ends the process with it."""
     if sys.version_info[:2] < OLDEST:
         have, need = (".".join(map(str, version[:2])) for version in (sys.version_info, OLDEST))
         said = f"python3 of the image is Python {have}, and the worker runtime needs {need} or newer"
@@ -33,7 +33,8 @@ def main() -> int:
     sys.path[0] = directory
     from worker import runtime
 
-    # As `python -m` has it, now that the runtime is imported: a worker.py of the image is in nobody's way.
+    # `python -m` adds the folder too. It is added after the import, so that a worker.py of the image is not
+    # imported.
     sys.path.insert(0, str(Path.cwd()))
     return runtime.main(sys.argv[1:])
 
@@ -46,8 +47,8 @@ def _unpack(archive: str) -> str:
 
 
 def _prepare_environment() -> None:
-    """What the launcher's own image has as environment: output is read while it is news, and libraries find a
-    home that they can write to. A user without a name has the root directory.
+    """Sets the environment variables that the launcher's own image sets: output is not buffered, and
+    libraries have a home that they can write to. The home of a user without a name is the root directory.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -58,7 +59,7 @@ def _prepare_environment() -> None:
 
 
 def _refused(message: str) -> int:
-    """As `worker.contract.emit` prints a failure."""
+    """Prints a failure as `worker.contract.emit` does, and returns its exit code."""
     task = os.environ.get("HOSTNAME", "")
     head = {"tf-launcher": 1, "event": "failed", "task": task, "time": round(time.time(), 3)}
     fields = {"message": message, "traceback": "", "exit_code": PROGRAM_ERROR}

@@ -9,7 +9,7 @@ from worker.task import from_environment
 
 
 def main() -> None:
-    """What the function returns is nobody's."""
+    """Calls the function and ignores what it returns."""
     module, _, name = sys.argv[1].partition(":")
     parameters = from_environment().config.parameters
     getattr(importlib.import_module(module), name)(**parameters)

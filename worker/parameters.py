@@ -14,13 +14,15 @@ GLOBAL, PER_REPLICA = BATCH_SIZES
 
 @dataclass(frozen=True)
 class TrainingParameters:
-    """`steps_per_epoch` None: the dataset's own size. `steps_per_execution` None ("auto"): found in training.
+    """The parameters of the training. `steps_per_epoch` is None for the dataset's own size.
+    `steps_per_execution` is None ("auto") for a number that is measured during training.
 
-    `checkpoint_epochs`: a checkpoint after every so many epochs, and always after the last. `iteration` is
-    how a custom loop goes over its data: "steps" packs `steps_per_execution` steps into one call, "batches"
-    calls the step for each batch of the dataset, "epoch" runs the whole epoch in one call.
+    `checkpoint_epochs` is the number of epochs between two checkpoints; the last epoch always has one.
+    `iteration` says how a custom loop iterates over its data: "steps" takes `steps_per_execution` steps in
+    one call, "batches" calls the step for each batch of the dataset, "epoch" runs the whole epoch in one
+    call.
 
-    Where `batch_size_per_replica` is given, `global_batch_size` is only right after `with_replicas`.
+    Where `batch_size_per_replica` is given, `global_batch_size` is valid only after `with_replicas`.
     """
 
     epochs: int = 1
@@ -48,13 +50,15 @@ class TrainingParameters:
         )
 
     def with_replicas(self, count: int) -> TrainingParameters:
-        """For so many replicas that take each step together: the strategy's `num_replicas_in_sync`."""
+        """Returns the parameters for `count` replicas that take each step together: the strategy's
+        `num_replicas_in_sync`.
+        """
         if self.batch_size_per_replica is None:
             return self
         return replace(self, global_batch_size=count * self.batch_size_per_replica)
 
     def size_for(self, global_batch_size: int) -> str:
-        """The parameter that would make batches of this size: `globalBatchSize: 32`."""
+        """Returns the parameter that gives batches of this size, such as `globalBatchSize: 32`."""
         given = self.batch_size_per_replica
         replicas = self.global_batch_size // given if given is not None else 1
         if given is not None and global_batch_size % replicas == 0:

@@ -1,4 +1,4 @@
-"""The user's program: what it may define, how it is found, and what is checked of it."""
+"""The user's program: the methods that it may define, how it is loaded, and how it is checked."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ _ARGUMENTS = {
 
 
 class LoadedProgram:
-    """A Program whose methods are there and give what they should.
+    """A Program whose methods exist and return what they should.
 
-    `roots` are the file or folders whose frames are the user's own, `notices` are sentences for the user,
-    `datasets` what its methods have returned, `element` the `element_spec` of its training data, None before
+    `roots` are the file or folders of the user's own code, `notices` are sentences for the user. `datasets`
+    are what its methods have returned. `element` is the `element_spec` of its training data, None before
     `train_dataset` was called.
     """
 
@@ -116,11 +116,11 @@ class LoadedProgram:
         self._instance = instance
 
     def has(self, method: str) -> bool:
-        """Whether the program defines the optional `method`."""
+        """Returns whether the program defines the optional `method`."""
         return callable(getattr(self._instance, method, None))
 
     def model(self) -> Any:
-        """The model, built and compiled. Raises Failure where it is not one."""
+        """Returns the model, built and compiled. Raises Failure where it is not a compiled model."""
         import tensorflow as tf
 
         from worker.tf_compat import keras_models
@@ -139,11 +139,11 @@ class LoadedProgram:
         return model
 
     def train_dataset(self, batch_size: int) -> Any:
-        """See `Program`. Raises Failure where it is no batched dataset."""
+        """See `Program`. Raises Failure where the result is no batched dataset."""
         return self._dataset("train_dataset", batch_size)
 
     def evaluation_dataset(self, batch_size: int) -> Any:
-        """See `Program`. Raises Failure where it is no batched dataset."""
+        """See `Program`. Raises Failure where the result is no batched dataset."""
         return self._dataset("evaluation_dataset", batch_size)
 
     def loss(self, labels: Any, predictions: Any) -> Any:
@@ -155,12 +155,12 @@ class LoadedProgram:
         return self._instance.train_step(model, batch, global_batch_size)
 
     def predict_dataset(self, batch_size: int) -> Any:
-        """See `Program`. Raises Failure where it is no batched dataset."""
+        """See `Program`. Raises Failure where the result is no batched dataset."""
         return self._dataset("predict_dataset", batch_size)
 
     def callbacks(self, model: Any) -> list[Any]:
-        """See `Program`; an empty list where the program defines none. Raises Failure where one is not of the
-        Keras that `model` is of.
+        """See `Program`; returns an empty list where the program defines none. Raises Failure where one is
+        not of the Keras that `model` is of.
         """
         from worker.tf_compat import keras_models
 
@@ -175,7 +175,7 @@ class LoadedProgram:
         return list(found)
 
     def export(self, model: Any, path: str) -> None:
-        """See `Program`; a SavedModel where the program does not define it."""
+        """See `Program`; writes a SavedModel where the program does not define it."""
         from worker.tf_compat import keras_models
 
         if self.has("export"):
@@ -193,7 +193,7 @@ class LoadedProgram:
         if method == "train_dataset" and _is_creator(given):
             dataset = given.dataset_fn(tf.distribute.InputContext())
             call = f"the dataset_fn of {call}"
-            # What the model is built for; Keras' class does not know it.
+            # The model is built for this spec; Keras' class does not have it.
             given.element_spec = getattr(dataset, "element_spec", None)
         if not isinstance(dataset, tf.data.Dataset):
             kind = f"{type(dataset).__module__}.{type(dataset).__qualname__}"
@@ -220,7 +220,7 @@ class LoadedProgram:
 def load(entrypoint: str | None, source: Path | None, parameters: Mapping[str, Any]) -> LoadedProgram:
     """Imports `module:object` (`source` first on the module path) and calls it with `parameters`.
 
-    Raises Failure for a wrong entrypoint; exceptions of the user's own code pass through.
+    Raises Failure for a wrong entrypoint. Exceptions of the user's own code pass through.
     """
     if not entrypoint:
         raise program_error("the run has no spec.program.entrypoint (module:object)")
@@ -250,7 +250,7 @@ def load(entrypoint: str | None, source: Path | None, parameters: Mapping[str, A
 
 
 def user_roots(source: Path | None) -> list[Path]:
-    """Where the user's files are while the program is not loaded yet."""
+    """Returns the paths of the user's files while the program is not loaded yet."""
     return [source] if source is not None else []
 
 
@@ -279,7 +279,7 @@ def _is_from(module: ModuleType, source: Path) -> bool:
 
 
 def _is_creator(dataset: Any) -> bool:
-    """Whether it is a `tf.keras.utils.experimental.DatasetCreator`, which Keras 3 does not have."""
+    """Returns whether it is a `tf.keras.utils.experimental.DatasetCreator`, which Keras 3 does not have."""
     return type(dataset).__name__ == "DatasetCreator" and hasattr(dataset, "dataset_fn")
 
 

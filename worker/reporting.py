@@ -1,4 +1,4 @@
-"""Progress records of this task, from any thread."""
+"""Emits the progress records of this task, from any thread."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ class Reporter:
         self._lock = threading.Lock()
 
     def emit(self, content: Content) -> None:
-        """One record."""
+        """Prints one record."""
         with self._lock:
             contract.emit(self.task, content)
 
     def notice(self, message: str) -> None:
-        """A sentence that the user should read."""
+        """Emits a sentence that the user should read."""
         self.emit(Notice(message))
 
     def failed(self, failure: Failure) -> None:
-        """The one record of what ended the task."""
+        """Emits the one record of the error that ended the task."""
         self.emit(failed(failure))
 
 
 def failed(failure: Failure, exit_code: int | None = None) -> Failed:
-    """What a record says of it; `exit_code` is the failure's own if it is None."""
+    """Returns the record of a failure; `exit_code` None stands for the failure's own."""
     return Failed(failure.message, failure.frames, int(failure.exit_code if exit_code is None else exit_code))
 
 
 def as_floats(logs: Mapping[str, Any] | None) -> dict[str, float]:
-    """Scalars of Keras' logs; tensors are read. Whatever is no scalar is left out."""
+    """Returns the scalars of Keras' logs, and reads tensors. It leaves out all values that are no scalars."""
     floats = {}
     for name, value in (logs or {}).items():
         try:
@@ -50,5 +50,5 @@ def as_floats(logs: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def not_finite(metrics: Mapping[str, float]) -> bool:
-    """Whether the loss is NaN or infinite: nothing comes back from there."""
+    """Returns whether the loss is NaN or infinite, after which training cannot recover."""
     return not math.isfinite(metrics.get("loss", 0.0))

@@ -1,7 +1,7 @@
-"""What `python -m worker` does: finds out which task this is, and becomes it.
+"""`python -m worker` finds out which task this process is, and runs that task.
 
-Nothing here imports TensorFlow before its environment variables are set, and the training task forks
-its watchdog before that.
+It imports TensorFlow only after the environment variables are set, and after the training task has forked its
+supervisor.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"worker: {failure.message}", file=sys.stderr)
         return failure.exit_code
     prepare_environment(task.config.keras)
-    # The branch that TFConfigClusterResolver().task_type stands for, taken before TensorFlow is imported.
+    # The role decides, as TFConfigClusterResolver().task_type does, but before TensorFlow is imported.
     seconds = max(task.config.stall_seconds, task.config.starting_deadline_seconds)
     first = supervisor.stalled("starting", seconds)
     part, peers = _part(task, script)
@@ -46,7 +46,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _check_version(task: Task) -> None:
-    """Raises Failure where launcher and runtime are of different versions, as one that travels never is."""
+    """Raises Failure where launcher and runtime have different versions. A runtime that travels always has
+    the same.
+    """
     if task.config.version != VERSION:
         made = f"tf-launcher {task.config.version}" if task.config.version else "an earlier tf-launcher"
         raise program_error(
@@ -57,7 +59,7 @@ def _check_version(task: Task) -> None:
 
 
 def _part(task: Task, script: Sequence[str]) -> tuple[Callable[[supervisor.Watch], int], Mapping[str, str]]:
-    """What the task runs, and the peers that it may hang on."""
+    """Returns the function that the task runs, and the peers that it may wait for."""
     if task.serves:
         return lambda watch: _run(task, partial(_serve, watch=watch)), {}
     if script:
@@ -68,22 +70,24 @@ def _part(task: Task, script: Sequence[str]) -> tuple[Callable[[supervisor.Watch
 
 
 def prepare_environment(keras: int | None) -> None:
-    """What TensorFlow reads when it is imported. `keras` is the spec's; for None the image decides."""
+    """Sets the variables that TensorFlow reads at import. `keras` is the spec's; for None the
+    image decides.
+    """
     os.environ.update([GRPC_FAIL_FAST])
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    # What tf.keras is: keras, or tf_keras.
+    # The package behind tf.keras: keras, or tf_keras.
     is_3 = keras == 3 or (keras is None and importlib.util.find_spec("tf_keras") is None)
     os.environ["TF_USE_LEGACY_KERAS"] = "0" if is_3 else "1"
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
     if os.environ["TF_CPP_MIN_LOG_LEVEL"] >= "2":
-        # TensorFlow reports an error that it also raises several times over.
+        # TensorFlow logs an error several times, and also raises it.
         logging.getLogger("tensorflow").setLevel(logging.CRITICAL)
         sys.unraisablehook = _unraisable
 
 
 def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Drops what executors of a lost worker say when they are collected."""
+    """Drops the errors that executors of a lost worker raise when they are garbage-collected."""
     if "Executor.__del__" not in getattr(unraisable.object, "__qualname__", ""):
         sys.__unraisablehook__(unraisable)
 
@@ -99,7 +103,7 @@ def _run(task: Task, body: Callable[[Task, Reporter], int]) -> int:
         code = failure.exit_code
     sys.stdout.flush()
     sys.stderr.flush()
-    # TensorFlow's threads may outlive the work; nothing of theirs is waited for.
+    # TensorFlow's threads may outlive the work, and this process does not wait for them.
     os._exit(code)
 
 
@@ -113,7 +117,7 @@ def _evaluate(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
     from worker import program
     from worker.process import activity
 
-    # It waits for no one, so any evaluation may last; but a frozen process is one that can be replaced.
+    # The task waits for no other, so an evaluation may take any time; but a frozen process must be replaced.
     doing = activity.Activity(supervisor.Watch(), reporter, 0.0, 0.0)
     watch.expect(supervisor.stalled("evaluating", task.config.stall_seconds))
     watch.beat()

@@ -1,6 +1,6 @@
-"""Scripts of the user's own, which build their strategy themselves: run by the runtime, or calling it.
+"""Scripts that build their strategy themselves: the runtime runs them, or they call the runtime.
 
-Imports TensorFlow only to release other tasks: until then a script has its process to itself.
+The module imports TensorFlow only to release other tasks; until then the script alone uses it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from worker.tf_compat.checkpoint_io import save_here
 
 USAGE = "python -m worker -- SCRIPT [ARGUMENTS], or -- -m MODULE [ARGUMENTS]"
 _UNWATCHED_SECONDS = 1e9
-"""A script that says nothing may take as long as it likes."""
+"""Limit for a script that never calls `worker.alive`: as good as none."""
 _LEAVING_SECONDS = 60.0
-"""For what a failed script has registered with atexit."""
+"""Limit for the functions that a failed script has registered with atexit."""
 _FIRST_RETRYABLE = 128
-"""TFJob's convention for exit codes: from 128 a task is tried again, below the program is wrong."""
+"""TFJob's convention for exit codes: a task with 128 or above is retried; below, the program is wrong."""
 _KEPT: list[object] = []
-"""What must live as long as the process: collecting a remote function sends a message to each task."""
+"""Objects that must live as long as the process: to delete a remote function sends a message to each task."""
 
 
 @dataclass
 class _Run:
-    """The run that this process takes part in, as its script sees it."""
+    """The run of this process, as its script sees it."""
 
     task: Task
     watch: Watch
@@ -60,7 +60,7 @@ class _Run:
 
         connected = _is_connected()
         if not connected:
-            # Over before it began: they may not be up yet.
+            # The run ends before its training began, so the servers may not be up yet.
             activity = _activity(self.task, self.watch, self.reporter)
             with contextlib.suppress(Failure):
                 gather(self.task, activity, self.reporter, self.watch.alive)
@@ -71,7 +71,7 @@ class _Run:
             connections.keep_functions()
 
     def silence(self) -> Silence:
-        """How long the script may be silent."""
+        """Returns how long the script may be silent."""
         if not self.watched:
             return stalled(self.doing, _UNWATCHED_SECONDS)
         return stalled(f"{self.doing} (worker.alive() was not called)", self.task.config.stall_seconds)
@@ -83,7 +83,7 @@ class _Run:
                 self.watch.expect(self.silence())
             self.watch.alive()
         elif first or time.monotonic() - self.spoke >= 1.0:
-            # Nobody watches this process from outside. Its end, with exit code 1, is tried again.
+            # No other process watches this one. It ends with exit code 1, after which the task is retried.
             faulthandler.dump_traceback_later(self.task.config.stall_seconds, exit=True)
             self.spoke = time.monotonic()
 
@@ -119,7 +119,7 @@ def _here() -> _Run | None:
 
 
 def parse(arguments: Sequence[str]) -> list[str]:
-    """What follows `python -m worker --`; an empty list where there are no arguments. Raises Failure."""
+    """Returns the arguments after `python -m worker --`; an empty list without arguments. Raises Failure."""
     if not arguments:
         return []
     if arguments[0] != "--" or not arguments[1:] or list(arguments[1:]) == ["-m"]:
@@ -130,10 +130,10 @@ def parse(arguments: Sequence[str]) -> list[str]:
 
 
 def run(task: Task, watch: Watch, command: Sequence[str]) -> int:
-    """Runs `command`, as `parse` gives it, as the main program of this process, once the other tasks answer.
+    """Runs `command`, a result of `parse`, as this process's main program, once the other tasks answer.
 
-    Returns the exit code; what failed is reported before. When the script is over, every worker and ps of a
-    ParameterServer run is released, but for a failure that another try may mend.
+    Returns the exit code; errors are reported before. When the script is over, every worker and ps of a
+    ParameterServer run is released, except after a failure that a retry may fix.
     """
     return _Script(task, watch, list(command)).run()
 
@@ -174,7 +174,9 @@ class _Script:
         return ExitCode.DONE
 
     def _find(self) -> str:
-        """The script's absolute path, or the module's name. Raises Failure where there is none."""
+        """Returns the script's absolute path, or the module's name. Raises Failure where it does
+        not exist.
+        """
         if self._is_module:
             _lead_module_path(str(Path.cwd()))
             try:
@@ -218,7 +220,7 @@ class _Script:
         self._watch.expect(Silence(_LEAVING_SECONDS, said, code))
         atexit._run_exitfuncs()
         self._reporter.emit(said)
-        if failure.exit_code != ExitCode.RETRYABLE:  # else the others stay, for the next try
+        if failure.exit_code != ExitCode.RETRYABLE:  # otherwise the other tasks stay, for the retry
             try:
                 self._run.release("failed", code)
             except Exception as reason:  # noqa: BLE001 - the run has failed already, with its own reason
@@ -227,7 +229,7 @@ class _Script:
         return code
 
     def _verdict(self, error: BaseException) -> tuple[int, Failure]:
-        """The exit code, and the failure that it stands for."""
+        """Returns the exit code, and the failure that it stands for."""
         if not isinstance(error, SystemExit):
             failure = classify(error, self._run.doing, self._roots)
             return failure.exit_code, failure
@@ -246,7 +248,9 @@ def _activity(task: Task, watch: Watch, reporter: Reporter) -> Activity:
 
 
 def _lead_module_path(directory: str) -> None:
-    """As `python SCRIPT` has it: in the place of the directory that `python -m worker` was started in."""
+    """Puts the script's folder first on the module path, as `python SCRIPT` does, in place of the directory
+    in which `python -m worker` was started.
+    """
     if sys.path and sys.path[0] in ("", str(Path.cwd())):
         sys.path[0] = directory
     else:
@@ -254,7 +258,9 @@ def _lead_module_path(directory: str) -> None:
 
 
 def _root_of(path: Path) -> Path:
-    """Whose frames are the user's: the script's folder, or the script alone where libraries are under it."""
+    """Returns the path whose frames are the user's: the script's folder, or only the script if libraries are
+    below the folder.
+    """
     folder = path.resolve().parent
     libraries = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
     return path.resolve() if any(folder == each or folder in each.parents for each in libraries) else folder
@@ -269,7 +275,9 @@ def _contents(folder: Path) -> str:
 
 
 def _leave_python() -> None:
-    """What the interpreter does at its end, and this process, which leaves by `os._exit`, would not."""
+    """Does what the interpreter does at its end, because this process leaves by `os._exit`, which
+    skips it.
+    """
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.current_thread():
             thread.join()
@@ -281,5 +289,5 @@ def _is_in_collective() -> bool:
 
 
 def _is_connected() -> bool:
-    """Whether the script has connected this process to the cluster."""
+    """Returns whether the script has connected this process to the cluster."""
     return "tensorflow" in sys.modules and connections.is_connected()

@@ -1,4 +1,4 @@
-"""Which task this process is, from its environment. Standard library only."""
+"""The task that this process is, from its environment variables. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from worker.failures import Failure
 
 @dataclass(frozen=True)
 class Task:
-    """This process in its run.
+    """This process as a task of its run.
 
-    `cluster` is TF_CONFIG's "cluster" with a list as a mapping: role to index to `host:port`; empty where
-    there is no TF_CONFIG. `source` is the directory of the program's source, None for a module of the image.
+    `cluster` is TF_CONFIG's "cluster" with its lists as mappings: role to index to `host:port`; it is empty
+    where there is no TF_CONFIG. `source` is the directory of the program's source, None for a module of the
+    image.
     """
 
     config: RunConfig
@@ -32,22 +33,22 @@ class Task:
 
     @property
     def name(self) -> str:
-        """The pod's name."""
+        """Returns the pod's name."""
         return pod_name(self.config.run, self.role, self.index)
 
     @property
     def address(self) -> str | None:
-        """Its own, None where there is no TF_CONFIG."""
+        """Returns this task's address, None where there is no TF_CONFIG."""
         return self.cluster.get(self.role, {}).get(self.index)
 
     @property
     def grace_seconds(self) -> int:
-        """From SIGTERM to SIGKILL."""
+        """Returns the seconds from SIGTERM to SIGKILL."""
         return self.config.grace_seconds.get(self.role, GRACE_SECONDS)
 
     @property
     def peers(self) -> dict[str, str]:
-        """Pod name to address of every other task in TF_CONFIG."""
+        """Returns pod name and address of every other task in TF_CONFIG."""
         return {
             self.pod(role, index): address
             for role, tasks in self.cluster.items()
@@ -56,24 +57,26 @@ class Task:
         }
 
     def pod(self, role: str, index: int) -> str:
-        """The name of the pod of a task of `cluster`."""
+        """Returns the pod name of a task of `cluster`."""
         return self.renumbered.get((role, index)) or pod_name(self.config.run, role, index)
 
     @property
     def serves(self) -> bool:
-        """Whether this task only runs a TensorFlow server, for a coordinator."""
+        """Returns whether this task only runs a TensorFlow server, for a coordinator."""
         return self.config.strategy == "ParameterServer" and self.role in ("worker", "ps")
 
     @property
     def is_primary(self) -> bool:
-        """Whether this task writes the model directory: the chief, or worker 0 where there is none."""
+        """Returns whether this task writes the model directory: the chief, or worker 0 where there is no
+        chief.
+        """
         if self.role == "chief":
             return True
         return self.role == "worker" and self.index == 0 and "chief" not in self.cluster
 
 
 def from_environment() -> Task:
-    """Reads the variables of `Env`, and puts TF_CONFIG into `os.environ` where it comes from a file.
+    """Reads the variables of `Env`, and sets TF_CONFIG in `os.environ` where it comes from a file.
 
     Raises Failure (PROGRAM_ERROR) that names the variable.
     """
@@ -107,9 +110,10 @@ def from_environment() -> Task:
 
 
 def leave_out(task: Task, pods: Collection[str]) -> Task:
-    """`task` in a cluster without `pods`, in `os.environ` too. The others are numbered without a gap.
+    """Returns `task` in a cluster without `pods`, and changes `os.environ` too. The other tasks are numbered
+    without a gap.
 
-    A server that was started under another number takes the one that its chief gives it (TensorFlow 2.21).
+    A server that was started under another number takes the number that its chief gives it (TensorFlow 2.21).
     """
     cluster: dict[str, dict[int, str]] = {}
     names: dict[tuple[str, int], str] = {}
@@ -135,7 +139,7 @@ def _assemble_tf_config() -> None:
         raise _misuse(f"{Env.CLUSTER_FILE} is set, but {error.args[0]} is not") from error
     except (OSError, ValueError) as error:
         raise _misuse(f"{Env.CLUSTER_FILE}={path}: {error}") from error
-    # The limit of 128 KiB is execve's; a process may give itself a longer variable.
+    # The limit of 128 KiB is that of execve; a process may set a longer variable for itself.
     os.environ[Env.TF_CONFIG] = json.dumps({"cluster": cluster, "task": task})
 
 

@@ -1,1 +1,1 @@
-"""The model directory: what is in it, and who reads and writes checkpoints."""
+"""The model directory: its layout, and who reads and writes checkpoints."""

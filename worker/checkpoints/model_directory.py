@@ -1,9 +1,9 @@
-"""The model directory: what is in it, who writes it, and from where a run goes on.
+"""The model directory: its layout, who writes it, and where a run resumes.
 
-    run-state.json                whose run this is, and whether it is over
-    checkpoints/ckpt-<epoch>      weights and optimizer after that epoch, for the evaluator and for going on
-    checkpoints/checkpoint        which they are, as TensorFlow's own tools read it
-    backup/ckpt-<epoch>-<steps>   in the middle of an epoch, where the run was told to leave; for going on
+    run-state.json                the run that owns the directory, and whether it is over
+    checkpoints/ckpt-<epoch>      weights and optimizer after that epoch, for the evaluator and to resume
+    checkpoints/checkpoint        the list of them, as TensorFlow's own tools read it
+    backup/ckpt-<epoch>-<steps>   a checkpoint in the middle of an epoch, saved on SIGTERM, to resume
     logs/                         TensorBoard: train, evaluation
     export/<version>              the SavedModel: 1 of the first run that finishes here, 2 of the next, as
                                   TensorFlow Serving reads them
@@ -11,9 +11,9 @@
 A checkpoint has the names of TensorFlow's tutorials, `tf.train.Checkpoint(model=model, optimizer=optimizer)`,
 and those of `tf.train.Checkpoint(root=model)` and `model.load_weights`: see `_by_every_name`.
 
-A run that did not finish goes on from its newest checkpoint; one that finished and is submitted again
-starts anew, as with TensorFlow's BackupAndRestore, which deletes its backup at the end of training. Its
-export stays, and nobody but the user removes it.
+A run that did not finish resumes at its newest checkpoint. A run that finished and is submitted again starts
+anew, as with TensorFlow's BackupAndRestore, which deletes its backup at the end of training. The export of
+the finished run stays; only the user removes it.
 """
 
 from __future__ import annotations
@@ -33,27 +33,29 @@ from worker.failures import classify, is_lost_peer, program_error, writing
 from worker.tf_compat.trackable import Named, children
 
 KEPT = 5
-"""Checkpoints kept: the evaluator may be that many epochs behind and miss none."""
+"""Number of checkpoints kept. The evaluator may be this many epochs behind without missing one."""
 _CHECKPOINT = re.compile(r"ckpt-(\d+)\.index$")
 _COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
-"""Not in checkpoints of earlier versions, which have only the names of `tf.train.Checkpoint(root=model)`."""
+"""Checkpoints of earlier versions lack it: they have only the names of `tf.train.Checkpoint(root=model)`."""
 _BACKUP = re.compile(r"ckpt-(\d+)-(\d+)\.index$")
 _EXPORT = re.compile(r"([1-9]\d*)/?")
-"""A bucket's folders are listed with a slash behind them."""
+"""A bucket lists its folders with a slash at the end."""
 
 
 @dataclass(frozen=True, order=True)
 class Position:
-    """How far a run is: `epochs` are done, and `steps` of the one after them."""
+    """How far a run is: `epochs` epochs are done, and `steps` steps of the next epoch."""
 
     epochs: int = 0
     steps: int = 0
 
     def within(self, epochs: int, steps_per_epoch: int | None) -> Position:
-        """The same in a run of `epochs`, none of which may have as many steps as when it was saved."""
+        """Returns this position in a run of `epochs` epochs, whose number of steps may differ from that of
+        the run that saved it.
+        """
         here = self
         if steps_per_epoch is None or self.steps >= steps_per_epoch:
-            # An epoch of unknown length cannot be entered in its middle.
+            # Where the number of steps is unknown, an epoch can only begin at its first step.
             here = Position(self.epochs + (steps_per_epoch is not None and self.steps > 0))
         return here if here.epochs < epochs else Position(epochs)
 
@@ -63,8 +65,8 @@ class Position:
 
 @dataclass(frozen=True)
 class RunState:
-    """`run-state.json`. `phase` is training, done or failed; `outcome` a sentence. `export` is the version of
-    its SavedModel, the same for each of its attempts.
+    """The content of `run-state.json`. `phase` is training, done or failed; `outcome` is a sentence. `export`
+    is the version of the run's SavedModel, the same for each of its attempts.
     """
 
     run_id: str
@@ -76,8 +78,8 @@ class RunState:
 class ModelDirectory:
     """The layout above under one path or URL.
 
-    Under ParameterServer, TensorFlow's default is that each ps writes its variables to its own disk.
-    `io_device` is where all reading and writing happens instead: only chief and evaluator have the volume.
+    By TensorFlow's default each ps of a ParameterServer run writes its variables to its own disk. All reading
+    and writing happens on `io_device` instead, because only chief and evaluator have the volume.
     """
 
     def __init__(self, root: str, io_device: str | None = None) -> None:
@@ -85,11 +87,11 @@ class ModelDirectory:
         self._options = tf.train.CheckpointOptions(experimental_io_device=io_device)
 
     def path(self, *parts: str) -> str:
-        """Of something in the directory."""
+        """Returns the path of a file in the directory."""
         return "/".join([self.root.rstrip("/"), *parts])
 
     def read_state(self) -> RunState | None:
-        """None where there is none, or it cannot be read (yet)."""
+        """Returns None if the file is missing or cannot be read (yet)."""
         try:
             with tf.io.gfile.GFile(self.path("run-state.json")) as file:
                 document = json.loads(file.read())
@@ -99,7 +101,7 @@ class ModelDirectory:
             return None
 
     def write_state(self, state: RunState) -> None:
-        """Whole or not at all. Raises Failure where the directory cannot be written."""
+        """Writes the whole file or nothing. Raises Failure where the directory cannot be written."""
         document = {
             "runId": state.run_id,
             "phase": state.phase,
@@ -109,38 +111,42 @@ class ModelDirectory:
         path = self.path("run-state.json")
         with writing(path):
             tf.io.gfile.makedirs(self.root)
-            # Of one name, so that a killed writer leaves one leftover and not many.
+            # The temporary name is constant, so that a killed writer leaves one such file and not many.
             with tf.io.gfile.GFile(path + ".new", "w") as file:
                 file.write(json.dumps(document) + "\n")
             tf.io.gfile.rename(path + ".new", path, overwrite=True)
 
     def epochs(self) -> list[int]:
-        """Of the whole checkpoints, ascending. The index is what TensorFlow writes last."""
+        """Returns the epochs of the complete checkpoints, ascending. TensorFlow writes a checkpoint's index
+        last.
+        """
         return sorted(int(match.group(1)) for match in self._found("checkpoints", _CHECKPOINT))
 
     def checkpoint(self, epoch: int) -> str:
-        """The prefix of its files."""
+        """Returns the prefix of the checkpoint's files."""
         return self.path("checkpoints", f"ckpt-{epoch}")
 
     def backups(self) -> list[Position]:
-        """Of the whole checkpoints in the middle of an epoch, ascending."""
+        """Returns the positions of the complete checkpoints in the middle of an epoch, ascending."""
         return sorted(
             Position(int(match.group(1)), int(match.group(2))) for match in self._found("backup", _BACKUP)
         )
 
     def position(self) -> Position:
-        """Of the newest checkpoint, whether or not it can be read."""
+        """Returns the position of the newest checkpoint, whether or not it can be read."""
         return max([Position(), *map(Position, self.epochs()), *self.backups()])
 
     def remove_checkpoints(self) -> None:
-        """Of a finished run."""
+        """Removes the checkpoints of a finished run."""
         for name in ("checkpoints", "backup"):
             with writing(self.path(name)):
                 if tf.io.gfile.exists(self.path(name)):
                     tf.io.gfile.rmtree(self.path(name))
 
     def save(self, model: Any, epoch: int) -> None:
-        """Weights, optimizer and its iterations, whole or not at all; then removes the oldest."""
+        """Saves weights, optimizer and its iterations, all or nothing; then removes the oldest
+        checkpoints.
+        """
         self._write(model, self.checkpoint(epoch), epoch)
         epochs = [found for found in self.epochs() if found <= epoch][-KEPT:]
         with writing(self.path("checkpoints", "checkpoint")):
@@ -152,29 +158,32 @@ class ModelDirectory:
             self._remove(self._backup(backup))
 
     def back_up(self, model: Any, position: Position) -> None:
-        """The same in the middle of an epoch, where only `resume` looks; the next epoch's removes it."""
+        """Saves a checkpoint in the middle of an epoch. Only `resume` reads it, and the next epoch's `save`
+        removes it.
+        """
         self._write(model, self._backup(position), position.epochs)
         for backup in self.backups():
             if backup != position:
                 self._remove(self._backup(backup))
 
     def load(self, model: Any, epoch: int) -> None:
-        """Loads weights and optimizer; never restores nothing in silence.
+        """Loads weights and optimizer. Raises an error where the checkpoint restores nothing.
 
-        Raises OpError for a checkpoint that has gone or is damaged, AssertionError or ValueError for one
+        Raises OpError for a checkpoint that was removed or is damaged, AssertionError or ValueError for one
         of another model.
         """
         self._load(model, self.checkpoint(epoch))
 
     def resume(self, model: Any, notice: Callable[[str], None]) -> Position:
-        """Loads the newest checkpoint that is whole. Returns how far it is."""
+        """Loads the newest checkpoint that is complete. Returns its position."""
         found = {Position(epoch): self.checkpoint(epoch) for epoch in self.epochs()}
         found.update({backup: self._backup(backup) for backup in self.backups()})
         for position in sorted(found, reverse=True):
             path = found[position]
             try:
                 if position == min(found):
-                    # What a damaged one leaves half done the one before it makes good, but this has none.
+                    # A damaged checkpoint may be half loaded. The one before it then overwrites those values,
+                    # but here there is none.
                     _read_through(path)
                 self._load(model, path)
                 return position
@@ -190,12 +199,12 @@ class ModelDirectory:
         return Position()
 
     def exports(self) -> list[int]:
-        """The versions that are there, ascending."""
+        """Returns the versions that exist, ascending."""
         return sorted(int(match.group(1)) for match in self._found("export", _EXPORT))
 
     def write_export(self, version: int, write: Callable[[str], None]) -> str:
-        """Has `write(path)` fill a new directory, then puts it in the place of that version, which an earlier
-        attempt may have written. Returns its path.
+        """Has `write(path)` fill a new directory, then moves it to the place of `version`, where an earlier
+        attempt may have written one. Returns the path.
         """
         path = self.path("export", str(version))
         new = self.path(f".export-{uuid.uuid4().hex[:8]}")
@@ -227,16 +236,16 @@ class ModelDirectory:
             tf.train.Checkpoint(root=_by_every_name(model, saves)).write(path, options=self._options)
 
     def _load(self, model: Any, path: str) -> None:
-        # Not model.load_weights: that of Keras 3 does not read TensorFlow's checkpoints.
+        # Not model.load_weights: that of Keras 3 cannot read TensorFlow's checkpoints.
         with _reading(path):
             by_name = tf.train.load_checkpoint(path).has_tensor(_COUNTER)
             names = _tutorial_names(model) if by_name else {"root": model}
             status = tf.train.Checkpoint(**names).read(path, options=self._options)
         status.assert_existing_objects_matched()
-        status.expect_partial()  # an evaluator, say, has made no optimizer
+        status.expect_partial()  # an evaluator, for instance, has made no optimizer
 
     def _write_index(self, epochs: list[int]) -> None:
-        """The file that tf.train.latest_checkpoint reads (checkpoint_state.proto), whole or not at all.
+        """Writes the file that tf.train.latest_checkpoint reads (checkpoint_state.proto), all or nothing.
 
         TensorFlow's own function would write absolute paths, or wrong ones for a URL.
         """
@@ -252,7 +261,8 @@ class ModelDirectory:
         tf.io.gfile.rename(path + ".new", path, overwrite=True)
 
     def _remove(self, prefix: str) -> None:
-        # The index first: without it the checkpoint is not listed, and a reader that has it open notices.
+        # The index goes first: without it the checkpoint is not listed, and a reader that has it open gets an
+        # error.
         for path in [f"{prefix}.index", *tf.io.gfile.glob(f"{prefix}.data-*")]:
             try:
                 tf.io.gfile.remove(path)
@@ -261,15 +271,16 @@ class ModelDirectory:
 
 
 def _by_every_name(model: Any, saves: int) -> Named:
-    """What a checkpoint is written from: a model under the names by which people read it, each variable once.
+    """Returns the object from which a checkpoint is written: the model under each name that readers use, with
+    each variable stored once.
 
-    `model`, `optimizer` and `save_counter` are the names that `tf.train.CheckpointManager` writes for
-    `tf.train.Checkpoint(model=model, optimizer=optimizer)`. Beside them is what the model itself consists of,
-    as if the model were the root: so `tf.train.Checkpoint(root=model)` and `model.load_weights` read it too,
-    which otherwise would restore nothing, and say so in warnings only.
+    `tf.train.CheckpointManager` writes the names `model`, `optimizer` and `save_counter` for
+    `tf.train.Checkpoint(model=model, optimizer=optimizer)`. Beside them are the model's own parts, as if the
+    model were the root, so that `tf.train.Checkpoint(root=model)` and `model.load_weights` read the file too.
+    Without these names they would restore nothing, and say so in warnings only.
     """
-    # In a thread of its own, which no strategy's scope holds for: there it would be one of the strategy's
-    # variables, which the tasks of a collective make together.
+    # The counter is made in a thread of its own, where no strategy's scope applies. In a scope it would be a
+    # variable of the strategy, which the tasks of a collective create together.
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         counter = thread.submit(tf.Variable, saves, dtype=tf.int64, trainable=False).result()
     return Named(lambda: {**children(model), **_tutorial_names(model), "save_counter": counter})
@@ -280,12 +291,12 @@ def _tutorial_names(model: Any) -> dict[str, Any]:
 
 
 def mismatch(error: BaseException) -> str:
-    """What TensorFlow says of a checkpoint of another model, without the variables' values."""
+    """Returns TensorFlow's message about a checkpoint of another model, without the variables' values."""
     return str(error).splitlines()[0].partition(" Showing ")[0].rstrip(".")
 
 
 def _read_through(path: str) -> None:
-    """Raises OpError where some tensor of a checkpoint cannot be read."""
+    """Raises OpError where a tensor of the checkpoint cannot be read."""
     with _reading(path):
         reader = tf.train.load_checkpoint(path)
         for name in reader.get_variable_to_shape_map():
@@ -297,14 +308,14 @@ def _reading(path: str) -> Iterator[None]:
     try:
         yield
     except (IndexError, RuntimeError) as error:
-        # What TensorFlow's reader makes of a file that is too short: it is no OpError.
+        # TensorFlow's reader raises this for a file that is too short. It is no OpError.
         raise tf.errors.DataLossError(None, None, f"{path}: {error}") from error
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """What `begin` found: `finished` means that this very run is over already. `export` is the version that
-    it is to write.
+    """The result of `begin`. `finished` means that this very run is over already. `export` is the version
+    that the run writes.
     """
 
     finished: bool
@@ -313,14 +324,14 @@ class Beginning:
 
 
 def is_done(directory: ModelDirectory, run_id: str) -> bool:
-    """Whether this very run is over, and was not a failure."""
+    """Returns whether this very run is over, and did not fail."""
     state = directory.read_state()
     return state is not None and state.phase == "done" and state.run_id == run_id != ""
 
 
 def begin(directory: ModelDirectory, run_id: str, notice: Callable[[str], None]) -> Beginning:
-    """Claims the model directory for `run_id`, before anything else is written to it. `notice` hears what
-    becomes of a finished run there, before it does.
+    """Claims the model directory for `run_id`, before anything else is written to it. `notice` is told what
+    happens to the files of a finished run, before it happens.
     """
     previous = directory.read_state()
     same = previous is not None and previous.run_id == run_id
@@ -335,7 +346,7 @@ def begin(directory: ModelDirectory, run_id: str, notice: Callable[[str], None])
             f"{directory.root} holds a run that has finished, and this one begins anew: {stays}the new one "
             f"will be export/{export}; the finished run's checkpoints are removed"
         )
-        # Before the state says `run_id`: the evaluator must not see what is left of another run.
+        # This precedes the state that names `run_id`: the evaluator must not see checkpoints of another run.
         directory.remove_checkpoints()
     directory.write_state(RunState(run_id, "training", export=export))
     return Beginning(finished=False, previous_run=not same, export=export)

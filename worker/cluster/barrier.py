@@ -1,4 +1,4 @@
-"""Before the work: waiting for the other tasks. After it: who may leave first."""
+"""The barriers of a run: tasks wait for one another before the work, and leave in order after it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMED = 3
 
 
 def gather(task: Task, activity: Activity, reporter: Reporter, alive: Callable[[], None]) -> None:
-    """Until every peer answers. Raises Failure (RETRYABLE) that names those who do not."""
+    """Waits until every peer answers. Raises Failure (RETRYABLE) that names those that do not."""
     try:
         wait_for_all(task, task.config.starting_deadline_seconds, activity, reporter, alive)
     except probes.Unanswered as error:
@@ -31,7 +31,7 @@ def gather(task: Task, activity: Activity, reporter: Reporter, alive: Callable[[
 def wait_for_all(
     task: Task, seconds: float, activity: Activity, reporter: Reporter, alive: Callable[[], None]
 ) -> None:
-    """Until every peer answers, for at most `seconds`. Raises `peers.Unanswered`."""
+    """Waits until every peer answers, for at most `seconds`. Raises `peers.Unanswered`."""
     if not task.peers:
         return
 
@@ -47,14 +47,14 @@ def wait_for_all(
 
 
 def unanswered(error: probes.Unanswered) -> Failure:
-    """What a task says that waited in vain."""
+    """Returns the failure of a task whose peers did not answer in time."""
     return Failure(f"{error} (startingDeadlineSeconds)", ExitCode.RETRYABLE)
 
 
 def leave_together(task: Task, activity: Activity, alive: Callable[[], None]) -> None:
-    """At the end of a collective training: nobody leaves before the first task has finished, which still
-    writes and exports when the others have nothing left to do. One that left as done would not come back
-    if that failed and had to be tried again.
+    """Waits at the end of a collective training until the first task has finished. The first task still
+    writes checkpoints and exports when the others have nothing left to do. A task that has left with code 0
+    would not come back if that failed and had to be tried again.
 
     Raises Failure (RETRYABLE) where the first task is lost.
     """
@@ -63,7 +63,7 @@ def leave_together(task: Task, activity: Activity, alive: Callable[[], None]) ->
     from worker.cluster import kv_store
 
     if task.is_primary:
-        with contextlib.suppress(*kv_store.ERRORS):  # one of the others is gone: it looks by itself
+        with contextlib.suppress(*kv_store.ERRORS):  # another task is gone; that one looks by itself
             kv_store.put(_FINISHED, "yes")
         leave_last(task, activity)
         return
@@ -82,7 +82,7 @@ def leave_together(task: Task, activity: Activity, alive: Callable[[], None]) ->
     first = task.config.chief_address
     finished = None
     while finished is None:
-        # It watches itself, so its port tells.
+        # The first task's own supervisor ends it if it hangs, so an open port is enough.
         gone = first is not None and not probes.connects(first)
         if not gone:
             alive()
@@ -95,8 +95,8 @@ def leave_together(task: Task, activity: Activity, alive: Callable[[], None]) ->
 
 
 def leave_last(task: Task, activity: Activity) -> None:
-    """The first task of a collective run hosts its coordination service: it waits, for at most 30 s, until
-    nobody else is there.
+    """Waits in the first task, for at most 30 s, until no other task is there. The first task hosts the
+    coordination service of a collective run.
     """
     if task.config.strategy != "MultiWorkerMirrored" or not task.is_primary:
         return
@@ -109,7 +109,9 @@ def leave_last(task: Task, activity: Activity) -> None:
 
 
 def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
-    """Of each reason the first tasks, since thousands may wait for thousands."""
+    """Groups the tasks by reason, and keeps only the first of each, since thousands may wait for
+    thousands.
+    """
     found: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         names = found.setdefault(reason, [])

@@ -1,4 +1,4 @@
-"""What this task's TensorFlow computes with, and whether it is what the task asked for."""
+"""The devices that this task's TensorFlow uses, and whether they are those that the task asked for."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def report(task: Task, reporter: Reporter, strategy: Any = None, tasks: int = 0) -> None:
-    """Emits `Devices`. `tasks` is how many take steps, with `strategy` or else without one.
+    """Emits `Devices`. `tasks` is how many tasks take steps; `strategy` is None in a task without one.
 
-    Starts no device: a server that is yet to be made does that.
+    It starts no device, since the server, which is made later, must do that.
     """
     if strategy is not None:
-        # Under ParameterServer the number is one worker's.
+        # Under ParameterServer the strategy's number is that of one worker.
         several = tasks if uses_coordinator(strategy) else 1
         replicas = strategy.num_replicas_in_sync * several
     else:
@@ -38,10 +38,10 @@ def report(task: Task, reporter: Reporter, strategy: Any = None, tasks: int = 0)
 
 
 def check(task: Task) -> None:
-    """Raises Failure where TensorFlow is too old, or where the task asked for GPUs, sees none, and may not do
+    """Raises Failure where TensorFlow is too old, or where the task asked for GPUs, has none, and may not do
     without.
 
-    Where resources have no meaning, nobody has given it any.
+    Where resources have no effect, as on one machine, a missing GPU is no failure.
     """
     if complaint := versions.too_old(tf.version.VERSION):
         raise program_error(f"{complaint}; use a newer image (spec.image, or the role's own)")
@@ -68,7 +68,7 @@ def _runtime(task: Task) -> str:
 
 
 def _lacking(task: Task) -> str:
-    """The GPUs that were asked for, where there is none; else ""."""
+    """Returns the GPUs that the task asked for if it has none; else ""."""
     asked = task.config.gpus.get(task.role, "")
     return "" if not asked or _gpus() else asked
 
@@ -78,7 +78,7 @@ def _gpus() -> list[Any]:
 
 
 def _devices() -> list[Device]:
-    """`Device("GPU", "NVIDIA A100-SXM4-40GB", 8)`, each kind once."""
+    """Returns each kind of device once, such as `Device("GPU", "NVIDIA A100-SXM4-40GB", 8)`."""
     kinds: Counter[tuple[str, str]] = Counter()
     for device in tf.config.list_physical_devices():
         logical = tf.config.get_logical_device_configuration(device) or [None]
@@ -94,7 +94,9 @@ def _name(device: Any) -> str:
 
 
 def _cpu_name() -> str:
-    """As the kernel calls it, or its architecture: an ARM processor has no name there."""
+    """Returns the kernel's name of the CPU, or its architecture: the kernel has no name for an
+    ARM processor.
+    """
     try:
         lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

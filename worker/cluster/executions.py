@@ -28,9 +28,10 @@ class _Execution:
 class Executions:
     """Schedules functions, and looks which are done without waiting for them.
 
-    At most about half a second of work is scheduled ahead, so that an epoch's end, a checkpoint and leaving
-    need not wait long: at least two executions for each of `workers`, or one would wait for its next.
-    `moved` hears how many steps are done whenever some are, `failed` of an error before it is raised.
+    At most about half a second of work is scheduled ahead, so that the end of an epoch, a checkpoint and
+    SIGTERM need not wait long. There are at least two executions for each of `workers`, or a worker would
+    wait for its next. `moved` is called with the number of finished steps whenever some finish, `failed` with
+    an error before it is raised.
     """
 
     def __init__(
@@ -52,10 +53,10 @@ class Executions:
     def schedule(
         self, function: Any, arguments: Any, steps: int = 0, report: Callable[[Any], None] | None = None
     ) -> None:
-        """Has `function` run on some worker, at least once, when there is room for it.
+        """Waits for room, then has some worker run `function` at least once.
 
-        `steps` are those that it stands for; `report` gets what it returned, in this thread and some time
-        later. Raises what any function scheduled before raised.
+        `steps` is the number of steps in the execution. `report` is called later, in this thread, with the
+        value that `function` returned. Raises the error of any function that was scheduled before.
         """
         while len(self._pending) >= self._depth:
             self._wait()
@@ -63,26 +64,26 @@ class Executions:
         self._look()
 
     def wait(self) -> None:
-        """A moment, or until the oldest that is not done is. Raises what one of them raised."""
+        """Waits until the oldest execution is done, or for a moment. Raises the error of an execution."""
         if self._pending:
             self._wait()
 
     def join(self) -> None:
-        """Waits until all are done. Raises what one of them raised."""
+        """Waits until all executions are done. Raises the error of an execution."""
         while self._pending:
             self._wait()
         self._coordinator.join()
 
     def _wait(self) -> None:
-        # Not get(), which would not see the error of another.
+        # get() would not notice the error of another execution.
         if remote_values.wait(self._pending[0].value, _WAIT_SECONDS):
-            time.sleep(_FETCH_SECONDS)  # it is being fetched, or is done
+            time.sleep(_FETCH_SECONDS)  # its value is being fetched, or is there
         self._look()
-        # Raises an error that none of the values tells of.
+        # Raises an error that belongs to none of the values.
         self._coordinator.done()
 
     def _look(self) -> None:
-        """Takes what is done off the queue."""
+        """Removes finished executions from the queue."""
         steps = 0
         waiting: collections.deque[_Execution] = collections.deque()
         for execution in self._pending:
@@ -92,7 +93,7 @@ class Executions:
             error = remote_values.error_of(execution.value)
             if error is not None:
                 if not isinstance(error, tf.errors.CancelledError):
-                    # TensorFlow wraps what a dataset raised when a worker built it.
+                    # TensorFlow wraps an error that a dataset raised when a worker built it.
                     self._failed(getattr(error, "original_exception", error))
                 self._pending.clear()
                 self._coordinator.join()

@@ -1,4 +1,4 @@
-"""What the tasks of a collective tell each other, by TensorFlow's coordination service."""
+"""Keys and values that the tasks of a collective exchange through TensorFlow's coordination service."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from worker.tf_compat.strategies import worker_count
 
 Agree = Callable[[int, bool], tuple[int, bool]]
 ERRORS = (tf.errors.OpError, RuntimeError)
-"""What `put` and `get` raise where a task is lost."""
+"""The errors of `put` and `get` when a task is lost."""
 
 
 def by_first_task(strategy: Any, is_first: bool) -> Agree:
-    """A function that all tasks call equally often: it gives each what the first one passed.
+    """Returns a function that all tasks call equally often: it returns to each the value that the first task
+    passed.
 
-    In a run of one task, or under another strategy, it gives back what it gets.
+    In a run of one task, or under another strategy, it returns its argument.
     """
     if worker_count(strategy) == 1:
         return lambda number, settled: (number, settled)
@@ -38,10 +39,12 @@ def by_first_task(strategy: Any, is_first: bool) -> Agree:
 
 
 def put(key: str, value: str) -> None:
-    """Tells every task of the collective. Raises AlreadyExistsError where another one has."""
+    """Stores `value` for every task of the collective. Raises AlreadyExistsError where another task has done
+    so.
+    """
     connections.put_key(f"tf-launcher/{key}", value)
 
 
 def get(key: str) -> str:
-    """What a task has `put` there; waits for it."""
+    """Waits until some task has `put` a value under `key`, and returns it."""
     return connections.get_key(f"tf-launcher/{key}")

@@ -1,9 +1,11 @@
-"""A worker or a ps: a TensorFlow server that works for the chief until it is told to leave.
+"""A worker or a ps: a TensorFlow server that works for the chief until the chief releases it.
 
-`Server.join()` would block SIGTERM for ever; here the main thread looks at what might end the task.
+`Server.join()` would block SIGTERM for ever. Here the main thread looks in turn at everything that may end
+the task.
 
-On SIGTERM a server works on while its chief is there, for as long as its pod's grace lasts. A chief that was
-told to leave too can save only with its servers; one that finds a ps leaving saves and starts again.
+After SIGTERM a server goes on as long as its chief answers, at most for its pod's grace period. A chief that
+gets SIGTERM at the same time can save only with its servers. A chief that sees that a ps got SIGTERM saves
+and starts again.
 """
 
 from __future__ import annotations
@@ -28,14 +30,16 @@ from worker.task import Task
 _POLL_SECONDS = 0.1
 _EMPTY_SECONDS = 1.0
 _CHIEF_SECONDS = 2.0
-"""Between two looks at the chief of servers that are to leave; 1,000 of them may."""
+"""Interval between two probes of the chief by a server that got SIGTERM; there may be 1,000 such servers."""
 _HUNG_SECONDS = 60.0
-"""A server that looks for its release ten times a second, and has not for so long, is hung. Its end lets the
-chief go on, which would wait for it for ever; so it comes before the chief's own patience ends."""
+"""A server looks for its release file ten times a second. One that has not looked for this long is hung, and
+is ended. The chief would wait for it for ever; so this limit is below the time after which the chief itself
+counts as stalled.
+"""
 
 
 def forget_release(task: Task) -> None:
-    """Removes what an earlier container of this pod was told. To be called before the server is up."""
+    """Removes the release file that an earlier container of this pod got. Call it before the server is up."""
     for path in (_released(task), _leaving(task)):
         if path is not None:
             path.unlink(missing_ok=True)
@@ -73,7 +77,7 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
 
 
 class _Told:
-    """Notes SIGTERM from now on; ends the process when it has come and the chief does not answer."""
+    """Notes SIGTERM from now on, and ends the process after it once the chief does not answer."""
 
     def __init__(self, task: Task) -> None:
         self._chief = task.config.chief_address
@@ -87,7 +91,9 @@ class _Told:
         self._told = True
 
     def look(self) -> None:
-        """To be called often."""
+        """Writes the file that the chief reads after SIGTERM, and ends the process if the chief is gone. The
+        main loop calls it often.
+        """
         now = time.monotonic()
         if not self._told or now < self._look_at:
             return
@@ -117,7 +123,7 @@ def _until_released(task: Task, watch: Watch, told: _Told) -> str:
 
 
 def _outcome(path: Path) -> str:
-    """The file is there a moment before its text is."""
+    """Returns the text of the release file. The file exists a moment before its text is there."""
     deadline = time.monotonic() + _EMPTY_SECONDS
     while True:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -139,6 +145,6 @@ def _leaving(task: Task) -> Path | None:
 
 
 def leave_on_signal() -> None:
-    """SIGTERM and SIGINT end the process at once, with the code that tells a drained task from a done one."""
+    """Makes SIGTERM and SIGINT end the process at once, with the exit code for a preempted task."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: os._exit(ExitCode.PREEMPTED))

@@ -1,7 +1,7 @@
-"""Telling workers and parameter servers to leave (decision 4 of the design).
+"""Tells workers and parameter servers to leave.
 
-They block for ever by TensorFlow's design, and have no other way to know that the run is over. The chief
-writes a file on each of their disks, by an operation placed on them.
+TensorFlow's servers block for ever by design, and do not learn that the run is over. The chief writes a file
+on each of their disks, by an operation placed on them.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from worker.task import Task
 from worker.tf_compat import connections
 
 TASK_SECONDS = 5.0
-"""For one task. An operation takes 0.01 to 0.03 s; one on a hung task never returns."""
+"""Limit for one task. An operation takes 0.01 to 0.03 s; on a hung task it never returns."""
 RETURN_SECONDS = 20.0
-"""For tasks that are away. A server is back about 7 s after its start, most of it import."""
+"""Limit for tasks that are away. A server is back about 7 s after its start, most of which is the import."""
 _SERVING = ("worker", "ps")
 
 
 def release(
     task: Task, outcome: str, reporter: Reporter, watch: Watch, exit_code: int, connected: bool
 ) -> None:
-    """Releases every worker and ps of `task.cluster` that answers, one by one, and reports who was.
+    """Releases every worker and ps of `task.cluster` that answers, one by one, and reports them.
 
-    Everything must be saved before. Should an operation block all the same, the watchdog ends this
-    process with `exit_code` and reports the rest as unreachable. `connected` says whether a strategy has
-    connected this process to the cluster already.
+    Everything must be saved before. If an operation blocks nevertheless, the watchdog ends this process with
+    `exit_code` and reports the other tasks as unreachable. `connected` says whether a strategy has connected
+    this process to the cluster already.
     """
     addresses = {
         task.pod(role, index): (role, index, address)
@@ -67,7 +67,9 @@ def release(
 
 
 def _away(addresses: Mapping[str, str], alive: Callable[[], None]) -> dict[str, str]:
-    """Who does not answer. One that is being started again is waited for: nobody would release it later."""
+    """Returns the tasks that do not answer. It waits for a task that restarts, since nobody would release it
+    later.
+    """
     deadline = time.monotonic() + RETURN_SECONDS
     while True:
         away = probes.faults(addresses, TASK_SECONDS)
@@ -80,10 +82,10 @@ def _away(addresses: Mapping[str, str], alive: Callable[[], None]) -> dict[str, 
 
 
 def _regain(tasks: list[tuple[str, int]], all_are_there: bool, alive: Callable[[], None]) -> None:
-    """Makes tasks usable that were restarted, before the first one is released.
+    """Makes restarted tasks usable, before the first task is released.
 
-    A server that is back answers a new connection at once, but gRPC tries its own again only after a while,
-    the longer the server was away.
+    A restarted server answers a new connection at once. gRPC retries its old connection only after a while,
+    which is longer the longer the server was away.
     """
     deadline = time.monotonic() + RETURN_SECONDS
     while time.monotonic() < deadline:
@@ -110,7 +112,7 @@ def _write(task: Task, name: str, role: str, index: int, outcome: str) -> bool:
 class _State(enum.Enum):
     USABLE = enum.auto()
     STALE = enum.auto()
-    """Restarted, and knows nothing of this process yet."""
+    """The task restarted, and does not know this process yet."""
     UNREACHED = enum.auto()
 
 
@@ -130,7 +132,7 @@ def _on(role: str, index: int) -> Any:
 
 
 def _connect(task: Task, answering: Any) -> bool:
-    """Where training never began: connects to those that are there, and to no one else."""
+    """Connects to the tasks that answer, and to no other. It is for a run whose training never began."""
     cluster: dict[str, dict[int, str]] = {task.role: {task.index: task.address or ""}}
     for role, index, address in answering:
         cluster.setdefault(role, {})[index] = address
@@ -148,7 +150,7 @@ def _connect(task: Task, answering: Any) -> bool:
 def _adopt() -> None:
     """Makes restarted tasks known to this process again, as the coordinator does when it next uses them.
 
-    Blocks while any task of the cluster is away, so it comes before the first one is released.
+    It blocks while any task of the cluster is away, so it comes before the first one is released.
     """
     with contextlib.suppress(tf.errors.OpError):
         connections.connect_again()

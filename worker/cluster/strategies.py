@@ -14,14 +14,15 @@ from worker.tf_compat.lookup_tables import reach_tables_from_loops
 from worker.tf_compat.strategies import with_local_cpus
 
 _MIN_SHARD_BYTES = 256 << 10
-"""As TensorFlow's parameter-server tutorial: smaller pieces cost more messages than they save."""
+"""The value of TensorFlow's parameter-server tutorial: smaller pieces cost more messages than they save."""
 _GPU_ADVICE = "ask for nvidia.com/gpu in resources and use an image with GPU support"
 
 
 def prepare(task: Task) -> None:
-    """Divides the CPU into `logicalCpus` devices, where there is no GPU. Before TensorFlow runs anything.
+    """Divides the CPU into `logicalCpus` devices where there is no GPU. Call it before TensorFlow's first
+    operation.
 
-    Raises Failure where it has run already.
+    Raises Failure where TensorFlow has run an operation already.
     """
     count = _logical_cpus(task)
     if count == 1:
@@ -36,11 +37,11 @@ def prepare(task: Task) -> None:
 
 
 def build(task: Task) -> tf.distribute.Strategy:
-    """The strategy `task.config.strategy`, for the task that runs the training loop.
+    """Builds the strategy `task.config.strategy` in a task that runs the training loop.
 
-    ParameterServer: every worker and ps must answer already, or this blocks without a bound.
-    MultiWorkerMirrored: blocks until all tasks call it; nothing of TensorFlow may run before.
-    Raises Failure, which names the option, for a strategy that cannot be had here.
+    ParameterServer: every worker and ps must answer before, or the call blocks without a limit.
+    MultiWorkerMirrored: the call blocks until all tasks make it, and no TensorFlow operation may run before.
+    Raises Failure, which names the option, for a strategy that does not work with the devices here.
     """
     builders = {
         "OneDevice": _one_device,
@@ -65,8 +66,8 @@ def _one_device(task: Task) -> tf.distribute.Strategy:
 
 
 def _present(option: str, given: str, default: str) -> str:
-    """The device's whole name. Raises Failure where there is none of it: TensorFlow takes any name, and puts
-    what is asked of a missing device on the CPU.
+    """Returns the device's full name. Raises Failure where no such device exists: TensorFlow accepts any
+    name, and places the operations of a missing device on the CPU.
     """
     here = [f"{device.device_type}:{index}" for device, index in _numbered(tf.config.list_logical_devices())]
     try:
@@ -119,7 +120,7 @@ def _multi_worker_mirrored(task: Task) -> tf.distribute.Strategy:
     if chosen not in known.__members__:
         raise _unknown("communication", chosen)
     if chosen == "NCCL" and not _gpus():
-        # TensorFlow warns, and uses RING.
+        # TensorFlow only warns, and uses RING.
         raise program_error(
             "spec.strategyOptions.communication: NCCL connects GPUs, and there is none here; "
             f"{_GPU_ADVICE}, or choose AUTO or RING"
@@ -149,7 +150,9 @@ def _parameter_server(task: Task) -> tf.distribute.Strategy:
 
 
 def _partitioner(task: Task) -> Any:
-    """What splits the variables; TensorFlow's own defaults, but for MinSize's number of shards."""
+    """Returns the partitioner of the variables. Its defaults are TensorFlow's, except for MinSize's number of
+    shards.
+    """
     options: Any = task.config.strategy_options
     known = tf.distribute.experimental.partitioners
     classes = {
@@ -194,13 +197,13 @@ def _gpus() -> list[Any]:
 
 
 def _logical_cpus(task: Task) -> int:
-    """1 where there are GPUs, which are the devices then."""
+    """Returns the number of logical CPUs; 1 where there are GPUs, which are then the devices."""
     count = int(task.config.strategy_options.get("logicalCpus", 1))
     return 1 if count == 1 or _gpus() else count
 
 
 def _cpus(task: Task) -> list[str] | None:
-    """None for TensorFlow's own choice: all GPUs, or else the CPU."""
+    """Returns the names of the CPU devices, or None for TensorFlow's own choice: all GPUs, else the CPU."""
     count = _logical_cpus(task)
     return [f"/device:CPU:{index}" for index in range(count)] if count > 1 else None
 

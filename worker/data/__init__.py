@@ -17,7 +17,9 @@ from typing import Any, Final
 
 
 def _directory() -> Path:
-    """Where the images are; unpacked, where this module itself is read from the archive that travels."""
+    """Returns the directory of the images. Unpacks them where this module is imported from the travelling
+    archive.
+    """
     loader: Any = __spec__.loader
     if not isinstance(loader, zipimport.zipimporter):
         return Path(__file__).parent / "fashion-mnist"
@@ -30,7 +32,7 @@ def _directory() -> Path:
 FASHION_MNIST: Final = _directory()
 """The directory of the subset."""
 
-# Of an IDX file: the magic number, and the size of each dimension, four bytes each.
+# Bytes of an IDX file's header: the magic number and the size of each dimension, four bytes each.
 _IMAGES_HEADER, _LABELS_HEADER = 16, 8
 
 
@@ -52,13 +54,14 @@ def fashion_mnist(part: str, directory: str | Path = FASHION_MNIST) -> Any:
 
     images = records("images-idx3", 28 * 28, _IMAGES_HEADER)
     pairs = tf.data.Dataset.zip((images, records("labels-idx1", 1, _LABELS_HEADER))).map(decoded)
-    # TensorFlow cannot tell how much a compressed file holds; an epoch's steps are counted from it.
+    # TensorFlow cannot tell how many examples a compressed file holds; the runtime needs it to count an
+    # epoch's steps.
     size = _size(f"{directory}/{part}-labels-idx1-ubyte.gz")
     return pairs.apply(tf.data.experimental.assert_cardinality(size))
 
 
 def _size(path: str) -> int:
-    """How many labels a file has, by its header."""
+    """Returns the number of labels in a file, by its header."""
     import tensorflow as tf
 
     with tf.io.gfile.GFile(path, "rb") as file, gzip.open(file) as unpacked:

@@ -1,1 +1,1 @@
-"""Scores a model: beside the training, inside of it, or without one."""
+"""Evaluation of a model: in a task beside the training, within the training, or without a training."""

@@ -1,10 +1,11 @@
-"""Evaluation on the workers of a ParameterServer run, where there is no evaluator.
+"""Evaluation on the workers of a ParameterServer run without an evaluator.
 
-What an execution finds comes back as a value, and the chief adds the values up: it counts once, however
-often the execution was tried. So does TensorFlow's own exact evaluation, in Model.evaluate.
+Each execution returns its result as a value, and the chief adds the values up. So each result counts once,
+however often the execution was tried. TensorFlow's own exact evaluation in Model.evaluate works in the same
+way.
 
-The data is cut into shards, one for each execution. Each reads all of the data and keeps its share. With
-`spec.evaluation.exact` the chief reads the data, once, and hands it out to whoever is ready.
+The data is cut into shards, one for each execution. Each execution reads all of the data and keeps its shard.
+With `spec.evaluation.exact` the chief reads the data once and sends it to the workers that are free.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _TRIES = 3
 
 
 def evaluation(loop: Loop, coordinator: Any, executions: Executions, steps: Steps) -> Evaluation | None:
-    """None where there is an evaluator, or where the program has nothing to evaluate."""
+    """Returns None where there is an evaluator, or where the program has no evaluation dataset."""
     if loop.validates and loop.program.has("evaluation_dataset"):
         return Evaluation(loop, coordinator, executions, steps)
     if loop.validates and loop.evaluation.get("exact"):
@@ -39,12 +40,12 @@ def evaluation(loop: Loop, coordinator: Any, executions: Executions, steps: Step
 
 
 class Evaluation:
-    """`run` scores the model as it is, when no step is being taken."""
+    """Evaluates the model: `run` computes its metrics between two steps."""
 
     def __init__(self, loop: Loop, coordinator: Any, executions: Executions, steps: Steps) -> None:
         program, size = loop.program, loop.parameters.global_batch_size
         with loop.strategy.scope():
-            dataset, _ = datasets.evaluation_dataset(loop)  # checked here, made again by each worker
+            dataset, _ = datasets.evaluation_dataset(loop)  # checked here; each worker makes it again
             self._begun = tf.Variable(0, dtype=tf.int64, trainable=False, name="evaluations_begun")
         self._loop = loop
         self._executions = executions
@@ -59,7 +60,9 @@ class Evaluation:
         self._score_shard = tf.function(self._of_shard)
 
     def run(self) -> dict[str, float]:
-        """The metrics over all samples. Resets those of `steps` before, and leaves them as they are then."""
+        """Returns the metrics over all samples. Resets the metrics of `steps` first, and leaves these results
+        in them.
+        """
         for value in self._by_service() or self._by_shards():
             self._sums.add(value.get())
         return self._steps.results()
@@ -71,7 +74,9 @@ class Evaluation:
         )
 
     def _by_service(self) -> list[Any]:
-        """Empty where a worker was lost each time, with what it had been handed."""
+        """Returns nothing where a worker was lost at every try, together with the data that it
+        had received.
+        """
         for _ in range(_TRIES if self._score_job is not None else 0):
             job = tf.constant(uuid.uuid4().hex)
             self._begun.assign(0)
@@ -91,11 +96,13 @@ class Evaluation:
         return found
 
     def _of_shard(self, dataset: Any, shard: Any) -> list[Any]:
-        """The sums of the metrics over the samples of one shard."""
+        """Returns the sums of the metrics over the samples of one shard."""
         return self._over(dataset.shard(self._shards, shard).prefetch(tf.data.AUTOTUNE))
 
     def _of_job(self, service: Service, job: Any) -> list[Any]:
-        """Over those of a job that no other execution gets. One that is tried again begins twice."""
+        """Returns the sums over the samples of a job that no other execution reads. A retry reads the job
+        twice.
+        """
         with tf.control_dependencies([self._begun.assign_add(1, read_value=False)]):
             job = tf.identity(job)
         return self._over(service.dataset(job))
@@ -110,7 +117,9 @@ class Evaluation:
 
 
 def _service(loop: Loop, dataset: Any) -> Service | None:
-    """None, and a notice, where the data cannot be handed out. Its shards count each sample once too."""
+    """Returns None, and emits a notice, where the data cannot be served. Shards count each sample
+    once too.
+    """
     try:
         return Service(dataset, loop.address or "localhost:0")
     except (tf.errors.OpError, ValueError) as error:

@@ -1,6 +1,6 @@
-"""The sidecar evaluator: scores the checkpoints that the chief writes, and leaves after the last.
+"""The sidecar evaluator: it scores the checkpoints that the chief writes, and leaves after the last.
 
-Both ways of TensorFlow's parameter-server tutorial, by `spec.evaluation.method`: a loop over
+`spec.evaluation.method` chooses between the two ways of TensorFlow's parameter-server tutorial: a loop over
 `tf.train.checkpoints_iterator`, and Keras' `SidecarEvaluator`.
 """
 
@@ -32,14 +32,15 @@ from worker.tf_compat import keras_models
 _POLL_SECONDS = 0.25
 _POLL_URL_SECONDS = 5.0
 _NUMBER = re.compile(r"ckpt-(\d+)$")
-_checkpoints_iterator = tf.train.checkpoints_iterator  # `_replaced` puts another in its place
+_checkpoints_iterator = tf.train.checkpoints_iterator  # `_replaced` puts another function in its place
 
 
 class Evaluator:
-    """`run` blocks until the run is over, or its chief has gone, and every checkpoint is scored that is due.
+    """Scores checkpoints. `run` blocks until the run is over, or its chief is lost, and every checkpoint that
+    must be scored is scored.
 
-    `logs/evaluation/evaluated.json` in the model directory says how far it is, so that one that was killed
-    goes on where it was.
+    `logs/evaluation/evaluated.json` in the model directory keeps the last scored checkpoint, so that a
+    restarted evaluator resumes there.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Evaluator:
         self._program = program
         self._reporter = reporter
         self._enter = enter
-        # It has one replica, which has room for what one of the training's gets.
+        # The evaluator has one replica, with the batch size of one replica of the training.
         self._parameters = TrainingParameters.read(config.parameters).with_replicas(1)
         self._directory = ModelDirectory(config.model_dir)
         self._latest_only = config.evaluation.get("checkpoints", "All") == "Latest"
@@ -71,7 +72,7 @@ class Evaluator:
         check_program(self._program)
         by_keras = self._config.evaluation.get("method") == "SidecarEvaluator"
         self._enter("running model()")
-        # First: what looks words up in a dataset is made in it.
+        # The model comes first: lookup tables that a dataset uses are made in it.
         model = self._program.model()
         if by_keras and keras_models.is_keras_3(model):
             raise program_error(
@@ -97,7 +98,9 @@ class Evaluator:
         return ExitCode.DONE
 
     def _check_scored(self) -> None:
-        """Raises Failure where the run is done and has no score, which would pass for a success."""
+        """Raises Failure where the run is done and no checkpoint was scored, which would look
+        like a success.
+        """
         if self._read_note():
             return
         state = self._directory.read_state()
@@ -114,7 +117,7 @@ class Evaluator:
         score = _scoring(self._program, model, dataset, self._parameters.global_batch_size)
         for _ in self._arrivals():
             self._score_all(model, score)
-        # The last may have come without a word in the file that the iterator reads: its writer was killed.
+        # The last checkpoint may be missing from the file that the iterator reads, if its writer was killed.
         self._score_all(model, score)
 
     def _by_keras(self, model: Any, dataset: Any) -> None:
@@ -124,16 +127,18 @@ class Evaluator:
             model,
             data=dataset,
             checkpoint_dir=self._directory.path("checkpoints"),
-            # The last checkpoint's number, whatever checkpointEpochs is.
+            # The number of the last checkpoint, whatever checkpointEpochs is.
             max_evaluations=self._parameters.epochs,
             callbacks=[_Scored(self._report)],
         )
-        # It has no way of its own to end with a run that failed, or to say which checkpoint it scores.
+        # SidecarEvaluator does not end with a run that failed, and does not say which checkpoint it scores.
         with _replaced(evaluator, self._newer):
             evaluator.start()
 
     def _newer(self, *_: Any, **__: Any) -> Iterator[str]:
-        """For SidecarEvaluator: the latest checkpoint as it comes, but for one scored before a restart."""
+        """Yields to SidecarEvaluator each latest checkpoint as it appears, except for those scored before a
+        restart.
+        """
         for path in self._arrivals():
             number = _NUMBER.search(path)
             if number and int(number.group(1)) > self._evaluated:
@@ -146,8 +151,9 @@ class Evaluator:
         yield from _checkpoints_iterator(folder, timeout=0, timeout_fn=self._is_finished)
 
     def _is_finished(self) -> bool:
-        """Asked when there is nothing new, and after each evaluation. Only after it was known that the run is
-        over, and the iterator has looked once more, is nothing missed.
+        """Returns whether the iterator may end. The iterator asks when there is no new checkpoint, and after
+        each evaluation. It ends only when it has looked once more after the run was known to be over, so that
+        it misses none.
         """
         known, self._over = self._over, self._over or self._is_over()
         if not known:
@@ -155,8 +161,8 @@ class Evaluator:
         return known
 
     def _is_claimed(self) -> bool:
-        """Waits until the chief has claimed the model directory: what is there before is an earlier run's.
-        False where that will not be.
+        """Waits until the chief has claimed the model directory: older checkpoints are an earlier run's.
+        Returns False where the chief will not claim it.
         """
         while (state := self._directory.read_state()) is None or state.run_id != self._config.run_id:
             if self._chief is not None and self._chief.lost:
@@ -171,10 +177,10 @@ class Evaluator:
         return self._chief is not None and self._chief.lost
 
     def _score_all(self, model: Any, score: Callable[[], dict[str, float]]) -> None:
-        """Whatever is due now."""
+        """Scores every checkpoint that is there and not scored."""
         state = self._directory.read_state()
         if state is not None and state.run_id != self._config.run_id:
-            return  # another run has taken the model directory over
+            return  # another run has claimed the model directory
         due = [epoch for epoch in self._directory.epochs() if epoch > self._evaluated]
         for epoch in due[-1:] if self._latest_only else due:
             self._enter(f"evaluating checkpoint {epoch}")
@@ -184,7 +190,7 @@ class Evaluator:
             self._evaluated = epoch
 
     def _load(self, model: Any, epoch: int) -> bool:
-        """False for a checkpoint that was removed meanwhile."""
+        """Returns False for a checkpoint that was removed in the meantime."""
         try:
             self._directory.load(model, epoch)
         except (AssertionError, ValueError) as error:
@@ -198,7 +204,7 @@ class Evaluator:
         return True
 
     def _report(self, metrics: dict[str, float]) -> None:
-        """Of the checkpoint `self._epoch`."""
+        """Reports the metrics of the checkpoint `self._epoch`."""
         epoch, folder = self._epoch, self._directory.path("logs", "evaluation")
         with writing(folder):
             self._writer = self._writer or tf.summary.create_file_writer(folder)
@@ -214,7 +220,7 @@ class Evaluator:
         return self._directory.path("logs", "evaluation", "evaluated.json")
 
     def _read_note(self) -> int:
-        """The newest checkpoint of this run that was scored; 0 where none was."""
+        """Returns the newest checkpoint of this run that was scored; 0 where none was."""
         try:
             with tf.io.gfile.GFile(self._note) as file:
                 document = json.loads(file.read())
@@ -240,7 +246,7 @@ def check_program(program: LoadedProgram) -> None:
 def _scoring(
     program: LoadedProgram, model: Any, dataset: Any, batch_size: int
 ) -> Callable[[], dict[str, float]]:
-    """What scores the model as it is now: by the program's own loss, where it has one."""
+    """Returns a function that scores the model as it is, by the program's own loss if it has one."""
     if not (program.has("loss") or program.has("train_step")):
         return lambda: as_floats(model.evaluate(dataset, verbose=0, return_dict=True))
     steps = Steps(program, model, batch_size, dataset.element_spec)
@@ -260,7 +266,7 @@ def _scoring(
 
 
 class _Scored(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Passes on what `Model.evaluate` found."""
+    """Reports the result of `Model.evaluate`."""
 
     def __init__(self, report: Callable[[dict[str, float]], None]) -> None:
         super().__init__()
@@ -269,13 +275,13 @@ class _Scored(tf.keras.callbacks.Callback):  # type: ignore[misc]
     def on_test_end(self, logs: Any = None) -> None:
         metrics = as_floats(logs)
         if not self.model.loss:
-            metrics.pop("loss", None)  # Keras' 0, of a model that was compiled without one
+            metrics.pop("loss", None)  # Keras gives 0 for a model that was compiled without a loss
         self._report(metrics)
 
 
 @contextlib.contextmanager
 def _replaced(evaluator: Any, iterator: Callable[..., Iterator[str]]) -> Iterator[None]:
-    """Has `evaluator` find `iterator` in the place of tf.train.checkpoints_iterator."""
+    """Replaces tf.train.checkpoints_iterator by `iterator` for `evaluator`, within the block."""
     train = sys.modules[type(evaluator).__module__].tf.train
     original = train.checkpoints_iterator
     train.checkpoints_iterator = iterator

@@ -1,7 +1,7 @@
-"""Scores a checkpoint that an earlier run has left: `spec.mode: Evaluate`.
+"""Scores a checkpoint of an earlier run: `spec.mode: Evaluate`.
 
-All replicas of all workers take part, and each example counts once. The model directory is only read, but for
-the figures for TensorBoard in `logs/evaluation`.
+All replicas of all workers take part, and each example counts once. Nothing is written to the model directory
+except TensorBoard's figures in `logs/evaluation`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from worker.tf_compat import keras_3, keras_models
 from worker.tf_compat.strategies import uses_coordinator
 
 _STEPS = 32
-"""In one execution."""
+"""Steps in one execution."""
 
 
 def check_program(program: LoadedProgram) -> None:
-    """Raises Failure where the program has nothing to evaluate."""
+    """Raises Failure where the program has no evaluation dataset."""
     if not program.has("evaluation_dataset"):
         raise program_error(
             f"{program.entrypoint} has no method evaluation_dataset(batch_size), which mode: Evaluate needs"
@@ -43,16 +43,18 @@ def check_program(program: LoadedProgram) -> None:
 
 
 def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> object:
-    """Reports loss and metrics of `checkpoint`, the newest for None. Returns what must outlive the tasks."""
+    """Reports loss and metrics of `checkpoint`, the newest for None. Returns objects that must outlive the
+    tasks.
+    """
     program, strategy = loop.program, loop.strategy
-    # Of TensorFlow's own making, for distributed datasets.
+    # TensorFlow itself causes this warning for distributed datasets.
     warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
     keras_3.mend(strategy, replica_shares.part)
-    # A training that goes on may write another one while the tasks look.
+    # A training that still runs may write another checkpoint while the tasks choose.
     epoch, _ = by_first_task(strategy, loop.writes)(trained_model.choose(directory, checkpoint), True)
     with strategy.scope():
         loop.enter("running model()")
-        # First: what looks words up in a dataset is made in it.
+        # The model comes first: lookup tables that a dataset uses are made in it.
         model = program.model()
         dataset, batches = datasets.evaluation_dataset(loop)
         model_build.build(model, dataset.element_spec, program.entrypoint)
@@ -65,7 +67,7 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
     else:
         metrics = _by_keras(loop, model, dataset, batches)
     if not (program.has("loss") or model.loss):
-        metrics.pop("loss", None)  # nothing says what it would be
+        metrics.pop("loss", None)  # the model was compiled without a loss, so the value has no meaning
     if loop.writes:
         _write_summary(directory, epoch, metrics)
         loop.reporter.emit(Evaluation(f"ckpt-{epoch}", epoch, metrics))
@@ -73,7 +75,7 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
 
 
 def _by_keras(loop: Loop, model: Any, dataset: Any, batches: int) -> dict[str, float]:
-    """As `Model.fit` of Keras 2 scores."""
+    """Scores as `Model.fit` of Keras 2 does."""
     fill = int(replica_shares.has_keras_steps(model))
     with loop.strategy.scope():
         distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=fill)
@@ -123,7 +125,7 @@ def _steps(loop: Loop, model: Any, dataset: Any) -> Steps:
 
 
 class _Alive(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Tells that the evaluation goes on."""
+    """Gives a sign of life during the evaluation."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__()
@@ -131,12 +133,12 @@ class _Alive(tf.keras.callbacks.Callback):  # type: ignore[misc]
         self._loop = loop
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        """After each execution."""
+        """Runs after each execution."""
         self._loop.alive()
 
 
 def _write_summary(directory: ModelDirectory, epoch: int, metrics: dict[str, float]) -> None:
-    """Where the evaluator writes too, with its names and steps."""
+    """Writes the figures where the evaluator writes them, with its names and steps."""
     folder = directory.path("logs", "evaluation")
     with writing(folder), tf.summary.create_file_writer(folder).as_default():
         curves.write(metrics, epoch)

@@ -1,4 +1,6 @@
-"""What an earlier training has left in the model directory: which checkpoint, and its values. Only read."""
+"""Reads a trained model from the model directory: chooses the checkpoint and loads its values. Writes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from worker.failures import classify, is_lost_peer, program_error
 
 
 def epoch_of(name: str) -> int:
-    """Of a checkpoint's name, as `ckpt-3`."""
+    """Returns the epoch in a checkpoint's name, such as `ckpt-3`."""
     return int(name.removeprefix("ckpt-"))
 
 
 def choose(directory: ModelDirectory, name: str | None) -> int:
-    """The epoch of the checkpoint `name`, or of the newest. Raises Failure where it is not there."""
+    """Returns the epoch of the checkpoint `name`, or of the newest. Raises Failure where there is none."""
     epochs, folder = directory.epochs(), directory.path("checkpoints")
     if not epochs:
         raise program_error(
@@ -35,9 +37,9 @@ def choose(directory: ModelDirectory, name: str | None) -> int:
 
 
 def load(loop: Loop, directory: ModelDirectory, model: Any, epoch: int) -> None:
-    """Loads the checkpoint into `model`, which has all its variables, and says so.
+    """Loads the checkpoint into `model`, which must have all its variables, and reports it.
 
-    Raises Failure where it is another model's, or cannot be read.
+    Raises Failure where the checkpoint is another model's, or cannot be read.
     """
     path = directory.checkpoint(epoch)
     loop.enter(f"reading {path}")

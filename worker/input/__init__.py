@@ -1,1 +1,1 @@
-"""The program's datasets: how they are shared out over tasks and replicas, and what is checked of them."""
+"""The program's datasets: how tasks and replicas share them, and the checks on them."""

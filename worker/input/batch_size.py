@@ -1,4 +1,4 @@
-"""How many examples are in a batch, as far as the dataset itself tells."""
+"""The number of examples in a batch, as far as the dataset itself tells."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from worker.tf_compat import graphs
 
 
 def check(loop: Loop, dataset: Any) -> None:
-    """Notices where the training's batches are of another size than the program was asked for.
+    """Checks that the training's batches have the size that the program was asked for.
 
-    A loss of the program's own is divided by the size that was asked for, so every gradient would be too
-    small: raises Failure. Model.fit takes the mean over the batch that comes: a notice.
+    A loss of the program's own is divided by the size that was asked for. With another size every gradient
+    would be too small, so the check raises Failure. Model.fit takes the mean over the actual batch, so the
+    check emits a notice.
 
-    No batch is read for it. The first one says less, since that of a small dataset is smaller by right, and
-    it may take minutes to fill what shuffles.
+    It reads no batch. The first batch of a small dataset may rightly be smaller, and a shuffle buffer may
+    take minutes to fill.
     """
     asked, given = loop.parameters.global_batch_size, batch_size(dataset)
     if given is None or given == asked:
@@ -33,7 +34,9 @@ def check(loop: Loop, dataset: Any) -> None:
 
 
 def batch_size(dataset: Any) -> int | None:
-    """Of every whole batch of `dataset`; None where it does not tell, as behind a `map` of batches."""
+    """Returns the size of every full batch of `dataset`; None where it does not tell, as after a `map` of
+    batches.
+    """
     for spec in tf.nest.flatten(dataset.element_spec):
         shape = getattr(spec, "shape", None)
         if shape is not None and shape.rank and shape[0] is not None:

@@ -1,4 +1,4 @@
-"""Handing out the evaluation data, each batch to one worker: tf.data service with dynamic sharding.
+"""Sends the evaluation data to the workers, each batch to one: tf.data service with dynamic sharding.
 
 https://www.tensorflow.org/api_docs/python/tf/data/experimental/service
 """
@@ -16,8 +16,8 @@ from worker.tf_compat.graphs import data_service_dataset
 class Service:
     """A dispatcher and one data worker, in this process, which reads `dataset` once for each job.
 
-    `address` is this task's own `host:port`; the servers take free ports of that host. The lookup tables of
-    `dataset` are taken along. Raises OpError or ValueError where TensorFlow cannot serialize it.
+    `address` is this task's own `host:port`; the servers use free ports of that host. The lookup tables of
+    `dataset` are serialized with it. Raises OpError or ValueError where TensorFlow cannot serialize it.
     """
 
     def __init__(self, dataset: Any, address: str) -> None:
@@ -35,6 +35,6 @@ class Service:
         self._id = service.register_dataset(self._address, dataset)
 
     def dataset(self, job: Any) -> Any:
-        """What is left of the data in `job`, a string tensor: all who read a job share its elements."""
+        """Returns the rest of the data in `job`, a string tensor. All readers of a job share its elements."""
         policy = tf.data.experimental.service.ShardingPolicy.DYNAMIC
         return data_service_dataset(policy, self._address, self._id, self._element, job)

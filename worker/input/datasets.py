@@ -1,4 +1,4 @@
-"""The data: how it is shared out, how many steps are in it, and what may not be."""
+"""The program's data: how tasks and replicas share it, how many steps it has, and what it may not contain."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _AUTO_SHARD = "spec.strategyOptions.autoShard"
 
 
 def training_dataset(loop: Loop) -> tuple[Any, int | None]:
-    """What `train_dataset` gives, and how many steps an epoch has, None where only the end of the data will
-    tell.
+    """Returns the program's training dataset, and the number of steps in an epoch. The number is None where
+    only the end of the data tells it.
 
-    Raises Failure where the program or its parameters are at fault.
+    Raises Failure for an error of the program or its parameters.
     """
     loop.enter("running train_dataset()")
     dataset = loop.program.train_dataset(loop.parameters.global_batch_size)
@@ -39,7 +39,7 @@ def training_dataset(loop: Loop) -> tuple[Any, int | None]:
 
 
 def check_is_dataset(loop: Loop, dataset: Any) -> None:
-    """Raises Failure for a DatasetCreator, which only `Model.fit` knows."""
+    """Raises Failure for a DatasetCreator, which only `Model.fit` can use."""
     if not isinstance(dataset, tf.data.Dataset):
         raise program_error(
             f"{loop.program.entrypoint}: train_dataset() returned a {type(dataset).__name__}, which is for "
@@ -48,10 +48,10 @@ def check_is_dataset(loop: Loop, dataset: Any) -> None:
 
 
 def wants_equal_shapes(loop: Loop, model: Any, element: Any) -> bool:
-    """Whether the replicas' batches must be of one size throughout an execution of several steps.
+    """Returns whether the replicas' batches must have one size throughout an execution of several steps.
 
-    The rows of sparse gradients are gathered, and TensorFlow (2.21) gathers, in one call of a function, only
-    what has the shape that it had the first time: "Shape mismatch in the collective instance".
+    The replicas gather the rows of sparse gradients. TensorFlow (2.21) gathers, in one call of a function,
+    only rows of the shape that it had the first time: "Shape mismatch in the collective instance".
     """
     gathers = isinstance(
         loop.strategy, (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
@@ -60,10 +60,10 @@ def wants_equal_shapes(loop: Loop, model: Any, element: Any) -> bool:
 
 
 def refusing_small_batches(loop: Loop, dataset: Any) -> Any:
-    """`dataset` for a step of the program's own.
+    """Returns `dataset` for a step of the program's own.
 
-    Where the replicas share the metrics, these cannot leave out what fills the batch of a replica without an
-    example: such a batch is an error there.
+    A replica without an example gets a batch of filler examples. Where the replicas share the metrics, these
+    cannot leave the filler out, so such a batch raises an error.
     """
     strategy = loop.strategy
     if not (shares_metrics(strategy) and may_differ(strategy, dataset.element_spec)):
@@ -84,7 +84,8 @@ def refusing_small_batches(loop: Loop, dataset: Any) -> Any:
 
 
 def distributed_training(loop: Loop, dataset: Any, steps: int | None, **shares: Any) -> Distributed:
-    """`dataset` for the replicas, as the strategy's options say; without an end where `steps` are known.
+    """Distributes `dataset` to the replicas, as the strategy's options say; without an end where `steps` are
+    known.
 
     `shares` are `with_shares` and `fill` of `distribution.distribute`.
     """
@@ -93,30 +94,31 @@ def distributed_training(loop: Loop, dataset: Any, steps: int | None, **shares: 
 
 
 def distributed_evaluation(loop: Loop, dataset: Any, **shares: Any) -> Distributed:
-    """What `evaluation_dataset` gave, for the replicas: without an end, for one evaluation after the other.
+    """Distributes the evaluation dataset to the replicas, without an end, for one evaluation after the other.
 
-    Of a collective's workers each reads all of it and keeps its share, whatever `autoShard` says of the
-    training data: by FILE, one with fewer samples would end before the others.
+    Each worker of a collective reads all of it and keeps its share, whatever `autoShard` says of the training
+    data. With FILE, a worker with fewer samples would end before the others.
     """
     policy = "DATA" if loop.workers > 1 else None
     return distribute(loop.strategy, dataset, endless=True, policy=policy, **shares)
 
 
 def repeated(loop: Loop, dataset: Any, steps: int | None) -> Any:
-    """`dataset` for a strategy to distribute, without an end where `steps` are known."""
+    """Returns `dataset` for a strategy to distribute, without an end where `steps` are known."""
     dataset = dataset if steps is None else dataset.repeat()
     return shared_out(dataset, _policy(loop, dataset)).prefetch(tf.data.AUTOTUNE)
 
 
 def shared_by_data(loop: Loop, dataset: Any) -> Any:
-    """What `evaluation_dataset` gave, for a strategy to distribute."""
+    """Returns the evaluation dataset for a strategy to distribute."""
     return shared_out(dataset, "DATA" if loop.workers > 1 else None).prefetch(tf.data.AUTOTUNE)
 
 
 def on_each_worker(loop: Loop) -> Any:
-    """A function of an InputContext that makes a ParameterServer worker's own dataset there, without an end.
+    """Returns a function of an InputContext that a ParameterServer worker calls to make its own dataset,
+    without an end.
 
-    A dataset that is made here could not take its lookup tables along.
+    The lookup tables of a dataset made on the chief would stay on the chief.
     """
     program, size = loop.program, loop.parameters.global_batch_size
     replicas = loop.strategy.num_replicas_in_sync
@@ -129,14 +131,14 @@ def on_each_worker(loop: Loop) -> Any:
 
 
 def evaluation_dataset(loop: Loop) -> tuple[Any, int]:
-    """What `evaluation_dataset` gives, and how many batches that are."""
+    """Returns the program's evaluation dataset, and its number of batches."""
     loop.enter("running evaluation_dataset()")
     dataset = loop.program.evaluation_dataset(loop.parameters.global_batch_size)
     size = int(dataset.cardinality())
     if size == tf.data.INFINITE_CARDINALITY:
         raise program_error(f"{loop.program.entrypoint}: evaluation_dataset() must be finite")
     if size == tf.data.UNKNOWN_CARDINALITY:
-        # Executions of several steps need it.
+        # Executions of several steps need the number of batches.
         size = _counted(dataset)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(size))
     if size == 0:
@@ -146,7 +148,7 @@ def evaluation_dataset(loop: Loop) -> tuple[Any, int]:
 
 
 def check_batch_size(loop: Loop) -> None:
-    """Raises Failure where the replicas cannot have equal shares of a batch."""
+    """Raises Failure where a batch cannot be divided evenly among the replicas."""
     size, replicas = loop.parameters.global_batch_size, loop.strategy.num_replicas_in_sync
     if size % replicas:
         lower = size - size % replicas
@@ -158,9 +160,10 @@ def check_batch_size(loop: Loop) -> None:
 
 
 def steps_per_epoch(loop: Loop, dataset: Any) -> int | None:
-    """As the parameters say, or as many batches as the dataset has; None where only its end will tell.
+    """Returns the number in the parameters, or the number of batches in the dataset; None where only its end
+    tells it.
 
-    Raises Failure that names `stepsPerEpoch` where it cannot be known and must be.
+    Raises Failure that names `stepsPerEpoch` where the number is unknown and needed.
     """
     given = loop.parameters.steps_per_epoch
     if given is not None:
@@ -168,7 +171,7 @@ def steps_per_epoch(loop: Loop, dataset: Any) -> int | None:
     size = int(dataset.cardinality())
     why = "is infinite" if size == tf.data.INFINITE_CARDINALITY else "has no size that is known"
     if size == tf.data.UNKNOWN_CARDINALITY and _is_fit_of_replicas(loop):
-        # Keras asks for it where the data is shared out already.
+        # Keras needs the number once the data is sharded.
         loop.enter("counting the batches of train_dataset()")
         size = _counted(dataset)
     if size > 0:
@@ -185,23 +188,23 @@ def steps_per_epoch(loop: Loop, dataset: Any) -> int | None:
 
 
 def _is_fit_of_replicas(loop: Loop) -> bool:
-    """Whether this is Model.fit of one task with several replicas."""
+    """Returns whether this is Model.fit of one task with several replicas."""
     own = loop.program.has("loss") or loop.program.has("train_step")
     one_task = loop.workers == 1 and not uses_coordinator(loop.strategy)
     return one_task and not own and loop.strategy.num_replicas_in_sync > 1
 
 
 def _counted(dataset: Any) -> int:
-    """How many elements it has, by reading them."""
+    """Returns the number of elements, which it counts by reading them."""
     return int(dataset.reduce(tf.constant(0, tf.int64), lambda count, *_: count + 1))
 
 
 def check_for_python(program: LoadedProgram, dataset: Any) -> None:
     """Refuses Python code in a dataset that workers run.
 
-    TensorFlow 2.21 calls tf.numpy_function and from_generator back on the chief, for every worker, which
-    hangs now and then: the chief may hold Python's lock while it waits for that worker. On tf.py_function the
-    workers' processes are aborted ("Check failed: ParseFullName" in DatasetToGraph).
+    TensorFlow 2.21 calls tf.numpy_function and from_generator back on the chief, for every worker. That hangs
+    at times, because the chief may hold Python's lock while it waits for that worker. tf.py_function aborts
+    the workers' processes ("Check failed: ParseFullName" in DatasetToGraph).
     """
     if operation_types(dataset) & {"EagerPyFunc", "PyFunc", "PyFuncStateless"}:
         raise program_error(
@@ -212,7 +215,9 @@ def check_for_python(program: LoadedProgram, dataset: Any) -> None:
 
 
 def ended_early(loop: Loop, epoch: int, done: int, steps: int) -> Failure:
-    """The data was over after about `done` of the `steps` of `epoch` (from 1), although it is repeated."""
+    """Returns the failure of a dataset that ended after about `done` of the `steps` of `epoch` (from 1),
+    although it is repeated.
+    """
     if epoch == 1 and done == 0:
         return _empty(loop)
     return program_error(
@@ -224,7 +229,7 @@ def ended_early(loop: Loop, epoch: int, done: int, steps: int) -> Failure:
 
 @contextlib.contextmanager
 def reading(loop: Loop) -> Iterator[None]:
-    """Around training: makes one message of an error that comes from how much data there is."""
+    """Wraps the training, and makes one message of an error that too little data causes."""
     try:
         yield
     except ValueError as error:
@@ -234,9 +239,11 @@ def reading(loop: Loop) -> Iterator[None]:
 
 
 def _policy(loop: Loop, dataset: Any) -> str | None:
-    """How the training data is shared out over the tasks of a collective, None where there is one task.
+    """Returns the policy by which the tasks of a collective share the training data, None where there is one
+    task.
 
-    TensorFlow's AUTO is FILE for whatever reads files, and fails where they are fewer than the workers.
+    TensorFlow's AUTO becomes FILE for a dataset that reads files, and fails where there are fewer files than
+    workers.
     """
     policies = tf.data.experimental.AutoShardPolicy
     own = policies(dataset.options().experimental_distribute.auto_shard_policy)
@@ -258,7 +265,9 @@ def _policy(loop: Loop, dataset: Any) -> str | None:
 
 
 def _steps_of_creator(loop: Loop) -> int:
-    """A `DatasetCreator` makes its datasets on the workers, which repeat and shard them as it says."""
+    """Returns the parameters' number of steps. A `DatasetCreator` makes its datasets on the workers, and
+    repeats and shards them itself.
+    """
     if loop.parameters.steps_per_epoch is None:
         raise program_error(
             "spec.program.parameters.stepsPerEpoch: needed, because train_dataset() returns a DatasetCreator"

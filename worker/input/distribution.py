@@ -1,9 +1,9 @@
-"""Shares each batch of a dataset out over the replicas, evenly.
+"""Divides each batch of a dataset evenly among the replicas.
 
-TensorFlow's own way (`Strategy.experimental_distribute_dataset`) cuts a repeated dataset into pieces of one
-size: a last batch that is smaller is filled up with examples of the next epoch, or leaves a replica without
-any, on whose empty batch some gradients fail (Conv2D's). Here the batches stay those that the program made,
-so that several replicas take the same steps as one.
+TensorFlow's own `Strategy.experimental_distribute_dataset` cuts a repeated dataset into pieces of one size.
+It fills a smaller last batch with examples of the next epoch, or leaves a replica with an empty batch, on
+which some gradients fail (Conv2D's). This module keeps the batches that the program made, so that several
+replicas take the same steps as one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import tensorflow as tf
 
 
 class Share(NamedTuple):
-    """A replica's: `part` of the global batch, `float32[]`, which are so many `examples`, `int64[]`."""
+    """The share of a replica: `part` of the global batch, `float32[]`, and its number of `examples`,
+    `int64[]`.
+    """
 
     part: Any
     examples: Any
@@ -23,8 +25,8 @@ class Share(NamedTuple):
 class Distributed:
     """A dataset as batches for the replicas of a strategy.
 
-    `elements` is what `iter` and a `tf.distribute` loop take. With `has_shares` each element is a batch and
-    its `Share`; the batch may have further examples at its end, which must not count.
+    `iter` and a `tf.distribute` loop take `elements`. With `has_shares` each element is a batch and its
+    `Share`; the batch may have further examples at its end, which must not count.
     """
 
     def __init__(self, elements: Any, has_shares: bool) -> None:
@@ -32,7 +34,7 @@ class Distributed:
         self.has_shares = has_shares
 
     def parts(self, element: Any) -> tuple[Any, Share | None]:
-        """The batch of an element, and its share; None where all replicas have the same."""
+        """Returns an element's batch and its share; None where all replicas have equal shares."""
         if not self.has_shares:
             return element, None
         batch, share = element
@@ -40,10 +42,10 @@ class Distributed:
 
 
 class Once(tf.distribute.DistributedDataset):  # type: ignore[misc]
-    """A distributed dataset without an end, for `Model.fit`: whoever iterates goes on where the last one was.
+    """A distributed dataset without an end, for `Model.fit`: each iteration goes on where the last one ended.
 
-    Dropping the iterator of a distributed dataset takes up to 17 s (TensorFlow 2.21), and Keras would make
-    one for each evaluation.
+    TensorFlow 2.21 takes up to 17 s to delete the iterator of a distributed dataset, and Keras would make an
+    iterator for each evaluation.
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -57,11 +59,11 @@ class Once(tf.distribute.DistributedDataset):  # type: ignore[misc]
 
     @property
     def element_spec(self) -> Any:
-        """Of the dataset."""
+        """Returns the element_spec of the dataset."""
         return self._dataset.element_spec
 
     def reduce(self, initial_state: Any, reduce_func: Any) -> Any:
-        """As the dataset does it."""
+        """Does what the dataset's own method does."""
         return self._dataset.reduce(initial_state, reduce_func)
 
 
@@ -74,14 +76,14 @@ def distribute(
     with_shares: bool = False,
     fill: int = 0,
 ) -> Distributed:
-    """Shares `dataset` out; with `endless` it is repeated.
+    """Distributes `dataset`; with `endless` it is repeated.
 
-    `policy` is the AutoShardPolicy of a run of several tasks, None for one task. By DATA every task reads all
-    batches, and takes its replicas' parts; by FILE or OFF TensorFlow does what they stand for. `with_shares`
-    asks for the shares where they may differ, and `fill` for batches of at least so many examples then.
+    `policy` is the AutoShardPolicy of a run of several tasks, None for one task. With DATA every task reads
+    all batches, and takes its replicas' parts; with FILE or OFF TensorFlow shards the data. `with_shares`
+    adds the shares where they may differ; batches then have at least `fill` examples.
     """
     replicas = strategy.num_replicas_in_sync
-    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)  # needs shapes that are known beforehand
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)  # TPUs need shapes that are known before the run
     if replicas == 1 or is_tpu or policy not in (None, "DATA"):
         dataset = shared_out(dataset.repeat() if endless else dataset, policy).prefetch(tf.data.AUTOTUNE)
         return Distributed(strategy.experimental_distribute_dataset(dataset), has_shares=False)
@@ -100,7 +102,7 @@ def distribute(
                     lambda replica: _part(batch, replica, replicas, size, has_shares, fill)
                 )
             )
-        # Last, so that TensorFlow knows that the data has no end, and need not ask at every step.
+        # prefetch comes last: TensorFlow then knows that the data has no end, and need not ask at every step.
         return (shared.repeat() if endless else shared).prefetch(tf.data.AUTOTUNE)
 
     return Distributed(strategy.distribute_datasets_from_function(of_task), has_shares)
@@ -109,7 +111,7 @@ def distribute(
 def _part(
     batch: tuple[Any, ...], replica: Any, replicas: int, size: int | None, has_shares: bool, fill: int
 ) -> Any:
-    """What `replica` gets of a batch of `size` examples (None: not known beforehand)."""
+    """Returns the part of `replica` of a batch of `size` examples (None: not known in advance)."""
     element = batch[0] if len(batch) == 1 else batch
     if size is not None and size % replicas == 0:
         each = size // replicas
@@ -128,13 +130,13 @@ def _part(
 
 
 def _filled(part: Any, number: Any, fill: int) -> Any:
-    """The `number` examples over again, until there are `fill`."""
+    """Repeats the `number` examples until there are `fill`."""
     indices = tf.range(tf.maximum(number, fill)) % number
     return tf.nest.map_structure(lambda value: tf.gather(value, indices), part)
 
 
 def cut(element: Any, begin: Any, number: Any) -> Any:
-    """`number` examples of a batch from `begin` on, or as many as there are."""
+    """Returns `number` examples of a batch from `begin` on, or as many as there are."""
 
     def of(value: Any) -> Any:
         if isinstance(value, tf.SparseTensor):
@@ -151,20 +153,22 @@ def cut(element: Any, begin: Any, number: Any) -> Any:
 
 
 def batch_size(element: Any) -> int | None:
-    """The one that all parts of an `element_spec` have, None where it is not known beforehand."""
+    """Returns the batch size that all parts of an `element_spec` have, None where it is not known
+    in advance.
+    """
     shapes = [getattr(spec, "shape", None) for spec in tf.nest.flatten(element)]
     sizes = {shape[0] if shape is not None and shape.rank else None for shape in shapes}
     return sizes.pop() if len(sizes) == 1 else None
 
 
 def may_differ(strategy: Any, element: Any) -> bool:
-    """Whether replicas may get different numbers of examples of a batch with this `element_spec`."""
+    """Returns whether replicas may get different numbers of examples of a batch with this `element_spec`."""
     size = batch_size(element)
     return strategy.num_replicas_in_sync > 1 and (size is None or size % strategy.num_replicas_in_sync != 0)
 
 
 def counted(batch: Any, share: Share | None, least: int = 0) -> Any:
-    """The examples of a batch that count; at least `least` of those that are there."""
+    """Returns the examples of a batch that count, and at least `least` of the examples that are there."""
     if share is None:
         return batch
     number = tf.maximum(share.examples, least)
@@ -172,7 +176,7 @@ def counted(batch: Any, share: Share | None, least: int = 0) -> Any:
 
 
 def batch_count(element: Any) -> Any:
-    """How many examples a batch has, an integer tensor."""
+    """Returns the number of examples in a batch, an integer tensor."""
     first = tf.nest.flatten(element)[0]
     if isinstance(first, tf.RaggedTensor):
         return first.nrows()
@@ -182,7 +186,7 @@ def batch_count(element: Any) -> Any:
 
 
 def shared_out(dataset: Any, policy: str | None) -> Any:
-    """Only the strategies with several tasks that each read the data heed it."""
+    """Sets the policy in the dataset's options. Only strategies whose tasks each read the data use it."""
     if policy is None:
         return dataset
     options = tf.data.Options()

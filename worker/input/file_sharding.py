@@ -1,7 +1,8 @@
-"""What sharing the training data out by whole files leaves out of an epoch, where the files are not equal.
+"""Computes how much of the data an epoch leaves out when whole files are sharded and the files have unequal
+sizes.
 
-Every task of a collective takes as many examples in a step as the others. One that has more of the data in
-its files than the others reads less of it in an epoch, and they read theirs again. TensorFlow says nothing.
+Every task of a collective takes equally many examples in a step. A task whose files have more of the data
+reads only some of it in an epoch, and the other tasks read theirs again. TensorFlow does not report it.
 """
 
 from __future__ import annotations
@@ -16,23 +17,24 @@ from worker.tf_compat.graphs import file_names
 
 _MOST_FILES = 1000
 _MOST_REMOTE_FILES = 100
-"""Behind a URL the size of each is a request: some 50 ms."""
+"""The size of each file behind a URL takes a request: about 50 ms."""
 _LEAST = 0.02
-"""Of the data: less is not worth a sentence."""
+"""Fraction of the data below which no notice is given."""
 _NAMED = 8
 
 
 def notice_unequal_files(loop: Loop, dataset: Any) -> None:
-    """Says, in the first task, what an epoch leaves out and repeats, where the files' sizes tell.
+    """Emits a notice in the first task of what an epoch leaves out and repeats, as far as the files' sizes
+    tell.
 
-    `dataset` is the training data, whose files TensorFlow shares out one by one.
+    `dataset` is the training data, whose files TensorFlow shards one by one.
     """
     if not loop.writes:
         return
     try:
         sizes = _sizes(dataset)
     except tf.errors.OpError:
-        return  # reading them will say why
+        return  # reading the files will raise the error
     if not sizes or not sum(sizes):
         return
     shares = [sum(sizes[task :: loop.workers]) / sum(sizes) for task in range(loop.workers)]
@@ -58,10 +60,10 @@ def notice_unequal_files(loop: Loop, dataset: Any) -> None:
 
 
 def unread(shares: Sequence[float], passes: float) -> tuple[float, float]:
-    """What of the data is left out of an epoch, and what is read again in it, both as parts of the whole.
+    """Returns the fraction of the data that an epoch leaves out, and the fraction that it reads again.
 
-    `shares` are the tasks' parts of it, which add up to 1; an epoch has `passes` times as many examples as
-    the data.
+    `shares` are the tasks' fractions of the data, which add up to 1. An epoch has `passes` times as many
+    examples as the data.
     """
     each = passes / len(shares)
     left_out = sum(max(0.0, share - each) for share in shares)
@@ -69,7 +71,9 @@ def unread(shares: Sequence[float], passes: float) -> tuple[float, float]:
 
 
 def _sizes(dataset: Any) -> list[int]:
-    """In bytes, in the order in which the files are shared out; none where that would take long to tell."""
+    """Returns the files' sizes in bytes, in the order of sharding. Returns nothing where that would take too
+    long.
+    """
     names = file_names(dataset, _MOST_FILES) or []
     if len(names) > _MOST_REMOTE_FILES and any("://" in name for name in names):
         return []

@@ -1,8 +1,8 @@
-"""Has each replica's examples count as one replica with the whole batch would count them.
+"""Weighs each replica's examples as one replica with the whole batch would weigh them.
 
-Keras 2 divides the mean loss of a replica by the number of replicas, which is right only where all have as
-many examples; and an example that fills the batch of a replica without any must count nowhere. This module
-touches what tf_keras 2.21 keeps to itself.
+Keras 2 divides the mean loss of a replica by the number of replicas, which is right only where all replicas
+have equally many examples. An example that fills the batch of a replica without examples must not count at
+all. This module uses private parts of tf_keras 2.21.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from worker.input.distribution import Distributed, Share, counted
 from worker.tf_compat import keras_models
 
 _current = threading.local()
-"""The `Share` of the replica that is being traced, each in a thread of its own."""
+"""The `Share` of the replica that is being traced; each replica is traced in a thread of its own."""
 
 
 def has_keras_steps(model: Any) -> bool:
-    """Whether examples that do not count can be left out: where the steps are Keras' own."""
+    """Returns whether filler examples can be left out, which only the steps of Keras can do."""
     kinds = [getattr(type(model), name) for name in ("train_step", "test_step")]
     return kinds == [tf.keras.Model.train_step, tf.keras.Model.test_step]
 
@@ -31,9 +31,9 @@ def has_keras_steps(model: Any) -> bool:
 def use_shares(model: Any, training: Distributed, evaluation: Distributed | None) -> None:
     """Has the steps of `model` take elements of `training` and `evaluation`.
 
-    Losses count by the replica's share of the batch: those that the model was compiled with, its
-    regularisation losses, and what it adds by `add_loss`. What a model's own `train_step` computes without
-    `compiled_loss` is left as it is, where the replica has an example.
+    Losses are weighed by the replica's share of the batch: the compiled losses, the regularisation losses,
+    and the losses of `add_loss`. A loss that a model's own `train_step` computes without `compiled_loss` is
+    not changed where the replica has an example.
     """
     keras_models.scale_losses(part)
     model.train_step = _taking(model, training, model.train_step, True)
@@ -47,16 +47,18 @@ def use_shares(model: Any, training: Distributed, evaluation: Distributed | None
 
 
 def leave_out(model: Any) -> None:
-    """Has gradients count nothing in `left_out` where the replica has no example. To be called once."""
+    """Has the optimizer apply no gradients within `left_out` where the replica has no example.
+    Call it once.
+    """
     optimizer = model.optimizer
-    # An attribute of the instance goes before the class's method.
+    # An attribute of the instance has precedence over the class's method.
     if keras_models.is_keras_3(model):
         apply = optimizer.apply
 
         def masked_apply(grads: Any, trainable_variables: Any = None) -> Any:
             return apply(_counting(grads), trainable_variables)
 
-        optimizer.__dict__["apply"] = masked_apply  # its apply_gradients calls it
+        optimizer.__dict__["apply"] = masked_apply  # apply_gradients of the optimizer calls it
         return
     apply_gradients = optimizer.apply_gradients
 
@@ -68,10 +70,10 @@ def leave_out(model: Any) -> None:
 
 
 def left_out(model: Any, step: Callable[[Any], Any], batch: Any, share: Share | None, trains: bool) -> Any:
-    """What `step(batch)`, code of the program's, returns.
+    """Returns the result of `step(batch)`, which is the program's own code.
 
-    Without an example it changes neither the metrics of `model` nor, by its optimizer, its weights. Raises
-    Failure where it `trains` without that optimizer.
+    Without an example the step changes neither the metrics of `model` nor, through its optimizer, the
+    weights. Raises Failure where the step `trains` without that optimizer.
     """
     if share is None or shares_metrics(tf.distribute.get_strategy()):
         with of(share):
@@ -96,7 +98,7 @@ def left_out(model: Any, step: Callable[[Any], Any], batch: Any, share: Share | 
 
 
 def shares_metrics(strategy: Any) -> bool:
-    """Whether the replicas of `strategy` have one variable for what each of them adds to a metric."""
+    """Returns whether the replicas of `strategy` share one variable for their additions to a metric."""
     return isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
 
 
@@ -142,14 +144,15 @@ def _compute_loss(model: Any, compute: Callable[..., Any]) -> Callable[..., Any]
             if id(metric) not in weighed:
                 weighed.add(id(metric))
                 metric.update_state = _weighed(metric.update_state)
-        # Of a replica without an example one is taken, and counts nothing: a mean of none would be no number.
+        # A replica without an example computes on one filler example, which does not count: a mean over none
+        # would be NaN.
         return compute(*counted((x, y, y_pred, sample_weight), current(), least=1))
 
     return compute_loss
 
 
 def _weighed(update: Callable[..., Any]) -> Callable[..., Any]:
-    """A mean's `update_state` that leaves the example out which does not count."""
+    """Returns a mean's `update_state` that leaves out the filler example."""
 
     def update_state(values: Any, sample_weight: Any) -> Any:
         share = current()
@@ -169,7 +172,7 @@ def _compute_metrics(compute: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def of(share: Share | None) -> Iterator[None]:
-    """Around what a replica with this `share` does, while it is traced."""
+    """Sets `share` as that of the replica that is traced in the block."""
     _current.share, _current.scaled = share, False
     try:
         yield
@@ -178,14 +181,14 @@ def of(share: Share | None) -> Iterator[None]:
 
 
 def current() -> Share | None:
-    """The `Share` of the replica that is being traced; None where all have the same."""
+    """Returns the `Share` of the replica that is being traced; None where all have the same."""
     return getattr(_current, "share", None)
 
 
 def part() -> Any:
-    """Of the global batch, that of the replica that is being traced; None where all have the same.
+    """Returns the traced replica's part of the global batch; None where all have the same.
 
-    Keras asks for it when it makes a loss: see `was_scaled`.
+    Keras calls it when it makes a loss: see `was_scaled`.
     """
     _current.scaled = True
     share = current()
@@ -193,5 +196,5 @@ def part() -> Any:
 
 
 def was_scaled() -> bool:
-    """Whether Keras has scaled a loss since `of` began."""
+    """Returns whether Keras has scaled a loss since `of` began."""
     return bool(getattr(_current, "scaled", False))

@@ -15,8 +15,8 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
     """Makes the variables of `model`, as the first step of a training would.
 
     `element` is the `element_spec` of its data: features, or a tuple that begins with them. A model that has
-    its variables already is left as it is. A subclassed model learns the shape of its input only when it is
-    called, and it can be exported only then. Raises Failure where that shape is not enough.
+    its variables is not changed. A subclassed model learns the shape of its input when it is called, and only
+    then can it be exported. Raises Failure where the element's shape is not enough.
     """
     if model.built and getattr(model, "inputs", None):
         return
@@ -25,7 +25,7 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
         if is_keras_3(model):
             model(tf.nest.map_structure(_zeros, features))
         else:
-            # A trace: nothing is computed, and Keras makes the variables outside of it.
+            # Tracing computes nothing, and Keras makes the variables outside of the trace.
             tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(features)
     except ValueError as error:
         raise program_error(
@@ -35,10 +35,11 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
 
 
 def has_sparse_gradients(model: Any, element: Any) -> bool:
-    """Whether rows of some variable of `model` are looked up, as an embedding's are: a trace, not a run.
+    """Returns whether the model looks up rows of a variable, as an embedding does. It traces the model, and
+    does not run it.
 
-    Its gradient has a row for each look-up. A model that looks up something else counts, too: outside of a
-    replica, TensorFlow reads a mirrored variable as any tensor.
+    The gradient of such a variable has a row for each look-up. A look-up in another tensor counts too:
+    outside of a replica, TensorFlow reads a mirrored variable like any tensor.
     """
     features = element[0] if isinstance(element, tuple) else element
     traced = tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(features)

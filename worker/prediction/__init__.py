@@ -1,1 +1,1 @@
-"""Predicts with a model that was trained, and writes what comes of it: `spec.mode: Predict`."""
+"""Predicts with a trained model, and writes the predictions: `spec.mode: Predict`."""

@@ -1,11 +1,11 @@
 """The files of a prediction, `predictions/<run>/` in the model directory.
 
     part-00000.jsonl     a line for each example, in the data's order: {"index": 0, "prediction": [0.1, 0.9]}
-    predictions.json     whose they are, by which checkpoint, and whether they are all there
-    lease.json           while a run writes them
+    predictions.json     the run and the checkpoint that they belong to, and whether all are written
+    lease.json           exists while a run writes the files
 
-A part appears when it is whole, by a rename. A run that is started again goes on with the parts that are not
-there. Batch and part numbers are those of the whole data, whichever task predicts them.
+A part appears by a rename, when it is complete. A run that is started again writes the parts that are
+missing. Batch and part numbers refer to the whole data, whichever task predicts them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from worker.failures import Failure, writing
 PREDICTING, DONE = "predicting", "done"
 _PART = re.compile(r"part-(\d{5,})\.jsonl")
 _LARGEST = 256
-"""Batches in a part."""
+"""Number of batches in a part."""
 
 
 @dataclass(frozen=True)
 class PredictionState:
-    """`predictions.json`. `fingerprint` tells what the predictions depend on. `examples` and `parts` are None
-    until all is done.
+    """The content of `predictions.json`. `fingerprint` is a digest of everything that the predictions depend
+    on. `examples` and `parts` are None until all is done.
     """
 
     run_id: str
@@ -47,10 +47,10 @@ class PredictionState:
 
 
 def part_sizes(tasks: int) -> Iterator[int]:
-    """The number of batches of each part, without an end.
+    """Yields the number of batches of each part, without an end.
 
-    The first parts have one batch, so that a little data is shared out over all tasks too. Later ones grow
-    with the number of parts before them, so that much data does not make too many files.
+    The first parts have one batch, so that all tasks get a share of a small dataset too. Later parts grow
+    with the number of parts before them, so that a large dataset does not make too many files.
     """
     per_size = 8 * tasks
     size = 1
@@ -61,14 +61,14 @@ def part_sizes(tasks: int) -> Iterator[int]:
 
 
 class PredictionFiles:
-    """The files under `root`, a path or URL. `task` is this task's pod."""
+    """The files in `root`, a path or URL. `task` is this task's pod."""
 
     def __init__(self, root: str, task: str) -> None:
         self.root = root
         self._task = task
 
     def read_state(self) -> PredictionState | None:
-        """None where there is none, or it cannot be read (yet)."""
+        """Returns None where the file is missing or cannot be read (yet)."""
         try:
             with tf.io.gfile.GFile(self._path("predictions.json")) as file:
                 return PredictionState(**json.loads(file.read()))
@@ -76,7 +76,7 @@ class PredictionFiles:
             return None
 
     def write_state(self, state: PredictionState) -> None:
-        """Whole or not at all. Raises Failure where the directory cannot be written."""
+        """Writes the whole file or nothing. Raises Failure where the directory cannot be written."""
         path = self._path("predictions.json")
         with writing(path):
             tf.io.gfile.makedirs(self.root)
@@ -85,34 +85,36 @@ class PredictionFiles:
             tf.io.gfile.rename(path + ".new", path, overwrite=True)
 
     def parts(self) -> set[int]:
-        """The numbers of those that are whole."""
+        """Returns the numbers of the complete parts."""
         return {int(match[1]) for name in self._names() if (match := _PART.fullmatch(name))}
 
     def clear(self, *, whole: bool = True) -> None:
-        """Removes what tasks that were killed have left; with `whole`, all parts."""
+        """Removes the temporary files of tasks that were killed; with `whole`, also all parts."""
         for name in self._names():
             if name.startswith(".part-") or (whole and _PART.fullmatch(name)):
                 with writing(self._path(name)):
                     tf.io.gfile.remove(self._path(name))
 
     def open_part(self, number: int) -> PartFile:
-        """A new file, which becomes the part when it is finished."""
+        """Opens a new file, which becomes the part when it is complete."""
         name = f"part-{number:05}.jsonl"
         return PartFile(self._path(f".{name}.{self._task}"), self._path(name))
 
     def finish_part(self, file: PartFile, state: PredictionState) -> None:
-        """Makes it the part. Raises Failure (RETRYABLE) where the predictions are not `state`'s now."""
+        """Renames the file to the part. Raises Failure (RETRYABLE) where the predictions no longer belong to
+        `state`.
+        """
         now = self.read_state()
         if now is None or (now.run_id, now.fingerprint) != (state.run_id, state.fingerprint):
             raise Failure(f"{self.root} was begun anew meanwhile", ExitCode.RETRYABLE)
         file.finish()
 
     def growth(self) -> object:
-        """A value that changes when any task writes."""
+        """Returns a value that changes when any task writes."""
         found = []
         for name in self._names():
             if name.startswith(".part-"):
-                with contextlib.suppress(tf.errors.NotFoundError):  # it is a part now
+                with contextlib.suppress(tf.errors.NotFoundError):  # it was renamed to a part meanwhile
                     found.append((name, tf.io.gfile.stat(self._path(name)).length))
         return sorted(found), len(self.parts())
 
@@ -127,7 +129,7 @@ class PredictionFiles:
 
 
 class PartFile:
-    """Lines that become the file `path` when they are all written, to `new` before."""
+    """A file of lines. It is written as `new` and renamed to `path` when all lines are written."""
 
     def __init__(self, new: str, path: str) -> None:
         self._file = tf.io.gfile.GFile(new, "w")
@@ -135,23 +137,23 @@ class PartFile:
         self._path = path
 
     def write(self, text: str) -> None:
-        """Appends it. Raises Failure where the directory cannot be written."""
+        """Appends `text`. Raises Failure where the directory cannot be written."""
         with writing(self._path):
             self._file.write(text)
 
     def finish(self) -> None:
-        """Closes and renames it."""
+        """Closes and renames the file."""
         with writing(self._path):
             self._file.close()
             tf.io.gfile.rename(self._new, self._path, overwrite=True)
 
 
 def lines(first: int, keys: Any, predictions: Any) -> str:
-    """One JSON object for each example of a batch, whose first one has the index `first`.
+    """Returns one JSON object for each example of a batch, whose first example has the index `first`.
 
-    `predictions` is a tensor, or lists and dicts of tensors, each `[batch_size, ...]`; `keys` the same or
-    None. Numbers that JSON does not have are "NaN", "Infinity" and "-Infinity"; bytes that are no UTF-8 are
-    `{"b64": ...}`.
+    `predictions` is a tensor, or lists and dicts of tensors, each `[batch_size, ...]`; `keys` has the same
+    form or is None. Numbers that JSON does not have are "NaN", "Infinity" and "-Infinity"; bytes that are not
+    UTF-8 are `{"b64": ...}`.
     """
     columns: dict[str, Sequence[Any]] = {"prediction": _rows(predictions)}
     if keys is not None:
@@ -171,7 +173,7 @@ def _json(document: Mapping[str, Any]) -> str:
 
 
 def _rows(values: Any) -> list[Any]:
-    """Of each example, its value."""
+    """Returns the value of each example."""
     if isinstance(values, Mapping):
         columns = [_rows(value) for value in values.values()]
         return [dict(zip(values, row)) for row in zip(*columns)]
@@ -189,7 +191,7 @@ def _rows(values: Any) -> list[Any]:
 
 
 def _text(value: Any) -> Any:
-    """What JSON has no form for: strings of TensorFlow's."""
+    """Returns the JSON value of a string tensor's element, for which JSON has no type of its own."""
     if not isinstance(value, bytes):
         raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
     try:

@@ -1,4 +1,4 @@
-"""A model's predictions for a batch, each replica for a part of it."""
+"""A model's predictions for a batch, which the replicas share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from worker.tf_compat.strategies import uses_coordinator
 
 
 class ForwardPass:
-    """`function` makes the model's outputs, in their order, of a batch of features.
+    """Computes predictions: `function` returns the model's outputs, in their order, for a batch of features.
 
     It is a tf.function, unless the model was compiled to run eagerly. `features` is the `element_spec` of the
-    batches, of any size. Each replica of `strategy` gets a part. One for which there is no example gets the
-    last again, whose second prediction is dropped: no layer sees an empty batch. Raises InvalidArgumentError
-    where an output is not `[batch_size, ...]`.
+    batches, of any size. Each replica of `strategy` gets a part of the batch. A replica without an example
+    gets the last example again, and the second prediction is dropped, so that no layer gets an empty batch.
+    Raises InvalidArgumentError where an output is not `[batch_size, ...]`.
     """
 
     def __init__(self, strategy: Any, model: Any, features: Any) -> None:
@@ -34,11 +34,11 @@ class ForwardPass:
         def of_replica(batch: Any) -> Any:
             if replicas > 1:
                 replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-                # Before it is copied to a GPU.
+                # Cut the batch before it is copied to a GPU.
                 with tf.device("/device:CPU:0"):
                     begin = tf.minimum(replica * each, count - 1)
                     batch = cut(batch, begin, each)
-            # A tuple, since Keras takes one for (features, labels).
+            # A tuple, because Keras takes one for (features, labels).
             outputs = self._model.predict_step((batch,))
             return tf.nest.map_structure(lambda output: _checked(output, batch_count(batch)), outputs)
 

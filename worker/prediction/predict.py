@@ -1,9 +1,9 @@
-"""Writes predictions of a trained model for a program's `predict_dataset`: `spec.mode: Predict`.
+"""Writes a trained model's predictions for a program's `predict_dataset`: `spec.mode: Predict`.
 
-A synchronous strategy's tasks need not wait for each other: each reads all of the data, and predicts the
-parts that are its own on its own devices. Under ParameterServer the chief alone reads the data: it sends the
-batches to the workers, and writes what comes back. Either way each example is in one part, which is there
-whole or not at all, and a task that is tried again goes on with the parts that are not.
+The tasks of a synchronous strategy need not wait for each other: each reads all of the data, and predicts its
+own parts on its own devices. Under ParameterServer only the chief reads the data: it sends the batches to the
+workers, and writes the results. In both cases each example is in one part, which appears only when it is
+complete, and a task that is retried continues with the missing parts.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from worker.tf_compat.graphs import shuffles
 from worker.tf_compat.strategies import uses_coordinator
 
 _AHEAD_PER_WORKER = 4
-"""Batches that are sent to the workers before the first of them is written."""
+"""Number of batches that are sent to the workers before the first of them is written."""
 _POLL_SECONDS = 0.5
 _POLL_URL_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Share:
-    """Which parts are this task's: those whose number is `index` modulo `count`."""
+    """The parts of this task: those whose number is `index` modulo `count`."""
 
     index: int
     count: int
 
     @classmethod
     def of(cls, task: Task) -> Share:
-        """Under ParameterServer all are the chief's. The primary task's index is 0."""
+        """Under ParameterServer all parts are the chief's. The primary task's index is 0."""
         if task.config.strategy != "MultiWorkerMirrored":
             return cls(0, 1)
         chiefs = len(task.cluster.get("chief", {}))
@@ -60,7 +60,8 @@ class Share:
         return cls(task.index + (chiefs if task.role == "worker" else 0), max(1, chiefs + workers))
 
     def batch_size(self, parameters: TrainingParameters) -> int:
-        """Of the batches that a program is asked for: what a task has of a global batch in training.
+        """Returns the size of the batches that the program makes: a task's part of a global batch in
+        training.
 
         `parameters` are for the replicas of this task.
         """
@@ -71,7 +72,7 @@ class Share:
 
 @dataclass(frozen=True)
 class _Batch:
-    """`first` is the index of its first example in the data, `part` the number of its part."""
+    """A batch. `first` is the index of its first example in the data, `part` the number of its part."""
 
     part: int
     first: int
@@ -81,7 +82,7 @@ class _Batch:
 
 
 def check_program(program: LoadedProgram) -> None:
-    """Raises Failure where the program has nothing to predict."""
+    """Raises Failure where the program has no `predict_dataset`."""
     if not program.has("predict_dataset"):
         raise program_error(
             f"{program.entrypoint} has no method predict_dataset(batch_size), which mode: Predict needs"
@@ -91,15 +92,16 @@ def check_program(program: LoadedProgram) -> None:
 def begin(
     task: Task, directory: ModelDirectory, files: PredictionFiles, size: int, notice: Callable[[str], None]
 ) -> PredictionState:
-    """What the primary task has predicted. It goes on with what is there, or removes it.
+    """Returns the state of the prediction, as the primary task. It keeps the parts that are there, or removes
+    them.
 
-    It goes on where that was not done, and is of the same checkpoint, program, parameters and batch `size`.
+    It keeps those of an unfinished prediction with the same checkpoint, program, parameters and batch `size`.
     """
     before, config = files.read_state(), task.config
     same_run = before is not None and before.run_id == config.run_id != ""
     wanted = config.checkpoint
     if before is not None and same_run and trained_model.epoch_of(before.checkpoint) in directory.epochs():
-        wanted = before.checkpoint  # a training that goes on may have written a newer one since
+        wanted = before.checkpoint  # a training that still runs may have written a newer checkpoint since
     name = f"ckpt-{trained_model.choose(directory, wanted)}"
     fingerprint = _fingerprint(task, directory.checkpoint(trained_model.epoch_of(name)), size)
     state = PredictionState(config.run_id, PREDICTING, name, fingerprint)
@@ -114,7 +116,9 @@ def begin(
 
 
 def await_begun(task: Task, files: PredictionFiles, alive: Callable[[], None]) -> PredictionState:
-    """What the primary task has begun. Raises Failure (RETRYABLE) where it does not."""
+    """Waits for the state that the primary task writes. Raises Failure (RETRYABLE) where it does not write
+    it.
+    """
     seconds = task.config.starting_deadline_seconds
     deadline = time.monotonic() + seconds
     while (state := files.read_state()) is None or state.run_id != task.config.run_id:
@@ -127,7 +131,7 @@ def await_begun(task: Task, files: PredictionFiles, alive: Callable[[], None]) -
 
 
 def report_done(reporter: Reporter, files: PredictionFiles, state: PredictionState) -> None:
-    """Says where the predictions are, when `state` has all of them."""
+    """Reports where the predictions are, if `state` has all of them."""
     assert state.examples is not None and state.parts is not None  # noqa: S101, PT018 - for the type checker
     reporter.emit(Predicted(files.root, state.examples, state.parts))
 
@@ -135,17 +139,19 @@ def report_done(reporter: Reporter, files: PredictionFiles, state: PredictionSta
 def predict(
     loop: Loop, directory: ModelDirectory, files: PredictionFiles, state: PredictionState, share: Share
 ) -> None:
-    """Predicts this task's share. The primary task waits for the others' then, and says that all is done."""
+    """Predicts this task's share. The primary task then waits for the other tasks, and reports that all is
+    done.
+    """
     _Prediction(loop, directory, files, state, share).run()
 
 
 def _fingerprint(task: Task, checkpoint: str, size: int) -> str:
-    """A digest of what the predictions, and how they are put into parts, depend on."""
+    """Returns a digest of everything that the predictions, and their division into parts, depend on."""
     config = task.config
     told = [config.entrypoint, config.keras, config.parameters, config.strategy, config.replicas, size]
     digest = hashlib.sha256(json.dumps([*told, checkpoint], sort_keys=True).encode())
     with tf.io.gfile.GFile(f"{checkpoint}.index", "rb") as file:
-        digest.update(file.read())  # it has a checksum of each tensor
+        digest.update(file.read())  # the index has a checksum of each tensor
     for path in sorted(task.source.rglob("*")) if task.source is not None else ():
         name = path.relative_to(task.source or path)
         left_out = any(part.startswith(".") or part == "__pycache__" for part in name.parts)
@@ -175,7 +181,7 @@ class _Prediction:
         loop.kept.append(self)
         with loop.strategy.scope():
             loop.enter("running model()")
-            # First: what looks words up in a dataset is made in it.
+            # The model comes first: lookup tables that a dataset uses are made in it.
             model = program.model()
             loop.enter("running predict_dataset()")
             self._dataset = self._checked(program.predict_dataset(self._size))
@@ -210,7 +216,7 @@ class _Prediction:
         report_done(self._loop.reporter, self._files, state)
 
     def _await_others(self) -> None:
-        """Until every part is there. The watchdog ends this where nobody writes for too long."""
+        """Waits until every part exists. The watchdog ends the wait where no task writes for too long."""
         loop, files, growth = self._loop, self._files, None
         poll = _POLL_URL_SECONDS if "://" in files.root else _POLL_SECONDS
         while missing := len(set(range(self._parts)) - files.parts()):
@@ -219,7 +225,7 @@ class _Prediction:
             time.sleep(poll)
 
     def _here(self) -> Iterator[tuple[_Batch, Any]]:
-        """Each batch with its predictions, by this task's devices."""
+        """Yields each batch with its predictions, which this task's devices compute."""
         for batch in self._batches():
             predictions = self._forward.function(batch.features)
             if not self._predicted:
@@ -227,7 +233,9 @@ class _Prediction:
             yield batch, predictions
 
     def _by_workers(self) -> Iterator[tuple[_Batch, Any]]:
-        """The same by whichever worker is free, in the order of the batches."""
+        """Yields each batch with its predictions, in the order of the batches. Any free worker
+        computes them.
+        """
         loop = self._loop
         coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
         executions = Executions(coordinator, loop.workers, lambda _: loop.alive(), loop.failed)
@@ -252,7 +260,7 @@ class _Prediction:
             yield oldest()
 
     def _batches(self) -> Iterator[_Batch]:
-        """Those of this task's parts that are not there yet. Counts the examples of all."""
+        """Yields the batches of this task's missing parts. Counts the examples of all batches."""
         done, share = self._files.parts(), self._share
         sizes, left = part_sizes(share.count), 0
         for element in self._dataset:
@@ -274,7 +282,7 @@ class _Prediction:
                 yield _Batch(part, first, size, features, keys)
 
     def _tell(self, *, over: bool = False) -> None:
-        """A record of how far this task is, once a second and at the end."""
+        """Emits a record of this task's progress, once a second and at the end."""
         self._loop.alive()
         now = time.monotonic()
         seconds = now - self._recorded_at
@@ -303,7 +311,7 @@ class _Prediction:
 
 
 def _split(element: Any) -> tuple[Any, Any]:
-    """Features, and keys or None; of an element or of its spec."""
+    """Splits an element, or its spec, into features and keys; keys may be None."""
     if not isinstance(element, tuple):
         return element, None
     return element[0], element[1] if len(element) == 2 else None

@@ -1,1 +1,1 @@
-"""This task as a process: its supervisor, what it is doing, its lease, and the ports that it probes."""
+"""The process of this task: its supervisor, its current activity, its lease, and the ports that it probes."""

@@ -1,4 +1,4 @@
-"""What a task is doing, for its watchdog and for the message should it fail there."""
+"""The current activity of a task, for its watchdog and for the message if the task fails."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from worker.reporting import Reporter
 
 
 class Activity:
-    """`enter` also restarts the time that the task may be silent, and tells `reporter`, until the first step
-    is done: from then on the steps tell enough.
+    """`enter` names the activity, and restarts the time for which the task may be silent. Until the first
+    step is done it also emits a record by `reporter`; after that, the records of the steps suffice.
     """
 
     def __init__(
@@ -19,18 +19,18 @@ class Activity:
         self._reporter: Reporter | None = reporter
         self._watch = watch
         self._stall_seconds = stall_seconds
-        # Importing TensorFlow and tracing the first step may take longer than any step after it.
+        # The import of TensorFlow and the trace of the first step may take longer than any later step.
         self._seconds = max(stall_seconds, starting_seconds)
 
     def enter(self, doing: str) -> None:
-        """`doing` continues a sentence after "while "."""
+        """Begins an activity. `doing` continues a sentence after "while "."""
         self.doing = doing
         self._watch.expect(stalled(doing, self._seconds))
         if self._reporter is not None:
             self._reporter.emit(Doing(doing))
 
     def stepped(self) -> None:
-        """The first step is done: from now on `stall_seconds` hold."""
+        """Says that the first step is done: from now on the limit is `stall_seconds`."""
         self._seconds = self._stall_seconds
         self._reporter = None
         self.enter(self.doing)

@@ -1,9 +1,9 @@
-"""Looks up the names of hosts, in bounded time, and says why one is not found: nobody knows it, or no DNS
+"""Looks up host names within a time limit, and says why a look-up fails: the name is unknown, or no DNS
 server answers. Standard library only.
 
-The C library has one error for a server that is silent and one that fails (EAI_AGAIN), and takes up to 40 s
-for it: 5 s, twice, for each of a pod's three search domains and the name itself (resolv.conf(5)). So the
-server is asked once more, by a query of one's own.
+The C library has one error (EAI_AGAIN) for a server that is silent and one that fails. It takes up to 40 s
+for it: 5 s, twice, for each of a pod's three search domains and the name itself (resolv.conf(5)). So this
+module also sends a query of its own to the server.
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ RESOLV_CONF = Path("/etc/resolv.conf")
 _DNS_PORT = 53
 _ANSWER_SECONDS = 1.0
 _ASKED_AGAIN_SECONDS = 2.0
-"""Between two questions to the servers: a thousand names may fail of the same."""
+"""Interval between two queries to the servers: a thousand names may fail for the same reason."""
 
 _UNKNOWN = tuple(
     getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
 )
 
-# Behind an id: recursion desired, one question, the name servers (2) of the root, class IN (1). RFC 1035, 4.
+# The query after its id: recursion desired, one question, the name servers (2) of the root, class IN (1). RFC
+# 1035, 4.
 _QUESTION = bytes.fromhex("0100 0001 0000 0000 0000 00 0002 0001")
 
 Address = tuple[int, Any]
-"""A socket's family, and where it connects to."""
+"""A socket's family, and the address that it connects to."""
 
 
 class Unresolved(Exception):  # noqa: N818 - says what happened
-    """The name was not found; the text says why, as the end of a sentence about its task."""
+    """The name was not found. The text says why, as the end of a sentence about its task."""
 
 
 def look_up(host: str, port: int, seconds: float) -> list[Address]:
-    """All addresses of `host`, a name or an address itself. Raises `Unresolved` after at most `seconds`, and
-    what a question to the DNS servers takes. A look-up that takes longer goes on: the next call finds it.
+    """Returns all addresses of `host`, which is a name or an address. Raises `Unresolved` after at most
+    `seconds`, plus the time of a query to the DNS servers. A look-up that takes longer goes on, and the next
+    call gets its result.
     """
     try:
         ipaddress.ip_address(host)
@@ -64,7 +66,7 @@ def look_up(host: str, port: int, seconds: float) -> list[Address]:
 
 
 class _Lookup(threading.Thread):
-    """One call of getaddrinfo, which nothing can interrupt."""
+    """One call of getaddrinfo, which cannot be interrupted."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(name=f"look-up of {host}", daemon=True)
@@ -75,7 +77,7 @@ class _Lookup(threading.Thread):
     def run(self) -> None:
         try:
             self.found = _addresses(self._host, self._port)
-        except (OSError, UnicodeError) as error:  # UnicodeError: no name at all, such as one that is too long
+        except (OSError, UnicodeError) as error:  # UnicodeError: no host name, such as a too long one
             self.error = error
 
 
@@ -98,7 +100,7 @@ def _explained(error: OSError | UnicodeError) -> str:
 
 
 def _servers() -> list[str]:
-    """Those that the C library asks, which is this machine's own where none is named."""
+    """Returns the DNS servers of the C library, which is this machine's own where none is configured."""
     try:
         lines = RESOLV_CONF.read_text(errors="replace").splitlines()
     except OSError:
@@ -112,7 +114,7 @@ _asked: tuple[float, str] = (float("-inf"), "")
 
 
 def _servers_trouble() -> str:
-    """Which DNS servers do not answer, "" where all do."""
+    """Returns a text about the DNS servers that do not answer, "" where all do."""
     global _asked
     with _asking:
         if time.monotonic() - _asked[0] >= _ASKED_AGAIN_SECONDS:
@@ -124,7 +126,7 @@ def _servers_trouble() -> str:
 
 
 def _answers(server: str) -> bool:
-    """Whether it says anything at all."""
+    """Returns whether the server sends any answer."""
     query = os.urandom(2) + _QUESTION
     try:
         (family, address), *_ = _addresses(server, _DNS_PORT)
@@ -137,6 +139,6 @@ def _answers(server: str) -> bool:
                     return asking.recv(512)[:2] == query[:2]
                 except TimeoutError:
                     continue
-    except OSError:  # refused, or no way to it
+    except OSError:  # refused, or no route
         pass
     return False

@@ -1,14 +1,15 @@
-"""One chief a model directory: `lease.json` says who has it, and a counter in it moves while that one lives.
+"""Lets one chief use a model directory: `lease.json` names the holder, and its counter grows while the holder
+lives.
 
-Another run that finds the counter moving is refused; one that finds it at rest takes over. The same run's
-next chief takes over at once, and the one before, should it still live, finds itself overtaken and leaves.
-Only the counter is compared, never two machines' clocks.
+A chief of another run that finds the counter growing is refused; if the counter stands still, it takes the
+lease. The next chief of the same run takes the lease at once. If the previous chief still lives, it notices
+that it was overtaken and leaves. Only the counter is compared, never the clocks of two machines.
 
     {"run": "mnist", "id": "6f1c", "holder": "9ab2", "task": "mnist-chief-0", "since": "...", "counter": 17}
 
-Standard library only: the supervisor of `watchdog` renews it, because TensorFlow may hold Python's lock in
-the training process for as long as a peer is hung. Only behind a URL, which takes TensorFlow to open, a
-thread of the training process does.
+Standard library only: the supervisor process renews the lease, because TensorFlow may hold Python's lock in
+the training process for as long as a peer hangs. A lease behind a URL needs TensorFlow, so there a thread of
+the training process renews it.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from worker.failures import program_error
 
 RENEW_SECONDS = 3.0
 STALE_SECONDS = 10.0
-"""A counter at rest for so long is a dead holder's."""
+"""A holder whose counter stands still for this long is dead."""
 _LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Holder:
-    """What is in the file. `id` tells runs apart, `holder` one process of a run from the next.
+    """The content of the file. `id` differs between runs, `holder` between processes of one run.
 
-    `since` is for people: the time by the holder's own clock.
+    `since` is for people to read: the time by the holder's own clock.
     """
 
     run: str
@@ -47,7 +48,7 @@ class Holder:
 
 
 class Files(Protocol):
-    """Small files under a path or URL. `read` gives None for one that is not there; all raise OSError."""
+    """Small files under a path or URL. `read` returns None for a missing file; all methods raise OSError."""
 
     def read(self, path: str) -> str | None: ...  # noqa: D102
     def write(self, path: str, text: str) -> None: ...  # noqa: D102
@@ -55,7 +56,7 @@ class Files(Protocol):
 
 
 class LocalFiles:
-    """Of a mounted path."""
+    """Files in a mounted path."""
 
     def read(self, path: str) -> str | None:
         """See `Files`."""
@@ -65,8 +66,8 @@ class LocalFiles:
             return None
 
     def write(self, path: str, text: str) -> None:
-        """Whole or not at all."""
-        # Of one name, so that a killed writer leaves one leftover and not many.
+        """Writes the whole file or nothing."""
+        # The temporary name is constant, so that a killed writer leaves one such file and not many.
         new = Path(f"{path}.new")
         new.parent.mkdir(parents=True, exist_ok=True)
         new.write_text(text, encoding="utf-8")
@@ -78,7 +79,7 @@ class LocalFiles:
 
 
 class RemoteFiles:
-    """Whatever TensorFlow opens. An object store writes a file whole."""
+    """Files that TensorFlow opens. An object store writes a file whole."""
 
     def read(self, path: str) -> str | None:
         """See `Files`."""
@@ -117,12 +118,12 @@ class RemoteFiles:
 
 
 def is_remote(directory: str) -> bool:
-    """Whether only TensorFlow opens it."""
+    """Returns whether only TensorFlow can open the directory."""
     return "://" in directory
 
 
 class Lease:
-    """This process's hold on `directory`. `holder.counter` does not matter."""
+    """The lease of this process on `directory`. The value of `holder.counter` is ignored."""
 
     def __init__(self, directory: str, holder: Holder, files: Files | None = None) -> None:
         self.directory = directory
@@ -131,9 +132,9 @@ class Lease:
         self._files = files or (RemoteFiles() if is_remote(directory) else LocalFiles())
 
     def claim(self, alive: Callable[[], None] = lambda: None) -> None:
-        """Takes the directory, after some seconds where another run had it.
+        """Takes the lease, after some seconds where another run had it.
 
-        Raises Failure (PROGRAM_ERROR) where another run has it now, OSError where it cannot be written.
+        Raises Failure (PROGRAM_ERROR) where another run has it now, OSError where the file cannot be written.
         """
         found = self._read()
         if found is not None and found.id != self.holder.id:
@@ -154,7 +155,9 @@ class Lease:
         self._write(replace(self.holder, counter=counter))
 
     def renew(self) -> Holder | None:
-        """Moves the counter. Returns who has overtaken this process, or None. Raises OSError."""
+        """Increments the counter. Returns the holder that has overtaken this process, or None. Raises
+        OSError.
+        """
         found = self._read()
         if found is not None and found.holder != self.holder.holder:
             return found
@@ -162,16 +165,17 @@ class Lease:
         return None
 
     def give_back(self) -> None:
-        """Gives the directory back, if it is still this process's. Never raises."""
+        """Removes the lease if this process still holds it. Never raises."""
         with contextlib.suppress(OSError):
             found = self._read()
             if found is not None and found.holder == self.holder.holder:
                 self._files.remove(self._path)
 
     def keep(self, overtaken: Callable[[Holder], None]) -> None:
-        """A thread renews it from now on, and ends with a call of `overtaken` when another one has it.
+        """Starts a thread that renews the lease, and ends with a call of `overtaken` when another process has
+        it.
 
-        While it cannot be read or written, nobody else can take it either.
+        While the file cannot be read or written, no other process can take it either.
         """
 
         def renew() -> None:
@@ -186,17 +190,17 @@ class Lease:
         threading.Thread(target=renew, name="lease", daemon=True).start()
 
     def to_json(self) -> dict[str, Any]:
-        """For the supervisor."""
+        """Returns a document for the supervisor."""
         return {"directory": self.directory, **asdict(self.holder)}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Lease:
-        """The inverse."""
+        """Reads the document of `to_json`."""
         fields = dict(document)
         return cls(fields.pop("directory"), Holder(**fields))
 
     def _read(self) -> Holder | None:
-        """A damaged file counts as none."""
+        """Treats a damaged file as a missing one."""
         text = self._files.read(self._path)
         try:
             return Holder(**json.loads(text)) if text else None
@@ -208,13 +212,15 @@ class Lease:
 
 
 def new_holder(run: str, run_id: str, address: str | None, task: str) -> Holder:
-    """This process. A run that nobody submitted has no id; then its chief's `address` tells it apart."""
+    """Returns a holder for this process. A run that was not submitted has no id; its chief's `address`
+    replaces it.
+    """
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     return Holder(run, run_id or address or run, uuid.uuid4().hex, task, since)
 
 
 def message(other: Holder) -> str:
-    """What a chief says that was overtaken."""
+    """Returns the message of a chief that was overtaken."""
     return (
         f"{other.task} of the run {other.run!r} has taken over spec.modelDir (since {other.since}): this one "
         "was silent for too long and leaves"

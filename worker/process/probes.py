@@ -1,6 +1,6 @@
-"""Who answers: probing a task's port, waiting for the others, noticing that the chief has gone.
+"""Probes a task's port, waits for the other tasks, and notices that the chief is lost.
 
-Standard library only: the supervisor of `watchdog` uses it in a process without TensorFlow.
+Standard library only: the supervisor process uses it, which has no TensorFlow.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _REPORT_SECONDS = 10.0
 _THREADS = 64
 
 SILENT = "it accepts connections but does not answer"
-"""`fault` of a task that is hung: another one may be on its way back."""
+"""The `fault` of a task that hangs. A task with another fault may be restarting."""
 
 # A client's connection preface and an empty SETTINGS frame (RFC 9113, sections 3.4 and 6.5). A gRPC server
-# sends its own SETTINGS as soon as it serves the connection. A process that is stopped or hung still has
-# its connections accepted, by the kernel, but sends nothing.
+# sends its own SETTINGS as soon as it serves the connection. For a process that is stopped or hung, the
+# kernel still accepts connections, but nothing is sent.
 _HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 
 def split(address: str) -> tuple[str, int]:
-    """`host:port`, with or without brackets around an IPv6 host. Raises ValueError."""
+    """Splits `host:port`, with or without brackets around an IPv6 host. Raises ValueError."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def connects(address: str, seconds: float = PROBE_SECONDS) -> bool:
-    """Whether something listens on `address`: a plain TCP connection, closed at once."""
+    """Returns whether a process listens on `address`: it opens a plain TCP connection and closes it."""
     try:
         socket.create_connection(split(address), seconds).close()
     except OSError:
@@ -45,7 +45,7 @@ def connects(address: str, seconds: float = PROBE_SECONDS) -> bool:
 
 
 def absence(address: str, seconds: float = PROBE_SECONDS) -> str | None:
-    """Why nobody can connect to `address`, or None where something listens."""
+    """Returns why no connection to `address` can be made, or None where a process listens."""
     found = _connected(address, seconds)
     if isinstance(found, str):
         return found
@@ -54,7 +54,7 @@ def absence(address: str, seconds: float = PROBE_SECONDS) -> str | None:
 
 
 def fault(address: str, seconds: float = PROBE_SECONDS) -> str | None:
-    """Why the gRPC server on `address` cannot be used, or None where it answers."""
+    """Returns why the gRPC server on `address` cannot be used, or None where it answers."""
     connection = _connected(address, seconds)
     if isinstance(connection, str):
         return connection
@@ -69,7 +69,7 @@ def fault(address: str, seconds: float = PROBE_SECONDS) -> str | None:
 
 
 def _connected(address: str, seconds: float) -> socket.socket | str:
-    """A connection, or why there is none."""
+    """Returns a connection, or why there is none."""
     try:
         found = host_names.look_up(*split(address), seconds)
     except host_names.Unresolved as error:
@@ -96,7 +96,9 @@ def _unreachable(error: OSError) -> str:
 
 
 def faults(peers: Mapping[str, str], seconds: float = PROBE_SECONDS) -> dict[str, str]:
-    """`fault` of every peer that has one, all probed at a time. `peers` maps pod names to addresses."""
+    """Returns the `fault` of every peer that has one. `peers` maps pod names to addresses, and all are probed
+    at once.
+    """
     if not peers:
         return {}
     with concurrent.futures.ThreadPoolExecutor(min(_THREADS, len(peers))) as pool:
@@ -105,14 +107,14 @@ def faults(peers: Mapping[str, str], seconds: float = PROBE_SECONDS) -> dict[str
 
 
 def described(found: Mapping[str, str], limit: int = 5) -> str:
-    """`faults` as the end of a sentence: at most `limit` are named."""
+    """Returns `faults` as the end of a sentence, with at most `limit` names."""
     named = [f"{name} ({reason})" for name, reason in list(found.items())[:limit]]
     more = len(found) - limit
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
 class Unanswered(Exception):  # noqa: N818 - says what happened
-    """The deadline passed and not every peer had answered; `missing` is `faults`."""
+    """Some peers did not answer before the deadline; `missing` has their `faults`."""
 
     def __init__(self, missing: dict[str, str], deadline: float) -> None:
         super().__init__(f"after {deadline:.0f} s there was no answer from {described(missing)}")
@@ -128,8 +130,8 @@ def wait(
 ) -> None:
     """Returns when every peer has answered once. Raises `Unanswered` after `deadline` seconds.
 
-    `report(reasons, seconds)` hears of those still missing, and why: after the first round, then about every
-    ten seconds, and once more when none is missing. `alive` is called about once a round.
+    `report(reasons, seconds)` gets the missing peers and their faults: after the first round, then about
+    every ten seconds, and once more when none is missing. `alive` is called about once a round.
     """
     started = time.monotonic()
     missing = dict(peers)
@@ -158,8 +160,8 @@ def wait(
 def listening(address: str | None) -> Iterator[None]:
     """Accepts connections on the port of `address` and closes them, until the block ends.
 
-    A task that waits for its own peers has no server yet. Without this, workers would take a chief that
-    waits for a new ps for a lost one.
+    A task that waits for its own peers has no server yet. Without this, workers would count a chief as lost
+    while it waits for a new ps.
     """
     listener = None
     if address:
@@ -189,11 +191,10 @@ def listening(address: str | None) -> Iterator[None]:
 
 
 class ChiefWatch:
-    """Tells how long a task has been without its chief.
+    """Measures for how long the chief has not answered.
 
-    A thread connects to the chief's port from time to time, not more often than about every five
-    seconds (1,000 workers do it), unless `lost_seconds` asks for more. Until the first contact
-    `starting_seconds` come on top.
+    A thread connects to the chief's port at intervals of about five seconds or more (1,000 workers do it), or
+    of less if `lost_seconds` is short. Until the first contact `starting_seconds` are added to the limit.
     """
 
     def __init__(self, address: str, lost_seconds: float, starting_seconds: float) -> None:
@@ -205,7 +206,7 @@ class ChiefWatch:
 
     @property
     def lost(self) -> bool:
-        """Whether it has been away for too long."""
+        """Returns whether the chief has been away for longer than the limit."""
         return time.monotonic() >= self._deadline
 
     def _watch(self) -> None:

@@ -1,13 +1,13 @@
-"""A process that watches a training process, and ends it when it falls silent.
+"""A process that watches a training process, and ends it when it is silent for too long.
 
-TensorFlow waits for ever for a hung peer, inside an operation that holds Python's lock: no thread and
-no signal handler of that process can end it, and faulthandler, which can, ends it with exit code 1.
-So the process that the pod started forks before TensorFlow is imported. The child trains; the parent,
-a few MB of standard library, reads the child's signs of life from a pipe. Silence ends the child, and the
-parent leaves with the exit code that was agreed beforehand. If the parent is killed, so is the child.
+TensorFlow waits for ever for a hung peer, inside an operation that holds Python's lock. No thread and no
+signal handler of that process can end it; faulthandler can, but with exit code 1. So the process that the pod
+started forks before TensorFlow is imported. The child trains. The parent, a few MB of standard library, reads
+the child's signs of life from a pipe. If the child is silent for too long, the parent kills it and leaves
+with the exit code that was agreed before. If the parent is killed, the child is killed too.
 
-The protocol is a dead man's switch. The child writes `Silence`, one JSON line: how long it may be silent
-from now on, and what is to be said and done then. An empty line is a sign of life: the time starts again.
+The protocol: the child writes `Silence`, one JSON line, which says how long it may be silent from now on, and
+what the parent says and does after that. An empty line is a sign of life, and the time starts again.
 """
 
 from __future__ import annotations
@@ -42,18 +42,21 @@ from worker.process.lease import Holder, Lease, message
 from worker.process.worker_monitor import WorkerMonitor
 
 _GRACE_MARGIN = 3.0
-"""Seconds that are left of the pod's grace when the training process, which saves what it has, is killed."""
+"""Seconds before the end of the pod's grace period at which the training process is killed, which saves its
+position until then.
+"""
 _LOOKS = 10
-"""So often within a silence the supervisor makes sure that it runs itself."""
+"""Number of times within a silence at which the supervisor checks that it was not stopped itself."""
 _STACKS_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 @dataclass(frozen=True)
 class Silence:
-    """After `seconds` without a sign of life: print a record with this `content`, leave with `exit_code`.
+    """The child may be silent for `seconds`. After that, the parent prints a record with this `content`, and
+    leaves with `exit_code`.
 
-    With `blame`, a `Failed`'s message says which peers do not answer.
+    With `blame`, the message of a `Failed` names the peers that do not answer.
     """
 
     seconds: float
@@ -62,32 +65,34 @@ class Silence:
     blame: bool = False
 
     def to_json(self) -> str:
-        """One line."""
+        """Returns one line."""
         head = {"seconds": self.seconds, "exit_code": int(self.exit_code), "blame": self.blame}
         return json.dumps({**head, "event": EVENTS[type(self.content)], "fields": fields_of(self.content)})
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Silence:
-        """Of `to_json`, read."""
+        """Reads the document of `to_json`."""
         content = content_of(document["event"], document["fields"])
         assert content is not None  # noqa: S101 - for the type checker: parent and child are of one version
         return cls(document["seconds"], content, document["exit_code"], document["blame"])
 
 
 def stalled(doing: str, seconds: float) -> Silence:
-    """The usual one: a stall is a failure that another try may mend. `doing` continues "while "."""
+    """Returns the Silence of most activities: a stall is a failure that a retry may fix. `doing` continues
+    "while ".
+    """
     message = f"nothing moved for {seconds:.0f} s while {doing}"
     return Silence(seconds, Failed(message, "", ExitCode.RETRYABLE), ExitCode.RETRYABLE, blame=True)
 
 
 def overtaken(other: Holder) -> Silence:
-    """At once: two chiefs must not write to one model directory."""
+    """Returns a Silence of no time: two chiefs must not write to one model directory."""
     return Silence(0.0, Failed(message(other), "", ExitCode.RETRYABLE), ExitCode.RETRYABLE)
 
 
 class Watch:
-    """The child's side. Thread-safe, never raises, waits for nothing but the supervisor to read; with no pipe
-    it does nothing.
+    """The child's side of the protocol. It is thread-safe, never raises, and waits only for the supervisor to
+    read. Without a pipe it does nothing.
     """
 
     def __init__(self, pipe: int | None = None) -> None:
@@ -96,26 +101,28 @@ class Watch:
         self._lock = threading.Lock()
 
     def expect(self, silence: Silence) -> None:
-        """From now on `silence` holds."""
+        """Makes `silence` valid from now on."""
         self._write(silence.to_json().encode() + b"\n", patient=True)
 
     def hold(self, lease: Lease) -> None:
-        """From now on the supervisor renews `lease`; should it be lost, it ends the child."""
+        """Has the supervisor renew `lease` from now on. If the lease is lost, the supervisor ends
+        the child.
+        """
         self._write(json.dumps({"lease": lease.to_json()}).encode() + b"\n", patient=True)
 
     def attend(self, workers: Mapping[str, str]) -> None:
-        """From now on the supervisor says when one of `workers` (pod name to address) is gone, or back."""
+        """Has the supervisor report from now on which of `workers` (pod name to address) are gone or back."""
         self._write(json.dumps({"workers": workers}).encode() + b"\n", patient=True)
 
     def alive(self) -> None:
-        """A sign of life. Cheap: at most ten a second are passed on."""
+        """Gives a sign of life. It is cheap: at most ten a second are sent."""
         now = time.monotonic()
         if now - self._spoke >= 0.1:
             self._spoke = now
             self._write(b"\n")
 
     def beat(self) -> None:
-        """From now on a sign of life every second, for as long as Python runs at all."""
+        """Gives a sign of life every second from now on, for as long as Python runs at all."""
 
         def beat() -> None:
             while True:
@@ -133,7 +140,7 @@ class Watch:
                     data = data[os.write(self._pipe, data) :]
                 except BlockingIOError:
                     if not patient:
-                        return  # signs of life are waiting to be read
+                        return  # the pipe is full of signs of life that the supervisor has yet to read
                     select.select([], [self._pipe], [])
 
 
@@ -144,11 +151,11 @@ def supervise(
     addresses: Mapping[str, str],
     grace: float = GRACE_SECONDS,
 ) -> NoReturn:
-    """Runs `train` in a child process under watch and leaves with its exit code, or the agreed one.
+    """Runs `train` in a child process under watch, and leaves with its exit code or the agreed one.
 
-    `first` holds until the child says otherwise. `addresses` (pod name to `host:port`) are the peers
-    that a stall may be blamed on. `grace` is the pod's, in seconds. Forks: call it while the process has one
-    thread.
+    `first` is valid until the child sends another Silence. `addresses` (pod name to `host:port`) are the
+    peers that may cause a stall. `grace` is the pod's, in seconds. It forks, so it must be called while the
+    process has one thread.
     """
     reading, writing = os.pipe()
     parent = os.getpid()
@@ -221,7 +228,7 @@ class _Supervisor:
             until = self._kill_at if self._kill_at is not None else heard + self._silence.seconds
             pause = max(0.0, min(until - now, max(0.1, self._silence.seconds / _LOOKS)))
             ready, _, _ = select.select(watched, [], [], pause)
-            # Where this process was stopped itself (a frozen pod, a suspended machine), so was the child.
+            # If this process was stopped (a frozen pod, a suspended machine), so was the child.
             heard += max(0.0, time.monotonic() - now - pause)
             if wakeup in ready:
                 os.read(wakeup, 4096)
@@ -231,7 +238,7 @@ class _Supervisor:
                     heard = time.monotonic()
                     self._hear(data)
                 else:
-                    watched.remove(self._pipe)  # the child is leaving
+                    watched.remove(self._pipe)  # the child is about to end
 
     def _hear(self, data: bytes) -> None:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
@@ -248,7 +255,7 @@ class _Supervisor:
                 self._silence = Silence.from_json(document)
 
     def _overtaken(self, other: Holder) -> None:
-        """In the lease's thread."""
+        """Runs in the lease's thread."""
         self._lost = True
         self._silence = overtaken(other)
         if self._wake is not None:
@@ -268,7 +275,7 @@ class _Supervisor:
         return silence.exit_code
 
     def _show_stacks(self) -> None:
-        """On standard error: where a hang is, only the stacks can tell."""
+        """Prints all stacks to standard error: only they show where a process hangs."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._child, signal.SIGUSR1)
         time.sleep(_STACKS_SECONDS)
@@ -285,7 +292,9 @@ class _Supervisor:
             os.waitpid(self._child, 0)
 
     def _reap(self) -> int | None:
-        """The child's wait status once it has ended. As process 1 of a container it reaps orphans too."""
+        """Returns the child's wait status once it has ended. As process 1 of a container, it also reaps
+        orphans.
+        """
         while True:
             try:
                 process, status = os.waitpid(-1, os.WNOHANG)
@@ -310,7 +319,7 @@ class _Supervisor:
 
 
 def _die_with(parent: int) -> None:
-    """Has this process killed when its parent ends, however that ends."""
+    """Has the kernel kill this process when its parent ends, for whatever reason."""
     if sys.platform == "linux":
         import ctypes
 

@@ -1,8 +1,8 @@
-"""Says which workers have stopped answering while the training continues without them, and who is back.
+"""Reports which workers stop answering while the training continues without them, and which come back.
 
-Under ParameterServer a lost worker is no error: the coordinator gives its steps to the others and waits for
-it, without a word. Standard library only, for the supervisor of `watchdog`: its threads run whatever
-TensorFlow does.
+Under ParameterServer a lost worker is no error: the coordinator gives its steps to the other workers and
+waits for it, without a message. The module uses the standard library only. It runs in the supervisor process,
+so its threads run whatever TensorFlow does.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from worker.process import probes
 
 ROUND_SECONDS = 5.0
 PROBES_PER_SECOND = 20.0
-"""At most: with 1,000 workers a round takes 50 s."""
+"""Upper limit: with 1,000 workers a round takes 50 s."""
 
 
 class WorkerMonitor:
-    """Probes the workers one by one, in rounds; `say` hears a sentence at the end of a round with news.
+    """Probes the workers one by one, in rounds. `say` gets a sentence at the end of a round that found a
+    change.
 
-    A worker counts as gone when two rounds on end found it so: a restart in between is none.
+    A worker counts as gone after two failed rounds in a row, so that a short restart is not reported.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -33,7 +34,7 @@ class WorkerMonitor:
         self._thread: threading.Thread | None = None
 
     def follow(self, workers: Mapping[str, str]) -> None:
-        """These from now on, pod name to address; none when they are about to be released."""
+        """Watches `workers`, pod name to address, from now on; none when they are about to be released."""
         with self._lock:
             self._workers = dict(workers)
             self._suspects, self._gone = {}, {}

@@ -1,1 +1,1 @@
-"""Progress records of a training, and its signs of life."""
+"""The progress records of a training, and its signs of life."""

@@ -20,14 +20,13 @@ _POLL_SECONDS = 0.2
 
 
 class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Counts the steps that are done, and ends the training when the loss is not finite.
+    """Counts the finished steps, and ends the training when the loss is not finite.
 
-    Under ParameterServer the batch hooks run when a step is scheduled, and their logs are a RemoteValue,
-    filled when a worker has done the step and its results have come back. A thread looks which are
-    filled: that costs no message, while any read of a variable would wait for a ps.
-    `reporter` is None for a task that has another one speak for it.
-    `failed` hears, in that thread, of a step's error: `Model.fit` will raise it, but only when the steps on
-    the other workers have ended too.
+    Under ParameterServer the batch hooks run when a step is scheduled. Their logs are a RemoteValue, which
+    gets its value when a worker has done the step and the chief has its results. A thread looks which
+    RemoteValues are ready: that costs no message, while any read of a variable would wait for a ps.
+    `reporter` is None for a task whose progress another task reports. `failed` is called in that thread with
+    a step's error; `Model.fit` raises the error only when the steps on the other workers have ended too.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
         epochs: int,
     ) -> None:
         super().__init__()
-        # Logs come as they are, without waiting for them.
+        # With it Keras passes logs as they are, without waiting for their values.
         self._supports_tf_logs = True
         self._records = Records(reporter, epochs)
         self._alive = alive
@@ -61,11 +60,11 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
             threading.Thread(target=self._watch, name="progress", daemon=True).start()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Ends it."""
+        """Ends the thread."""
         self._training = False
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Counts from 0."""
+        """`epoch` counts from 0."""
         self._alive()
         with self._lock:
             self._scheduled = 0
@@ -74,7 +73,7 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
             self._records.begin(epoch + 1, self._steps(), self.skipped)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """One execution was done, or scheduled."""
+        """Runs when an execution is done, or under ParameterServer when it is scheduled."""
         if isinstance(logs, Mapping):
             self._done = self.skipped + batch + 1
             self._moved()
@@ -92,7 +91,7 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
         self._alive()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """All steps are done and `logs` are the epoch's."""
+        """Runs when all steps are done; `logs` are those of the epoch."""
         self._alive()
         with self._lock:
             self._pending.clear()
@@ -100,7 +99,7 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
             self._records.end(self._done, as_floats(logs))
 
     def _steps(self) -> int | None:
-        """Of the whole epoch."""
+        """Returns the number of steps in the whole epoch."""
         steps = self.params.get("steps")
         return self.skipped + int(steps) if steps else None
 
@@ -126,7 +125,9 @@ class Progress(tf.keras.callbacks.Callback):  # type: ignore[misc]
                         self._records.write(self._done, metrics)
 
     def _collect(self) -> Any:
-        """Takes the steps that are done off the queue. Returns the newest one's logs, None for none."""
+        """Removes the finished steps from the queue. Returns the logs of the newest, None where no step
+        finished.
+        """
         newest = None
         with self._lock:
             while self._pending:

@@ -1,5 +1,5 @@
-"""Curves for TensorBoard, where the image has the package of that name: TensorFlow writes them with it, and
-does not bring it along since 2.21.
+"""Writes curves for TensorBoard if the image has the `tensorboard` package. TensorFlow needs it to write
+them, and does not install it since 2.21.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ MISSING: Final = (
 
 
 def can_be_written() -> bool:
-    """Whether the image has TensorBoard."""
+    """Returns whether the image has TensorBoard."""
     return importlib.util.find_spec("tensorboard") is not None
 
 
 def write(metrics: Mapping[str, float], epoch: int) -> None:
-    """The metrics of an epoch (from 1), by the default writer; nothing where there is no TensorBoard."""
+    """Writes an epoch's metrics (epochs count from 1) with the default writer; does nothing without
+    TensorBoard.
+    """
     if not can_be_written():
         return
     for name, value in metrics.items():
-        # The names and the step of Keras' TensorBoard callback: one chart for all curves.
+        # The names and steps of Keras' TensorBoard callback, so that all curves are in one chart.
         tf.summary.scalar(f"epoch_{name}", value, step=epoch - 1)

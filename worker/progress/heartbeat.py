@@ -1,4 +1,4 @@
-"""Signs of life of an execution that lasts a whole epoch, seen by another thread."""
+"""Gives signs of life from a thread during an execution that lasts a whole epoch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SECONDS = 1.0
 
 @contextlib.contextmanager
 def heartbeat(count: Callable[[], int], moved: Callable[[int], None]) -> Iterator[None]:
-    """While the block runs, once a second: calls `moved` with what `count` gives, when that has changed."""
+    """Calls `moved` with the result of `count` once a second, if it has changed, while the block runs."""
     over = threading.Event()
 
     def look() -> None:

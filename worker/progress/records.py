@@ -13,7 +13,9 @@ RECORD_SECONDS = 1.0
 
 
 class Records:
-    """Of `epochs` epochs. `reporter` is None for a task that has another one speak for it."""
+    """Writes the records of `epochs` epochs. `reporter` is None for a task whose progress another task
+    reports.
+    """
 
     def __init__(self, reporter: Reporter | None, epochs: int) -> None:
         self._reporter = reporter
@@ -25,14 +27,16 @@ class Records:
         self._recorded_at = self._began = time.monotonic()
 
     def begin(self, epoch: int, steps: int | None, skipped: int = 0) -> None:
-        """Of `epoch`, from 1, with `steps` steps (None: unknown), `skipped` of them by an earlier attempt."""
+        """Begins `epoch`, from 1, with `steps` steps (None: unknown). An earlier attempt did `skipped` of
+        them.
+        """
         self._epoch, self._steps, self._skipped = epoch, steps, skipped
         self._recorded = skipped
         self._recorded_at = self._began = time.monotonic()
 
     @property
     def due(self) -> bool:
-        """Whether the last record is a second old."""
+        """Returns whether the last record is a second old."""
         return time.monotonic() - self._recorded_at >= RECORD_SECONDS
 
     def check(self, metrics: Mapping[str, float]) -> None:
@@ -44,11 +48,13 @@ class Records:
             )
 
     def write(self, done: int, metrics: Mapping[str, float]) -> None:
-        """`done` steps of the epoch are done, `skipped` ones included."""
+        """Writes a record: `done` steps of the epoch are done, `skipped` ones included."""
         self._emit(done, metrics, self._recorded, self._recorded_at, epoch_end=False)
 
     def end(self, done: int, metrics: Mapping[str, float]) -> None:
-        """All are, and `metrics` are the epoch's. Raises Failure where the loss is not finite."""
+        """Writes the record of the epoch's end with its `metrics`. Raises Failure where the loss is not
+        finite.
+        """
         self._emit(done, metrics, self._skipped, self._began, epoch_end=True)
         self.check(metrics)
 

@@ -1,1 +1,1 @@
-"""What a step does on a replica, how its variables travel, and how many steps an execution has."""
+"""The step of a replica, the transfer of its variables, and the number of steps in an execution."""

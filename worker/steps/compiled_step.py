@@ -1,4 +1,4 @@
-"""What one replica does in a step of a compiled Keras 3 model, as its Model.fit would do it."""
+"""The step of one replica for a compiled Keras 3 model, equal to that of its Model.fit."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from worker.tf_compat.keras_models import is_keras_3
 def steps_of(
     program: LoadedProgram, model: Any, global_batch_size: int, element: Any, notice: Callable[[str], None]
 ) -> Steps:
-    """Those that `program` and `model` ask for, to be made as `Steps` is. `notice` gets sentences for the
-    user.
+    """Returns the steps of `program` and `model`, constructed as `Steps` is. `notice` is called with
+    sentences for the user.
     """
     if program.has("loss") or program.has("train_step") or not is_keras_3(model):
         return Steps(program, model, global_batch_size, element)
@@ -32,9 +32,9 @@ def steps_of(
 class CompiledSteps(Steps):
     """The steps of a Keras 3 `model` for a program without `loss` and `train_step`.
 
-    What the model was compiled with says what is computed, or the model's own `train_step` and `test_step`
-    where its class has them. To be made as `Steps` is. Raises Failure for what Keras 3 cannot do under the
-    strategy.
+    They compute what the model was compiled with, or call the `train_step` and `test_step` of the model's
+    class if it defines them. The arguments are those of `Steps`. Raises Failure for what Keras 3 cannot do
+    under the strategy.
     """
 
     def __init__(
@@ -46,20 +46,20 @@ class CompiledSteps(Steps):
         notice: Callable[[str], None],
     ) -> None:
         self._means: dict[str, Any] = {}
-        """Of what the model's own steps give and none of its metrics keeps, by name."""
+        """Means, by name, of the results of the model's own steps that are in none of its metrics."""
         super().__init__(program, model, global_batch_size, element)
         self._notice = notice
         self._own_training, self._own_evaluation = keras_3.own_steps(model)
         self._train = self._train_by_model if self._own_training else self._train_as_compiled
         self._names: dict[bool, list[str]] = {}
-        """Of what the model's own step gives, for training and for evaluation."""
+        """The names of the results of the model's own step, for training and for evaluation."""
         self._updated: dict[bool, set[int]] = {}
         """The ids of the model's metrics that its own step updates."""
         self._computed = threading.local()
         keras_3.build_compiled(model, element)
         keras_3.mend_metrics(tf.distribute.get_strategy(), self.metrics())
         for metric in keras_3.compiled_loss_metrics(model):
-            # An attribute of the instance goes before the class's method.
+            # An attribute of the instance has precedence over the class's method.
             metric.__dict__["update_state"] = self._weighed(metric.update_state)
         model.__dict__["compute_loss"] = self._remembering(model.compute_loss)
         if self._own_training:
@@ -72,21 +72,23 @@ class CompiledSteps(Steps):
 
     @property
     def is_own(self) -> bool:
-        """Whether code of the program's applies the gradients."""
+        """Returns whether code of the program applies the gradients."""
         return self._own_training
 
     def steps_per_execution(self, given: int | None) -> int | None:
-        """As `given`, or as the model was compiled; None where it is to be found."""
+        """Returns `given`, or the number that the model was compiled with; None where it is to be
+        measured.
+        """
         compiled = int(self.model.steps_per_execution)
         return compiled if given is None and compiled > 1 else given
 
     @property
     def gives_loss(self) -> bool:
-        """Whether what `train` returns is a share of the loss."""
+        """Returns whether the result of `train` is a share of the loss."""
         return "loss" in self._names.get(True, ["loss"])
 
     def evaluate(self, batch: Any, share: Share | None = None) -> None:
-        """Updates the metrics with a batch of held-out examples, in a replica's context."""
+        """Updates the metrics with a batch of evaluation examples, in a replica's context."""
         if self._own_evaluation:
             self._by_model("test_step", batch, share, training=False)
             return
@@ -98,11 +100,11 @@ class CompiledSteps(Steps):
         self.update_compiled_metrics(*counted((labels, predictions, weights), share))
 
     def metrics(self) -> list[Any]:
-        """Those that the steps update."""
+        """Returns the metrics that the steps update."""
         return [self.mean_loss, *self.model.metrics, *self._means.values()]
 
     def results_in_graph(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
-        """What `results` gives, for a tf.function: tensors by the metrics' names."""
+        """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
         names = self._names.get(training)
         if names is None:
             return _results(
@@ -128,14 +130,14 @@ class CompiledSteps(Steps):
     def _loss_of(
         self, features: Any, labels: Any, predictions: Any, weights: Any, share: Share | None, training: bool
     ) -> Any:
-        """The replica's share of the loss, which is counted."""
+        """Returns the replica's share of the loss, and adds it to the mean."""
         size = tf.cast(batch_count(features) if share is None else share.examples, tf.float32)
-        # Of a replica without an example one is taken: a mean of none would be no number.
+        # A replica without an example computes on one filler example: a mean over none would be NaN.
         known = counted((features, labels, predictions, weights), share, least=1)
         self._computed.size = size
         loss = keras_3.compute_loss(self.model, known, training)
         if not replica_shares.was_scaled():
-            # The program's own arithmetic: a mean over the replica's examples.
+            # The program's own compute_loss() returns a mean over the replica's examples.
             loss = loss * tf.cast(self._part(share), loss.dtype)
         self.count_loss(tf.cast(keras_3.unscaled(loss), tf.float32) * size, size)
         return loss
@@ -147,7 +149,9 @@ class CompiledSteps(Steps):
         return self._mean_over_replica(returned["loss"]) * self._part(share)
 
     def _by_model(self, name: str, batch: Any, share: Share | None, training: bool) -> dict[str, Any]:
-        """What the model's own step gives. It is counted where no metric of the model does that."""
+        """Returns the results of the model's own step. Adds those to means that are in no metric of the
+        model.
+        """
         self._computed.losses = []
         returned: dict[str, Any] = {}
 
@@ -164,7 +168,9 @@ class CompiledSteps(Steps):
         return returned
 
     def _mean_over_replica(self, value: Any) -> Any:
-        """`float32[]`. What compute_loss() gave is the replica's share of the mean over all."""
+        """Returns the mean over the replica's examples, `float32[]`. compute_loss() gives its share of the
+        global mean.
+        """
         is_share = any(value is loss for loss in self._computed.losses)
         value = tf.reduce_mean(tf.cast(value, tf.float32))
         return keras_3.unscaled(value) if is_share else value
@@ -182,9 +188,9 @@ class CompiledSteps(Steps):
         return any(id(leaf) in self._updated[training] for leaf in keras_3.leaves([metric]))
 
     def _weighed(self, update: Callable[..., Any]) -> Callable[..., Any]:
-        """A mean's `update_state`, by the examples that count.
+        """Returns a mean's `update_state` that weighs by the number of examples that count.
 
-        Keras has no weight where a batch's size is not known when the step is traced.
+        Keras gives no weight where a batch's size is not known when the step is traced.
         """
 
         def update_state(values: Any, sample_weight: Any = None) -> Any:
@@ -196,7 +202,9 @@ class CompiledSteps(Steps):
         return 1.0 / self.replicas if share is None else share.part
 
     def _trace(self, name: str, element: Any, training: bool) -> None:
-        """Finds out what the model's own step gives, and what of it a metric keeps: a trace, not a run."""
+        """Finds the results of the model's own step, and which of them are in a metric. It traces, and runs
+        nothing.
+        """
         strategy, model = tf.distribute.get_strategy(), self.model
         returned: dict[str, Any] = {}
         scaled: list[bool] = []
@@ -248,7 +256,7 @@ def _results(metrics: list[Any]) -> dict[str, Any]:
 
 
 def _names(metric: Any) -> list[str]:
-    """Of what `metric` gives."""
+    """Returns the names of the results of `metric`."""
     traced = tf.function(lambda: _results([metric])).get_concrete_function()
     return list(traced.structured_outputs)
 

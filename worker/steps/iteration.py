@@ -1,6 +1,6 @@
-"""How a loop goes over its data: each execution is one call of a tf.function, with one step or many.
+"""Iterates over the data: each execution is one call of a tf.function, with one step or several.
 
-The three ways of https://www.tensorflow.org/tutorials/distribute/custom_training.
+It does so in the three ways of https://www.tensorflow.org/tutorials/distribute/custom_training.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import tensorflow as tf
 from worker.input.distribution import Distributed
 
 ALL = 2**31 - 1
-"""More steps than any execution has."""
+"""Greater than the number of steps in any execution."""
 
 
 class Iteration:
     """Runs `step(batch, share)`, which returns a loss, on all replicas of `strategy`.
 
-    With `endless`, `dataset` has as many batches as are asked for. With `by_batch` each batch comes out of it
-    into Python and goes into a call; otherwise a call takes its batches itself. How many is a tensor, so that
-    no number is traced anew. With `eagerly` the calls are Python's own, without a tf.function.
+    With `endless`, `dataset` never ends. With `by_batch` Python takes each batch from the dataset and passes
+    it to a call; otherwise a call takes its batches itself. The number of batches is a tensor, so that a new
+    number needs no new trace. With `eagerly` the calls are plain Python, without a tf.function.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class Iteration:
             return total(strategy.run(of_replica, args=(batch,)))
 
         def packed(count: Any) -> Any:
-            # The iterator is captured: as an argument it would be taken apart and hashed for each call, which
-            # took an eighth of a small model's time.
+            # The function captures the iterator. As an argument, it would be flattened and hashed for each
+            # call, which took an eighth of a small model's time.
             iterator, losses = self._iterator, nothing()
             for _ in tf.range(count):
                 losses = strategy.run(of_replica, args=(next(iterator),))
@@ -75,12 +75,12 @@ class Iteration:
         self._until_end = tf.function(until_end)
 
     def restart(self) -> None:
-        """Begins with the first batch again. Not for an endless dataset."""
+        """Begins with the first batch again. It is not for an endless dataset."""
         self._iterator = iter(self._dataset)
 
     def run(self, count: int) -> tuple[Any, int]:
-        """At most `count` steps. Returns the loss of the last, a tensor that may not be there yet, and how
-        many it were: fewer where the dataset is over.
+        """Runs at most `count` steps. Returns the loss of the last step, a tensor that may not be computed
+        yet, and the number of steps: fewer where the dataset ended.
         """
         if self._by_batch:
             loss, done = tf.constant(0.0), 0

@@ -1,7 +1,8 @@
-"""What steps add to metrics, kept where the steps run and added to the metrics' variables later.
+"""Sums of what steps add to metrics. The task that runs the steps keeps them, and they are added to the
+metrics' variables later.
 
-Each `assign_add` of a metric on a parameter server is a message for each step. A sum kept by the worker
-costs none, and one that is returned as a value is counted once however often its function was tried.
+Each `assign_add` of a metric on a parameter server is a message for each step. A sum kept by the worker needs
+none, and a sum returned as a value counts once however often its function was tried.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from worker.tf_compat import keras_3
 
 
 class Sums:
-    """Of the variables of `metrics`, those to which Keras' own metrics only ever add.
+    """The sums for those variables of `metrics` to which Keras' own metrics only add.
 
-    A metric of the program's own class may read what it wrote, so its variables are left as they are.
+    A metric of the program's own class may read what it wrote, so its variables have no sums.
     """
 
     def __init__(self, metrics: Iterable[Any]) -> None:
@@ -31,15 +32,15 @@ class Sums:
         self._variables = list(found.values())
 
     def zeros(self) -> list[Any]:
-        """The sums before the first step."""
+        """Returns the sums before the first step."""
         return [tf.zeros(variable.shape, variable.dtype) for variable in self._variables]
 
     @contextmanager
     def collected(self) -> Iterator[list[Any]]:
-        """Has additions made in the block, while a function is traced, go to the list that it gives."""
+        """Redirects additions that are traced in the block to the list that it yields."""
         sums = self.zeros()
         for index, variable in enumerate(self._variables):
-            # An attribute of the instance goes before the class's method.
+            # An attribute of the instance has precedence over the class's method.
             variable.__dict__["assign_add"] = _Adding(sums, index)
         try:
             yield sums

@@ -1,8 +1,8 @@
-"""What one replica does in a step, of training and of evaluation, where the loop is the runtime's own.
+"""The step of one replica, for training and for evaluation, in the runtime's own loop.
 
 The arithmetic is that of https://www.tensorflow.org/tutorials/distribute/custom_training: each replica
-divides the sum of its examples' losses by the GLOBAL batch size. The optimizer adds the replicas' gradients
-up, and the sum is the gradient of one replica with the whole batch, whatever the sizes of the shares.
+divides the sum of its examples' losses by the GLOBAL batch size. The optimizer adds up the replicas'
+gradients. The sum is the gradient of one replica with the whole batch, whatever the sizes of the shares.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _TRAIN_STEP = "train_step(model, batch, global_batch_size)"
 class Steps:
     """The steps of `program` for a replica of `model`, and the metrics that they update.
 
-    Make it under the strategy's scope, when the model and its optimizer have their variables. `element` is
-    the training dataset's `element_spec`, as the program gave it. Makes the variables of the metrics.
-    Raises Failure that names the method where `loss` does not give what it should.
+    Construct it under the strategy's scope, when the model and its optimizer have their variables. `element`
+    is the `element_spec` of the program's training dataset. The constructor makes the variables of the
+    metrics. Raises Failure that names the method where the value of `loss` is wrong.
     """
 
     def __init__(self, program: LoadedProgram, model: Any, global_batch_size: int, element: Any) -> None:
@@ -52,14 +52,16 @@ class Steps:
             keras_3.mend_metrics(tf.distribute.get_strategy(), self.metrics())
 
     def train(self, batch: Any, share: Share | None = None) -> Any:
-        """One step, in a replica's context. Returns its share of the loss, `float32[]`, to be added up.
+        """Runs one step, in a replica's context. Returns its share of the loss, `float32[]`, to be added up.
 
-        `share` is what the replica has of the global batch, None where all have the same.
+        `share` is the replica's share of the global batch, None where all have the same.
         """
         return self._train(batch, share)
 
     def evaluate(self, batch: Any, share: Share | None = None) -> None:
-        """Updates the metrics with a batch of held-out examples, in a replica's context. `share` as above."""
+        """Updates the metrics with a batch of evaluation examples, in a replica's context.
+        `share` as above.
+        """
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
         predictions = self.model(features, training=False)
         size = _size(features) if share is None else tf.cast(share.examples, tf.float32)
@@ -74,33 +76,35 @@ class Steps:
         self.update_compiled_metrics(labels, predictions, weights)
 
     as_compiled = False
-    """Whether the model was compiled with what its steps compute."""
+    """Whether the steps compute what the model was compiled with."""
 
     @property
     def is_own(self) -> bool:
-        """Whether code of the program's applies the gradients."""
+        """Returns whether code of the program applies the gradients."""
         return self.program.has("train_step")
 
     def steps_per_execution(self, given: int | None) -> int | None:
-        """As `given`; None where it is to be found."""
+        """Returns `given`; None where the number is to be measured."""
         return given
 
     @property
     def gives_loss(self) -> bool:
-        """Whether what `train` returns is a share of the loss."""
+        """Returns whether the result of `train` is a share of the loss."""
         return True
 
     def reset(self) -> None:
-        """Of all metrics. Under the strategy's scope, in no replica's context."""
+        """Resets all metrics. It is called under the strategy's scope, in no replica's context."""
         for metric in self.metrics():
             metric.reset_state()
 
     def results(self, training: bool = False) -> dict[str, float]:
-        """Of all metrics over all replicas, "loss" first. Every task of a collective must call it.
+        """Returns all metrics over all replicas, "loss" first. Every task of a collective must call it.
 
-        With `training`, of those only that a training step updates: a `train_step` may leave some alone.
+        With `training`, it returns only those that a training step updates: a `train_step` may leave some
+        out.
         """
-        # The number of metrics is passed to be traced anew when more of them have variables.
+        # The number of metrics is an argument, so that the function is traced anew when more of them have
+        # variables.
         return as_floats(self._read(training, len(self.metrics())))
 
     def _train_by_loss(self, batch: Any, share: Share | None) -> Any:
@@ -117,7 +121,7 @@ class Steps:
             part = average = tf.cast(average, tf.float32)
             penalty = self._penalty()
             if penalty is not None:
-                # Every replica adds one, so each counts by its part of the batch.
+                # Every replica adds a penalty, so each penalty is weighed by its replica's part of the batch.
                 part += penalty * (1.0 / self.replicas if share is None else share.part)
             scaled = _scaled(optimizer, part)
         gradients = _unscaled(optimizer, tape.gradient(scaled, sources))
@@ -139,7 +143,7 @@ class Steps:
                 "share of the loss"
             )
         if self._in_step is None:
-            # Keras makes a metric's variables when it is first updated.
+            # Keras makes a metric's variables at its first update.
             self._in_step = [metric.name for metric in self.metrics()]
         # A step counts once, and its loss is the sum of the shares.
         if share is not None:
@@ -151,40 +155,42 @@ class Steps:
         return self.program.train_step(self.model, batch, self.global_batch_size)
 
     def _compiled_loss(self, features: Any, known: tuple[Any, Any, Any], share: Share | None) -> Any:
-        """The mean over the replica's examples. Keras gives the replica's share of the mean over all."""
+        """Returns the mean over the replica's examples. Keras gives the replica's share of the
+        global mean.
+        """
         if not is_keras_3(self.model):
             return self.model.compute_loss(features, *known) * self.replicas
         with replica_shares.of(share):
             return keras_3.unscaled(keras_3.compute_loss(self.model, (features, *known), training=False))
 
     def _penalty(self) -> Any:
-        """The regularisation losses, `float32[]`; None where the model has none."""
+        """Returns the regularisation losses, `float32[]`; None where the model has none."""
         losses = [tf.cast(loss, tf.float32) for loss in self.model.losses]
         return tf.add_n(losses) if losses else None
 
     def count_loss(self, total: Any, size: Any, penalty: Any = None) -> None:
         """Adds the losses of `size` examples to the mean, with the penalty for each.
 
-        Mean.update_state would do the same with thrice the operations, which a small model feels.
+        Mean.update_state would take three times as many operations, which slows a small model.
         """
         total = tf.cast(total, tf.float32)
         self.mean_loss.total.assign_add(total if penalty is None else total + penalty * size)
         self.mean_loss.count.assign_add(size)
 
     def update_compiled_metrics(self, labels: Any, predictions: Any, weights: Any) -> None:
-        """Those that the model was compiled with."""
+        """Updates the metrics that the model was compiled with."""
         # Not model.compute_metrics, which also reads the results: a message to each replica for each step.
         metrics = compiled_metrics(self.model)
         if metrics is not None:
             metrics.update_state(labels, predictions, weights)
 
     def metrics(self) -> list[Any]:
-        """Those that the steps update, "loss" first."""
-        # The compiled loss has a metric of that name too, which nothing updates here.
+        """Returns the metrics that the steps update, "loss" first."""
+        # The compiled loss has a metric of that name too, which these steps do not update.
         return [self.mean_loss, *(metric for metric in self.model.metrics if metric.name != "loss")]
 
     def results_in_graph(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
-        """What `results` gives, for a tf.function: tensors by the metrics' names."""
+        """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
         results: dict[str, Any] = {}
         for metric in self.metrics():
             if training and self._in_step is not None and metric.name not in self._in_step:
@@ -203,7 +209,9 @@ class Steps:
             self.model.compiled_loss.build(predictions)
 
     def _prepare(self, element: Any) -> None:
-        """Traces a forward pass, which runs nothing: it tells the shapes and makes the metrics' variables."""
+        """Traces a forward pass, which runs nothing. The trace gives the shapes and makes the metrics'
+        variables.
+        """
         if not isinstance(element, tuple) or len(element) not in (2, 3):
             raise program_error(
                 f"{self.program.entrypoint}: {_LOSS} needs a train_dataset() of (features, labels) or "
@@ -257,26 +265,26 @@ def _build_compiled_metrics(model: Any, labels: Any, predictions: Any) -> None:
 
 
 def _scaled(optimizer: Any, loss: Any) -> Any:
-    """For mixed precision: Keras 3's optimizers, Keras 2's, or no change."""
+    """Scales the loss for mixed precision, by the method of Keras 3's or of Keras 2's optimizers, if any."""
     if hasattr(optimizer, "scale_loss"):
         return optimizer.scale_loss(loss)
     return optimizer.get_scaled_loss(loss) if hasattr(optimizer, "get_scaled_loss") else loss
 
 
 def _unscaled(optimizer: Any, gradients: Any) -> Any:
-    # Keras 3's optimizers do it by themselves.
+    # Keras 3's optimizers unscale the gradients themselves.
     if hasattr(optimizer, "get_unscaled_gradients"):
         return optimizer.get_unscaled_gradients(gradients)
     return gradients
 
 
 def _size(features: Any) -> Any:
-    """Of the batch, `float32[]`."""
+    """Returns the size of the batch, `float32[]`."""
     return tf.cast(batch_count(features), tf.float32)
 
 
 def of_size(element: Any, size: int) -> Any:
-    """The element_spec `element` with batches of `size`."""
+    """Returns the element_spec `element` with batches of `size`."""
 
     def fixed(spec: Any) -> Any:
         if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0):

@@ -1,6 +1,6 @@
-"""How many steps go into one execution: a fixed number, or one found by measuring.
+"""The number of steps in an execution: a fixed number, or one that is found by measuring.
 
-Neither TensorFlow nor a clock is used here: times are passed in.
+The module uses neither TensorFlow nor a clock: its caller passes times in.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 LIMIT_SECONDS: Final = 0.5
-"""An execution is not made longer than this: signs of life and a request to leave wait for its end."""
+"""Upper limit of an execution's length: signs of life and SIGTERM wait for its end."""
 _GROWTH = 1.05
 _TIMES = 2
 _PATIENCE = 2
@@ -16,18 +16,18 @@ _WARM_UP = 2
 
 
 class Packing:
-    """The sizes of the executions, one after the other.
+    """Gives the sizes of the executions, one after the other.
 
-    With `fixed` every execution has that many steps. Without, the number begins at 1 and is doubled while
-    that gains throughput: each number is tried twice, the better time counts, and the search goes on for
-    one doubling without a gain, so that one slow execution does not end it. The last execution of an
-    epoch is shorter where the number does not divide the steps.
+    With `fixed` every execution has that many steps. Otherwise the number begins at 1 and is doubled while
+    that increases the throughput. Each number is tried twice, and the better time counts. The search
+    continues for one doubling without an increase, so that one slow execution does not end it. The last
+    execution of an epoch is shorter where the number does not divide the steps.
 
-        while epoch has steps left:
-            steps = packing.steps(left)
-            ... run them ...
-            packing.measured(steps, seconds)
-        packing.epoch_ended()
+            while epoch has steps left:
+                steps = packing.steps(left)
+                ... run them ...
+                packing.measured(steps, seconds)
+            packing.epoch_ended()
     """
 
     def __init__(self, fixed: int | None = None, limit_seconds: float = LIMIT_SECONDS) -> None:
@@ -42,20 +42,20 @@ class Packing:
 
     @property
     def number(self) -> int:
-        """Of steps in a whole execution, as far as it is known."""
+        """Returns the number of steps in a full execution, as far as it is known."""
         return self._number
 
     @property
     def settled(self) -> bool:
-        """Whether `number` stays: no execution needs to be measured any more."""
+        """Returns whether `number` is final: no further execution needs to be measured."""
         return self._settled
 
     def steps(self, left: int) -> int:
-        """Of the next execution, where `left` remain in the epoch."""
+        """Returns the number of steps in the next execution, where `left` remain in the epoch."""
         return min(self._number, left)
 
     def measured(self, steps: int, seconds: float) -> None:
-        """An execution of `steps` took `seconds`, until its results were there."""
+        """Records that an execution of `steps` took `seconds`, until its results were there."""
         if self._settled or steps != self._number:
             return
         if self._warm_up:
@@ -78,9 +78,9 @@ class Packing:
             self._number *= 2
 
     def epoch_ended(self) -> None:
-        """Ends the search with the first epoch that it could measure.
+        """Ends the search after the first epoch that it could measure.
 
-        Where throughput was still growing, with as many steps as `limit_seconds` allow at the best rate seen.
+        If throughput was still growing, the number is what `limit_seconds` allow at the best rate seen.
         """
         rate, number = self._best
         if self._settled or not rate:
@@ -91,5 +91,5 @@ class Packing:
         self.agree(number, True)
 
     def agree(self, number: int, settled: bool) -> None:
-        """Takes over what was decided elsewhere, by the task that measures."""
+        """Takes over the decision of the task that measures."""
         self._number, self._settled = number, settled

@@ -1,8 +1,8 @@
-"""How a step's variables come from the parameter servers, and its gradients go there.
+"""The transfer of a step's variables from the parameter servers, and of its gradients to them.
 
-Each variable that a worker reads is a message from its ps, and each gradient one back: for a small model
-they are most of a step. Small variables of one ps are read together, at the beginning of a step, and their
-gradients are sent together.
+Each variable that a worker reads takes a message from its ps, and each gradient one to the ps: for a small
+model they take most of a step's time. Small variables of one ps are read together, at the beginning of a
+step, and their gradients are sent together.
 """
 
 from __future__ import annotations
@@ -17,29 +17,34 @@ import tensorflow as tf
 from worker.tf_compat import keras_models
 
 _LARGEST_BYTES = 256 << 10
-"""Of a variable: copying a larger one together with others costs more than its own message."""
+"""Limit of a variable's size: to copy a larger one together with others costs more than a message
+of its own.
+"""
 
 
 class Exchange:
-    """One message for each variable and each gradient, in any strategy."""
+    """Uses one message for each variable and each gradient, under any strategy."""
 
     @contextmanager
     def reading(self, tape: tf.GradientTape, variables: Sequence[Any]) -> Iterator[list[Any]]:
-        """Around a forward pass under `tape`. Gives what to differentiate by, one for each variable."""
+        """Wraps a forward pass under `tape`. Yields the tensors to differentiate by, one for each
+        variable.
+        """
         del tape
         yield list(variables)
 
     def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-        """Has `optimizer` apply them."""
+        """Has `optimizer` apply the gradients."""
         optimizer.apply_gradients(zip(gradients, variables))
 
 
 class Together(Exchange):
-    """One message for all small variables of a ps, and one for their gradients.
+    """Uses one message for all small variables of a ps, and one for their gradients.
 
-    For one replica, without a program's code between gradients and variables. `learning_rate` replaces the
-    optimizer's variable, which each ps but one would have to ask for at every step; None leaves that. The
-    first trace goes as in `Exchange`, and tells which variables are only ever looked up in.
+    It is for one replica, where no code of the program is between gradients and variables. `learning_rate` is
+    a constant in place of the optimizer's variable, which each ps but one would have to fetch at every step;
+    None keeps the variable. The first trace is that of `Exchange`; it finds the variables from which only
+    rows are looked up.
     """
 
     def __init__(self, learning_rate: float | None) -> None:
@@ -58,7 +63,7 @@ class Together(Exchange):
         read = [(variable, value) for variable, value in zip(variables, sources) if value is not variable]
         for variable, value in read:
             tape.watch(value)
-            # Attributes of the instance go before the class's methods.
+            # An attribute of the instance has precedence over the class's method.
             variable.__dict__.update(_reads(value))
         try:
             yield sources
@@ -68,7 +73,7 @@ class Together(Exchange):
                     del variable.__dict__[name]
 
     def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-        """With the gradients of a group on its ps."""
+        """Applies the gradients of a group on the group's ps."""
         if self._groups is None:
             can = _takes_gradients_as_they_are(optimizer) and not _calls_functions()
             self._groups = _groups(gradients, variables) if can else []
@@ -80,7 +85,7 @@ class Together(Exchange):
             for index, value in zip(group, values):
                 sent[index] = value
         with self._fixed(optimizer):
-            # Summing up over one replica would bring them back to the worker.
+            # The sum over one replica would bring the gradients back to the worker.
             pairs = zip(sent, variables)
             optimizer.apply_gradients(pairs, **({"skip_gradients_aggregation": True} if self._groups else {}))
 
@@ -98,24 +103,26 @@ class Together(Exchange):
 
 
 def _takes_gradients_as_they_are(optimizer: Any) -> bool:
-    """Keras 2's optimizers, where they do not clip: that would be done on the worker."""
+    """Returns whether the optimizer is Keras 2's and does not clip, which would happen on the worker."""
     clips = [getattr(optimizer, name, None) for name in ("clipnorm", "clipvalue", "global_clipnorm")]
     is_known = keras_models.clips_gradients_itself(optimizer)
     return is_known and not hasattr(optimizer, "get_scaled_loss") and not any(clips)
 
 
 def _calls_functions() -> bool:
-    """Whether the step calls a tf.function: traced once, it would keep one step's values for the next."""
+    """Returns whether the step calls a tf.function, which is traced once and would keep one step's values for
+    the next.
+    """
     operations = tf.compat.v1.get_default_graph().get_operations()
     return any(operation.type.endswith("PartitionedCall") for operation in operations)
 
 
 def _groups(gradients: Sequence[Any], variables: Sequence[Any]) -> list[list[int]]:
-    """Indices of the variables that travel together: of one ps and type, two or more."""
+    """Returns the indices of variables that are read together: two or more of one ps and type."""
     found: dict[tuple[str, Any], list[int]] = collections.defaultdict(list)
     for index, (gradient, variable) in enumerate(zip(gradients, variables)):
         is_small = variable.shape.num_elements() * variable.dtype.size <= _LARGEST_BYTES
-        # One that is only looked up in has sparse gradients, and is never read as a whole.
+        # A variable from which only rows are looked up has sparse gradients, and is never read as a whole.
         if isinstance(gradient, tf.Tensor) and gradient.dtype == variable.dtype and is_small:
             found[variable.device, variable.dtype].append(index)
     return [group for group in found.values() if len(group) > 1]
@@ -139,7 +146,7 @@ def _unpacked(packed: Any, like: Sequence[Any]) -> list[Any]:
 
 
 def _reads(value: Any) -> dict[str, Any]:
-    """The methods by which a variable is read, for one that was read already."""
+    """Returns methods that read a variable, which return the value that was read before."""
 
     def converted(dtype: Any = None, name: Any = None, as_ref: bool = False) -> Any:
         return value if dtype is None or value.dtype.is_compatible_with(dtype) else NotImplemented

@@ -1,1 +1,1 @@
-"""Everything that TensorFlow, Keras and tf_keras keep private and this runtime uses: nowhere else."""
+"""All uses of what TensorFlow, Keras and tf_keras keep private. No other package uses a private name."""

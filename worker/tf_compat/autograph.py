@@ -1,4 +1,4 @@
-"""What AutoGraph leaves as it is."""
+"""Sets which packages AutoGraph does not rewrite."""
 
 from __future__ import annotations
 

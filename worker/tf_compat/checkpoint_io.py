@@ -1,9 +1,9 @@
-"""Where a ParameterServer run's checkpoints are read and written: by the chief, which has `modelDir`.
+"""Has the chief of a ParameterServer run, which has `modelDir`, read and write the checkpoints.
 
-TensorFlow's default is that each parameter server writes its variables to its own disk, where a pod of one
-has nothing to write to. `tf.train.CheckpointOptions(experimental_io_device=...)` says otherwise, but Keras'
-BackupAndRestore and `Model.save` take no such options. They, ModelCheckpoint and `tf.train.CheckpointManager`
-all make options of that class in the end: so its default is the one place to set.
+By TensorFlow's default each parameter server writes its variables to its own disk, but its pod has no
+`modelDir`. `tf.train.CheckpointOptions(experimental_io_device=...)` changes that, but Keras' BackupAndRestore
+and `Model.save` take no such options. They, ModelCheckpoint and `tf.train.CheckpointManager` all make options
+of that class in the end, so this module changes the default of the class.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _MENDED = "_tf_launcher_mended"
 
 
 def save_here() -> None:
-    """From now on options that name no device mean this process' own, once it has connected to a cluster.
+    """Makes this process the default device of CheckpointOptions, once it has connected to a cluster.
 
-    TensorFlow need not be imported yet, and is not by this.
+    TensorFlow need not be imported yet, and this function does not import it.
     """
     if _MODULE in sys.modules:
         _mend(sys.modules[_MODULE])
@@ -37,10 +37,10 @@ def _mend(module: ModuleType) -> None:
     options: Any = module.CheckpointOptions  # tf.train.CheckpointOptions
     if hasattr(options, _MENDED):
         return
-    given = options.experimental_io_device  # where the class keeps it: it has __slots__
+    given = options.experimental_io_device  # the slot of the value: the class has __slots__
 
     def device(self: Any) -> str | None:
-        # Asked for when it is used: a callback may be made before the strategy is.
+        # The device is read at each use: a callback may be made before the strategy is.
         chosen: str | None = given.__get__(self, options)
         return own_device() if chosen is None else chosen
 
@@ -49,7 +49,7 @@ def _mend(module: ModuleType) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the module as everybody else does, once, and mends it when it has been loaded."""
+    """Finds the module as usual, once, and changes it after it is loaded."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

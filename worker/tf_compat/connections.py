@@ -1,6 +1,6 @@
-"""This process' connections to the cluster, which TensorFlow keeps in one context for the process.
+"""The connections of this process to the cluster, which TensorFlow keeps in one context for each process.
 
-Nothing here has a public function. TensorFlow is imported when a function is called.
+None of these has a public function. TensorFlow is imported when a function is called.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _connecting = threading.Event()
 
 
 def is_connected() -> bool:
-    """Whether this process has connected to a cluster."""
+    """Returns whether this process has connected to a cluster."""
     return _context().get_server_def() is not None
 
 
@@ -23,7 +23,7 @@ def is_in_collective() -> bool:
 
 
 def own_device() -> str | None:
-    """This task's CPU by its name in the cluster; None before it has connected to one."""
+    """Returns the name of this task's CPU in the cluster; None before this process has connected to one."""
     server = _context().get_server_def()
     if server is None:
         return None
@@ -33,13 +33,15 @@ def own_device() -> str | None:
 def connect_again() -> None:
     """Makes restarted tasks known to this process, as the coordinator does when it next uses them.
 
-    Blocks while any task of the cluster is away. Raises OpError where one is lost meanwhile.
+    It blocks while any task of the cluster is away. Raises OpError where one is lost meanwhile.
     """
     _context().update_server_def(_context().get_server_def())
 
 
 def before_connecting(action: Callable[[], None]) -> None:
-    """From now on this process calls `action` each time before it opens new connections to lost workers."""
+    """Has this process call `action` from now on each time before it opens new connections to
+    lost workers.
+    """
     own = _context()
     update = own.update_server_def
 
@@ -55,8 +57,9 @@ def before_connecting(action: Callable[[], None]) -> None:
 
 
 def connecting() -> bool:
-    """Whether new connections are being opened. TensorFlow's operations may fail then with any error: where a
-    network lost packets, with "Resource input tensor contains an invalid device" and "End of sequence".
+    """Returns whether new connections are being opened. TensorFlow's operations may then fail with any error:
+    where a network lost packets, with "Resource input tensor contains an invalid device" and "End of
+    sequence".
     """
     return _connecting.is_set()
 
@@ -67,13 +70,13 @@ def put_key(key: str, value: str) -> None:
 
 
 def get_key(key: str) -> str:
-    """What some task has stored under `key`; waits for it."""
+    """Waits until some task has stored a value under `key`, and returns it."""
     return str(_context().get_config_key_value(key))
 
 
 def keep_functions() -> None:
-    """Has TensorFlow keep its functions when Python collects them: each would be removed from every task by a
-    message, with some lines of error for each task that has left.
+    """Keeps TensorFlow's functions alive after Python deletes them. To remove one sends a message to every
+    task, which logs some lines of error for each task that has left.
     """
     from tensorflow.python.eager.polymorphic_function import atomic_function
 

@@ -1,7 +1,7 @@
-"""What a dataset's graphs tell: the user's lines behind an error in it, and where it calls Python.
+"""Reads the graphs of a dataset: the user's lines behind an error in it, and where it calls Python.
 
-TensorFlow gives no stack for such an error: the transformations run far from Python, maybe on another
-machine. But the graphs that were sent there remember where each operation came from.
+TensorFlow gives no stack for such an error, because the transformations run outside of Python, maybe on
+another machine. But the graphs that were sent there keep the place in the code where each operation was made.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ _KEEP_BATCHES = (
     "_TakeDataset",
     "CacheDataset",
 )
-"""What passes its input's elements on as they are, by TensorFlow 2.21's names."""
+"""Transformations that return the elements of their input unchanged, by TensorFlow 2.21's names."""
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 
 
 def dataset_frames(error: BaseException, datasets: list[Any]) -> list[traceback.FrameSummary]:
-    """All frames, outermost first, of the first operation named in `error` that `datasets` know."""
+    """Returns all frames, outermost first, of the first operation named in `error` that is in one of
+    `datasets`.
+    """
     names = _NODE.findall(str(error))
     for dataset in datasets:
         for graph in _graphs(dataset):
@@ -55,18 +57,20 @@ def dataset_frames(error: BaseException, datasets: list[Any]) -> list[traceback.
 
 
 def file_count(dataset: Any) -> int | None:
-    """How many files `dataset` reads at least, where it reads several the least of them; None for no files.
+    """Returns how many files `dataset` reads at least; None where it reads none. Where it reads from several
+    lists of files, the shortest counts.
 
-    Of those that TensorFlow can share out by files: tensorflow/core/grappler/optimizers/data/auto_shard.cc.
-    Files in a number that is not known beforehand count as very many.
+    It counts files that TensorFlow can shard: tensorflow/core/grappler/optimizers/data/auto_shard.cc. An
+    unknown number of files counts as very many.
     """
     return min(_file_counts(dataset), default=None)
 
 
 def file_names(dataset: Any, most: int) -> list[str] | None:
-    """The files that `dataset` reads, in the order in which TensorFlow shares them out: before a shuffle.
+    """Returns the files that `dataset` reads, in the order in which TensorFlow shards them: before a shuffle.
 
-    None where they are more than `most`, are not known beforehand, or are read at several places.
+    Returns None where there are more than `most`, where they are unknown, or where it reads several lists of
+    files.
     """
     sources = list(_file_sources(dataset))
     if len(sources) != 1:
@@ -82,7 +86,8 @@ def file_names(dataset: Any, most: int) -> list[str] | None:
 
 
 def data_service_dataset(policy: Any, address: str, identifier: Any, element: Any, job: Any) -> Any:
-    """tf.data.experimental.service.from_dataset_id, whose `job`, a string tensor, need not be traced anew.
+    """tf.data.experimental.service.from_dataset_id with a string tensor as `job`, so that a new job needs no
+    new trace.
 
     The public function takes a Python string only.
     """
@@ -98,7 +103,7 @@ def _file_counts(dataset: Any) -> Iterator[int]:
 
 
 def _file_sources(dataset: Any) -> Iterator[Any]:
-    """The datasets of files' names that `dataset` reads from."""
+    """Yields the datasets of file names from which `dataset` reads."""
     dataset = getattr(dataset, "_impl", dataset)
     inputs = list(dataset._inputs())
     operations = (operation for graph in _own_graphs(dataset) for operation in graph.get_operations())
@@ -109,7 +114,7 @@ def _file_sources(dataset: Any) -> Iterator[Any]:
 
 
 def batch_size(dataset: Any) -> int | None:
-    """Of every whole batch of `dataset`; None where its transformations do not tell."""
+    """Returns the size of every full batch of `dataset`; None where its transformations do not tell."""
     dataset = getattr(dataset, "_impl", dataset)
     while type(dataset).__name__ in _KEEP_BATCHES:
         (dataset,) = dataset._inputs()
@@ -118,24 +123,24 @@ def batch_size(dataset: Any) -> int | None:
         return None
     import tensorflow as tf
 
-    # One of another kind, such as a ragged batch, need not have it.
+    # Batches of another kind, such as ragged ones, may lack the attribute.
     value = tf.get_static_value(getattr(dataset, "_batch_size", None))
     return None if value is None else int(value)
 
 
 def shuffles(dataset: Any) -> bool:
-    """Whether `dataset` gives its elements in another order each time."""
+    """Returns whether `dataset` has another order of elements in each iteration."""
     dataset = getattr(dataset, "_impl", dataset)
     return type(dataset).__name__ == "_ShuffleDataset" or any(map(shuffles, dataset._inputs()))
 
 
 def operation_types(dataset: Any) -> set[str]:
-    """Of all operations in the functions that `dataset` applies."""
+    """Returns the types of all operations in the functions that `dataset` applies."""
     return {operation.type for graph in _graphs(dataset) for operation in graph.get_operations()}
 
 
 def graph_operation_types(graph: Any) -> set[str]:
-    """Of all operations of `graph` and in the functions that it calls."""
+    """Returns the types of all operations of `graph` and of the functions that it calls."""
     return {operation.type for each in _nested(graph, set()) for operation in each.get_operations()}
 
 

@@ -1,16 +1,18 @@
 """Keras 2's optimizers under ParameterServer, where several workers update the same variables at a time.
 
-Some of them do an update in several operations, of which one reads what another has written. What a second
-worker writes in between is then applied twice, or lost: 300 steps of SGD with sparse gradients on two workers
-moved a row by 383 and not by 300 steps; without momentum too, since Keras keeps one of 0. RMSprop with
-momentum came to 1.09 times its way and its `centered` form to NaN; Adadelta to 0.55 times.
+Some of them do an update in several operations, of which one reads what another has written. If a second
+worker writes in between, its update is applied twice or lost. For instance, 300 steps of SGD with sparse
+gradients on two workers moved a row by 383 steps and not by 300; without momentum too, since Keras then keeps
+a momentum of 0. RMSprop with momentum moved 1.09 times as far as it should, its `centered` form gave NaN, and
+Adadelta moved 0.55 times as far.
 
-TensorFlow has operations that do the same update whole, under the locks of the variables. With them the
+TensorFlow has operations that do the same update at once, under the locks of the variables. With them the
 result is that of some order of the workers' updates. Adam, AdamW, Adagrad, Adamax, Nadam, Ftrl and RMSprop
-without momentum come within 0.4% of it as they are, dense or sparse: they scale each step by an average over
-many. What stays is what asynchronous training means: a gradient is one of weights some updates ago.
+without momentum are within 0.4% of that result without a change, dense or sparse: they scale each step by an
+average over many. One effect of asynchronous training stays: a gradient belongs to weights of some updates
+ago.
 
-What here is private to tf_keras: the names of the slots, `_index_dict`, `_var_key`, and the formulas.
+Private to tf_keras are the names of the slots, `_index_dict`, `_var_key`, and the formulas.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ import tensorflow as tf
 def mend(optimizer: Any) -> None:
     """Has a built `optimizer` update in one operation, where it is one of Keras 2's that do not.
 
-    A class of the program's own, with a step of its own, is left alone. Under the strategy's scope.
+    A class of the program's own, with a step of its own, is not changed. Call it under the strategy's scope.
     """
-    inner = getattr(optimizer, "inner_optimizer", optimizer)  # mixed precision's wraps another
+    inner = getattr(optimizer, "inner_optimizer", optimizer)  # a mixed-precision optimizer wraps another
     update = _update(inner)
     if update is not None:
-        # An attribute of the instance goes before the class's method.
+        # An attribute of the instance has precedence over the class's method.
         inner.__dict__["update_step"] = update
 
 
@@ -56,7 +58,7 @@ def _sgd(optimizer: Any, gradient: Any, variable: Any) -> None:
     if has_none and not isinstance(gradient, tf.IndexedSlices):
         variable.assign_add(-rate * gradient)
     elif has_none:
-        # Only its rows; scatter_add would let two workers write to one row at a time.
+        # It writes only the gradient's rows; scatter_add would let two workers write to one row at a time.
         tf.raw_ops.ResourceSparseApplyKerasMomentum(
             var=variable.handle,
             accum=slot.handle,
@@ -100,7 +102,7 @@ def _rmsprop(optimizer: Any, gradient: Any, variable: Any) -> None:
 
 
 def _centered(optimizer: Any, scratch: list[Any], gradient: Any, variable: Any) -> None:
-    """`scratch` stands for the momentum where there is none."""
+    """Updates by the centered form of RMSprop. `scratch` replaces the momentum where there is none."""
     squares, averages, momentum = _slots(
         optimizer,
         variable,
@@ -118,7 +120,7 @@ def _centered(optimizer: Any, scratch: list[Any], gradient: Any, variable: Any) 
 
 
 def _common(optimizer: Any, gradient: Any, variable: Any) -> dict[str, Any]:
-    """What the operations of Adadelta and RMSprop have in common."""
+    """Returns the arguments that the operations of Adadelta and RMSprop share."""
     return {
         "var": variable.handle,
         "lr": tf.cast(optimizer.learning_rate, variable.dtype),
@@ -135,7 +137,9 @@ def _slots(optimizer: Any, variable: Any, *lists: list[Any]) -> list[Any]:
 
 
 def _dense(gradient: Any, variable: Any) -> Any:
-    """On the variable's own device: Keras' step writes all rows there too, whatever rows the gradient has."""
+    """Returns the gradient for all rows, on the variable's own device. Keras' step writes all rows there too,
+    whatever rows the gradient has.
+    """
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])

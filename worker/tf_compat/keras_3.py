@@ -1,9 +1,9 @@
-"""Keras 3 under TensorFlow's strategies, put right: measured with TensorFlow 2.21 and Keras 3.15.
+"""Corrections to Keras 3 under TensorFlow's strategies, measured with TensorFlow 2.21 and Keras 3.15.
 
-Keras 3 adds to a variable by assigning `value + delta`: what another worker writes in between is lost (of
-1,000 steps of two workers, 680 were counted). It clips gradients and looks for infinite ones before it adds
-those of the replicas up, gives all replicas the same dropout, lets each replica keep batch statistics of its
-own, of which only the first's are saved, and reads a whole embedding to look up some rows of it.
+Keras 3 adds to a variable by assigning `value + delta`. What another worker writes in between is lost: of
+1,000 steps of two workers, 680 were counted. It clips gradients, and looks for infinite ones, before it adds
+up those of the replicas. It gives all replicas the same dropout. Each replica keeps its own batch statistics,
+and only those of the first replica are saved. It reads a whole embedding to look up some rows of it.
 
 `mend` changes Keras' classes, once for a process and before a model is made. `mend_metrics` is for one model.
 """
@@ -21,19 +21,21 @@ from worker.tf_compat import versions
 from worker.tf_compat.strategies import uses_coordinator, without_partitioner
 
 _mended: list[Any] = []
-"""The strategy, when Keras' classes are changed."""
+"""The strategy, once Keras' classes are changed."""
 _STRIDE = 0x9E3779B97F4A7C15 >> 1
-"""Between the seeds of two replicas: an odd number without a pattern (the golden ratio's, of splitmix64)."""
+"""Distance between the seeds of two replicas: an odd number without a pattern (the golden ratio's, of
+splitmix64).
+"""
 
 
 def mend(strategy: Any, share: Callable[[], Any]) -> None:
     """Has Keras 3 train under `strategy` as one process trains.
 
-    `share` gives the part of the global batch that the replica has, `float32[]`, None where all have the
-    same: losses are multiplied by it.
+    `share` returns the replica's part of the global batch, `float32[]`, or None where all have the same.
+    Losses are multiplied by it.
     """
     if _mended or versions.keras_too_old(version()):
-        return  # a program may do without it
+        return  # the image may lack Keras 3, if the program does not use it
     _mended.append(strategy)
     if uses_coordinator(strategy):
         _keep_variables_whole(strategy)
@@ -50,17 +52,17 @@ def mend(strategy: Any, share: Callable[[], Any]) -> None:
 
 
 def version() -> str:
-    """Of Keras 3 in this process."""
+    """Returns the version of Keras 3 in this process."""
     import keras
 
     return str(keras.__version__)
 
 
 def remember_seed_generator() -> None:
-    """Has the replicas draw from the seed generator that this thread has for what has no seed of its own.
+    """Has the replicas draw from this thread's seed generator, for layers without a seed of their own.
 
-    Keras has one for each thread, so each replica would make another, within a step. To be called again when
-    the program may have set a seed.
+    Keras has one generator for each thread, so each replica would make another within a step. Call it again
+    when the program may have set a seed.
     """
     from keras.src.random import seed_generator
 
@@ -68,10 +70,11 @@ def remember_seed_generator() -> None:
 
 
 def mend_metrics(strategy: Any, metrics: Iterable[Any]) -> None:
-    """Has Keras' own `metrics`, whose variables are made, only ever add to these, in one operation.
+    """Has the updates of Keras' own `metrics`, whose variables exist already, add to a variable in one
+    operation.
 
-    For strategies in which replicas or workers share a metric's variables. A metric of the program's own is
-    left as it is.
+    It is for strategies under which replicas or workers share a metric's variables. A metric of the program's
+    own is not changed.
     """
     shared = uses_coordinator(strategy) or isinstance(
         strategy, tf.distribute.experimental.CentralStorageStrategy
@@ -79,12 +82,12 @@ def mend_metrics(strategy: Any, metrics: Iterable[Any]) -> None:
     for metric in leaves(metrics) if shared else ():
         is_own = type(metric).__module__.startswith("keras.src.metrics.")
         if is_own and not only_adds(metric):
-            # An attribute of the instance goes before the class's method.
+            # An attribute of the instance has precedence over the class's method.
             metric.__dict__.update(update_state=_adding_update(metric), adds=True)
 
 
 def leaves(metrics: Iterable[Any]) -> Iterator[Any]:
-    """`metrics`, with those that the model was compiled with in the place of what holds them."""
+    """Yields `metrics`, with the compiled metrics in place of the metric that contains them."""
     for metric in metrics:
         if type(metric).__name__ == "CompileMetrics":
             yield from metric.metrics
@@ -93,24 +96,24 @@ def leaves(metrics: Iterable[Any]) -> Iterator[Any]:
 
 
 def only_adds(metric: Any) -> bool:
-    """Whether `metric` is one of Keras' own that `mend_metrics` has changed."""
+    """Returns whether `metric` is one of Keras' own that `mend_metrics` has changed."""
     return "adds" in metric.__dict__
 
 
 def compiled_loss_metrics(model: Any) -> list[Any]:
-    """The means of the losses of a compiled model's outputs, where there are several of these."""
+    """Returns the means of the outputs' losses of a compiled model with several outputs."""
     return list(model._compile_loss.metrics) if model._compile_loss is not None else []
 
 
 def build_compiled(model: Any, element: Any) -> None:
-    """Makes the variables of what `model`, which has its own, was compiled with. `element` is an element_spec
-    of its data, a tuple.
+    """Makes the variables of the compiled losses and metrics. `model` has its own variables already;
+    `element` is an element_spec of its data, a tuple.
     """
     model._symbolic_build(data_batch=element)
 
 
 def own_steps(model: Any) -> tuple[bool, bool]:
-    """Whether the class of `model` has a `train_step`, and a `test_step`, of its own."""
+    """Returns whether the class of `model` defines a `train_step`, and whether it defines a `test_step`."""
     import keras
 
     own = [getattr(type(model), name) for name in ("train_step", "test_step")]
@@ -118,7 +121,7 @@ def own_steps(model: Any) -> tuple[bool, bool]:
 
 
 def computes_loss(model: Any) -> bool:
-    """Whether something says what the loss of `model` is."""
+    """Returns whether `model` has a loss, compiled or its own."""
     import keras
 
     own = type(model).compute_loss is not keras.Model.compute_loss
@@ -126,7 +129,7 @@ def computes_loss(model: Any) -> bool:
 
 
 def compute_loss(model: Any, data: tuple[Any, Any, Any, Any], training: bool) -> Any:
-    """The loss as `model` computes it, regularisation included: in a replica, its share of the mean.
+    """Returns the loss that `model` computes, regularisation included: in a replica, its share of the mean.
 
     `data` are features, labels, predictions and weights.
     """
@@ -134,22 +137,22 @@ def compute_loss(model: Any, data: tuple[Any, Any, Any, Any], training: bool) ->
 
 
 def unscaled(loss: Any) -> Any:
-    """What `model.compute_loss` gave in a replica, as the mean over the replica's examples."""
+    """Converts the result of `model.compute_loss` in a replica to the mean over the replica's examples."""
     from keras.src.losses import loss as loss_module
 
     return loss_module.unscale_loss_for_distribution(loss)
 
 
 def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
-    """Whether `callback` asks to be called for every batch of a training; or of an `evaluation`, too."""
+    """Returns whether `callback` has hooks for every batch of a training; or also of an `evaluation`."""
     import keras
 
     for name in ("save_freq", "update_freq"):
-        # Keras' own: hooks that do nothing where that is "epoch".
+        # A callback of Keras' own: its batch hooks do nothing where the frequency is "epoch".
         if type(callback).__module__.startswith("keras.src.") and hasattr(callback, name):
             return bool(getattr(callback, name) != "epoch")
     if isinstance(callback, keras.callbacks.TerminateOnNaN):
-        return False  # the runtime does that
+        return False  # the runtime does that itself
     names = ["on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end"]
     if evaluation:
         names += ["on_test_batch_begin", "on_test_batch_end"]
@@ -157,7 +160,9 @@ def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
 
 
 def unsupported(model: Any, strategy: Any) -> str | None:
-    """What of the optimizer of `model` fails under `strategy`; None where all of it works."""
+    """Returns which option of the optimizer of `model` fails under `strategy`; None where all of
+    them work.
+    """
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if strategy.num_replicas_in_sync == 1 and not uses_coordinator(strategy):
         return None
@@ -182,7 +187,9 @@ def _in_stateless_scope() -> bool:
 
 
 def _keep_variables_whole(strategy: Any) -> None:
-    """Keras 3 cannot use a variable that ParameterServerStrategy's partitioner has cut into pieces."""
+    """Prevents partitioning: Keras 3 cannot use a variable that ParameterServerStrategy's partitioner has
+    split.
+    """
     import keras
 
     original = keras.Variable._initialize
@@ -205,7 +212,8 @@ def _add_in_one_operation() -> None:
         @functools.wraps(original)
         def add(self: Any, value: Any) -> Any:
             variable = self._value
-            # A metric's, outside of the replicas: it can only be assigned, and nobody else does so then.
+            # A metric's variable outside of the replicas can only be assigned, and no replica assigns it
+            # then.
             if isinstance(variable, SyncOnReadVariable) and not _is_in_replica_of(variable):
                 return original(self, value)
             if _in_stateless_scope():
@@ -231,7 +239,7 @@ def _draw_for_each_replica() -> None:
         if replica is None or _in_stateless_scope():
             return original(self, ordered)
         if uses_coordinator(tf.distribute.get_strategy()):
-            # The state would be a message to a ps, and two workers could read the same.
+            # A state on a ps would take a message, and two workers could read the same value.
             highest = tf.constant(tf.int64.max, tf.int64)
             zero = tf.constant(0, tf.int64)
             return tf.raw_ops.RandomUniformInt(shape=[2], minval=zero, maxval=highest, seed=0, seed2=0)
@@ -271,7 +279,7 @@ def _look_rows_up() -> None:
         if isinstance(indices, (tf.SparseTensor, tf.RaggedTensor, keras.KerasTensor)) or x._value is None:
             return original(x, indices, axis=axis)
         indices = tf.convert_to_tensor(indices)
-        # As Keras does: a negative index counts from the end.
+        # As in Keras, a negative index counts from the end.
         indices = tf.where(indices < 0, indices + tf.cast(x.shape[0], indices.dtype), indices)
         return tf.cast(tf.gather(x._value, indices), x.dtype)
 
@@ -318,7 +326,7 @@ def _sum_gradients_first() -> None:
 
 
 def _summed(replica: Any, gradients: list[Any]) -> list[Any]:
-    """Over the replicas, in one all-reduce."""
+    """Returns the sums over the replicas, by one all-reduce."""
     known = [gradient for gradient in gradients if gradient is not None]
     if not known:
         return gradients
@@ -347,10 +355,10 @@ def _scale_losses(share: Callable[[], Any]) -> None:
 
 
 def _assign_parts(strategy: Any) -> None:
-    """Has what the replicas of CentralStorage assign to a metric of the program's own counted once.
+    """Makes assignments of CentralStorage's replicas to a metric of the program's own count once.
 
-    TensorFlow sums what the replicas assign to a variable that they share: with 2 replicas `value + delta`
-    doubles what was there before. So each assigns its part only.
+    TensorFlow adds up the values that the replicas assign to a variable that they share. With 2 replicas,
+    `value + delta` doubles the previous value. So each replica assigns only its part.
     """
     import keras
 

@@ -1,4 +1,4 @@
-"""Models, optimizers and callbacks of Keras 2 (tf_keras) and Keras 3, where no public function will do."""
+"""Models, optimizers and callbacks of Keras 2 (tf_keras) and Keras 3, where no public function exists."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from worker.tf_compat import keras_3
 
 
 class Callback(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """A callback whose batch hooks get tensors, or under ParameterServer RemoteValues, not numbers.
+    """A callback whose batch hooks get tensors, or under ParameterServer RemoteValues, and not numbers.
 
-    Keras 2 would wait for the numbers at each batch for any other.
+    For any other callback Keras 2 waits for the numbers at each batch.
     """
 
     def __init__(self) -> None:
@@ -22,13 +22,13 @@ class Callback(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def takes_tensors(callback: Any) -> bool:
-    """Whether `callback` is such a one, as Keras' own are."""
-    # Keras looks for it in this way, too: the base class has none.
+    """Returns whether the batch hooks of `callback` get tensors, as those of Keras' own callbacks do."""
+    # Keras reads the attribute in this way, too: the base class does not have it.
     return bool(getattr(callback, "_supports_tf_logs", False))
 
 
 def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
-    """Whether `callback` is called for every batch of a training; or of an `evaluation`, too."""
+    """Returns whether `callback` has hooks for every batch of a training; or also of an `evaluation`."""
     if is_keras_3(callback):
         return keras_3.has_batch_hooks(callback, evaluation=evaluation)
     found = callback._implements_train_batch_hooks()
@@ -36,7 +36,7 @@ def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
 
 
 def keras_of(model: Any) -> Any:
-    """The package that `model` is of: keras (Keras 3), or tf_keras."""
+    """Returns the package that `model` is of: keras (Keras 3), or tf_keras."""
     if is_keras_3(model):
         import keras
 
@@ -45,27 +45,27 @@ def keras_of(model: Any) -> Any:
 
 
 def is_keras_3(thing: Any) -> bool:
-    """Whether a model, a callback or an optimizer is Keras 3's, and not Keras 2's."""
+    """Returns whether a model, a callback or an optimizer is Keras 3's, and not Keras 2's."""
     return any(kind.__module__.startswith("keras.src.") for kind in type(thing).__mro__)
 
 
 def tf_variable(variable: Any) -> Any:
-    """The TensorFlow variable in one of Keras 3; any other as it is."""
+    """Returns the TensorFlow variable in a variable of Keras 3; any other variable unchanged."""
     return variable.value if is_keras_3(variable) else variable
 
 
 def is_compiled(model: Any) -> bool:
-    """Whether `model.compile` was called."""
+    """Returns whether `model.compile` was called."""
     return bool(model.compiled if is_keras_3(model) else model._is_compiled)
 
 
 def compiled_metrics(model: Any) -> Any:
-    """What holds the metrics given to `compile`; None where Keras 3 was given none."""
+    """Returns the container of the metrics given to `compile`; None where Keras 3 was given none."""
     return model._compile_metrics if is_keras_3(model) else model.compiled_metrics
 
 
 def compile_with_loss(model: Any, loss: Any) -> None:
-    """Compiles a Keras 2 `model` again with `loss`; its optimizer and metrics stay."""
+    """Compiles a Keras 2 `model` again with `loss`, and keeps its optimizer and metrics."""
     compiled = model.compiled_metrics
     model.compile(
         model.optimizer,
@@ -76,7 +76,7 @@ def compile_with_loss(model: Any, loss: Any) -> None:
 
 
 def build_optimizer(optimizer: Any, variables: Any) -> None:
-    """Makes the variables of `optimizer`: Keras 3's, Keras 2's, or one of tf.keras.optimizers.legacy."""
+    """Makes the variables of `optimizer`, which is Keras 3's, Keras 2's, or of tf.keras.optimizers.legacy."""
     if hasattr(optimizer, "build"):
         optimizer.build(variables)
     else:
@@ -84,85 +84,94 @@ def build_optimizer(optimizer: Any, variables: Any) -> None:
 
 
 def keeps_averages(optimizer: Any) -> bool:
-    """Whether `optimizer` keeps moving averages of the weights, to be taken when the training is over."""
+    """Returns whether `optimizer` keeps moving averages of the weights, which replace them after the
+    training.
+    """
     return bool(getattr(getattr(optimizer, "inner_optimizer", optimizer), "use_ema", False))
 
 
 def take_averages(model: Any) -> None:
-    """Gives `model` the averages that its optimizer keeps, as Model.fit does at its end."""
+    """Sets the weights of `model` to the averages of its optimizer, as Model.fit does at its end."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     optimizer.finalize_variable_values(model.trainable_variables)
 
 
 def learning_rate(optimizer: Any) -> Any:
-    """A variable or a schedule; None for an optimizer of tf.keras.optimizers.legacy, or without a rate."""
+    """Returns a variable or a schedule; None for an optimizer of tf.keras.optimizers.legacy, or without a
+    rate.
+    """
     if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
         return None
-    # A class of the program's own need not have one, nor does what scales losses around another optimizer.
+    # The optimizer may be the program's own class, or scale losses for another one: neither needs the
+    # attribute.
     return getattr(optimizer, "_learning_rate", None)
 
 
 def current_learning_rate(optimizer: Any) -> Any:
-    """The variable in which Keras 2 keeps what a schedule gives for the step."""
+    """Returns the variable in which Keras 2 keeps a schedule's rate of the current step."""
     return optimizer._current_learning_rate
 
 
 def replace_learning_rate(optimizer: Any, rate: Any) -> Any:
     """Has a Keras 2 `optimizer` use `rate`. Returns what it used before."""
-    # Its own `__setattr__` would make it a variable that is tracked.
+    # The optimizer's `__setattr__` would make it a tracked variable.
     before = optimizer.__dict__["_learning_rate"]
     optimizer.__dict__["_learning_rate"] = rate
     return before
 
 
 def clips_gradients_itself(optimizer: Any) -> bool:
-    """Whether `optimizer` is one of Keras 2 that clips in `apply_gradients`, where it clips at all."""
+    """Returns whether `optimizer` is one of Keras 2 that clips in `apply_gradients`, if it clips at all."""
     is_new = isinstance(optimizer, tf.keras.optimizers.Optimizer) and not is_keras_3(optimizer)
     return is_new and hasattr(optimizer, "_clip_gradients")
 
 
 def steps_per_execution(model: Any) -> int:
-    """Of a Keras 2 model that is compiled."""
+    """Returns the number that a Keras 2 model was compiled with."""
     return int(model._steps_per_execution.numpy())
 
 
 def set_steps_per_execution(model: Any, number: int) -> None:
-    """While `Model.fit` of Keras 2 runs, from the next execution on."""
+    """Sets the number while `Model.fit` of Keras 2 runs, from the next execution on."""
     model._steps_per_execution.assign(number)
 
 
 def configure_steps_per_execution(model: Any, number: int) -> None:
-    """Before `Model.fit` of Keras 2."""
-    # Outside of the scope: a ParameterServer run would ask a ps for the number at every execution.
+    """Sets the number before `Model.fit` of Keras 2."""
+    # Outside of the scope: otherwise a ParameterServer run asks a ps for the number at every execution.
     with tf.device("/device:CPU:0"):
         model._configure_steps_per_execution(number)
 
 
 def leave_steps_per_execution_to_us(model: Any) -> None:
-    """Has Keras 2 make functions with a loop although the number is 1, and not change the number itself."""
+    """Has Keras 2 make functions with a loop although the number is 1, and keeps it from changing
+    the number.
+    """
     model._autotune_steps_per_execution = True
     model._steps_per_execution_tuner = _Tuner()
 
 
 class _Tuner:
-    """In the place of Keras' own, whose thread measures every 5 s and changes the number every 50 s."""
+    """Replaces Keras' own tuner, whose thread measures every 5 s and changes the number every 50 s."""
 
     def start(self) -> None:
-        """Nothing to start."""
+        """Does nothing."""
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Does nothing."""
 
 
 def coordinator(model: Any) -> Any:
-    """The ClusterCoordinator of a Keras 2 model that `Model.fit` trains; None under other strategies."""
+    """Returns the ClusterCoordinator of a Keras 2 model that `Model.fit` trains; None under other
+    strategies.
+    """
     return None if is_keras_3(model) else model._cluster_coordinator
 
 
 def fit_data(model: Any) -> tuple[Any, Any]:
-    """The data handler and the iterator of the `Model.fit` of Keras 2 that calls this, through a callback.
+    """Returns data handler and iterator of the `Model.fit` of Keras 2 that calls this through a callback.
 
-    They are locals of `fit`, found in the frames above. Raises LookupError where they are not.
+    They are local variables of `fit`, found in the frames above. Raises LookupError where they are missing.
     """
     frame = sys._getframe()
     while frame.f_back is not None:
@@ -174,15 +183,15 @@ def fit_data(model: Any) -> tuple[Any, Any]:
 
 
 def ran_out_of_data(handler: Any) -> bool:
-    """Whether the data ended before the epoch that `handler` (see `fit_data`) was to make of it."""
+    """Returns whether the data of `handler` (see `fit_data`) ended before the epoch did."""
     return bool(handler._insufficient_data)
 
 
 def scale_losses(share: Any) -> None:
-    """Has `compiled_loss` of Keras 2 multiply a replica's loss by what `share()` gives, `float32[]`.
+    """Has `compiled_loss` of Keras 2 multiply a replica's loss by the result of `share()`, `float32[]`.
 
-    Where that is None, Keras divides it by the number of replicas, as it does. Once for a process:
-    `compiled_loss` finds the function in its module when it is called.
+    Where the result is None, Keras divides the loss by the number of replicas, as before. It is called once
+    for a process: `compiled_loss` finds the function in its module when it is called.
     """
     from tf_keras.src.utils import losses_utils
 

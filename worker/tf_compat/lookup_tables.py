@@ -1,7 +1,7 @@
-"""Lookup tables of a ParameterServer run, used in a model and not only in a dataset.
+"""Lookup tables of a ParameterServer run that are used in a model and not only in a dataset.
 
-Each worker has its own copy of a table, and a function learns of the one on its worker when it is called. In
-the body of a loop or of a condition TensorFlow (2.21) does not pass that on: "You must feed a value for
+Each worker has its own copy of a table, and a function gets the copy of its worker when it is called.
+TensorFlow (2.21) does not pass the copy to the body of a loop or of a condition: "You must feed a value for
 placeholder tensor". An execution of several steps is such a loop.
 """
 
@@ -13,7 +13,7 @@ _FLOW = {"WhileBodyFuncGraph", "WhileCondFuncGraph", "CondBranchFuncGraph"}
 
 
 def reach_tables_from_loops() -> None:
-    """Has tables that are used in a loop be found by the function around it. Once for a process."""
+    """Has the function around a loop find the tables that the loop uses. Called once for a process."""
     from tensorflow.python.distribute import ps_values
     from tensorflow.python.framework import ops
 

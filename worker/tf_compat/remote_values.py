@@ -1,4 +1,4 @@
-"""A coordinator's RemoteValue, asked without waiting for it: its public get() waits without a limit."""
+"""Reads the state of a coordinator's RemoteValue. Its public get() waits without a limit."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 
 def is_done(value: Any) -> bool:
-    """Whether `value` will not change any more: it has failed, or is in this process.
+    """Returns whether `value` is final: it has failed, or is in this process.
 
-    A worker that is lost before it was fetched does the execution again, though its status was READY.
+    If a worker is lost before its value was fetched, the execution is repeated, although its status was
+    READY.
     """
     if value._status.name == "NOT_READY":
         return False
@@ -16,11 +17,13 @@ def is_done(value: Any) -> bool:
 
 
 def error_of(value: Any) -> BaseException | None:
-    """What the execution of a `value` that is done has raised."""
+    """Returns the error of the execution of a `value` that is done."""
     error: BaseException | None = value._error
     return error
 
 
 def wait(value: Any, seconds: float | None = None) -> bool:
-    """Until a worker has finished with `value`, whatever came of it. Returns false after `seconds`."""
+    """Waits until a worker has finished with `value`, with or without an error. Returns false after
+    `seconds`.
+    """
     return bool(value._status_available_event.wait(seconds))

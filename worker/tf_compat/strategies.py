@@ -1,4 +1,4 @@
-"""What TensorFlow's strategies keep to themselves."""
+"""The private parts of TensorFlow's strategies."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import tensorflow as tf
 
 
 def uses_coordinator(strategy: Any) -> bool:
-    """Whether steps are scheduled on workers, as under ParameterServerStrategy."""
+    """Returns whether steps are scheduled on workers, as under ParameterServerStrategy."""
     return bool(strategy._should_use_with_coordinator)
 
 
 def worker_count(strategy: Any) -> int:
-    """How many tasks take every step together; 1 but for MultiWorkerMirroredStrategy."""
+    """Returns how many tasks take every step together; 1 except for MultiWorkerMirroredStrategy."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return 1
     return int(strategy.extended._num_workers)
 
 
 def ps_count(strategy: Any) -> int:
-    """How many parameter servers hold the variables; 0 but for ParameterServerStrategy."""
+    """Returns how many parameter servers hold the variables; 0 except for ParameterServerStrategy."""
     if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
         return 0
     return int(strategy.extended._num_ps)
@@ -30,7 +30,7 @@ def ps_count(strategy: Any) -> int:
 
 @contextlib.contextmanager
 def without_partitioner(strategy: Any) -> Iterator[None]:
-    """A ParameterServerStrategy makes whole variables within."""
+    """Has a ParameterServerStrategy make whole variables in the block."""
     extended = strategy.extended
     partitioner = extended._variable_partitioner
     extended._variable_partitioner = None
@@ -42,9 +42,10 @@ def without_partitioner(strategy: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def with_local_cpus(count: int) -> Iterator[None]:
-    """A MultiWorkerMirroredStrategy that is made within takes `count` logical CPUs, where that is above 1.
+    """Has a MultiWorkerMirroredStrategy that is made in the block use `count` logical CPUs, where that is
+    above 1.
 
-    It takes all GPUs of a task, but only one CPU, and has no parameter for it.
+    The strategy uses all GPUs of a task, but only one CPU, and has no parameter for it.
     """
     from tensorflow.python.distribute import collective_all_reduce_strategy
 

@@ -1,4 +1,4 @@
-"""What a checkpoint is written from, under names that are chosen."""
+"""Objects from which a checkpoint is written, under names that the runtime chooses."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import tensorflow as tf
 
 
 class Named(tf.Module):  # type: ignore[misc]
-    """The root of a checkpoint: what `named` gives when it is saved or restored, each under its key."""
+    """The root of a checkpoint. When it is saved or restored, `named` returns its objects, each under its
+    key.
+    """
 
     def __init__(self, named: Callable[[], Mapping[str, Any]]) -> None:
         super().__init__()
         self._named = named
 
     def _trackable_children(self, save_type: str = "checkpoint", **_: Any) -> dict[str, Any]:
-        """TensorFlow's hook for it."""
+        """Returns the objects to TensorFlow, which calls this hook."""
         return dict(self._named())
 
 
 def children(trackable: Any) -> dict[str, Any]:
-    """What is saved below `trackable`, by its names."""
+    """Returns the objects that are saved below `trackable`, by their names."""
     return dict(trackable._trackable_children("checkpoint"))

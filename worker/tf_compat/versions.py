@@ -1,4 +1,6 @@
-"""The versions of TensorFlow and Keras 3 that this runtime is tested with: `version` is as they give it."""
+"""The versions of TensorFlow and Keras 3 that this runtime is tested with. `version` is the text that they
+give.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +11,28 @@ NEWEST_KERAS = (3, 15)
 
 
 def too_old(version: str) -> str | None:
-    """A sentence where this runtime does not work with `version`, else None."""
+    """Returns a sentence where this runtime does not work with `version`, else None."""
     if _number(version) >= OLDEST:
         return None
     return f"TensorFlow {version} is older than {_said(OLDEST)}, the oldest that this runtime works with"
 
 
 def untested(version: str) -> str | None:
-    """A sentence where `version` is newer than what was tested, else None."""
+    """Returns a sentence where `version` is newer than the newest tested one, else None."""
     if _number(version) <= NEWEST:
         return None
     return f"TensorFlow {version} is newer than {_said(NEWEST)}, the newest that this runtime is tested with"
 
 
 def keras_too_old(version: str) -> str | None:
-    """A sentence where models of Keras 3 of `version` cannot be trained, else None."""
+    """Returns a sentence where models of Keras 3 of `version` cannot be trained, else None."""
     if _number(version) >= OLDEST_KERAS:
         return None
     return f"Keras {version} is older than {_said(OLDEST_KERAS)}, the oldest whose models this runtime trains"
 
 
 def keras_untested(version: str) -> str | None:
-    """A sentence where `version` of Keras 3 is newer than what was tested, else None."""
+    """Returns a sentence where `version` of Keras 3 is newer than the newest tested one, else None."""
     if _number(version) <= NEWEST_KERAS:
         return None
     return f"Keras {version} is newer than {_said(NEWEST_KERAS)}, the newest that this runtime is tested with"

@@ -1,1 +1,1 @@
-"""Trains: the task that does it, and a loop for each kind of program and strategy."""
+"""Training: the task that trains, and a loop for each kind of program and strategy."""

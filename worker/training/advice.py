@@ -1,7 +1,8 @@
-"""Advice on a training's speed, where the runtime can see at no cost that it applies: a notice each.
+"""Notices about a training's speed, each given only where the runtime can see at no cost that it applies.
 
-"Performance improvement" of https://www.tensorflow.org/tutorials/distribute/parameter_server_training. What
-the runtime cannot see, as whether a vocabulary is in order, stands in docs/howto.md.
+They follow "Performance improvement" of
+https://www.tensorflow.org/tutorials/distribute/parameter_server_training. docs/howto.md has the advice that
+the runtime cannot check, such as the order of a vocabulary.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from worker.tf_compat.strategies import ps_count, uses_coordinator
 
 _MEGABYTE = 1 << 20
 _LARGEST_PART = 0.5
-"""Of all bytes, in one variable: its parameter server does more than half of the work."""
+"""Fraction of all bytes in one variable, from which on its parameter server does most of the work."""
 
 
 def advise(loop: Loop, model: Any, dataset: Any) -> None:
-    """Says in the first task what would make the training faster, or has no effect.
+    """Emits in the first task a notice about each option or variable that slows the training or has no
+    effect.
 
-    `model` has its variables and its optimizer's, `dataset` is what `train_dataset` gave.
+    `model` has its variables and its optimizer's, `dataset` is the program's training dataset.
     """
     if not loop.writes:
         return
@@ -33,7 +35,7 @@ def advise(loop: Loop, model: Any, dataset: Any) -> None:
 
 
 def _servers(loop: Loop, model: Any) -> Iterator[str]:
-    """Of a ParameterServer run with several of them."""
+    """Yields the advice for a ParameterServer run with several parameter servers."""
     count = ps_count(loop.strategy)
     if count < 2:
         return
@@ -42,13 +44,13 @@ def _servers(loop: Loop, model: Any) -> Iterator[str]:
 
 
 def _hot(loop: Loop, optimizer: Any, count: int) -> Iterator[str]:
-    """What each parameter server asks another one for at every step."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # mixed precision's wraps another
+    """Yields advice about variables that each parameter server reads from another one at every step."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # a mixed-precision optimizer wraps another
     program = loop.program
-    # In that case the workers have the rate as a constant: worker/training/parameter_server.py.
+    # Here the workers have the rate as a constant: worker/training/parameter_server.py.
     sends_rate = program.has("loss") and not (program.has("train_step") or program.has("callbacks"))
     found, advice = [], []
-    # Keras 3 has no other way to the rate.
+    # Keras 3 cannot be given the rate as a constant.
     rate = None if keras_models.is_keras_3(optimizer) else keras_models.learning_rate(optimizer)
     if isinstance(rate, tf.keras.optimizers.schedules.LearningRateSchedule):
         found.append(keras_models.current_learning_rate(optimizer))
@@ -71,11 +73,11 @@ def _hot(loop: Loop, optimizer: Any, count: int) -> Iterator[str]:
 
 
 def _unbalanced(loop: Loop, model: Any, count: int) -> Iterator[str]:
-    """One variable with most of the bytes, on one parameter server."""
+    """Yields advice about one variable with most of the bytes, on one parameter server."""
     sizes: dict[int, int] = {}
     variables: dict[int, Any] = {}
     for variable in map(keras_models.tf_variable, model.variables):
-        # Of a partitioned one each piece counts for itself.
+        # Each piece of a partitioned variable counts by itself.
         for piece in getattr(variable, "variables", [variable]):
             variables[id(piece)] = piece
             sizes[id(piece)] = (piece.shape.num_elements() or 0) * piece.dtype.size
@@ -108,7 +110,7 @@ def _unbalanced(loop: Loop, model: Any, count: int) -> Iterator[str]:
 
 
 def _options(loop: Loop, dataset: Any) -> Iterator[str]:
-    """What the data's own options ask for in vain."""
+    """Yields advice about options of the dataset that have no effect."""
     if not isinstance(dataset, tf.data.Dataset):
         return
     policies = tf.data.experimental.AutoShardPolicy
@@ -135,5 +137,5 @@ def _name(variable: Any) -> str:
 
 
 def _server(variable: Any) -> int:
-    """The number of the parameter server that has it."""
+    """Returns the number of the parameter server that has the variable."""
     return int(tf.DeviceSpec.from_string(variable.device).task or 0)

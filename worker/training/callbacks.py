@@ -1,4 +1,4 @@
-"""What the runtime does while `Model.fit` runs, but for progress records."""
+"""The callbacks of the runtime in `Model.fit`, except for progress records."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from worker.tf_compat import keras_models, remote_values
 from worker.tf_compat.strategies import uses_coordinator
 
 _EXECUTIONS_PER_MEASUREMENT = 2
-"""Of each worker, under ParameterServer."""
+"""Number for each worker under ParameterServer."""
 
 
 class Boundaries(keras_models.Callback):
-    """Tells the loop's `boundary`; `skipped` steps of the epoch were done before."""
+    """Calls the loop's `boundary`; `skipped` steps of the epoch were done before."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Boundaries(keras_models.Callback):
         self.skipped = 0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Counts from 0."""
+        """`epoch` counts from 0."""
         self._epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -44,10 +44,10 @@ class Boundaries(keras_models.Callback):
 
 
 class WholeEpochs(keras_models.Callback):
-    """Ends the training when the data is over before the epoch is: Keras only warns, and trains no more.
+    """Ends the training when the data ends before the epoch does: Keras only warns, and trains no more.
 
-    Where only the end of the data ends an epoch, TensorFlow counts the step that finds it, now and then: the
-    optimizer's iterations are put right.
+    Where only the end of the data ends an epoch, TensorFlow at times counts the step that finds the end. This
+    callback then corrects the optimizer's iterations.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -56,17 +56,17 @@ class WholeEpochs(keras_models.Callback):
         self._done = self._before = 0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Counts from 0."""
+        """`epoch` counts from 0."""
         self._done = 0
         if not self.params.get("steps"):
             self._before = int(self.model.optimizer.iterations)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Under ParameterServer: scheduled."""
+        """Runs, under ParameterServer, when the execution is scheduled."""
         self._done = batch + 1
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Raises Failure."""
+        """Raises Failure where the data has ended."""
         steps = self.params.get("steps")
         if not steps:
             self.model.optimizer.iterations.assign(self._before + self._done)
@@ -81,11 +81,11 @@ class WholeEpochs(keras_models.Callback):
 
 
 class Packer(keras_models.Callback):
-    """Finds `steps_per_execution` of a Keras 2 model while the first epoch runs, by `packing`.
+    """Finds `steps_per_execution` of a Keras 2 model during the first epoch, by `packing`.
 
-    Under ParameterServer executions of all workers overlap, and an epoch's are scheduled at once: until the
-    number is found, some are scheduled, and waited for, at a time. `most` bounds the number. `agree` gives
-    that of the task that decides for all.
+    Under ParameterServer the executions of all workers overlap, and those of an epoch are scheduled at once.
+    So, until the number is found, this callback lets some be scheduled and waits for them. `most` is the
+    upper limit of the number. `agree` returns the number of the task that decides for all.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Packer(keras_models.Callback):
         self._scheduled: list[Any] = []
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Begins with one step."""
+        """Begins with one step in an execution."""
         self._take()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -111,7 +111,7 @@ class Packer(keras_models.Callback):
         self._since = time.monotonic()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """After each execution, or when it has been scheduled."""
+        """Runs after each execution, or when it has been scheduled."""
         if self._packing.settled:
             return
         steps, self._steps_done = batch + 1 - self._steps_done, batch + 1
@@ -120,7 +120,7 @@ class Packer(keras_models.Callback):
             if len(self._scheduled) < _EXECUTIONS_PER_MEASUREMENT * self._workers:
                 return
             for value in self._scheduled:
-                # An error is raised by the next that is scheduled.
+                # If it failed, the next call that schedules raises the error.
                 remote_values.wait(value)
             self._scheduled = []
             executions = _EXECUTIONS_PER_MEASUREMENT
@@ -133,7 +133,7 @@ class Packer(keras_models.Callback):
         self._since = time.monotonic()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """The number is found in the first epoch."""
+        """Ends the search: the number is found in the first epoch."""
         if not self._packing.settled:
             self._packing.epoch_ended()
             self._take()
@@ -148,16 +148,16 @@ class Packer(keras_models.Callback):
 
 
 class Checkpoints(keras_models.Callback):
-    """Saves after every `checkpointEpochs` epochs, and after the last, whichever that is."""
+    """Saves after every `checkpointEpochs` epochs, and after the last epoch of the training."""
 
     def __init__(self, loop: Loop, directory: ModelDirectory) -> None:
         super().__init__()
         self._loop = loop
-        # Every task of a collective strategy must save, because variables may be spread; one keeps it.
+        # Every task of a collective strategy must save, because variables may be spread; one keeps the files.
         self._directory = directory if loop.writes else ModelDirectory(tempfile.mkdtemp(prefix="scratch-"))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """The last callback of an epoch."""
+        """Saves. It is the last callback of an epoch."""
         done, parameters = epoch + 1, self._loop.parameters
         is_last = done == parameters.epochs or self.model.stop_training
         if done % parameters.checkpoint_epochs == 0 or is_last:
@@ -167,14 +167,14 @@ class Checkpoints(keras_models.Callback):
 
 
 class Validation(keras_models.Callback):
-    """Reports what `Model.fit` found on the evaluation dataset."""
+    """Reports the results of `Model.fit` on the evaluation dataset."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__()
         self._loop = loop
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Counts from 0."""
+        """`epoch` counts from 0."""
         found = as_floats(logs)
         metrics = {name[4:]: value for name, value in found.items() if name.startswith("val_")}
         if metrics and self._loop.writes:
@@ -182,10 +182,10 @@ class Validation(keras_models.Callback):
 
 
 class KeptData(keras_models.Callback):
-    """Keeps the training data of `Model.fit` from being collected when it returns.
+    """Keeps the training data of `Model.fit` from being deleted when it returns.
 
-    Removing its functions from the workers, one message each, took 9 s for 6,000 images of Fashion-MNIST.
-    The workers end soon after and free it all.
+    To remove its functions from the workers, with one message each, took 9 s for 6,000 images of
+    Fashion-MNIST. The workers end soon after and free everything.
     """
 
     def __init__(self, kept: list[object]) -> None:
@@ -193,14 +193,14 @@ class KeptData(keras_models.Callback):
         self._kept = kept
 
     def on_train_end(self, logs: Any = None) -> None:
-        """While `fit` still has them."""
+        """Runs while `fit` still has the data."""
         self._kept.extend(keras_models.fit_data(self.model))
 
 
 def check_hooks(callback: Any, entrypoint: str) -> None:
-    """Raises Failure for a callback of the program's that ParameterServer cannot serve."""
+    """Raises Failure for a callback of the program that does not work under ParameterServer."""
     by_batch = keras_models.has_batch_hooks(callback, evaluation=True)
-    # Keras' own, but for those, make do with what they get.
+    # Keras' other callbacks work with RemoteValues.
     saves = isinstance(callback, (tf.keras.callbacks.ModelCheckpoint, tf.keras.callbacks.BackupAndRestore))
     if by_batch and (saves or not keras_models.takes_tensors(callback)):
         raise program_error(

@@ -1,4 +1,4 @@
-"""Training by `Model.fit`, the same for every strategy."""
+"""Training by `Model.fit`, for every strategy."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _EXECUTIONS_PER_WORKER = 10
 
 
 def fit(loop: Loop, model: Any) -> Any:
-    """Trains a Keras 2 `model`, which the program has made, to the last epoch, from the newest checkpoint
-    where there is one. Returns it.
+    """Trains the program's Keras 2 `model` to the last epoch, from the newest checkpoint if there is one.
+    Returns the model.
     """
     parameters, strategy = loop.parameters, loop.strategy
     with strategy.scope():
@@ -70,7 +70,7 @@ def fit(loop: Loop, model: Any) -> Any:
             )
 
     if position.steps and steps:
-        # The rest of the epoch in whose middle the run was told to leave.
+        # The first epoch is the rest of one in whose middle SIGTERM ended an earlier attempt.
         progress.skipped = boundaries.skipped = position.steps
         train(done + 1, steps - position.steps)
         progress.skipped = boundaries.skipped = 0
@@ -81,7 +81,9 @@ def fit(loop: Loop, model: Any) -> Any:
 
 
 def build(model: Any, dataset: Any, loop: Loop) -> None:
-    """Makes all variables, the optimizer's too: later ones would be restored by whichever task makes them."""
+    """Makes all variables, the optimizer's too: variables made later would be restored by whichever task
+    makes them.
+    """
     element = dataset.element_spec
     model_build.build(model, element, loop.program.entrypoint)
     _check_batch_dimension(model, element[0] if isinstance(element, tuple) else element, loop)
@@ -121,10 +123,10 @@ def _no_batch(loop: Loop, what: str) -> Failure:
 
 
 def _keep_metrics_apart(model: Any, strategy: Any) -> None:
-    """Has Keras 2 give this task's metrics while an epoch runs, not their sum over all tasks.
+    """Has Keras 2 report this task's metrics while an epoch runs, and not their sum over all tasks.
 
-    Its "auto" adds them up under MultiWorkerMirrored: an accuracy of 0.9 on each of three workers is told as
-    2.7, at the cost of an all-reduce for each. At the end of an epoch the true ones are read.
+    Its "auto" adds them up under MultiWorkerMirrored: an accuracy of 0.9 on each of three workers becomes
+    2.7, and each sum costs an all-reduce. At the end of an epoch the correct values are read.
     """
     is_own = type(model).train_step is not tf.keras.Model.train_step
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and not is_own:
@@ -132,21 +134,22 @@ def _keep_metrics_apart(model: Any, strategy: Any) -> None:
 
 
 def _packing(model: Any, loop: Loop, steps: int | None, own: list[Any]) -> list[Any]:
-    """Sets how many steps go into one execution; what finds it while training, where that is left to us.
+    """Sets the number of steps in an execution. Returns the callback that finds it during training, where it
+    is "auto".
 
-    It costs a message each under ParameterServer, and Keras' own overhead everywhere. A callback with hooks
-    for every batch would be called less often, so it keeps the number at 1.
+    An execution costs a message under ParameterServer, and Keras' own overhead under every strategy. A
+    callback with hooks for every batch would be called less often, so with one the number stays 1.
     """
     given = loop.parameters.steps_per_execution
     if not replica_shares.has_keras_steps(model) and datasets.wants_equal_shapes(
         loop, model, loop.program.element
     ):
-        given = 1  # the batches of a step that is the program's own are not filled
+        given = 1  # the program's own step cannot leave filler examples out, so its batches get none
     compiled = keras_models.steps_per_execution(model)
     found = given is None and compiled == 1 and steps is not None
     most = steps
     if steps is not None and uses_coordinator(loop.strategy):
-        # Every worker should have several executions an epoch, or one would wait for another.
+        # Every worker needs several executions in an epoch, or it would wait for another.
         most = max(1, steps // (_EXECUTIONS_PER_WORKER * loop.workers))
     if most == 1 or any(keras_models.has_batch_hooks(callback) for callback in own):
         found = False
@@ -159,7 +162,7 @@ def _packing(model: Any, loop: Loop, steps: int | None, own: list[Any]) -> list[
 
 
 def saving(loop: Loop, model: Any, directory: ModelDirectory) -> list[Any]:
-    """Callbacks, in their order: the checkpoint is the last thing of an epoch."""
+    """Returns callbacks in their order: the checkpoint is written last in an epoch."""
     logs = directory.path("logs") if loop.writes else tempfile.mkdtemp(prefix="logs-")
     board = []
     if curves.can_be_written():

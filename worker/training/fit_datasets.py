@@ -1,4 +1,4 @@
-"""The data of `Model.fit` and of the evaluation in it, for each kind of strategy."""
+"""The data of `Model.fit` and of its evaluation, for each kind of strategy."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from worker.tf_compat.strategies import uses_coordinator
 
 @dataclass(frozen=True)
 class FitData:
-    """What `Model.fit` gets: `training()` is made anew for each call of it. `callbacks` evaluate in its place
-    where `validation` is None and there is something to evaluate.
+    """The data for `Model.fit`. `training()` is called anew for each call of fit. `callbacks` evaluate where
+    `validation` is None and the program has an evaluation dataset.
     """
 
     training: Callable[[], Any]
@@ -30,7 +30,7 @@ class FitData:
 
 
 def prepare(loop: Loop, model: Any, dataset: Any, steps: int | None, own: list[Any]) -> FitData:
-    """For `dataset`, what the program gave, with `steps` in an epoch; `own` are the program's callbacks."""
+    """Prepares the program's `dataset` with `steps` in an epoch; `own` are the program's callbacks."""
     if uses_coordinator(loop.strategy):
         return _on_workers(loop, model, dataset, own)
     if not isinstance(dataset, tf.data.Dataset) or steps is None:
@@ -62,7 +62,7 @@ def prepare(loop: Loop, model: Any, dataset: Any, steps: int | None, own: list[A
 
 
 def _as_keras_does(loop: Loop, dataset: Any, steps: int | None) -> FitData:
-    """A DatasetCreator, or a dataset whose end only its reading tells."""
+    """Prepares a DatasetCreator, or a dataset whose number of steps is unknown until it is read."""
     validation, validation_steps = None, None
     if _evaluates(loop):
         validation, validation_steps = datasets.evaluation_dataset(loop)
@@ -84,10 +84,10 @@ def _evaluates(loop: Loop) -> bool:
 
 
 class _Evaluation(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Evaluates on the workers of a ParameterServer run after each epoch, before other callbacks hear of it.
+    """Evaluates on the workers of a ParameterServer run after each epoch, before other callbacks run.
 
-    Keras' own way does not know several outputs, weights or regularisation losses, and fails where there are
-    fewer batches than its shards (tf_keras 2.21).
+    Keras' own evaluation does not support several outputs, weights or regularisation losses, and fails where
+    there are fewer batches than its shards (tf_keras 2.21).
     """
 
     def __init__(self, loop: Loop, model: Any, own: list[Any]) -> None:
@@ -95,7 +95,7 @@ class _Evaluation(tf.keras.callbacks.Callback):  # type: ignore[misc]
         self._supports_tf_logs = True
         self._loop = loop
         self._own = own
-        # There is one for a strategy: Keras will get this one.
+        # A strategy has one coordinator: Keras will get this one.
         coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
         with loop.strategy.scope():
             steps = Steps(loop.program, model, loop.parameters.global_batch_size, loop.program.element)
@@ -104,7 +104,7 @@ class _Evaluation(tf.keras.callbacks.Callback):  # type: ignore[misc]
         self._evaluation = inline.evaluation(loop, coordinator, executions, steps)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Adds what it finds to `logs`."""
+        """Adds its results to `logs`."""
         if self._evaluation is not None and logs is not None:
             self._loop.enter(f"evaluating epoch {epoch + 1}")
             for callback in self._own:

@@ -1,4 +1,4 @@
-"""Which training loop a program gets."""
+"""Chooses the training loop of a program."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from worker.training.synchronous import train_together
 
 
 def train(loop: Loop) -> Any:
-    """Trains to the last epoch, in the loop that the program and the strategy ask for. Returns the model."""
-    # Of TensorFlow's own making, for distributed datasets. Set here because a filter with a pattern makes
-    # the import of TensorFlow half a second slower.
+    """Trains to the last epoch, in the loop for the program and the strategy. Returns the model."""
+    # TensorFlow itself causes this warning for distributed datasets. The filter is set here, because a filter
+    # with a pattern makes the import of TensorFlow half a second slower.
     warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
     keras_3.mend(loop.strategy, replica_shares.part)
     with loop.strategy.scope():
         datasets.check_batch_size(loop)
         loop.enter("running model()")
-        # Before the datasets: what looks words up in them is made in it.
+        # The model precedes the datasets: lookup tables that they use are made in it.
         model = loop.program.model()
     if is_keras_3(model):
         _check_keras_3(loop, model)

@@ -1,7 +1,7 @@
 """Training by `loss` or `train_step` under ParameterServer: the workers run what the chief schedules.
 
-The loop of https://www.tensorflow.org/tutorials/distribute/parameter_server_training, with several steps in
-an execution, of which nothing comes back, and a bounded number of executions scheduled ahead.
+The loop is that of https://www.tensorflow.org/tutorials/distribute/parameter_server_training, with several
+steps in an execution, which returns no value, and a limited number of executions scheduled ahead.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _UNROLLED = (4, 5, 3, 2)
 
 
 def coordinate(loop: Loop, model: Any) -> Any:
-    """Trains `model`, which the program has made, to the last epoch, from the newest checkpoint where there
-    is one. Returns it.
+    """Trains the program's `model` to the last epoch, from the newest checkpoint if there is one. Returns the
+    model.
     """
     try:
         return _Coordination(loop, model).run()
     except tf.errors.OpError:
         raise
     except Exception as error:
-        # TensorFlow wraps what a dataset raised when a worker built it.
+        # TensorFlow wraps an error that a dataset raised when a worker built it.
         original = getattr(error, "original_exception", None)
         if original is None:
             raise
@@ -59,7 +59,7 @@ class _Coordination:
         with loop.strategy.scope():
             dataset, steps = datasets.training_dataset(loop)
             datasets.check_is_dataset(loop, dataset)
-            # Never None: training_dataset() asks for the number where it is not known.
+            # Never None here: training_dataset() raises Failure where the number is unknown.
             self._epoch_steps = steps = steps or 0
             if self._model.run_eagerly:
                 loop.reporter.notice(
@@ -131,14 +131,14 @@ class _Coordination:
         )
 
     def _train(self, epoch: int) -> dict[str, float]:
-        """What is left of `epoch`, from 0. Returns the metrics of these steps, all of which are done."""
+        """Trains the rest of `epoch`, from 0. Returns the metrics of its steps, all of which are done."""
         first = self._position.steps if epoch == self._position.epochs else 0
         with self._loop.strategy.scope():
             self._steps.reset()
         self._records.begin(epoch + 1, self._epoch_steps, first)
         self._done = step = first
         while step < self._epoch_steps:
-            # The first step is traced for itself, and tells how those that are written out are to be traced.
+            # The first step has a trace of its own, which shows how the unrolled steps must be traced.
             steps = self._packing.steps(self._epoch_steps - step) if self._has_stepped else 1
             self._loop.boundary(self._model, epoch, step, self._executions.join)
             if self._packing.settled or not self._has_stepped:
@@ -157,13 +157,14 @@ class _Coordination:
         return metrics
 
     def _measure(self, steps: int, left: int) -> int:
-        """Has each worker do executions of `steps`, by the clock. Returns how many steps that were."""
+        """Has each worker run executions of `steps`, and measures them. Returns the number of steps."""
         count = _MEASURED_PER_WORKER * self._loop.workers
         if count * steps > left:
             self._schedule(steps)
             return steps
         if steps >= self._unrolled and not self._is_warm:
-            # `several` is traced here, and made ready by each worker: seconds, which its size does not cost.
+            # `several` is traced here, and loaded by each worker. That takes seconds, which must not count as
+            # its time.
             self._is_warm = True
             for _ in range(count):
                 self._schedule(steps)
@@ -182,7 +183,7 @@ class _Coordination:
             self._packing.agree(self._most, True)
 
     def _schedule(self, steps: int) -> None:
-        """Has `steps` done: those that are not written out in `several` one by one."""
+        """Schedules `steps`: in calls of `several` as far as its unrolled steps fit, the rest one by one."""
         times, rest = divmod(steps, self._unrolled)
         if times and steps > 1:
             arguments = (self._iterator, tf.constant(times, tf.int32))
@@ -203,7 +204,7 @@ class _Coordination:
         self._loop.alive()
 
     def _tell(self, value: Any) -> None:
-        """Makes a record with the metrics that `value` brings."""
+        """Writes a record with the metrics in `value`."""
         self._is_asked = False
         metrics = as_floats(value.fetch())
         self._records.check(metrics)
@@ -211,7 +212,7 @@ class _Coordination:
 
 
 def _dataset_function(loop: Loop) -> Any:
-    """What makes a worker's dataset there."""
+    """Returns the function that makes a worker's dataset on the worker."""
     strategy, dataset = loop.strategy, datasets.on_each_worker(loop)
 
     def distributed() -> Any:
@@ -223,9 +224,10 @@ def _dataset_function(loop: Loop) -> Any:
 
 
 def _functions(loop: Loop, steps: Steps, unrolled: int) -> tuple[Any, Any]:
-    """`(iterator)` does one step, `(iterator, times)` does `unrolled` steps so often.
+    """Returns two functions: `(iterator)` does one step, `(iterator, times)` does `unrolled` steps `times`
+    times.
 
-    Neither returns a value. A loop costs a message to each ps for each round, and steps written out do not.
+    Neither returns a value. Each round of a loop costs a message to each ps, and unrolled steps cost none.
     """
     strategy = loop.strategy
     # A train_step may read the metrics that it updates.
@@ -251,13 +253,13 @@ def _functions(loop: Loop, steps: Steps, unrolled: int) -> tuple[Any, Any]:
 
 
 def _learning_rate(model: Any, program: LoadedProgram) -> float | None:
-    """Where nothing changes it: callbacks might."""
+    """Returns the rate where nothing changes it; callbacks might change it."""
     rate = keras_models.learning_rate(model.optimizer)
     return None if program.has("callbacks") or not isinstance(rate, tf.Variable) else float(rate.numpy())
 
 
 def _unrolled(fixed: int | None) -> int:
-    """How many steps are written out: what divides the number of an execution, if that is given."""
+    """Returns how many steps are unrolled: a divisor of the number in an execution, if that is given."""
     if fixed is None:
         return _UNROLLED[0]
     return next((number for number in _UNROLLED if fixed % number == 0), 1)

@@ -1,15 +1,16 @@
-"""Leaving on SIGTERM, as on a spot node that is taken away, without losing a step.
+"""Ends a task on SIGTERM, such as on a spot node that is taken away, without losing a step.
 
-A training task notes the signal and goes on to the next boundary between two executions of steps. There it
-saves what it has, as `backup/ckpt-<epochs>-<steps>`, and leaves; the next attempt goes on at that very step.
+A training task notes the signal and continues to the next boundary between two executions of steps. There it
+saves its position and values as `backup/ckpt-<epochs>-<steps>`, and leaves. The next attempt resumes at that
+very step.
 
-So it does when a parameter server was told to leave, which stays until the chief has gone: without it there
-would be nothing to save.
+The chief does the same when a parameter server gets SIGTERM. The parameter server stays until the chief has
+gone, since the chief can only save with it.
 
-The tasks of a collective strategy must all stop after the same execution, or those that go on would wait
+The tasks of a collective strategy must all stop after the same execution, or those that continue would wait
 for ever for those that stopped. They agree through TensorFlow's coordination service, by the protocol of
-tf.distribute.experimental.PreemptionCheckpointHandler. That class itself does nothing where it finds a CPU
-of Google Cloud, and on a GPU there it waits for a maintenance event and not for SIGTERM:
+tf.distribute.experimental.PreemptionCheckpointHandler. That class itself does nothing on a CPU of Google
+Cloud, and on a GPU there it waits for a maintenance event and not for SIGTERM:
 tensorflow/python/distribute/failure_handling/failure_handling.py.
 """
 
@@ -40,14 +41,14 @@ from worker.task import Task
 
 _SERVERS_SECONDS = 2.0
 _LAST_SECONDS = 10.0
-"""For the others to have saved, when the first task is ready to leave."""
+"""Seconds for the other tasks to save, once the first task is ready to leave."""
 
 
 class Preemption:
-    """Ends a training loop at a boundary once the task, or one that it trains with, was told to leave.
+    """Ends a training loop at a boundary once this task, or one that it trains with, got SIGTERM.
 
-    `directory` is where this task writes; None, without a model directory, leaves at once.
-    Under a collective strategy every task must have the same boundaries. To be used in the main thread.
+    `directory` is where this task writes; None, without a model directory, ends the task at once. Under a
+    collective strategy every task must have the same boundaries. It must be used in the main thread.
     """
 
     def __init__(
@@ -63,7 +64,9 @@ class Preemption:
         self._servers = _Servers(task)
 
     def begin(self) -> None:
-        """Before training, with the strategy there: from the first boundary on, SIGTERM is only noted."""
+        """Begins before training, when the strategy exists: from the first boundary on, SIGTERM is only
+        noted.
+        """
         if self._directory is None:
             return
         signal.signal(signal.SIGTERM, self._note)
@@ -71,16 +74,16 @@ class Preemption:
             self._peers.watch()
 
     def end(self) -> None:
-        """All steps are done: SIGTERM ends the process at once again."""
+        """Ends after all steps: SIGTERM ends the process at once again."""
         leave_on_signal()
         if self._told:
             os._exit(ExitCode.PREEMPTED)
 
     def boundary(self, model: Any, epoch: int, step: int, settle: Callable[[], object] | None = None) -> None:
-        """To be called before each execution, when `epoch` epochs and `step` steps of the next are done.
+        """Must be called before each execution, when `epoch` epochs and `step` steps of the next are done.
 
-        Where they may only have been scheduled, `settle` waits for them. Raises Left when everything is saved
-        and the task must end. Cheap otherwise.
+        Where steps may only have been scheduled, `settle` waits for them. Raises Left when everything is
+        saved and the task must end. Otherwise the call is cheap.
         """
         self._training = True
         if self._peers is not None:
@@ -104,7 +107,7 @@ class Preemption:
     ) -> None:
         if settle is not None:
             settle()
-        # Variables may be spread over all tasks of a collective: each must save, and one keeps it.
+        # Variables may be spread over all tasks of a collective: each must save, and one keeps the files.
         if not self._writes:
             directory = ModelDirectory(tempfile.mkdtemp(prefix="scratch-"))
         if position > Position():
@@ -116,7 +119,8 @@ class Preemption:
             self._watch.expect(Silence(_LAST_SECONDS, _UNSAVED, ExitCode.PREEMPTED))
             with contextlib.suppress(*ERRORS):
                 self._peers.saved()
-        # Also those that were not told: their going is no failure of theirs, and is not counted.
+        # Tasks without SIGTERM use this code too: that they leave is no failure of theirs, and must not be
+        # counted.
         raise Left(ExitCode.PREEMPTED)
 
 
@@ -124,7 +128,7 @@ _UNSAVED = Notice("left without having heard that every other task had saved its
 
 
 class _Servers:
-    """The parameter servers, which say on their disks that they were told to leave."""
+    """The parameter servers, which write a file to their disks when they get SIGTERM."""
 
     def __init__(self, task: Task) -> None:
         self._paths = {
@@ -137,7 +141,9 @@ class _Servers:
         self._look_at = 0.0
 
     def leaving(self) -> bool:
-        """Whether one of them is. Asks them every two seconds, which takes a millisecond each."""
+        """Returns whether one of them got SIGTERM. It asks them every two seconds, which takes a millisecond
+        each.
+        """
         now = time.monotonic()
         if not self._paths or now < self._look_at:
             return False
@@ -150,10 +156,10 @@ class _Servers:
 
 
 class _Peers:
-    """How the tasks of a collective agree on the boundary at which all stop.
+    """The agreement of a collective's tasks on the boundary at which all stop.
 
-    The one that is told to leave names the next boundary. It goes on only when every task knows of it, so
-    nobody is past it: no execution ends without all tasks.
+    The task that gets SIGTERM names the next boundary. It continues only when every task knows the boundary,
+    so no task is past it: no execution ends without all tasks.
     """
 
     def __init__(self, task: Task) -> None:
@@ -163,14 +169,16 @@ class _Peers:
         self._stop_at: int | None = None
 
     def watch(self) -> None:
-        """A thread waits for the boundary to be named: asking at each would cost a message."""
+        """Starts a thread that waits for the boundary to be named: to ask at each boundary would cost a
+        message.
+        """
         threading.Thread(target=self._wait, name="preemption", daemon=True).start()
 
     def boundary(self, told: bool) -> bool:
-        """Whether to stop here."""
+        """Returns whether to stop here."""
         self._boundaries += 1
         if self._stop_at is None and told:
-            with contextlib.suppress(tf.errors.AlreadyExistsError):  # another one was told too
+            with contextlib.suppress(tf.errors.AlreadyExistsError):  # another task got SIGTERM too
                 put("stop", str(self._boundaries + 1))
             for index in range(self._count):
                 get(f"known/{index}")
@@ -189,7 +197,7 @@ class _Peers:
             self._stop_at = int(get("stop"))
             put(f"known/{self._index}", "yes")
         except ERRORS:
-            return  # a task was lost, which the training hears of too
+            return  # a task was lost; the training gets that error too
 
 
 def _is_collective(task: Task) -> bool:
@@ -197,7 +205,7 @@ def _is_collective(task: Task) -> bool:
 
 
 def _number(task: Task) -> int:
-    """0 for the task that hosts the coordination service: the chief, else worker 0."""
+    """Returns 0 for the task that hosts the coordination service: the chief, else worker 0."""
     if task.role == "chief":
         return 0
     return task.index + ("chief" in task.cluster)

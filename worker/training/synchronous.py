@@ -1,7 +1,7 @@
 """Training by `loss` or `train_step` under the strategies whose replicas take every step together.
 
-The loop of TensorFlow's tutorials distribute/custom_training and distribute/multi_worker_with_ctl, with
-the records, checkpoints and callbacks that Model.fit has in `fitting`.
+The loop is that of TensorFlow's tutorials distribute/custom_training and distribute/multi_worker_with_ctl. It
+has the same records, checkpoints and callbacks as `worker/training/fit.py`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _EVALUATION_STEPS = 32
 
 
 def train_together(loop: Loop, model: Any) -> Any:
-    """Trains `model`, which the program has made, to the last epoch, from the newest checkpoint where there
-    is one. Returns it.
+    """Trains the program's `model` to the last epoch, from the newest checkpoint if there is one. Returns the
+    model.
     """
     with datasets.reading(loop):
         return _Synchronous(loop, model).run()
@@ -70,7 +70,8 @@ class _Synchronous:
         by_batch, shares = parameters.iteration == "batches", {"with_shares": True, "fill": 1}
         equal = datasets.wants_equal_shapes(loop, self._model, dataset.element_spec)
         if self._steps.is_own:
-            # Its arithmetic is the program's, so batches cannot be filled to one size.
+            # The program's own arithmetic cannot leave filler examples out, so batches cannot be filled to
+            # one size.
             by_batch = by_batch or equal
             dataset = datasets.refusing_small_batches(loop, dataset)
         elif equal:
@@ -119,7 +120,7 @@ class _Synchronous:
         return model
 
     def _train(self, epoch: int) -> dict[str, float]:
-        """What is left of `epoch`, from 0. Returns the metrics of these steps."""
+        """Trains the rest of `epoch`, from 0. Returns the metrics of its steps."""
         loop, steps, packing = self._loop, self._epoch_steps, self._packing
         done = self._position.steps if epoch == self._position.epochs else 0
         self._reset()
@@ -152,7 +153,7 @@ class _Synchronous:
         return metrics
 
     def _execute(self, wanted: int) -> int:
-        """At most so many steps. Returns how many it were."""
+        """Runs at most `wanted` steps. Returns how many it ran."""
         packing = self._packing
         began = time.monotonic()
         self._last_loss, ran = self._training.run(wanted)
@@ -167,7 +168,7 @@ class _Synchronous:
             self._has_stepped = True
             self._loop.stepped()
         self._loop.alive()
-        # The metrics only where all tasks read them: in a collective, they must do so at the same time.
+        # All tasks of a collective must read the metrics at the same time, so they are read for hooks only.
         logs = {"loss": self._last_loss} if self._steps.gives_loss else {}
         if self._tells_batches:
             logs = self._steps.results(training=True)
@@ -178,7 +179,7 @@ class _Synchronous:
             self._records.write(done, metrics)
 
     def _watched(self, began: int) -> Any:
-        """For an execution of a whole epoch, in which nobody else could tell that it goes on."""
+        """Gives signs of life during an execution of a whole epoch, in which this thread cannot."""
         if self._loop.parameters.iteration != "epoch":
             return contextlib.nullcontext()
 
@@ -189,12 +190,12 @@ class _Synchronous:
         return heartbeat(self._iterations, moved)
 
     def _iterations(self) -> int:
-        """The optimizer's count, read from this task's first replica."""
+        """Returns the optimizer's iterations, read from this task's first replica."""
         variable = keras_models.tf_variable(self._model.optimizer.iterations)
         return int(self._loop.strategy.experimental_local_results(variable)[0])
 
     def _evaluating(self) -> tuple[Iteration | None, int]:
-        """What evaluates, and the number of its steps."""
+        """Returns the iteration that evaluates, and its number of steps."""
         loop, strategy = self._loop, self._loop.strategy
         if not (loop.validates and loop.program.has("evaluation_dataset")):
             return None, 0

@@ -1,6 +1,6 @@
-"""The task that trains: the chief of a ParameterServer run, every task of a collective one, or the only one.
+"""The task that trains: the chief of a ParameterServer run, every task of a collective one, or the only task.
 
-Runs in the child process of `watchdog.supervise`.
+It runs in the child process of `worker/process/supervisor.py`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from worker.tf_compat.checkpoint_io import save_here
 
 _FAILED_STEP_SECONDS = 20.0
 _KEPT: list[object] = []
-"""What must live as long as the process: collecting a remote function sends a message to each task, with a
-line of log for each that has left."""
+"""Objects that must live as long as the process: to delete a remote function sends a message to each task,
+and logs a line for each that has left.
+"""
 
 
 def train(task: Task, watch: Watch) -> int:
-    """Trains, exports, releases the others. Returns the exit code; what failed is reported before."""
+    """Trains, exports and releases the other tasks. Returns the exit code; errors are reported before."""
     return _Training(task, watch).run()
 
 
@@ -47,7 +48,7 @@ class _Training:
         self._directory: Any = None
         self._connected = False
         self._export_version: int | None = None
-        """Once the model directory is this run's."""
+        """Set once the model directory is claimed for this run."""
 
     def run(self) -> int:
         try:
@@ -80,7 +81,7 @@ class _Training:
 
         devices.check(task)
         if config.strategy == "ParameterServer":
-            save_here()  # what the program's own callbacks save
+            save_here()  # for what the program's own callbacks save
         strategies.prepare(task)
         parameters = TrainingParameters.read(config.parameters)
         activity.enter(f"importing {config.entrypoint}")
@@ -100,7 +101,7 @@ class _Training:
             directory = model_directory.ModelDirectory(config.model_dir, self._io_device())
             if task.is_primary:
                 self._claim(config.model_dir)
-            # Not before: it may be another run's.
+            # Not earlier: until the claim it may be another run's.
             self._directory = directory
         if self._directory is not None and task.is_primary:
             beginning = model_directory.begin(self._directory, config.run_id, self._reporter.notice)
@@ -116,7 +117,7 @@ class _Training:
                     f"{config.model_dir} holds an earlier run that did not finish: resuming from {position}"
                 )
         elif self._directory is not None and model_directory.is_done(self._directory, config.run_id):
-            # The first task of the collective will not be there to train with.
+            # The first task is done already and will not train: the collective cannot form.
             self._finish()
             return
         self._wait(config.starting_deadline_seconds, again)
@@ -135,7 +136,7 @@ class _Training:
     def _loop(
         self, program: LoadedProgram, parameters: Any, strategy: Any, boundary: Any, *, validates: bool = True
     ) -> Any:
-        """With the strategy there, and what the tasks make of each other from now on."""
+        """Returns the loop, once the strategy exists."""
         from worker.context import Loop
 
         task, config = self._task, self._config
@@ -163,8 +164,8 @@ class _Training:
         )
 
     def _apply(self, program: LoadedProgram, parameters: Any) -> None:
-        """Evaluates what an earlier run has trained, or predicts with it. Neither claims the model directory
-        nor writes a run's state: that training may be done, or go on.
+        """Evaluates the model of an earlier run, or predicts with it. It neither claims the model directory
+        nor writes a run's state: that training may be done, or still run.
         """
         from worker.checkpoints.model_directory import ModelDirectory
         from worker.evaluation import standalone, trained_model
@@ -197,12 +198,12 @@ class _Training:
             predict.report_done(self._reporter, files, state)
             return
         if not again:
-            trained_model.choose(directory, config.checkpoint)  # before anything is made
+            trained_model.choose(directory, config.checkpoint)  # checked before anything is made
         if task.is_primary:
             self._activity.enter("claiming the predictions")
             self._claim(files.root)
         if config.strategy == "MultiWorkerMirrored":
-            # Nothing is to be agreed upon, so that a task that is lost holds nobody up.
+            # The tasks need not agree on anything, so that the loss of one holds up no other.
             strategy = self._connect(replace(task, config=replace(config, strategy="Mirrored")))
         else:
             self._wait(config.starting_deadline_seconds, again)
@@ -218,7 +219,7 @@ class _Training:
         predict.predict(loop, directory, files, state, share)
 
     def _connect(self, task: Task) -> Any:
-        """The strategy."""
+        """Builds the strategy."""
         from worker.cluster import devices, strategies
 
         self._activity.enter("connecting to the cluster")
@@ -228,7 +229,7 @@ class _Training:
         return strategy
 
     def _claim(self, directory: str) -> None:
-        """Raises Failure where another run has it."""
+        """Claims the model directory. Raises Failure where another run has it."""
         config = self._config
         holder = lease.new_holder(config.run, config.run_id, config.chief_address, self._task.name)
         held = lease.Lease(directory, holder)
@@ -240,15 +241,17 @@ class _Training:
             self._watch.hold(held)
 
     def _io_device(self) -> str | None:
-        """Where checkpoints are read and written: here. A ps does not have the model directory."""
+        """Returns the device that reads and writes checkpoints: this task's. A ps does not have the model
+        directory.
+        """
         if self._config.strategy != "ParameterServer":
             return None
         return f"/job:{self._task.role}/replica:0/task:{self._task.index}/device:CPU:0"
 
     def _wait(self, deadline: float, again: bool = False) -> None:
-        """Until every peer answers. Raises Failure (RETRYABLE) that names those who do not.
+        """Waits until every peer answers. Raises Failure (RETRYABLE) that names those that do not.
 
-        A chief that has been here before goes on without the workers that are gone, or hung, or cut off.
+        A restarted chief goes on without workers that are gone, hung or cut off.
         """
         coordinates = self._config.strategy == "ParameterServer"
         if coordinates and again:
@@ -265,20 +268,20 @@ class _Training:
             raise unanswered(error) from error
 
     def _spares(self, missing: Collection[str]) -> bool:
-        """Whether the run can go on without `missing`: only workers, and not all of them."""
+        """Returns whether the run can go on without `missing`: only workers, and not all of them."""
         task = self._task
         workers = {task.pod("worker", index) for index in task.cluster.get("worker", {})}
         return set(missing) < workers
 
     def _step_failed(self, error: BaseException) -> None:
-        """From the progress thread. A worker that cannot be cancelled must not hide the error."""
+        """Runs in the progress thread. A worker that cannot be cancelled must not hide the error."""
         failure = self._classify(error)
         self._watch.expect(Silence(_FAILED_STEP_SECONDS, failed(failure), failure.exit_code))
 
     def _export(self, program: LoadedProgram) -> None:
-        """From an ordinary model, loaded from the last checkpoint.
+        """Exports an ordinary model, loaded from the last checkpoint.
 
-        The trained one may be spread over parameter servers, which would write to their own disks.
+        The variables of the trained model may be on parameter servers, which would write to their own disks.
         """
         from worker.models.model_build import build
         from worker.tf_compat import keras_models
@@ -313,7 +316,7 @@ class _Training:
     def _fail(self, failure: Failure) -> int:
         self._reporter.failed(failure)
         if failure.exit_code == ExitCode.RETRYABLE:
-            return failure.exit_code  # the others stay, for the next try
+            return failure.exit_code  # the other tasks stay, for the retry
         if self._export_version is not None:
             with contextlib.suppress(Failure):
                 self._write_state("failed", failure.message)
@@ -327,18 +330,18 @@ class _Training:
     def _release(self, outcome: str, exit_code: int) -> None:
         if self._config.strategy != "ParameterServer":
             return
-        self._watch.attend({})  # they leave now, and nobody is missed
+        self._watch.attend({})  # the workers leave now, and are not lost
         from worker.cluster.shutdown import release
 
         if not self._connected:
-            # Over before it began: they may not be up yet.
+            # The run ends before its training began, so the servers may not be up yet.
             with contextlib.suppress(Failure):
                 self._wait(self._config.starting_deadline_seconds)
         release(self._task, outcome, self._reporter, self._watch, exit_code, self._connected)
 
 
 def _taking_steps(task: Task) -> int:
-    """ParameterServer's chief only coordinates."""
+    """Returns how many tasks take steps. ParameterServer's chief only coordinates."""
     coordinates = task.config.strategy == "ParameterServer"
     chiefs = 0 if coordinates else len(task.cluster.get("chief", {}))
     return max(1, len(task.cluster.get("worker", {})) + chiefs)
