@@ -22,9 +22,10 @@ All that they raise is a `LauncherError`. The package never imports TensorFlow.
 import sys
 
 if sys.argv[:1] == ["-m"] and not getattr(sys.flags, "safe_path", False):
-    # Now `python -m launcher` begins, and Python has put the current folder in front of all else: an
-    # argparse.py in it, or a typing.py, would be imported. It comes last where the launcher itself is in it,
-    # as in a checkout, and otherwise not at all. Nothing may be imported before this.
+    # At this point `python -m launcher` begins, and Python has put the current folder first on the module
+    # path. An argparse.py or typing.py in that folder would be imported. The folder is removed; if the
+    # launcher itself is in it, as in a checkout, it is appended as the last one. Nothing may be imported
+    # before this.
     _folder = sys.path.pop(0)
     if __file__.rpartition("/")[0].rpartition("/")[0] == _folder:
         sys.path.append(_folder)
@@ -91,10 +92,10 @@ __all__ = [
 __version__ = "0.2.0"
 
 
-if not TYPE_CHECKING:  # which would find any name in it
+if not TYPE_CHECKING:  # a type checker would find any name in it
 
     def __getattr__(name: str) -> Any:
-        # On first use: `--help` must not wait for pydantic.
+        # Import at first use: `--help` must not wait for pydantic.
         from importlib import import_module
 
         for module, names in _NAMES.items():

@@ -10,14 +10,14 @@ from launcher.cli import parser
 
 
 def main() -> int:
-    """The command line's exit code. For a process that then ends."""
+    """Returns the command line's exit code. The process must end after it."""
     if not sys.warnoptions:
-        # Those of libraries are for whoever works on this program: `python -W default` shows them.
+        # Warnings of libraries are for developers of this program: `python -W default` shows them.
         warnings.simplefilter("ignore")
     try:
         return parser.main()
     finally:
-        # Python would look through everything twice more for garbage, a tenth of a submission's time.
+        # The garbage collector would run twice more, which takes a tenth of a submission's time.
         gc.freeze()
 
 

@@ -1,4 +1,4 @@
-"""The commands as functions: what `import launcher` offers. Nothing prints; what is wrong is raised."""
+"""The commands as functions, which `import launcher` offers. They print nothing, and raise their errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from launcher.validation.loader import Loaded
 BackendName = Literal["kubernetes", "local"]
 Form = Literal["jobs", "jobset"]
 What = Union[TrainingCluster, Loaded, Mapping[str, Any], str, "os.PathLike[str]", Callable[..., Any]]
-"""The path of a cluster.yaml or TFJob; what would stand there, as a mapping or as models; or a class or a
+"""The path of a cluster.yaml or TFJob; the content of one, as a mapping or as models; or a class or a
 function.
 """
 
@@ -35,11 +35,11 @@ def render(
     overrides: Sequence[str] = (),
     **fields: Any,
 ) -> list[dict[str, Any]]:
-    """The Kubernetes objects of one run, the primary Job first, or the JobSet with all roles where `form`
-    says so. Does nothing else: no cluster is asked.
+    """Returns the Kubernetes objects of one run, the primary Job first, or the JobSet with all roles where
+    `form` says so. It contacts no cluster.
 
-    `what`, `overrides` and `fields` are those of `submit`. `namespace` is where the run is to live, if `what`
-    does not say (default: `default`). Raises SpecError.
+    `what`, `overrides` and `fields` are those of `submit`. `namespace` is the run's namespace if `what` gives
+    none (default: `default`). Raises SpecError.
 
         kinds = [item["kind"] for item in launcher.render("cluster.yaml")]
     """
@@ -49,8 +49,9 @@ def render(
 
 
 def convert(what: str | os.PathLike[str] | Mapping[str, Any], *, overrides: Sequence[str] = ()) -> str:
-    """A TFJob, by its path or as a mapping, as the text of the equivalent cluster.yaml, with a comment where
-    it behaves otherwise than with Kubeflow's operator. Raises SpecError, also where it is no TFJob.
+    """Converts a TFJob, given by its path or as a mapping, to the text of the equivalent cluster.yaml. The
+    text has a comment for each difference from Kubeflow's operator. Raises SpecError, also where it is no
+    TFJob.
     """
     loaded = _loaded(what, overrides, {})
     if loaded.conversion is None:
@@ -73,21 +74,21 @@ def submit(
 ) -> Run:
     """Starts one run and returns at once.
 
-    `what` is the path of a cluster.yaml or of a TFJob, a mapping of what would stand there, a
-    TrainingCluster, an entry of `load`, or a class or a function that trains. `overrides` are fields with
-    values in YAML, as in `["spec.worker.replicas=4"]`. `namespace` is where the run is to live, if `what`
-    does not say (default: that of the kubeconfig's `context`, itself by default the current one). With
-    `replace` a run of this name that is running is ended, and the new one resumes from its backup. Without
-    `detach`, a run on this machine ends when this process does; with `allow_network` its tasks have this
-    machine's network, and not one of the run's own.
+    `what` is the path of a cluster.yaml or of a TFJob, a mapping with the content of one, a TrainingCluster,
+    an entry of `load`, or a class or a function that trains. `overrides` are fields with values in YAML, such
+    as `["spec.worker.replicas=4"]`. `namespace` is the run's namespace if `what` gives none (default: that of
+    the kubeconfig's `context`, which is by default the current one). With `replace`, a run of this name that
+    is running is ended, and the new run resumes from its backup. Without `detach`, a run on this machine ends
+    when this process does. With `allow_network`, its tasks use this machine's network instead of a network of
+    the run's own.
 
-    A class or a function is found again, in every task, by its module's name: it ships its module's file or,
-    if `source` names it, the folder that the module is imported from. A class is a program, as in
-    `spec.program.entrypoint`: model, train_dataset and so on, for the worker runtime to train. A function is
-    the training itself: it builds its strategy and is called with `parameters`, by name, in each task that
-    trains, but only in the chief under ParameterServer. `fields` are then `name` (default: made of the
-    function's), `source`, `parameters`, and those of `spec` in Python's spelling (`model_dir`), with what is
-    below them as in the file:
+    Every task imports a class or a function by the name of its module. The run ships the module's file or, if
+    `source` is given, that folder, from which the module must be imported. A class is a program, as in
+    `spec.program.entrypoint`: it defines model, train_dataset and so on, and the worker runtime trains it. A
+    function is the training itself: it builds its strategy. Each task that trains calls it with `parameters`,
+    by name; under ParameterServer only the chief does. `fields` are then `name` (default: derived from the
+    function's), `source`, `parameters`, and the fields of `spec` in Python's spelling (`model_dir`), whose
+    values have the form that they have in the file:
 
         run = launcher.submit(
             train,
@@ -117,8 +118,8 @@ def find(
     backend: BackendName | None = None,
     context: str | None = None,
 ) -> Run:
-    """A run that was submitted before, from anywhere. Left out, `backend` is this machine and then the
-    cluster, and `namespace` its own. Raises NotFoundError.
+    """Returns a run that was submitted before, by any process. The default of `backend` is this machine, then
+    the cluster; the default of `namespace` is the backend's own. Raises NotFoundError.
     """
     _check_choice("backend", backend, BackendName)
     chosen, space = choice.sought(name, namespace, backend, context)
@@ -133,9 +134,10 @@ def runs(
     context: str | None = None,
     selector: str | None = None,
 ) -> list[Run]:
-    """All runs, or one namespace's, by place, namespace and name: those of this machine, then those of the
-    current context's cluster, unless `backend` or `context` names one place. `selector` takes those whose
-    labels it selects, as in `team=vision`. Raises BackendError, and SpecError for what is no selector.
+    """Returns all runs, or those of one namespace, sorted by place, namespace and name: first those of this
+    machine, then those of the current context's cluster, unless `backend` or `context` names one place.
+    `selector` is a label selector, such as `team=vision`. Raises BackendError, and SpecError for an invalid
+    selector.
     """
     _check_choice("backend", backend, BackendName)
     check_namespace(namespace, "namespace")
@@ -156,8 +158,8 @@ def doctor(
     overrides: Sequence[str] = (),
     **fields: Any,
 ) -> list[Finding]:
-    """What a cluster has, and lacks, of what a run needs: any run, or the one that `submit` would make of the
-    same arguments. Raises BackendError where there is no cluster to ask, and SpecError.
+    """Returns what a cluster has, and lacks, of the things that a run needs: any run, or the run that
+    `submit` would start with the same arguments. Raises BackendError where no cluster answers, and SpecError.
     """
     check_namespace(namespace, "namespace")
     objects = None if what is None else render(what, namespace=namespace, overrides=overrides, **fields)
@@ -166,13 +168,13 @@ def doctor(
 
 
 def _loaded(what: Any, overrides: Sequence[str], fields: Mapping[str, Any]) -> Loaded:
-    """One valid run. Raises SpecError."""
+    """Returns one valid run. Raises SpecError."""
     if isinstance(overrides, str):
         raise _refused("overrides", f'expected a list, as in ["{overrides}"]')
     if callable(what):
         document, directory = functions.cluster(what, fields)
         checked = loader.check(document, overrides, directory=directory, source=functions.called(what))
-        # Whoever runs its code may send it, too.
+        # The caller runs this code already, so it may be shipped from any folder.
         return dataclasses.replace(checked, allow_outside=True)
     if fields:
         raise _refused(", ".join(fields), "only a class or a function takes fields: use overrides")

@@ -1,10 +1,10 @@
-"""Everything the launcher refuses or fails at, as one tree.
+"""The errors of the launcher, as one tree.
 
     LauncherError            any of them; `launcher.cli.parser` turns it into one message and an exit code
     ├── SpecError       2    the file is not a valid training cluster; carries every Problem found
     ├── NotFoundError   3    there is no such run, or no such task of it
     ├── ConflictError   4    the run's state forbids it: its name is in use, it has ended already
-    └── BackendError    5    what runs the tasks cannot be reached, or refused
+    └── BackendError    5    the cluster or this machine cannot be reached, or refused
 
 Other exit codes: 0, done; 1, the run was carried out, and failed; 2, wrong usage of the command line, or a
 Python that lacks packages; 130, interrupted by Ctrl-C; 70, an error in the launcher itself.
@@ -19,12 +19,12 @@ from typing import Final
 from launcher.redaction import redacted_message
 
 INTERRUPTED: Final = 130
-"""128 + SIGINT, as a shell says it."""
+"""128 + SIGINT, as a shell reports it."""
 
 
 class LauncherError(Exception):
-    """One message for the user, what to do about it (`hint`), and the command's exit code. Secrets are taken
-    out of both.
+    """One message for the user, a hint that says what to do, and the command's exit code. Secrets are removed
+    from both texts.
     """
 
     exit_code = 1
@@ -40,10 +40,10 @@ class LauncherError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a file.
+    """One error in a file.
 
     `path` is the field, as in `spec.worker.replicas` or `spec.worker.env[0].name`, "" for the file as a
-    whole; `line` and `column` count from 1, 0 where there is none.
+    whole; `line` and `column` count from 1, and are 0 where they are unknown.
     """
 
     source: str
@@ -58,7 +58,7 @@ class Problem:
 
 
 class SpecError(LauncherError):
-    """The file is not a valid training cluster. `problems` holds all that is wrong, in the file's order."""
+    """The file is not a valid training cluster. `problems` has all errors, in the file's order."""
 
     exit_code = 2
 
@@ -80,6 +80,6 @@ class ConflictError(LauncherError):
 
 
 class BackendError(LauncherError):
-    """What runs the tasks cannot be reached, or refused."""
+    """The cluster or this machine cannot be reached, or refused."""
 
     exit_code = 5

@@ -1,4 +1,4 @@
-"""What became of the evaluator of a run that has succeeded. Pure."""
+"""How the evaluator of a successful run ended. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ EVALUATOR = "evaluator"
 
 
 def trouble(status: RunStatus) -> str:
-    """A sentence where the run has succeeded and its evaluator has failed, which it does as well when there
-    was nothing that it could score; else "".
+    """Returns a sentence where the run has succeeded and its evaluator has failed, also for lack of a
+    checkpoint to score; else "".
 
-    One that was stopped with the run has not failed, if it is a script: those have no other end.
+    An evaluator that runs a script and was stopped with the run has not failed, because a script has no other
+    end.
     """
     role = next((role for role in status.roles[1:] if role.role == EVALUATOR), None)
     if role is None or status.phase is not Phase.SUCCEEDED or role.phase is not Phase.FAILED:

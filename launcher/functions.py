@@ -1,5 +1,5 @@
-"""A class or a function of Python's -> what a file would hold that ships it. Its module's file, or the folder
-around it, is the program's source.
+"""Converts a Python class or function to the content of a file that ships it. The program's source is the
+file of its module, or the folder around that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from launcher.errors import Problem, SpecError
 from launcher.naming import LABEL_LENGTH
 
 CALLER: Final = ("--", "-m", "worker.function")
-"""What the worker runtime runs where the training is a function; `module:function` comes behind."""
+"""What the worker runtime runs where the training is a function. `module:function` is appended."""
 
 _PROGRAM: Final = ("model", "train_dataset")
 _NOTEBOOK: Final = (
@@ -31,7 +31,7 @@ _SCRIPT: Final = "put it into a module of its own, and import it from there"
 
 @dataclass(frozen=True)
 class _Code:
-    """`entrypoint` is `module:object` in `source`, a file or folder in `directory`."""
+    """The place of the code. `entrypoint` is `module:object` in `source`, a file or folder in `directory`."""
 
     directory: Path
     source: str
@@ -39,10 +39,10 @@ class _Code:
 
 
 def cluster(given: Callable[..., Any], fields: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
-    """What a file would hold, not yet checked, and the directory that its paths start from.
+    """Returns the content of a file, not yet checked, and the directory of its relative paths.
 
     `fields` are `name`, `source`, `parameters`, and those of `spec` in Python's spelling. Raises SpecError
-    for what is not to be found again by its module's name, or does not take the parameters.
+    for an object that cannot be imported by its module's name, or does not take the parameters.
     """
     left = dict(fields)
     parameters, source, name = left.pop("parameters", {}), left.pop("source", None), left.pop("name", None)
@@ -63,12 +63,12 @@ def cluster(given: Callable[..., Any], fields: Mapping[str, Any]) -> tuple[dict[
 
 
 def called(given: Callable[..., Any]) -> str:
-    """What messages call it."""
+    """Returns the object's name for messages."""
     return f"submit({getattr(given, '__qualname__', type(given).__name__)})"
 
 
 def _call(given: Callable[..., Any], code: _Code, spec: dict[str, Any]) -> None:
-    """Has the tasks that train call the function: a coordinator's workers only serve."""
+    """Has the tasks that train call the function. A coordinator's workers only run a server."""
     holder = spec
     if spec.get("strategy") == "ParameterServer":
         holder = spec["chief"] = dict(_mapping(given, spec, "chief"))
@@ -85,12 +85,12 @@ def _mapping(given: Callable[..., Any], spec: Mapping[str, Any], field: str) -> 
 
 
 def _run_name(given: Callable[..., Any]) -> str:
-    """`train_MNIST` as `train-mnist`."""
+    """Returns `train_MNIST` as `train-mnist`."""
     return re.sub(r"[^a-z0-9]+", "-", given.__name__.lower()).strip("-")[:LABEL_LENGTH]
 
 
 def _find(given: Callable[..., Any], source: str | None) -> _Code:
-    """Where it is, as every task will import it."""
+    """Returns the module and folder from which every task will import it."""
     if not (inspect.isclass(given) or inspect.isfunction(given)):
         raise _refused(given, f"expected a class or a function, not {type(given).__name__}")
     name, module_name = given.__qualname__, given.__module__
@@ -123,7 +123,7 @@ def _check_arguments(given: Callable[..., Any], parameters: Mapping[str, Any]) -
 
 
 def _shipped(given: Callable[..., Any], file: Path, source: str | None) -> tuple[Path, str]:
-    """The directory, and what of it."""
+    """Returns the directory, and the file or folder in it."""
     module = given.__module__
     depth = module.count(".") + (file.name == "__init__.py")
     holder = file.parents[depth]

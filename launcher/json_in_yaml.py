@@ -6,11 +6,11 @@ import json
 import re
 from typing import Any, Final
 
-# What YAML does not allow to stand for itself, or reads as a line's end, although JSON does not escape it.
+# Characters that YAML does not allow unescaped, or reads as a line's end, although JSON does not escape them.
 _ESCAPED: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 def quoted(value: Any) -> str:
-    """JSON that YAML reads as the same value, whatever text is in it."""
+    """Returns JSON that YAML reads as the same value, whatever text is in it."""
     text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "), default=dict)
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -1,4 +1,4 @@
-"""Statuses and records in words: one line each, without colours. Pure."""
+"""Statuses and records as sentences: one line each, without colours. Pure functions."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from worker.contract import (
 )
 
 PROGRESS_SECONDS: Final = 5.0
-"""At most one line of progress in so long, besides the epochs' ends: a log that is kept should be short."""
+"""Interval between two lines of progress, besides the epochs' ends, so that a log stays short."""
 
 WAITING_SECONDS: Final = 15.0
-"""The same for what is still being waited for."""
+"""Interval between two lines about what a task waits for."""
 
 _IN_PLACE: Final = (Progress, Predicting, Evaluation)
 
 LAST_LINES: Final = 5
-"""Of a task that failed and is tried again."""
+"""Lines of a failed task that is retried."""
 
 
 @dataclass(frozen=True)
 class News:
-    """One line: who, what, and when (seconds since the epoch; None is now). `bad`: to be seen, in red say."""
+    """One line: name, text, and time (seconds since the epoch; None is now). `bad` lines are shown in red."""
 
     who: str
     text: str
@@ -57,22 +57,22 @@ class News:
 
 
 class Narrator:
-    """What is worth a line in a log that someone reads later. Remembers what it has said."""
+    """Chooses what is written to a log that someone reads later. Remembers what it has written."""
 
     def __init__(self) -> None:
         self._before: RunStatus | None = None
         self._last_lines: dict[tuple[str, int, int], deque[str]] = {}
-        """Of each attempt of a task; none once the task has said itself that it failed."""
+        """The last lines of each attempt of a task; none once the task itself has reported its failure."""
         self._spoke: dict[str, float] = {}
-        """When a task of the role printed its latest record."""
+        """The time of the latest record of a task of the role."""
         self._said: dict[tuple[str, int, str], tuple[float, Any]] = {}
 
     def news(self, status: RunStatus, lines: Sequence[LogLine], *, in_place: bool = False) -> list[News]:
-        """What has happened since the last call, when `lines` were not yet printed, in the order of time.
-        `in_place`: how far the run is, and what it scores, is shown elsewhere.
+        """Returns what has happened since the last call, in the order of time; `lines` are those not yet
+        printed. With `in_place`, progress and scores are shown elsewhere and left out here.
         """
         before, self._before = self._before, status
-        # A task speaks after its beginning and before its end, whose times a cluster gives in whole seconds.
+        # A task prints after its start and before its end, but a cluster gives these times in whole seconds.
         spoken = [(line.role, line.record.time) for line in lines if line.record is not None]
         began = [] if status is before else beginnings(before, status)
         untimed = [news for news in began if news.time is None]
@@ -91,12 +91,12 @@ class Narrator:
         if status is not before:
             said += map(self._not_before, endings(before, status))
             said += self._restarts(before, status)
-        # Any other that has no time is news of this moment.
+        # News without a time has the current time.
         said.sort(key=lambda news: float("inf") if news.time is None else news.time)
         return [news for news in [*untimed, *said] if news.text]
 
     def _not_before(self, news: News) -> News:
-        """An end of a role's, not before what its tasks have said."""
+        """Moves the end of a role behind the last record of its tasks."""
         spoke = self._spoke.get(_role(news))
         return news if news.time is None or spoke is None else replace(news, time=max(news.time, spoke))
 
@@ -113,7 +113,7 @@ class Narrator:
             self._last_lines[key].append(line.text)
 
     def _restarts(self, before: RunStatus | None, after: RunStatus) -> list[News]:
-        """Tasks that are tried again, and their last lines where they have not said what was wrong."""
+        """Returns the tasks that are retried, with their last lines where they have not reported an error."""
         earlier = {(task.role, task.index): task.restarts for task in before.tasks} if before else {}
         said = []
         for task in after.tasks:
@@ -128,7 +128,7 @@ class Narrator:
     def _worth(self, line: LogLine, record: Record, status: RunStatus) -> bool:
         key = (line.role, line.index, record.event)
         if record.event == Event.DEVICES:
-            # Of a thousand workers that lack the same the first will do.
+            # If a thousand workers lack the same GPUs, the first line suffices.
             key = (line.role, -1, record.event)
         said, about = self._said.get(key, (float("-inf"), None))
         seconds = record.time - said
@@ -153,24 +153,24 @@ class Narrator:
 
 
 def _role(news: News) -> str:
-    """Whose it is: `worker` of `worker 1`."""
+    """Returns the role of a name: `worker` of `worker 1`."""
     return news.who.partition(" ")[0]
 
 
 def _not_after(news: News, spoken: Iterable[tuple[str, float]]) -> News:
-    """A beginning of a role's, not after what its tasks have said."""
+    """Moves the start of a role before the first record of its tasks."""
     times = [when for role, when in spoken if role == _role(news)]
     return replace(news, time=min([*times, *([] if news.time is None else [news.time])], default=None))
 
 
 def who(role: str, index: int, status: RunStatus) -> str:
-    """`worker 1`, or `chief` where there is but one."""
+    """Returns `worker 1`, or `chief` where the role has one task."""
     several = any(known.role == role and known.desired > 1 for known in status.roles)
     return f"{role} {index}" if several else role
 
 
 def describe(record: Record) -> str:
-    """The record as a sentence; "" for an event that this version does not know."""
+    """Returns the record as a sentence; "" for an event of a later version."""
     return "" if record.content is None else _WORDS[type(record.content)](record.content)
 
 
@@ -189,13 +189,13 @@ def _waiting(waiting: Waiting) -> str:
 
 
 def waiting_tasks(status: RunStatus) -> Iterator[News]:
-    """Who waits for others now, and why, as far as the tasks' latest records tell."""
+    """Yields which tasks wait for others, and why, as far as the tasks' latest records tell."""
     for task in status.tasks:
         own = status.records.get(task.name, {})
         waits = own.get(Event.WAITING)
         if waits is None or task.phase is not Phase.RUNNING:
             continue
-        # A task that was started again has not said anything of its own yet.
+        # Records from before a restart do not count.
         began = task.running or task.started or 0.0
         is_latest = waits.time >= max([began - 1, *(record.time for record in own.values())])
         if is_latest and isinstance(waits.content, Waiting) and waits.content.tasks:
@@ -213,13 +213,13 @@ def _training(training: Training) -> str:
 
 
 def position(progress: Progress) -> str:
-    """Where the training is: `epoch 2/3, step 50/100`."""
+    """Returns the training's position: `epoch 2/3, step 50/100`."""
     step = f"step {progress.step}" + (f"/{progress.steps}" if progress.steps is not None else "")
     return f"epoch {progress.epoch}/{progress.epochs}, {step}"
 
 
 def measures(progress: Progress) -> str:
-    """What a progress record has measured: `accuracy 0.8123, loss 0.5311, 412 steps/s`."""
+    """Returns the values of a progress record: `accuracy 0.8123, loss 0.5311, 412 steps/s`."""
     values = dict(progress.metrics)
     if progress.loss is not None:
         values.setdefault("loss", progress.loss)
@@ -232,7 +232,7 @@ def _rate(value: float) -> str:
 
 
 def metrics(values: Mapping[str, float]) -> str:
-    """`accuracy 0.8423, loss 0.4312`; the loss last."""
+    """Returns `accuracy 0.8423, loss 0.4312`; the loss comes last."""
     ordered = sorted(values, key=lambda name: name == "loss")
     return ", ".join(f"{name} {_number(values[name], 4)}" for name in ordered)
 
@@ -242,12 +242,12 @@ def _number(value: float, digits: int) -> str:
 
 
 def progress(progress: Progress) -> str:
-    """`epoch 2/3, step 50/100: accuracy 0.8123, loss 0.5311, 412 steps/s`."""
+    """Returns `epoch 2/3, step 50/100: accuracy 0.8123, loss 0.5311, 412 steps/s`."""
     return f"{position(progress)}: {measures(progress)}"
 
 
 def evaluation(evaluation: Evaluation) -> str:
-    """`evaluation after epoch 2: accuracy 0.8423, loss 0.4312`."""
+    """Returns `evaluation after epoch 2: accuracy 0.8423, loss 0.4312`."""
     epoch = evaluation.epoch
     after = f"after epoch {epoch}" if epoch is not None else evaluation.checkpoint
     return f"evaluation {after}: {metrics(evaluation.metrics)}"
@@ -258,7 +258,9 @@ def _predicting(predicting: Predicting) -> str:
 
 
 def predicted(status: RunStatus) -> str:
-    """How far a prediction is, all tasks together: `predicted 1,200 examples, 340 examples/s`, or ""."""
+    """Returns the progress of a prediction, over all tasks: `predicted 1,200 examples, 340 examples/s`, or
+    "".
+    """
     newest = [own[Event.PREDICTING].content for own in status.records.values() if Event.PREDICTING in own]
     parts = [content for content in newest if isinstance(content, Predicting)]
     if not parts:
@@ -268,7 +270,7 @@ def predicted(status: RunStatus) -> str:
 
 
 def predictions(predicted: Predicted) -> str:
-    """Where they are: `/model/predictions/run (1,200 examples in 12 files)`."""
+    """Returns where the predictions are: `/model/predictions/run (1,200 examples in 12 files)`."""
     files = f"{predicted.parts:,} file" + ("" if predicted.parts == 1 else "s")
     return f"{predicted.path} ({predicted.examples:,} examples in {files})"
 
@@ -300,9 +302,9 @@ _WORDS: Final[Mapping[type[Content], Callable[[Any], str]]] = {
 
 
 def beginnings(before: RunStatus | None, after: RunStatus) -> list[News]:
-    """What has begun between two statuses. Before the first, nothing had.
+    """Returns what has begun between two statuses; with None, everything that has begun.
 
-    Of a role's tasks, the first, unless all have begun at once; and the last.
+    For a role it tells when the first task began, unless all began at once, and when the last did.
     """
     said: list[News] = []
     if before is not None and before.phase is Phase.SUSPENDED and after.phase is Phase.RUNNING:
@@ -317,7 +319,7 @@ def beginnings(before: RunStatus | None, after: RunStatus) -> list[News]:
 
 
 def endings(before: RunStatus | None, after: RunStatus) -> list[News]:
-    """What has ended between two statuses, or had to begin again."""
+    """Returns what has ended, or restarted, between two statuses."""
     said: list[News] = []
     if (before is None or before.phase is not after.phase) and after.phase in (Phase.SUSPENDED, Phase.LOST):
         said.append(News("run", f"{after.phase}".lower() + (f": {after.message}" if after.message else "")))
@@ -337,7 +339,7 @@ def endings(before: RunStatus | None, after: RunStatus) -> list[News]:
 
 
 def _start(role: str, status: RunStatus, *, first: bool) -> float | None:
-    """When the first of the role's tasks started, or the last one, as far as is known."""
+    """Returns when the first or the last of the role's tasks started, as far as it is known."""
     times = []
     for task in status.tasks:
         pods = [task] if task.before is None else [task.before, task]
@@ -347,14 +349,14 @@ def _start(role: str, status: RunStatus, *, first: bool) -> float | None:
 
 
 def _end(role: str, status: RunStatus) -> float | None:
-    """When the last of the role's tasks ended; None where one has not."""
+    """Returns when the last of the role's tasks ended; None where one still runs."""
     times = [task.finished for task in status.tasks if task.role == role]
     known = [time for time in times if time is not None]
     return max(known, default=None) if len(known) == len(times) else None
 
 
 def _started(status: RunStatus | None, role: str) -> int:
-    """Of the role's tasks; one that has to start again has."""
+    """Returns how many of the role's tasks have started; a task that restarts counts."""
     tasks = status.tasks if status is not None else ()
     return sum(task.role == role and (task.phase is not Phase.PENDING or task.restarts > 0) for task in tasks)
 
@@ -371,7 +373,7 @@ def _task_news(before: TaskStatus | None, after: TaskStatus) -> list[tuple[str, 
 
 
 def ending(task: TaskStatus) -> str:
-    """How a task failed: `ended with exit code 137 (SIGKILL)`."""
+    """Returns how a task failed: `ended with exit code 137 (SIGKILL)`."""
     if task.reason == "StartError":
         return f"could not be started: {task.message}"
     code = task.exit_code
@@ -380,15 +382,15 @@ def ending(task: TaskStatus) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`59.9 s`, `2 min 0 s`, `1 h 0 min`."""
+    """Returns `59.9 s`, `2 min 0 s`, `1 h 0 min`."""
     if seconds < 59.95:
         return f"{max(0.0, seconds):.1f} s"
     return whole_seconds(seconds)
 
 
 def whole_seconds(seconds: float) -> str:
-    """`59 s`, `2 min 0 s`, `1 h 0 min`."""
-    # Rounded first: 119.7 s is no 1 min 60 s.
+    """Returns `59 s`, `2 min 0 s`, `1 h 0 min`."""
+    # Round first: otherwise 119.7 s would become 1 min 60 s.
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -397,12 +399,12 @@ def whole_seconds(seconds: float) -> str:
 
 
 def waiting(role: RoleStatus) -> str:
-    """Why a role's tasks do not start: `waits (Unschedulable): 0/3 nodes are available`."""
+    """Returns why a role's tasks do not start: `waits (Unschedulable): 0/3 nodes are available`."""
     return f"waits ({role.reason}): {role.message}"
 
 
 def event(event: RunEvent) -> str:
-    """One line: `2026-01-31 12:00:00  worker 1  FailedScheduling  0/3 nodes are available (3 times)`."""
+    """Returns one line: `2026-01-31 12:00:00 worker 1 FailedScheduling 0/3 nodes are available (3 times)`."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
     times = f" ({event.count} times)" if event.count > 1 else ""
     mark = "!" if event.warning else " "
@@ -410,7 +412,7 @@ def event(event: RunEvent) -> str:
 
 
 def findings(found: Sequence[Finding]) -> Iterator[str]:
-    """A line for each, what to do about it on the next, and what it comes to."""
+    """Yields a line for each finding, a line with what to do about it, and a conclusion."""
     width = max(len(finding.subject) for finding in found)
     for finding in found:
         yield f"{finding.verdict:<8} {finding.subject:<{width}}  {finding.message}"
@@ -429,10 +431,10 @@ def _signal_name(code: int) -> str:
 
 
 def stopped_with_run(role: RoleStatus, status: RunStatus) -> str:
-    """What to call the end of a role that has not failed itself, but ended with the run; else "".
+    """Returns a word for the end of a role that has not failed itself, but was stopped with the run; else "".
 
-    Tasks that were released have left with exit code 0. Their Job is ended as a failed one all the same
-    where the run fails, since it counts as many successes as it has tasks to be complete.
+    Released tasks have left with exit code 0. If the run fails, their Job ends as failed nevertheless,
+    because it is complete only when as many tasks have succeeded as it has.
     """
     if role.phase is not Phase.FAILED or role.reason not in (RUN_ENDED, RUN_FAILED):
         return ""
@@ -444,7 +446,7 @@ def stopped_with_run(role: RoleStatus, status: RunStatus) -> str:
 
 def _role_end(before: RoleStatus | None, after: RoleStatus, status: RunStatus) -> str:
     if after.waiting:
-        # How many tasks wait for the same changes too often to be told each time.
+        # The number of waiting tasks changes too often to be printed each time.
         return "" if before is not None and before.reason == after.reason else waiting(after)
     if before is not None and before.phase is after.phase:
         return ""
@@ -452,7 +454,7 @@ def _role_end(before: RoleStatus | None, after: RoleStatus, status: RunStatus) -
         return "complete"
     if after.phase is Phase.FAILED:
         if status.last_failure(after.role) is not None:
-            return "failed"  # its task has said why, and the summary has the Job's own words
+            return "failed"  # its task has reported why, and the summary has the Job's message
         failed = f"failed: {after.message}" if after.message else "failed"
         return stopped_with_run(after, status) or failed
     return ""

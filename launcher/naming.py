@@ -12,7 +12,7 @@ import sys
 from typing import Final
 
 COMMAND: Final = "tf-launcher"
-"""As it is installed."""
+"""The name of the installed command."""
 
 
 def _program() -> str:
@@ -24,7 +24,7 @@ def _program() -> str:
 
 
 PROGRAM: Final = _program()
-"""How this program was called, for a message that names a command."""
+"""How this program was called, for messages that name a command."""
 
 LABEL_LENGTH: Final = 63
 """Characters in a DNS label, and in a label's value."""
@@ -33,25 +33,28 @@ DOMAIN: Final = "tf-launcher.dev"
 """The prefix of the project's own labels and annotations."""
 
 CONTAINER: Final = "tensorflow"
-"""The container with the program."""
+"""The name of the container that runs the program."""
 
 RUN_LABEL: Final = f"{DOMAIN}/run"
 ROLE_LABEL: Final = f"{DOMAIN}/role"
 NODE_LABEL: Final = f"{DOMAIN}/node"
-"""The run, on the pods that must be on one node."""
+"""The label with the run's name, on the pods that must be on one node."""
 TENSORBOARD_LABEL: Final = f"{DOMAIN}/tensorboard"
-"""The run, on the pod of its TensorBoard, which is none of the run's own: those reach each other's ports."""
+"""The label with the run's name on its TensorBoard's pod. That pod lacks the run's own label, whose pods may
+reach each other's ports.
+"""
 COPY_LABEL: Final = f"{DOMAIN}/copy"
-"""Its own name, on a pod that copies a run's files: it is none of the run's."""
+"""The label with its own name on a pod that copies a run's files. That pod lacks the run's own label."""
 PRIMARY_ANNOTATION: Final = f"{DOMAIN}/primary"
 NEEDED_ANNOTATION: Final = f"{DOMAIN}/needed"
-"""On a Job that is not the primary: `true` or `false`, whether the run fails when it does. Without it, the
-role says."""
+"""On a Job that is not the primary: `true` or `false`, whether its failure fails the run. Without the
+annotation, the role decides.
+"""
 SPEC_ANNOTATION: Final = f"{DOMAIN}/spec"
 RECLAIM_ANNOTATION: Final = f"{DOMAIN}/reclaim-policy"
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
-"""Kueue's, on what is admitted as one."""
+"""Kueue's label, on an object that is admitted as a whole."""
 GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 GROUP_ANNOTATION: Final = "kueue.x-k8s.io/is-group-workload"
 
@@ -64,32 +67,32 @@ _QUANTITY_LENGTH = 64
 
 
 def job_name(run: str, role: str) -> str:
-    """The Job of a role; with the index behind it, a pod's hostname."""
+    """Returns the name of a role's Job. With the index appended, it is a pod's hostname."""
     return f"{run}-{role}"
 
 
 def is_dns_1035(name: str) -> bool:
-    """Whether a Service may be called so: a run's name must be, since its Service bears it."""
+    """Returns whether a Service may have this name. A run's name must be valid, since its Service has it."""
     return len(name) <= LABEL_LENGTH and _DNS_1035.fullmatch(name) is not None
 
 
 def is_dns_1123(name: str) -> bool:
-    """Whether a namespace or a volume may be called so."""
+    """Returns whether a namespace or a volume may have this name."""
     return len(name) <= LABEL_LENGTH and _DNS_1123.fullmatch(name) is not None
 
 
 def is_dns_subdomain(name: str) -> bool:
-    """Whether most objects (a claim, a Secret, a service account) may be called so."""
+    """Returns whether most objects (a claim, a Secret, a service account) may have this name."""
     return len(name) <= 253 and all(_DNS_1123.fullmatch(part) for part in name.split("."))
 
 
 def is_label_value(value: str) -> bool:
-    """Whether a label may have this value; the empty one it may."""
+    """Returns whether a label may have this value; the empty one is valid."""
     return value == "" or (len(value) <= LABEL_LENGTH and _QUALIFIED.fullmatch(value) is not None)
 
 
 def is_label_key(key: str) -> bool:
-    """Whether a label or an annotation may have this key: `name` or `prefix.example/name`."""
+    """Returns whether a label or an annotation may have this key: `name` or `prefix.example/name`."""
     prefix, slash, name = key.rpartition("/")
     if slash and not is_dns_subdomain(prefix):
         return False
@@ -97,12 +100,15 @@ def is_label_key(key: str) -> bool:
 
 
 def is_env_name(name: str) -> bool:
-    """Whether Kubernetes 1.33+ takes it as an environment variable's name: printable ASCII without "="."""
+    """Returns whether Kubernetes 1.33+ accepts it as an environment variable's name: printable ASCII without
+    "=".
+    """
     return _ENV_NAME.fullmatch(name) is not None
 
 
 def is_quantity(text: str) -> bool:
-    """Whether it is a Kubernetes quantity that is not negative: `500m`, `2Gi`, `1e3`, `4`. One of more
-    digits would be beyond 2^63, for which Kubernetes takes 2^63, and slow to reckon with.
+    """Returns whether it is a Kubernetes quantity that is not negative: `500m`, `2Gi`, `1e3`, `4`. The number
+    of digits is limited: greater values exceed 2^63, which Kubernetes uses instead, and are slow to compute
+    with.
     """
     return len(text) <= _QUANTITY_LENGTH and _QUANTITY.fullmatch(text) is not None

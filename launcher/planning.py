@@ -1,4 +1,4 @@
-"""A loaded file -> what a backend carries out. The whole way in one place, without doing anything yet."""
+"""Turns a loaded file into the plan that a backend carries out. It changes nothing yet."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from launcher.validation.loader import Loaded
 
 
 def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
-    """The run in its namespace: the file's, else the one that is wanted, else the backend's own.
+    """Returns the run with its namespace: the file's, else `wanted`, else the backend's own.
 
-    Raises SpecError when the file's is not the one that is wanted, or that is no namespace's name.
+    Raises SpecError when the file's namespace differs from `wanted`, or that is no valid name.
     """
     check_namespace(wanted)
     metadata = loaded.cluster.metadata
@@ -34,11 +34,11 @@ def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
 
 
 def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
-    """The plan of one run. Raises SpecError when the program's source is not there or not right, or an object
-    would be too large for an API server.
+    """Returns the plan of one run. Raises SpecError when the program's source is missing or wrong, or an
+    object is too large for an API server.
 
-    `run_id` tells one submission of a name from the next; left out, the same file is the same run.
-    `as_jobset`: its roles are the replicatedJobs of one JobSet.
+    `run_id` differs between two submissions of a name; without it, the same file is the same run. With
+    `as_jobset`, the roles are the replicatedJobs of one JobSet.
     """
     planned = topology.build(loaded.cluster, jobset=as_jobset)
     if as_jobset:
@@ -58,7 +58,7 @@ def _check_name(loaded: Loaded, planned: Topology) -> None:
 
 
 def _plan(loaded: Loaded, planned: Topology, program: ProgramFiles | None, run_id: str) -> Plan:
-    """The plan in the form that the topology has."""
+    """Returns the plan in the form that the topology has."""
     objects = rendering.render(planned, program, run_id)
     if (large := object_size.too_large(objects)) is not None:
         field = "spec" if program is None else "spec.program.source"

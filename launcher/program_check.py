@@ -1,7 +1,8 @@
-"""Tries a run's program in a process of its own, on this machine's CPU, until its first step.
+"""Runs a run's program up to its first step, in a process of its own, on this machine's CPU.
 
-The process runs `worker.check`, with what a pod would get: the program's files, the run's configuration, and
-the variables of the task that trains. Packages and files are this machine's, not an image's or a volume's.
+The process runs `worker.check` with what a pod would get: the program's files, the run's configuration, and
+the variables of the task that trains. Packages and files are this machine's, not those of an image or a
+volume.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from launcher.validation.loader import Loaded
 from worker.contract import Done, Env, Failed, Notice, Record, RunConfig
 
 SECONDS: Final = 300.0
-"""How long it may take. TensorFlow's import takes up to 20 s on a busy machine, and a large model's first
-step is traced for minutes.
+"""Limit of the process. TensorFlow's import takes up to 20 s on a busy machine, and the trace of a large
+model's first step takes minutes.
 """
 _LAST_LINES: Final = 10
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the process has said. `failure` is a sentence, "" for none; `details` are the user's lines of
-    code, or the end of what was printed.
+    """What the process has reported. `failure` is a sentence, "" for none; `details` are the user's lines of
+    code, or the end of the output.
     """
 
     notices: Sequence[str] = ()
@@ -44,8 +45,8 @@ class Outcome:
 
 
 def problems(loaded: Loaded, plan: Plan, seconds: float = SECONDS) -> tuple[list[Problem], Sequence[str]]:
-    """What is wrong with the program of a run, and what else there is to say. None for a run without an
-    entrypoint. Raises SpecError where there is no TensorFlow here.
+    """Returns what is wrong with the program of a run, and further notices. Both are empty for a run without
+    an entrypoint. Raises SpecError where this machine has no TensorFlow.
     """
     config = _configuration(plan)
     if config is None or not config.entrypoint:
@@ -89,20 +90,20 @@ def _configuration(plan: Plan) -> RunConfig | None:
 
 
 def _variables(loaded: Loaded) -> dict[str, str]:
-    """Of the task that trains, those with a value in the file."""
+    """Returns those variables of the task that trains whose value is in the file."""
     role = topology.build(loaded.cluster).roles[0]
     return {variable.name: variable.value for variable in role.env if variable.value is not None}
 
 
 def _python_path() -> str:
-    """With the worker package, wherever this one was started."""
+    """Returns a module path with the worker package of this launcher."""
     spec = importlib.util.find_spec("worker")
     found = [str(Path(spec.origin).parents[1])] if spec is not None and spec.origin is not None else []
     return os.pathsep.join([*found, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def _run(command: Sequence[str], environment: dict[str, str], folder: Path, seconds: float) -> Outcome:
-    """Ends the process, and what it has started, when the time is over or this one is interrupted."""
+    """Runs the process. Ends it, and all processes that it started, at the time limit or on an interrupt."""
     with (folder / "output").open("w+", errors="replace") as output:
         process = subprocess.Popen(
             command,

@@ -1,4 +1,6 @@
-"""Secrets are never printed: whoever reads one says so here, and every error and every line passes here."""
+"""Keeps secrets out of all output: code that reads a secret registers it here, and every error and every line
+passes through here.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,19 @@ from typing import Final
 MARK: Final = "[redacted]"
 
 _SHORTEST: Final = 6
-"""Characters. A shorter one would take words out of sentences that have nothing to do with it."""
+"""Characters. A shorter secret would remove unrelated words from sentences."""
 
 _USERINFO: Final = re.compile(r"(?<=://)[^/?#\s'\"<>]*@")
 _SCHEMES: Final = re.compile(r"\b(Bearer|Basic)(\s+)[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE)
 _WEB_TOKEN: Final = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)?")
-"""A JSON Web Token, which service accounts and OpenID Connect have: its beginning is `{"` in base64."""
+"""A JSON Web Token, as of service accounts and OpenID Connect: its first characters are `{"` in base64."""
 
 _secrets: set[str] = set()
 _pattern: re.Pattern[str] | None = None
 
 
 def keep_secret(*values: str) -> None:
-    """From now on none of these is printed, nor their single lines, nor what base64 makes of them."""
+    """Removes these values from all later output, and also each of their lines and their base64 forms."""
     global _pattern
     found = {form for value in values for form in _forms(value) if len(form) >= _SHORTEST}
     if not found <= _secrets:
@@ -38,13 +40,13 @@ def _forms(value: str) -> list[str]:
 
 
 def redacted(text: str) -> str:
-    """The text without the secrets that were read. All else is left as it is."""
+    """Returns the text without the secrets that were read. All else is unchanged."""
     return text if _pattern is None else _pattern.sub(MARK, text)
 
 
 def redacted_message(text: str) -> str:
-    """For our own messages, which may quote what others have said: also without what looks like a secret,
-    the user and password of a URL, and what stands behind `Bearer` or `Basic`.
+    """Redacts the launcher's own messages, which may quote other programs. It also removes text that looks
+    like a secret, the user and password of a URL, and the value after `Bearer` or `Basic`.
     """
     text = redacted(text)
     text = _USERINFO.sub(f"{MARK}@", text)

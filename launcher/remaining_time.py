@@ -1,4 +1,6 @@
-"""How far a training is, and how long the rest takes. Pure, but for what it remembers."""
+"""The progress of a training, and the time that the rest takes. It has no state but the records
+it was given.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +8,25 @@ from worker.contract import Progress, Record, Training
 
 
 class Pace:
-    """Of one run: its epochs and steps as one fraction, and the seconds that the rest will take at the pace
-    since its latest start. A training's first steps trace graphs, so the pace counts from the first progress.
+    """The pace of one run: its epochs and steps as one fraction, and the seconds that the rest takes at the
+    pace since its latest start. The first steps of a training trace graphs, so the pace counts from the first
+    progress record.
     """
 
     def __init__(self) -> None:
         self.done = 0.0
-        """From 0 to 1."""
+        """A fraction from 0 to 1."""
         self._first: tuple[float, float] | None = None
         self._last: tuple[float, float] | None = None
 
     def add(self, record: Record) -> None:
-        """A record of any task, in the order in which the task printed it."""
+        """Adds a record of any task, in the order in which the task printed it."""
         content = record.content
         if isinstance(content, Training):
             self._first = self._last = None
             self.done = min(1.0, content.initial_epoch / max(1, content.epochs))
         elif isinstance(content, Progress):
-            # Steps that were taken before the last backup are taken again, and may be so without a word.
+            # Steps that were done after the last backup are repeated, maybe without a new start record.
             again = self._last is not None and _fraction(content) < self.done
             self.done = _fraction(content)
             self._last = record.time, self.done
@@ -31,7 +34,9 @@ class Pace:
                 self._first = self._last
 
     def remaining(self, now: float) -> float | None:
-        """Seconds from `now` (since the epoch) to the last step; None as long as there is no pace."""
+        """Returns the seconds from `now` (since the epoch) to the last step; None as long as the pace is
+        unknown.
+        """
         if self._first is None or self._last is None:
             return None
         seconds, steps = (last - first for last, first in zip(self._last, self._first, strict=True))

@@ -1,4 +1,4 @@
-"""A run, as a program or a notebook has it in hand."""
+"""A run as an object for programs and notebooks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ _FRAME_HEIGHT: Final = 900
 
 
 class Run:
-    """A run that was submitted, wherever it is. It is known by its name alone: every method asks the backend,
-    so that a second `Run` of the same name, in another process too, is as good.
+    """A run that was submitted, on a cluster or on this machine. The object has only the run's name and
+    place: every method asks the backend, so that another `Run` of the same name is equivalent, also in
+    another process.
 
-    Every method raises NotFoundError once the run is gone, and BackendError when what runs the tasks cannot
-    be reached or refuses.
+    Every method raises NotFoundError once the run is deleted, and BackendError when the cluster or this
+    machine cannot be reached or refuses.
 
         run = launcher.submit("cluster.yaml", backend="local")
         for line in run.logs(follow=True):
@@ -37,15 +38,17 @@ class Run:
         self.name = name
         self.namespace = namespace
         self.notes = notes
-        """What there was to say: what a cluster makes of the file, what is left out on this machine."""
+        """Notices of the submission: changes that the cluster makes to the file, and fields that have no
+        effect on this machine.
+        """
         self._backend = backend
 
     def __repr__(self) -> str:
         return f"Run({self.name!r}, namespace={self.namespace!r})"
 
     def _repr_html_(self) -> str | None:
-        """The report, for a notebook: in a frame, since the notebook's styles would garble it. None where
-        there is nothing to show.
+        """Returns the report for a notebook, in a frame, because the notebook's styles would change its look.
+        None where there is nothing to show.
         """
         try:
             page = self.report()
@@ -57,7 +60,7 @@ class Run:
         )
 
     def status(self) -> RunStatus:
-        """The run as it is now: its phase, its roles and tasks, and the last they have reported."""
+        """Returns the current status: the run's phase, its roles and tasks, and their latest reports."""
         return self._backend.status(self.name, self.namespace)
 
     def logs(
@@ -70,13 +73,12 @@ class Run:
         tail: int | None = None,
         previous: bool = False,
     ) -> Iterator[LogLine]:
-        """What the tasks have printed, task by task: of all, of a role or several, or of their tasks `index`;
-        then, with `follow`, what they print until the run has ended.
+        """Yields what the tasks have printed, task by task: all tasks, those of one or several roles, or the
+        tasks `index` of these; then, with `follow`, what they print until the run has ended.
 
-        `since` takes the last so many seconds only, `tail` of each pod the last so many lines. `previous`
-        takes the pods that a task had before its latest one. Raises NotFoundError for a role or an index that
-        the run does not have. `print(line)` prints a line as a reader wants it, `line.text` is what the task
-        printed.
+        `since` limits it to the last seconds, `tail` to the last lines of each pod. `previous` reads the pods
+        that a task had before its latest one. Raises NotFoundError for a role or an index that the run does
+        not have. `print(line)` prints a line for people to read; `line.text` is what the task printed.
         """
         from launcher import messages
 
@@ -90,16 +92,16 @@ class Run:
         )
 
     def events(self, *, follow: bool = False) -> Iterator[RunEvent]:
-        """What the cluster says about the run's objects, oldest first; with `follow`, until the run has
-        ended. On this machine nobody says anything: BackendError.
+        """Yields the Kubernetes events of the run's objects, oldest first; with `follow`, until the run has
+        ended. This machine has no events, and raises BackendError.
         """
         return self._backend.events(self.name, self.namespace, follow=follow)
 
     def wait(
         self, timeout: float | None = None, *, until: Literal["ended", "running"] = "ended"
     ) -> RunStatus:
-        """Waits until the run has ended, or until every task runs, and returns how it is then; that it has
-        failed raises nothing. Whoever waits also stops what the run's end leaves running, as its cleanPolicy
+        """Waits until the run has ended, or until every task runs, and returns its status; a failed run
+        raises no error. It also stops the tasks that still run after the run's end, as the run's cleanPolicy
         says.
 
         Raises ConflictError when that takes more than `timeout` seconds; the run keeps running, as it does
@@ -126,44 +128,44 @@ class Run:
         self._backend.kill(self.name, self.namespace, task)
 
     def suspend(self) -> None:
-        """Stops the tasks for now. Raises ConflictError after the run's end."""
+        """Stops the tasks until `resume`. Raises ConflictError after the run's end."""
         self._backend.suspend(self.name, self.namespace)
 
     def resume(self) -> None:
-        """Goes on with a suspended run, from its last backup. Raises ConflictError after the run's end."""
+        """Continues a suspended run, from its last backup. Raises ConflictError after the run's end."""
         self._backend.resume(self.name, self.namespace)
 
     def tensorboard(self, port: int = 0) -> Board:
-        """The run's TensorBoard at the address `url` of this machine, on a `port` of yours or any that is
-        free, until it is closed: it is a context manager, and has `wait` and `close`. On Kubernetes the run
-        must have been submitted with `tensorboard: {}`; here one is started. Raises ConflictError where there
-        is nothing to show.
+        """Serves the run's TensorBoard at the address `url` of this machine, on `port` or any free port,
+        until it is closed. The result is a context manager, and has `wait` and `close`. On Kubernetes the run
+        must have been submitted with `tensorboard: {}`; on this machine a TensorBoard is started. Raises
+        ConflictError where there is nothing to show.
         """
         return self._backend.tensorboard(self.name, self.namespace, port)
 
     def report(self) -> str:
-        """The report of the run until now: one HTML page to write to a file. It loads nothing. In a notebook,
-        a cell that ends with the run shows it.
+        """Returns the report of the run until now: one HTML page to write to a file. It loads no other files.
+        In a notebook, a cell that ends with the run shows it.
         """
         from launcher.report import page
 
         return page.page_of(self._backend.history(self.name, self.namespace))
 
     def places(self) -> Mapping[str, str]:
-        """Where to find what the run leaves: `{"model directory": ...}`, and on this machine its `logs`."""
+        """Returns where the run's files are: `{"model directory": ...}`, and on this machine its `logs`."""
         return self._backend.places(self.name, self.namespace)
 
     def copy(self, path: str = "", target: str | os.PathLike[str] = ".", *, timeout: float = 300.0) -> Path:
-        """Copies a file or a folder below the run's model directory, such as `export`, "" for all of it, to
-        this machine: to `target`, or into it, where that is a folder. Returns what was written. On Kubernetes
-        a pod that lives as long as that takes reads the claim; it has `timeout` seconds to come up.
+        """Copies a file or a folder of the run's model directory, such as `export`, or "" for all of it, to
+        this machine: to `target`, or into `target` if that is a folder. Returns the path that was written. On
+        Kubernetes a temporary pod reads the claim; it has `timeout` seconds to start.
 
-        Raises ConflictError where there is no such file, or the target is there already.
+        Raises ConflictError where the file does not exist, or the target does already.
         """
         return self._backend.copy(self.name, self.namespace, path, os.fspath(target), timeout)
 
     def delete(self) -> str:
-        """Ends the run, if need be, and removes what is left of it. Returns what stays, such as a claim with
-        the model, and how to be rid of it; "" where nothing does.
+        """Ends the run if it is running, and removes its objects. Returns what stays, such as a claim with
+        the model, and how to remove it; "" where nothing stays.
         """
         return self._backend.delete(self.name, self.namespace)

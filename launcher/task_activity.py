@@ -1,4 +1,4 @@
-"""What each task does at the moment, by its newest record. Pure."""
+"""The current activity of each task, by its newest record. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from launcher.status import Phase, RunStatus, TaskStatus, latest
 from worker.contract import Doing, Evaluation, Event, Ready, Record, Training, Waiting
 
 IDLE: Final = "idle"
-"""A server that has no work yet."""
+"""The activity of a server that has no work yet."""
 
 _TRACING: Final = "tracing the first step"
 
 _SHOWN: Final = 3
-"""Names of tasks that are waited for."""
+"""Number of names that are shown of the tasks that others wait for."""
 
 
 def of_role(status: RunStatus, role: str) -> str:
-    """What the role's tasks that run do, most of them where they differ: `importing TensorFlow`; "" where
-    their records do not say, or the steps say enough.
+    """Returns the activity of most of the role's running tasks, such as `importing TensorFlow`; "" where
+    their records have none, or the records of steps suffice.
     """
     trains = latest(status.records, Training) is not None
     found: dict[str, int] = {}
@@ -34,8 +34,8 @@ def of_role(status: RunStatus, role: str) -> str:
 
 
 def of_task(task: TaskStatus, records: Mapping[str, Record]) -> str:
-    """The same of one task. Records of an earlier pod do not count."""
-    since = (task.running or task.started or 0.0) - 1.0  # Kubernetes' times are whole seconds
+    """Returns the activity of one task. Records of an earlier pod do not count."""
+    since = (task.running or task.started or 0.0) - 1.0  # Kubernetes' times are in whole seconds
     own = [record for record in records.values() if record.time >= since]
     newest = max(own, key=lambda record: record.time, default=None)
     events = {record.event: record.time for record in own}

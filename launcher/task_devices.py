@@ -1,4 +1,4 @@
-"""What a run's tasks compute with, as they have reported it. Pure."""
+"""The devices of a run's tasks, as the tasks report them. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ COUNT: Final = "Number of devices: "
 
 
 def is_news(devices: Devices, role: str, index: int, status: RunStatus) -> bool:
-    """Whether a task's devices are shown: the first trainer's, which knows all replicas, and those of a task
-    that lacks what it asked for.
+    """Returns whether a task's devices are shown: those of the first task that trains, which knows all
+    replicas, and those of a task that lacks the GPUs that it asked for.
     """
     return bool(devices.lacking) or (index == 0 and role == status.primary.role)
 
 
 def lacks(record: Record) -> bool:
-    """Whether the record says that the task asked for GPUs, sees none, and goes on."""
+    """Returns whether the record says that the task asked for GPUs, sees none, and continues."""
     return isinstance(record.content, Devices) and bool(record.content.lacking)
 
 
 def describe(devices: Devices) -> str:
-    """`Number of devices: 4 in 2 tasks (here 2 GPU, NVIDIA A100), TensorFlow 2.21.0, runtime 0.1.0 of the
-    image`. A run of an earlier version does not say which runtime it has.
+    """Returns `Number of devices: 4 in 2 tasks (here 2 GPU, NVIDIA A100), TensorFlow 2.21.0, runtime 0.1.0 of
+    the image`. The records of an earlier version do not have the runtime.
     """
     own = _own(devices.devices)
     text = f"TensorFlow {devices.tensorflow}"
@@ -42,14 +42,14 @@ def describe(devices: Devices) -> str:
 
 
 def _own(devices: Sequence[Device]) -> str:
-    """The CPU is left out where there is something faster."""
+    """Leaves the CPU out where there is a faster device."""
     faster = [device for device in devices if device.type != "CPU"]
     return "; ".join(f"{device.count} {device.type}, {device.name}" for device in faster or devices)
 
 
 def of_run(status: RunStatus) -> list[tuple[str, str, bool]]:
-    """Rows for the reader: a heading, what is said, and whether it is bad. That of the first trainer, and one
-    for each role in which tasks lack the GPUs that they asked for, by the first of them.
+    """Returns rows: a heading, a text, and whether it is bad. There is one for the first task that trains,
+    and one for each role whose tasks lack the GPUs that they asked for, with the first of them.
     """
     rows: list[tuple[str, str, bool]] = []
     lacking: dict[str, list[str]] = {}

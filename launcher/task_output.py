@@ -1,4 +1,4 @@
-"""What a task has printed: its program's own lines, and those of TensorFlow's start."""
+"""Tells the lines that a task's program prints from those that TensorFlow prints at its start."""
 
 from __future__ import annotations
 
@@ -20,5 +20,7 @@ _CHATTER: Final = re.compile(
 
 
 def is_chatter(line: str) -> bool:
-    """Whether TensorFlow prints such a line whenever it starts, and it tells nothing of the program."""
+    """Returns whether TensorFlow prints such a line at every start, so that it says nothing about the
+    program.
+    """
     return _CHATTER.match(line) is not None

@@ -1,4 +1,4 @@
-"""What reaches the user: without secrets, and on a terminal without characters that command it."""
+"""Guards all output: it removes secrets, and on a terminal also control characters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Final, TextIO, TypeVar, cast
 from launcher.redaction import redacted, redacted_message
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;:]*m")
-"""They only colour: left out, the text is as its author meant it."""
+"""Sequences that only colour. They are removed, and the text keeps its meaning."""
 
 _COMMANDS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1
@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 
 def visible(text: str) -> str:
-    r"""The text with each character that would command a terminal, or turn the text's direction, as an escape
-    that is read: `\x1b`, `\u202e`. Colours are left out. Tabs and line ends stay.
+    r"""Returns the text with control characters and marks of text direction as visible escapes: `\x1b`,
+    `\u202e`. Colours are left out. Tabs and line ends stay.
     """
     if _PLAIN.fullmatch(text):
         return text
@@ -40,8 +40,8 @@ def visible(text: str) -> str:
 
 
 def visible_all(value: T, on_terminal: bool = True) -> T:
-    """The value with all text in it visible, in tuples, lists, mappings and dataclasses too: names, messages
-    and lines come from outside. As it is where it is not for a terminal.
+    """Makes all text in the value visible, in tuples, lists, mappings and dataclasses too, since names,
+    messages and lines come from other programs. Returns the value unchanged if the output is no terminal.
     """
     found: Any = value
     if isinstance(value, Enum) or not on_terminal:
@@ -67,7 +67,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _only_moves(text: str) -> str:
-    """What rich writes: it colours, and moves the cursor; no more than that passes."""
+    """Lets only colours and cursor movements pass, which rich writes."""
     if _PLAIN.fullmatch(text):
         return text
     parts = _MOVES.split(text)
@@ -80,10 +80,11 @@ def _as_it_is(text: str) -> str:
 
 
 class Guarded:
-    """A stream that lets no secret pass and, where it is a terminal, no commands to it.
+    """A stream that removes secrets and, on a terminal, control characters.
 
-    `own_words`: what is written is ours, and what looks like a secret is taken out too. `rich_proxied_file`
-    is where rich writes, whose colours are commands, and which is given visible text.
+    With `own_words` the text is the launcher's own, and text that looks like a secret is removed too. rich
+    writes to `rich_proxied_file`: its colours are control sequences, and its text has been made visible
+    before.
     """
 
     def __init__(self, stream: TextIO, *, own_words: bool, colours: bool = False) -> None:
@@ -94,13 +95,13 @@ class Guarded:
             self.rich_proxied_file = Guarded(stream, own_words=own_words, colours=True)
 
     def write(self, text: str) -> int:
-        """As the stream's own. Returns the length of the text that was given."""
+        """Writes the guarded text. Returns the length of the given text."""
         written = self._redacted(text)
         self._stream.write(self._guard(written))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
-        """As the stream's own."""
+        """Writes the guarded lines."""
         for line in lines:
             self.write(line)
 
@@ -110,8 +111,8 @@ class Guarded:
 
 @contextmanager
 def guarded(*, debug: bool) -> Iterator[None]:
-    """Standard output and error pass a guard, and so does what a thread dies of: one line, with `debug` all
-    of it. What an encoding lacks is written as an escape.
+    """Guards standard output and error, and the error that ends a thread: it is printed as one line, with
+    `debug` in full. Characters that the encoding lacks are printed as escapes.
     """
     before = sys.stdout, sys.stderr, threading.excepthook
     for stream in before[:2]:

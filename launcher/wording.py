@@ -1,4 +1,4 @@
-"""Lists in a sentence."""
+"""Writes lists in a sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def listed(parts: Sequence[str], most: int | None = None, last: str = "and") -> str:
-    """`a`, `a and b`, `a, b and c`; of more than `most`, `a, b, c and 7 more`. "" for none."""
+    """Returns `a`, `a and b`, `a, b and c`; of more than `most`, `a, b, c and 7 more`. "" for none."""
     if most is not None and len(parts) > most:
         parts = [*parts[: most - 1], f"{len(parts) - most + 1} more"]
     return f" {last} ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))

@@ -1,4 +1,6 @@
-"""What each command does: call and print. Each imports what it needs, so that `--help` imports nothing."""
+"""The commands: each calls functions and prints. Each imports what it needs, so that `--help` imports
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class UsageError(SpecError):
-    """Arguments that do not fit together."""
+    """Some arguments contradict each other."""
 
 
 def init(options: Namespace) -> int:
-    """Writes the files to start from."""
+    """Writes the starter files."""
     from launcher import starter
 
     written = starter.write(options.directory)
@@ -70,7 +72,7 @@ def _try_program(loaded: Loaded, plan: Plan) -> None:
 
 
 def convert(options: Namespace) -> int:
-    """Prints TFJobs as what they become here."""
+    """Prints TFJobs as cluster.yaml files."""
     from launcher import tfjob
     from launcher.plan import serialization
 
@@ -84,7 +86,7 @@ def convert(options: Namespace) -> int:
 
 
 def render(options: Namespace) -> int:
-    """Prints the objects."""
+    """Prints the Kubernetes objects."""
     from launcher.plan import serialization
 
     objects = _objects(options, as_jobset=options.form == "jobset")
@@ -95,7 +97,7 @@ def render(options: Namespace) -> int:
 
 
 def _objects(options: Namespace, *, as_jobset: bool = False) -> list[Mapping[str, Any]]:
-    """Of all runs in the file."""
+    """Returns the objects of all runs in the file."""
     from launcher import planning
 
     placed = [planning.placed(loaded, options.namespace, "default") for loaded in _load(options)]
@@ -103,7 +105,9 @@ def _objects(options: Namespace, *, as_jobset: bool = False) -> list[Mapping[str
 
 
 def submit(options: Namespace) -> int:
-    """Starts a file's runs, one after the other unless they are let go: they would share the cores."""
+    """Starts a file's runs, one after the other; with --detach, all at once. Runs at the same time would
+    share the cores.
+    """
     if options.owned_by and options.backend != "kubernetes":
         raise _wrong_usage("--owned-by", "names objects of a cluster: leave out --backend")
     if options.allow_network and options.backend != "local":
@@ -116,10 +120,10 @@ def submit(options: Namespace) -> int:
         options.backend, options.context, _patience(options), allow_network=options.allow_network
     )
     try:
-        # The machinery starts while the file is read.
+        # The backend connects while the file is read.
         backend.prepare()
     except LauncherError:
-        _load(options)  # what is wrong with the file is said first
+        _load(options)  # errors in the file are reported first
         raise
     worst = 0
     for plan in _plans(options, backend.namespace):
@@ -132,7 +136,8 @@ def submit(options: Namespace) -> int:
             found = plan.run + backend.options(plan.namespace)
             print(f"run {plan.run} is running; see: {PROGRAM} status {found}")
         else:
-            # A cluster goes on without us; this machine's tasks would be in the way of whoever stopped us.
+            # A run on a cluster continues without this process. On this machine its tasks would use cores
+            # after Ctrl-C.
             code = _follow(
                 backend,
                 plan.run,
@@ -177,7 +182,7 @@ def _wrong_usage(option: str, message: str) -> UsageError:
 
 
 def _plans(options: Namespace, own_namespace: str) -> list[Plan]:
-    """Of all runs in the file, or none."""
+    """Returns the plans of all runs in the file, or raises before any is started."""
     import uuid
 
     from launcher import planning
@@ -189,7 +194,7 @@ def _plans(options: Namespace, own_namespace: str) -> list[Plan]:
 
 
 def _file(options: Namespace) -> str:
-    """Its path. Raises SpecError where there is none, or more than one."""
+    """Returns the path of the file. Raises SpecError where there is none, or more than one."""
     given = [path for path in (options.file, options.filename) if path is not None]
     if len(given) != 1:
         message = "expected a cluster.yaml, or - for standard input"
@@ -224,8 +229,8 @@ def _follow(
     timeout: float | None = None,
     printing: str = "",
 ) -> int:
-    """To the end, with its summary; then what is to be cleaned up is."""
-    # Not before the tasks are on their way.
+    """Follows the run to its end and prints its summary; then cleans up."""
+    # Imported here, once the tasks have been started.
     from launcher.cli import live_view
 
     code = live_view.watch(
@@ -243,8 +248,8 @@ def _follow(
 
 
 def _script_role(plan: Plan) -> str:
-    """The role whose first task runs the user's own script or command, "" where a program is trained: the
-    runtime tells how that one is.
+    """Returns the role whose first task runs the user's own script or command; "" where a program is trained,
+    because the runtime reports the progress of a program.
     """
     from launcher.backends.base import submitted
     from launcher.naming import ROLE_LABEL
@@ -256,7 +261,9 @@ def _script_role(plan: Plan) -> str:
 
 
 def _patience(options: Namespace, unasked: float | None = None) -> Patience:
-    """With an API server; of its silence the user is told. `unasked`: seconds where nobody has named it."""
+    """Returns the patience with an API server; the user is told when it does not answer. `unasked` is the
+    limit in seconds where the user did not choose the cluster.
+    """
     from launcher.backends.patience import SECONDS as PATIENCE_SECONDS
     from launcher.backends.patience import Patience
 
@@ -269,8 +276,8 @@ def _patience(options: Namespace, unasked: float | None = None) -> Patience:
 def _sought(
     options: Namespace, name: str | None = None, namespace: str | None = None, *, claims: bool = False
 ) -> tuple[Backend, str]:
-    """Where the run is, or with `claims` what is left of it, and its namespace: those of the command line,
-    unless they are given.
+    """Returns the backend that has the run, and its namespace: those of the command line if given. With
+    `claims`, what is left of a deleted run counts too.
     """
     from launcher.backends import choice
 
@@ -287,7 +294,7 @@ def _sought(
 
 
 def _meant(options: Namespace, name: str, namespace: str | None) -> str:
-    """What may have been meant by the name of a run that is not there: another run, or a task of one."""
+    """Returns what the name of a missing run may have meant: another run, or a task of one."""
     from launcher.backends import choice
     from launcher.cli.strict_parser import nearest
 
@@ -324,7 +331,9 @@ def status(options: Namespace) -> int:
 
 
 def _print_status(options: Namespace, backend: Backend, namespace: str) -> None:
-    """As a program reads it; with --watch one document for each change, JSON in a line each."""
+    """Prints the status as a document for programs; with --watch one document for each change, each JSON
+    document on one line.
+    """
     import time
 
     from launcher.cli import run_document, run_table
@@ -352,8 +361,8 @@ def _print_document(document: Mapping[str, Any], output: str, *, in_a_line: bool
 
 
 def list_runs(options: Namespace) -> int:
-    """Shows all runs, a line each: of this machine and of the cluster. A cluster that does not answer is told
-    of, and its BackendError's exit code returned.
+    """Shows all runs of this machine and of the cluster, one line each. Reports a cluster that does not
+    answer, and returns the exit code of BackendError.
     """
     import time
 
@@ -403,11 +412,11 @@ def list_runs(options: Namespace) -> int:
 
 
 _LISTED_SECONDS = 10.0
-"""For a cluster that `list` asks unasked."""
+"""Limit for a cluster that the user did not name."""
 
 
 def describe(options: Namespace) -> int:
-    """Shows all that is known of a run."""
+    """Shows everything that is known of a run."""
     from launcher.cli import console, run_table
 
     backend, namespace = _sought(options)
@@ -423,7 +432,7 @@ def describe(options: Namespace) -> int:
 
 
 def logs(options: Namespace) -> int:
-    """Shows what the tasks print."""
+    """Prints the logs of the tasks."""
     from launcher.backends.base import Selection
     from launcher.cli import console
 
@@ -480,7 +489,7 @@ def report(options: Namespace) -> int:
 
 
 def wait(options: Namespace) -> int:
-    """Follows a run to its end, and leaves with its exit code."""
+    """Follows a run to its end, and returns its exit code."""
     backend, namespace = _sought(options)
     return _follow(
         backend,
@@ -502,7 +511,7 @@ def cp(options: Namespace) -> int:
         found = f"{run or 'mnist'}:{below or 'export'}"
         raise _wrong_usage("NAME:PATH", f"expected a run and a path below its modelDir, as in {found}")
     backend, namespace = _sought(options, name)
-    # So that what was made for the copy is removed, however it ends.
+    # The pod that was made for the copy must be removed on SIGTERM too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     written = backend.copy(name, namespace, path, options.target, options.timeout)
     print(f"copied to {written}")
@@ -510,7 +519,7 @@ def cp(options: Namespace) -> int:
 
 
 def tensorboard(options: Namespace) -> int:
-    """Opens it on a local port, until Ctrl-C."""
+    """Serves TensorBoard on a local port, until Ctrl-C."""
     import signal
 
     backend, namespace = _sought(options)
@@ -555,7 +564,7 @@ def resume(options: Namespace) -> int:
 
 
 def delete(options: Namespace) -> int:
-    """Ends and removes runs, one after the other. The exit code is that of the first that failed."""
+    """Ends and removes runs, one after the other. Returns the exit code of the first that failed."""
     worst = 0
     for name, namespace, backend in _doomed(options):
         try:
@@ -574,7 +583,7 @@ def delete(options: Namespace) -> int:
 
 
 def _delete(backend: Backend, run: str, namespace: str, *, asks: bool) -> int:
-    """Deletes one run, unless whoever is asked says no."""
+    """Deletes one run, unless the user is asked and says no."""
     from launcher.wording import listed
 
     goes = backend.claims_to_delete(run, namespace)
@@ -593,7 +602,7 @@ def _several(options: Namespace) -> bool:
 
 
 def _doomed(options: Namespace) -> list[tuple[str, str | None, Backend | None]]:
-    """Which runs `delete` means: name, namespace if known, and backend if known. Raises SpecError."""
+    """Returns the runs to delete: name, namespace if known, and backend if known. Raises SpecError."""
     from launcher.validation import loader
 
     given = [bool(options.names), options.all, options.filename is not None]
@@ -619,7 +628,9 @@ def _doomed(options: Namespace) -> list[tuple[str, str | None, Backend | None]]:
 
 
 def _all_of_a_place(options: Namespace) -> list[tuple[str, str | None, Backend | None]]:
-    """One place, which is named where there are two: what is deleted is gone."""
+    """Returns all runs of one place. Where there are two places, the user must name one, since a deletion
+    cannot be undone.
+    """
     from launcher.backends import choice
 
     named = options.backend or ("kubernetes" if options.context else None)
@@ -637,7 +648,7 @@ def _all_of_a_place(options: Namespace) -> list[tuple[str, str | None, Backend |
 
 
 def _confirmed(warning: str) -> bool:
-    """Whether the user says yes. Only a terminal is asked: a script has nobody to answer."""
+    """Returns whether the user agrees. It asks on a terminal only, because nobody can answer in a script."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return True
     print(f"{warning} Delete it? [y/N] ", end="", file=sys.stderr, flush=True)
@@ -693,7 +704,7 @@ def schema(options: Namespace) -> int:
 
 
 def completion(options: Namespace) -> int:
-    """Prints the script that completes commands and runs' names in a shell."""
+    """Prints the script that completes commands and names of runs in a shell."""
     from launcher.cli import completion
 
     print(completion.script(options.shell), end="")
@@ -701,13 +712,13 @@ def completion(options: Namespace) -> int:
 
 
 def version_text() -> str:
-    """The launcher's version."""
+    """Returns the launcher's version."""
     from launcher import __version__
 
     return f"tf-launcher {__version__}"
 
 
 def version(_: Namespace) -> int:
-    """Prints it."""
+    """Prints the launcher's version."""
     print(version_text())
     return 0

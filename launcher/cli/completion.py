@@ -1,7 +1,7 @@
-"""What may stand next on the command line: commands, options, their values, and the names of runs.
+"""Completes the command line: commands, options, their values, and the names of runs.
 
-The scripts for bash, zsh and fish, in `completion_scripts/`, hand over the words typed until now, and offer
-what is printed: a candidate on each line, with a tab and what it is. The line `:files` asks for files.
+The scripts for bash, zsh and fish, in `completion_scripts/`, pass the words that are typed, and offer the
+lines that are printed. Each line is a candidate, a tab and a description. The line `:files` asks for files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from launcher.cli.strict_parser import StrictParser
 
 COMMAND: Final = "__complete"
-"""The word by which the scripts call, which `--help` does not name."""
+"""The command that the scripts call. `--help` does not list it."""
 
 SHELLS: Final = ("bash", "zsh", "fish")
 INSTALL: Final = """\
@@ -26,21 +26,21 @@ to have it in each new shell:
 
 _FILES: Final = ":files"
 _CLUSTER_SECONDS: Final = 2.0
-"""For a cluster to name its runs: somebody has pressed a key, and waits."""
+"""Limit for a cluster to name its runs: the user has pressed a key, and waits."""
 
 Candidate = tuple[str, str]
 
 
 def script(shell: str) -> str:
-    """The script for one of SHELLS."""
-    from importlib.resources import files  # a tenth of the time that --help takes
+    """Returns the script for one of SHELLS."""
+    from importlib.resources import files  # takes a tenth of the time of --help
 
     return files("launcher.cli.completion_scripts").joinpath(f"tf-launcher.{shell}").read_text("utf-8")
 
 
 def answer(top: StrictParser, words: Sequence[str]) -> None:
-    """Prints what may take the last word's place, which may be "". What is wrong is not said: it would stand
-    in the middle of what somebody types.
+    """Prints candidates for the last word, which may be "". It prints no errors: they would appear in the
+    middle of the line that the user types.
     """
     with contextlib.suppress(Exception):
         for word, text in _candidates(top, list(words) or [""]):
@@ -70,7 +70,7 @@ def _candidates(top: StrictParser, words: list[str]) -> Iterator[Candidate]:
 
 
 def _joined(words: list[str]) -> list[str]:
-    """Bash takes `--role=worker` for three words."""
+    """Joins what Bash splits: it passes `--role=worker` as three words."""
     joined: list[str] = []
     for word in words:
         if joined and (word == "=" or joined[-1].endswith("=")) and joined[-1].startswith("--"):
@@ -81,11 +81,11 @@ def _joined(words: list[str]) -> list[str]:
 
 
 class _Given:
-    """What stands before the word that is completed."""
+    """The words before the one that is completed."""
 
     def __init__(self, parser: StrictParser, words: Sequence[str]) -> None:
         self.values: dict[str, str] = {}
-        """Of options, by their destination."""
+        """Values of options, by destination."""
         self.options: set[str] = set()
         self.awaiting: argparse.Action | None = None
         """The option whose value comes next."""
@@ -125,12 +125,12 @@ def _options(parser: StrictParser, given: _Given) -> Iterator[Candidate]:
 
 
 def _first(text: str | None) -> str:
-    """Of a help text, in one line."""
+    """Returns a help text's first sentence, on one line."""
     return (text or "").partition(" (")[0].partition(":")[0].replace("%(default)s", "").strip()
 
 
 def _values(top: StrictParser, action: argparse.Action, given: _Given) -> Iterator[Candidate]:
-    """Of an option or a positional argument."""
+    """Yields the candidates for an option or a positional argument."""
     if action.choices is not None:
         yield from ((str(choice), "") for choice in action.choices)
         return
@@ -146,12 +146,12 @@ def _files(_: Mapping[str, str]) -> Iterator[Candidate]:
 
 
 def _runs(given: Mapping[str, str]) -> Iterator[Candidate]:
-    """Of this machine and the cluster, or of the place that is given."""
+    """Yields the runs of this machine and the cluster, or of the given place."""
     from launcher.backends import choice
     from launcher.backends.patience import Patience
 
     for backend in choice.all_or(given.get("backend"), given.get("context"), Patience(_CLUSTER_SECONDS)):
-        # A cluster that does not answer keeps nobody from the runs of this machine.
+        # If the cluster does not answer, the runs of this machine are offered nevertheless.
         with contextlib.suppress(Exception):
             for name in backend.names(given.get("namespace") or backend.namespace):
                 yield name, str(backend.place)

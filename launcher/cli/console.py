@@ -1,4 +1,4 @@
-"""Shows runs as they are now, and what they print."""
+"""Shows the state of runs, and the output of their tasks."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from launcher.terminal import visible_all
 from worker.contract import Evaluation, Exported, Predicted, Progress
 
 _UNBOUNDED: Final = 10_000
-"""Columns, where there is no terminal to be as wide as."""
+"""Columns of output that is not a terminal."""
 _MOST_TROUBLED: Final = 5
-"""Tasks whose logs `status` reads."""
+"""Number of tasks whose logs `status` reads."""
 _LAST_LINES: Final = 20
-"""Of a failed task's log, where it has not said itself what is wrong."""
+"""Lines of a failed task's log that are shown, where the task did not report its error."""
 
 _DROPPED: Final = ("NODE", "RESTARTS", "FAILED", "SUCCEEDED", "READY")
-"""The columns that a terminal which is too narrow for all does without, the first one first."""
+"""The columns that are left out on a narrow terminal, in this order."""
 _STATE_WIDTH: Final = 24
-"""Columns of a state, before a column is dropped for it; a longer one is cut."""
+"""Columns of a state up to which other columns are left out for it; a longer state is cut."""
 
 STYLES: Final = {
     Phase.PENDING: "dim",
@@ -46,7 +46,9 @@ _ROLE_STYLES: Final = ("cyan", "magenta", "blue", "yellow", "green")
 
 
 def console(file: Any = None) -> Console:
-    """On standard output unless told otherwise; colours on a terminal only, and elsewhere whole lines."""
+    """Returns a console on standard output, or on `file`; colours on a terminal only, elsewhere
+    whole lines.
+    """
     made = Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not made.is_terminal:
         made.width = _UNBOUNDED
@@ -54,12 +56,12 @@ def console(file: Any = None) -> Console:
 
 
 def exit_code(status: RunStatus) -> int:
-    """Of a command that has waited for the run's end."""
+    """Returns the exit code of a command that has waited for the run's end."""
     return 0 if status.phase is Phase.SUCCEEDED else 1
 
 
 def reasons(status: RunStatus) -> Iterator[RenderableType]:
-    """Why roles do not start, in the cluster's own words."""
+    """Yields why roles do not start, in Kubernetes' words."""
     if status.reason == ADMISSION:
         yield Text(status.message, style="yellow")
     for role in status.roles:
@@ -68,8 +70,8 @@ def reasons(status: RunStatus) -> Iterator[RenderableType]:
 
 
 class RoleTable:
-    """A row for each role, in as many columns as the terminal has room for. `doing` stands before what a
-    role's tasks do while they start: the frame of a spinner.
+    """A row for each role, with the columns that fit the terminal. `doing` is the frame of a spinner, shown
+    before the activity of a role's tasks while they start.
     """
 
     def __init__(self, status: RunStatus, doing: Text | None = None) -> None:
@@ -79,7 +81,7 @@ class RoleTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         rows = [self._cells(role) for role in self._status.roles]
         headings = [name for name in rows[0] if any(cells[name].plain for cells in rows)] if rows else []
-        # In motion the same columns all the time, whatever the tasks do.
+        # While the view moves, the columns stay the same, whatever the tasks do.
         longest = max((cells["STATE"].cell_len for cells in rows), default=0)
         width = _STATE_WIDTH if self._doing is not None else min(longest, _STATE_WIDTH)
         for dropped in ("", *_DROPPED):
@@ -103,7 +105,7 @@ class RoleTable:
         return {**cells, "STATE": self._state(role)}
 
     def _state(self, role: RoleStatus) -> Text:
-        """Kubernetes' own words for a Job's end; of a role that runs, what its tasks do."""
+        """Returns Kubernetes' word for a Job's end; for a running role, the activity of its tasks."""
         if aside := messages.stopped_with_run(role, self._status):
             return Text(aside, style="dim")
         if role.phase is Phase.SUCCEEDED:
@@ -123,7 +125,7 @@ def _table(headings: Sequence[str], rows: Sequence[dict[str, Text]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     for name in headings:
         is_number = name not in ("ROLE", "NODE", "STATE")
-        # Only a state is ever cut.
+        # Only a state is cut.
         table.add_column(name, justify="right" if is_number else "left", no_wrap=name != "STATE")
     for cells in rows:
         table.add_row(*(cells[name] for name in headings))
@@ -131,13 +133,13 @@ def _table(headings: Sequence[str], rows: Sequence[dict[str, Text]]) -> Table:
 
 
 def _nodes(role: RoleStatus, status: RunStatus) -> str:
-    """The role's node, or how many there are."""
+    """Returns the role's node, or the number of its nodes."""
     nodes = {task.node for task in status.tasks if task.role == role.role and task.node}
     return f"{len(nodes)} nodes" if len(nodes) > 1 else "".join(nodes)
 
 
 def show_status(backend: Backend, status: RunStatus, out: Console | None = None) -> None:
-    """The `status` command."""
+    """Prints what the `status` command shows."""
     out = out or console()
     status = visible_all(status, out.is_terminal)
     if status.ended:
@@ -161,7 +163,7 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
 
 
 def live_table(status: RunStatus, why: Iterable[RenderableType] = ()) -> RenderableType:
-    """The roles, `why` they wait, and how far the training is."""
+    """Returns the roles, `why` they wait, and the training's progress."""
     parts: list[RenderableType] = [Text(), RoleTable(status), *why]
     if status.phase is Phase.RUNNING:
         progress = latest(status.records, Progress)
@@ -175,7 +177,7 @@ def _troubled(task: TaskStatus) -> bool:
 
 
 def _show_trouble(backend: Backend, status: RunStatus, task: TaskStatus, out: Console) -> None:
-    """A task that failed, or was started again: how its last pod ended, and its last lines."""
+    """Prints, for a task that failed or restarted, how its last pod ended, and the last lines of its log."""
     name = messages.who(task.role, task.index, status)
     ended = task if task.phase is Phase.FAILED else task.before
     if ended is None:
@@ -187,7 +189,7 @@ def _show_trouble(backend: Backend, status: RunStatus, task: TaskStatus, out: Co
 
 
 def show_summary(backend: Backend, status: RunStatus, out: Console | None = None) -> None:
-    """How a run has ended, what it leaves and where; of a failed one, why."""
+    """Prints how a run ended, which files it leaves and where; for a failed run, why it failed."""
     out = out or console()
     status = visible_all(status, out.is_terminal)
     out.print()
@@ -211,7 +213,7 @@ def show_summary(backend: Backend, status: RunStatus, out: Console | None = None
 
 
 def headline(status: RunStatus, now: float | None = None) -> Text:
-    """What the run is, and for how long: `run mnist is running for 12 s`."""
+    """Returns the run's phase and its duration: `run mnist is running for 12 s`."""
     until = status.finished or ((now or time.time()) if not status.ended else None)
     is_over = bool(status.finished or status.ended)
     word, shown = ("after", messages.duration) if is_over else ("for", messages.whole_seconds)
@@ -249,8 +251,8 @@ def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
 
 
 def _explain(backend: Backend, status: RunStatus, out: Console, roles: Sequence[str] | None = None) -> None:
-    """The tasks' own words, or those of `roles`: the record that a failed one left, else its log's end. Then
-    what the run's Job says.
+    """Prints the errors of all tasks, or of those of `roles`: the record of a failed task, else the end of
+    its log; then the message of the run's Job.
     """
     said: set[tuple[str, str]] = set()
     for task in status.failures:
@@ -258,7 +260,7 @@ def _explain(backend: Backend, status: RunStatus, out: Console, roles: Sequence[
             continue
         words = visible_all(_last_words(backend, status, task, _LAST_LINES), out.is_terminal)
         if words in said:
-            continue  # a program that does not import fails so in every role
+            continue  # a program that cannot be imported fails in the same way in every role
         said.add(words)
         name = messages.who(task.role, task.index, status)
         out.print(Text.assemble((f"{name} {messages.ending(task)}", "bold red"), f"  {words[0]}"))
@@ -280,16 +282,16 @@ def _last_words(backend: Backend, status: RunStatus, task: TaskStatus, most: int
             if line.attempt == task.attempt and line.record is None and not task_output.is_chatter(line.text):
                 lines.append(line.text)
     except BackendError as error:
-        return f"Its log cannot be read: {error.message}", ""  # its node does not answer, say
+        return f"Its log cannot be read: {error.message}", ""  # its node may not answer
     return ("The end of its log:", "\n".join(lines)) if lines else ("It has printed nothing.", "")
 
 
 def show_logs(
     lines: Iterable[LogLine], *, raw: bool = False, timestamps: bool = False, out: Console | None = None
 ) -> bool:
-    """The `logs` command: `worker-1 | text`. Records are put into words; `raw` gives each line as the task
-    printed it, without a prefix. On a terminal all of it is visible text; elsewhere it is as it was printed.
-    Returns whether there was a line.
+    """Prints what the `logs` command shows: `worker-1 | text`. Records become sentences; `raw` prints each
+    line as the task printed it, without a prefix. On a terminal control characters are made visible;
+    elsewhere the text is unchanged. Returns whether there was a line.
     """
     out = out or console()
     styles: dict[str, str] = {}
@@ -311,7 +313,7 @@ def show_logs(
 
 
 def _timestamp(seconds: float | None) -> str:
-    """RFC 3339 with milliseconds, as wide as where it is not known."""
+    """Returns the time by RFC 3339 with milliseconds; spaces of the same width where it is unknown."""
     if seconds is None:
         return f"{'-':<24}"
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"

@@ -1,4 +1,4 @@
-"""Follows a run: on a terminal with a live view of it, elsewhere line by line."""
+"""Follows a run: with a live view on a terminal, elsewhere line by line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from worker.contract import Evaluation, Progress
 
 _FRAMES_PER_SECOND: Final = 8
 _BAR_WIDTH: Final = 40
-"""Columns, where the terminal has them."""
+"""Columns, if the terminal has enough."""
 
 
 def watch(
@@ -43,11 +43,12 @@ def watch(
     printing: str = "",
     out: Console | None = None,
 ) -> int:
-    """Follows the run to its end, then prints its summary; or until every task runs. Returns the command's
-    exit code. What the first task of the role `printing` prints is shown.
+    """Follows the run to its end and prints its summary; or follows it until every task runs. Returns the
+    command's exit code. The output of the first task of the role `printing` is shown.
 
-    Ctrl-C and SIGTERM stop the run, the second time at once; without `stop_on_interrupt` they end the
-    watching, and the run continues. Raises ConflictError when the run has not ended after `timeout` seconds.
+    Ctrl-C and SIGTERM stop the run, and a second one stops it at once. Without `stop_on_interrupt` they end
+    only the watching, and the run continues. Raises ConflictError when the run has not ended after `timeout`
+    seconds.
     """
     out = out or console()
     began = time.monotonic()
@@ -88,7 +89,7 @@ def watch(
 
 
 class _Interrupts:
-    """Counts SIGINT and SIGTERM, in place of a KeyboardInterrupt somewhere in the middle."""
+    """Counts SIGINT and SIGTERM, so that no KeyboardInterrupt is raised at an arbitrary place."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -115,8 +116,8 @@ class _Interrupts:
 
 
 class View:
-    """Lines for what has happened; on a terminal, below them, what is going on. A thread draws that, so that
-    it moves while the backend is silent.
+    """Prints a line for each event; on a terminal, the current state below them. A thread draws the state, so
+    that it moves while the backend sends nothing.
     """
 
     def __init__(self, out: Console, printing: str = "") -> None:
@@ -150,7 +151,7 @@ class View:
             self._live.stop()
 
     def show(self, status: RunStatus, lines: Sequence[LogLine]) -> None:
-        """The run as it is now, and what its tasks have printed since the last call."""
+        """Takes the run's current status, and the lines that its tasks have printed since the last call."""
         self._began = status.started or self._began
         for line in lines:
             if line.record is not None:
@@ -162,7 +163,7 @@ class View:
         self._status = status
 
     def say(self, name: str, text: str, at: float | None = None, bad: bool = False) -> None:
-        """A line that stays."""
+        """Prints a line that stays."""
         elapsed = max(0.0, (at or time.time()) - self._began)
         said = (text, "red" if bad else "")
         self._out.print(Text.assemble((f"{elapsed:7.1f} s  ", "dim"), (f"{name:<10} ", "bold"), said))
@@ -170,7 +171,7 @@ class View:
             self._out.file.flush()
 
     def _picture(self) -> RenderableType:
-        """Of the moment; the drawing thread asks for it."""
+        """Returns the current state; the drawing thread calls it."""
         now = time.time()
         frame = self._spinner.render(self._out.get_time())
         assert isinstance(frame, Text)  # noqa: S101 - the spinner has no text of its own
@@ -180,7 +181,7 @@ class View:
 
 
 def picture(status: RunStatus, pace: Pace, now: float, frame: Text) -> RenderableType:
-    """The run at the time `now`: its roles, and how far the training is. `frame` is the spinner's."""
+    """Returns the run at the time `now`: its roles, and the training's progress. `frame` is the spinner's."""
     parts: list[RenderableType] = [Text(), Text.assemble(frame, " ", headline(status, now))]
     parts.append(RoleTable(status, frame))
     parts += reasons(status)
@@ -209,7 +210,7 @@ def _wrapped(text: str) -> Text:
 
 
 class _Bar:
-    """A bar, and text behind it. The bar takes the columns that the text leaves."""
+    """A bar with text after it. The bar takes the columns that the text leaves."""
 
     def __init__(self, done: float, text: str) -> None:
         self._done = done
@@ -223,8 +224,8 @@ class _Bar:
 
 
 class _Cropped:
-    """Each line of what is in it as one line of the terminal: a longer one would be two, and the next picture
-    would leave the second behind.
+    """Cuts each line to the terminal's width: a longer line would take two lines, and the next drawing would
+    overwrite only one.
     """
 
     def __init__(self, content: RenderableType) -> None:

@@ -1,4 +1,4 @@
-"""The command line: its words, and its exit codes. What they do is in `launcher.cli.commands`."""
+"""The command line: its commands, options and exit codes. `launcher.cli.commands` carries them out."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ELSEWHERE = {
     "stop": "suspend",
     "template": "render",
 }
-"""What kubectl, docker and helm call them."""
+"""Commands of kubectl, docker and helm, and the launcher's commands of the same purpose."""
 
 
 def _epilog() -> str:
@@ -60,9 +60,10 @@ def _epilog() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns its exit code; every LauncherError becomes one message."""
-    # Looking for pydantic's plugins costs twice what Python's own start does, and there are none.
+    # The search for pydantic's plugins takes twice the time of Python's own start, and there are none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "true")
-    # A tenth of the time to the first request is the collector's, which finds nothing in modules and models.
+    # Garbage collection takes a tenth of the time to the first request, and finds nothing in modules and
+    # models.
     gc.set_threshold(200_000)
     with terminal.guarded(debug=bool(os.environ.get("TF_LAUNCHER_DEBUG"))):
         given = sys.argv[1:] if arguments is None else arguments
@@ -99,12 +100,13 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader, such as `head`, has seen enough. Python would complain again at its exit.
+        # The reader of the pipe, such as `head`, has closed it. Python would report the error again at its
+        # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001 - the last resort
         if os.environ.get("TF_LAUNCHER_DEBUG"):
-            # Printed here, where it passes the guard.
+            # Printed here, while the guard against secrets is active.
             traceback.print_exc()
             return INTERNAL_ERROR
         print(f"error in the launcher itself: {type(error).__name__}: {error}", file=sys.stderr)
@@ -113,7 +115,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def parser() -> StrictParser:
-    """Every command with its arguments."""
+    """Returns the parser of every command with its arguments."""
     top = StrictParser(
         prog=PROGRAM,
         description="Trains a TensorFlow model on many machines, from one cluster.yaml.",

@@ -1,4 +1,4 @@
-"""What this Python must have for the launcher to run. Imports nothing that might be missing."""
+"""Checks that this Python has what the launcher needs. Imports only modules that cannot be missing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES: Final = {
     "websocket": "websocket-client",
     "yaml": "pyyaml",
 }
-"""Module -> the distribution that has it: pyproject.toml's dependencies."""
+"""Module -> its distribution: pyproject.toml's dependencies."""
 
 
 class MissingPackagesError(LauncherError):
@@ -31,8 +31,8 @@ class MissingPackagesError(LauncherError):
 
 
 def check(arguments: Sequence[str]) -> None:
-    """Raises MissingPackagesError. Takes half a millisecond: before anything is begun, since the last
-    package is imported when a run is on its way already.
+    """Raises MissingPackagesError. It takes half a millisecond and runs first, because the last package is
+    imported when a run has been started already.
     """
     missing = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
@@ -53,7 +53,7 @@ def _advice(root: Path, arguments: Sequence[str]) -> str:
 
 
 def _shown(path: Path) -> str:
-    """From the current folder, where it lies below."""
+    """Returns the path relative to the current folder, if it is below that."""
     try:
         return shlex.quote(str(path.relative_to(Path.cwd())))
     except ValueError:

@@ -1,5 +1,5 @@
-"""A run as `status -o json` and `list -o json` give it. The schema is stable: fields are added, none changes
-its meaning, and a new `apiVersion` says so if one must.
+"""A run as `status -o json` and `list -o json` print it. The schema is stable: fields may be added, but none
+changes its meaning. If one must, `apiVersion` changes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from worker import contract
 API_VERSION = "launcher/v1alpha1"
 
 _OF_A_ROLE = (ROLE_LABEL, "app.kubernetes.io/component")
-"""Labels that the primary Job has and the run has not."""
+"""Labels of the primary Job that are not the run's."""
 
 Time = Annotated[datetime, Field(description="RFC 3339, UTC.")]
 Number = int | float | str
-"""A metric that is no number comes as text: `nan`, `inf`."""
+"""A metric that is not finite is a text: `nan`, `inf`."""
 
 
 class _Model(BaseModel):
@@ -31,7 +31,7 @@ class _Model(BaseModel):
 
 
 class Progress(_Model):
-    """How far the training is, as the primary's first task last said."""
+    """The training's progress, as the primary's first task last reported it."""
 
     epoch: int = Field(description="From 1.")
     epochs: int = Field(description="How many there will be.")
@@ -85,7 +85,7 @@ class Task(_Model):
 
 
 class Metadata(_Model):
-    """Who the run is."""
+    """The run's name, namespace and labels."""
 
     name: str = Field(description="The run's.")
     namespace: str = Field(description="Where it lives.")
@@ -94,7 +94,7 @@ class Metadata(_Model):
 
 
 class Status(_Model):
-    """How the run is."""
+    """The run's state."""
 
     phase: Literal["Pending", "Running", "Suspended", "Succeeded", "Failed", "Lost", "Broken"] = Field(
         description="The primary role's. Lost: its supervisor on this machine is gone. Broken: its files on "
@@ -126,7 +126,7 @@ class Run(_Model):
 
 
 class RunList(_Model):
-    """Several: `list -o json`."""
+    """Several runs: `list -o json`."""
 
     api_version: Literal["launcher/v1alpha1"] = Field(description="Of this document.")
     kind: Literal["RunList"] = Field(description="Of this document.")
@@ -134,7 +134,7 @@ class RunList(_Model):
 
 
 def of_run(status: RunStatus, place: Place, now: float, model_directory: str | None = None) -> dict[str, Any]:
-    """The document of a run, as JSON has it."""
+    """Returns the document of a run, as JSON values."""
     until = status.finished or now
     exported = latest(status.records, contract.Exported)
     document = Run(
@@ -168,12 +168,12 @@ def of_run(status: RunStatus, place: Place, now: float, model_directory: str | N
 
 
 def of_runs(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The list of such documents."""
+    """Returns the list of such documents."""
     return {"apiVersion": API_VERSION, "kind": "RunList", "items": list(documents)}
 
 
 def schema(model: type[Run] | type[RunList]) -> dict[str, Any]:
-    """Its JSON Schema (draft 2020-12)."""
+    """Returns the JSON Schema (draft 2020-12) of `model`."""
     made = model.model_json_schema(by_alias=True, mode="serialization")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
 

@@ -1,4 +1,4 @@
-"""Shows runs and tasks a line each, once or again with each change."""
+"""Shows runs and tasks, one line each, once or again at each change."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _CHANGE_SECONDS: Final = 1.0
 _REPAINT_SECONDS: Final = 0.25
 _EVENTS: Final = 10
 _OURS: Final = (f"{DOMAIN}/", "app.kubernetes.io/")
-"""What the names of our own labels begin with."""
+"""The prefixes of the launcher's own labels."""
 
 
 class Listed(NamedTuple):
-    """A run, and where it is."""
+    """A run, and its place."""
 
     status: RunStatus
     place: Place
@@ -41,13 +41,13 @@ class Listed(NamedTuple):
 def show_list(
     runs: Sequence[Listed], *, wide: bool = False, places: bool = False, out: Console | None = None
 ) -> None:
-    """The `list` command. `places`: says of each run where it is."""
+    """Prints what the `list` command shows. With `places`, each line names the run's place."""
     out = out or console()
     if not runs:
         out.print("no runs")
         return
     if not out.is_terminal:
-        # Nothing may be folded there: a name is there to be searched for.
+        # Lines must not be folded: scripts search them for names.
         out.width = _UNBOUNDED
     out.print(_table(runs, wide=wide, places=places, on_terminal=out.is_terminal))
 
@@ -59,8 +59,8 @@ def watch_list(
     places: bool = False,
     out: Console | None = None,
 ) -> None:
-    """The same, until Ctrl-C: on a terminal in place, elsewhere a line for each run that is new or has
-    changed.
+    """Shows the list until Ctrl-C: a terminal is redrawn, elsewhere a line is printed for each new or changed
+    run.
     """
     out = out or console()
     if out.is_terminal:
@@ -75,7 +75,7 @@ def watch_list(
 
 
 def repeated(gather: Callable[[], Sequence[Listed]]) -> Iterator[Sequence[Listed]]:
-    """The runs whenever something about them has changed, until Ctrl-C."""
+    """Yields the runs whenever one of them has changed, until Ctrl-C."""
     before: Sequence[Listed] | None = None
     while True:
         runs = gather()
@@ -88,8 +88,8 @@ def repeated(gather: Callable[[], Sequence[Listed]]) -> Iterator[Sequence[Listed
 def watch_run(
     updates: Iterable[Update], place: Place, *, wide: bool = False, out: Console | None = None
 ) -> RunStatus | None:
-    """Shows a run until it ends: on a terminal in place, elsewhere a line for each change. Returns its last
-    status.
+    """Shows a run until it ends: a terminal is redrawn, elsewhere a line is printed for each change. Returns
+    its last status.
     """
     out = out or console()
     status: RunStatus | None = None
@@ -111,7 +111,9 @@ def watch_run(
 
 
 def changes(updates: Iterable[Update]) -> Iterator[RunStatus]:
-    """The first status, those that differ from the one before, a second apart at least, and the last."""
+    """Yields the first status, those that differ from the one before, at least a second apart,
+    and the last.
+    """
     before: RunStatus | None = None
     due = 0.0
     status: RunStatus | None = None
@@ -125,7 +127,7 @@ def changes(updates: Iterable[Update]) -> Iterator[RunStatus]:
 
 
 def task_table(status: RunStatus) -> Table:
-    """What `-o wide` and `describe` add: each task and its latest pod."""
+    """Returns the table of `-o wide` and `describe`: each task and its latest pod."""
     table = _empty(("TASK", "STATE", "RESTARTS", "EXIT CODE", "AGE", "NODE", "POD"))
     for task in status.tasks:
         state = f"{task.phase} ({task.reason})" if task.reason else str(task.phase)
@@ -146,7 +148,7 @@ def show_tasks(status: RunStatus, out: Console | None = None) -> None:
 
 
 def show_facts(status: RunStatus, place: Place, out: Console | None = None) -> None:
-    """What `describe` begins with."""
+    """Prints the first lines of `describe`."""
     out = out or console()
     status = visible_all(status, out.is_terminal)
     own = _own_labels(status)
@@ -168,7 +170,7 @@ def show_facts(status: RunStatus, place: Place, out: Console | None = None) -> N
 
 
 def show_events(events: Sequence[RunEvent], out: Console | None = None) -> None:
-    """The last of them, oldest first."""
+    """Prints the latest events, oldest first."""
     out = out or console()
     if events:
         out.print()
@@ -178,7 +180,7 @@ def show_events(events: Sequence[RunEvent], out: Console | None = None) -> None:
 
 
 def age(since: float | None) -> str:
-    """As kubectl writes it: `45s`, `12m`, `3h20m`, `5d`; "" where it is not known."""
+    """Returns an age as kubectl does: `45s`, `12m`, `3h20m`, `5d`; "" where it is unknown."""
     return "" if since is None else _short(time.time() - since)
 
 
@@ -255,7 +257,7 @@ def _empty(headings: Sequence[str]) -> Table:
 
 
 class _ChangedLines:
-    """A heading, and then a line for each run that is new or has changed; columns only grow wider."""
+    """Prints a heading, and then a line for each new or changed run; columns only grow wider."""
 
     def __init__(self, wide: bool, places: bool) -> None:
         self._wide = wide
@@ -264,14 +266,14 @@ class _ChangedLines:
         self._before: dict[tuple[str, str, str], list[str]] = {}
 
     def of(self, runs: Sequence[Listed]) -> list[str]:
-        """The lines that are due."""
+        """Returns the lines to print."""
         rows = []
         headings = _headings(self._wide, self._places)
         seen = {}
         for run in runs:
             cells = _cells(run, self._wide, self._places)
             key = (str(run.place), run.status.namespace, run.status.run)
-            # Time goes by without a change.
+            # Ages change without a change of the run.
             seen[key] = [
                 cell for cell, name in zip(cells, headings, strict=True) if name not in ("AGE", "DURATION")
             ]

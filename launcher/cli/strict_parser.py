@@ -1,4 +1,4 @@
-"""argparse's parser with an error that says what was meant: first the error, then where help is."""
+"""argparse's parser with better errors: the error with a suggestion first, then where to find help."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 WRONG_USAGE = 2
-"""The exit code; SpecError has the same."""
+"""The exit code, which SpecError has too."""
 
 
 class StrictParser(argparse.ArgumentParser):
-    """Refuses what it does not know, with the nearest name that it does know."""
+    """Refuses unknown words, and suggests the nearest known one."""
 
     implied: Mapping[str, tuple[str, Sequence[str]]] = MappingProxyType({})
-    """Option -> its value where none of its values follows: argparse would take a FILE for one."""
+    """Option -> its value if the next word is none of its values. argparse would take a FILE for
+    the value.
+    """
 
     elsewhere: Mapping[str, str] = MappingProxyType({})
-    """Commands of other programs -> the one that is meant."""
+    """Commands of other programs -> the launcher's."""
 
     def parse_args(  # type: ignore[override] # one signature in place of the overloads
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -36,7 +38,7 @@ class StrictParser(argparse.ArgumentParser):
         used: StrictParser = getattr(options, "parser", self)
         several = next((each for each in used._actions if each.nargs == "*"), None)
         if several is not None and not any(word.startswith("-") for word in unknown):
-            # argparse takes them for too many when they stand behind an option.
+            # argparse counts positional arguments after an option as too many.
             setattr(options, several.dest, [*getattr(options, several.dest), *unknown])
         elif unknown:
             used.refuse(unknown)
@@ -44,17 +46,17 @@ class StrictParser(argparse.ArgumentParser):
 
     @property
     def commands(self) -> dict[str, str]:
-        """Name -> what it does."""
+        """Returns each command's description by name."""
         return {each.dest: each.help or "" for each in self._commands._choices_actions}
 
     @property
     def options(self) -> dict[str, argparse.Action]:
-        """By each of their names."""
+        """Returns the options by each of their names."""
         return {name: action for action in self._actions for name in action.option_strings}
 
     @property
     def positionals(self) -> list[argparse.Action]:
-        """In their order."""
+        """Returns the positional arguments in order."""
         return [action for action in self._actions if not action.option_strings]
 
     @property
@@ -62,7 +64,7 @@ class StrictParser(argparse.ArgumentParser):
         return next(each for each in self._actions if isinstance(each, argparse._SubParsersAction))
 
     def of_command(self, name: str) -> StrictParser:
-        """The parser of one command. Exits as `error` does where there is none."""
+        """Returns the parser of one command. Exits as `error` does where the command does not exist."""
         try:
             self._check_value(self._commands, name)
         except argparse.ArgumentError as error:
@@ -70,7 +72,7 @@ class StrictParser(argparse.ArgumentParser):
         return self._commands.choices[name]
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """An error for the first word that nothing takes."""
+        """Exits with an error about the first word that no argument takes."""
         word = next((each for each in unknown if each.startswith("-")), unknown[0])
         name, equals, value = word.partition("=")
         if not name.startswith("-"):
@@ -81,14 +83,14 @@ class StrictParser(argparse.ArgumentParser):
         self.error(f"there is no option {name}{meant}")
 
     def error(self, message: str) -> NoReturn:
-        """One message, and where help is; exits with WRONG_USAGE."""
+        """Prints one message, and where help is; exits with WRONG_USAGE."""
         message = re.sub(r"^argument COMMAND: ", "", message)
         message = re.sub(r"^the following arguments are required: ", "missing: ", message)
         print(f"error: {message}\n`{self.prog} --help` says what there is", file=sys.stderr)
         raise SystemExit(WRONG_USAGE)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Of an argument with choices, and of the command itself."""
+        """Checks an argument with choices, and the command itself."""
         choices = None if action.choices is None else list(action.choices)
         if choices is None or value in choices:
             return
@@ -99,21 +101,21 @@ class StrictParser(argparse.ArgumentParser):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that it may have been meant for; "" where there is none."""
+    """Returns the known word that `word` may have been meant for; "" where there is none."""
     return next(iter(difflib.get_close_matches(word, list(known), 1, cutoff=0.6)), "")
 
 
 _LONGEST = 1e9
-"""Seconds, which are 30 years."""
+"""Seconds: about 30 years."""
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)([smhd]?)")
 
 
 def duration(text: str) -> float:
-    """Seconds: `30`, `30s`, `10m`, `1h30m`."""
+    """Parses a duration to seconds: `30`, `30s`, `10m`, `1h30m`."""
     parts = _PART.findall(text)
     whole = "".join(number + unit for number, unit in parts) == text
-    # A number without a unit stands alone.
+    # A number without a unit must be the only one.
     sound = bool(parts) and whole and (len(parts) == 1 or all(unit for _, unit in parts))
     found = sum(float(number) * _UNITS[unit] for number, unit in parts) if sound else -1.0
     if not 0 <= found <= _LONGEST:
@@ -122,21 +124,23 @@ def duration(text: str) -> float:
 
 
 def port(text: str) -> int:
-    """Of this machine."""
+    """Parses a port of this machine."""
     if not (text.isdecimal() and int(text) < 65536):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a port, such as 6006")
     return int(text)
 
 
 def count(text: str) -> int:
-    """From 0 on."""
+    """Parses a number from 0 on."""
     if not text.isdecimal() or len(text) > 12:
         raise argparse.ArgumentTypeError(f"{text!r}: expected an integer, such as 20")
     return int(text)
 
 
 def listed(kind: Callable[[str], Any], choices: Sequence[str] = ()) -> Callable[[str], list[Any]]:
-    """A type for one or several, separated by commas; each one of `choices`, where there are any."""
+    """Returns a type of one or several values, separated by commas. Each must be in `choices`, if there are
+    any.
+    """
 
     def read(text: str) -> list[Any]:
         words = [word.strip() for word in text.split(",")]

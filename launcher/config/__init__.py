@@ -1,1 +1,1 @@
-"""The file: its text, its fields and their types, its JSON Schema."""
+"""The cluster file: its text, its fields and their types, its JSON Schema."""

@@ -1,5 +1,5 @@
-"""The JSON Schema of the file, for editors. Generated from the models; a field's description is the string
-below it.
+"""The JSON Schema of the file, for editors. It is generated from the models; the string below a field is the
+field's description.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from launcher.config import spec
 
 
 def as_json() -> str:
-    """The schema, indented (draft 2020-12)."""
+    """Returns the schema, indented (draft 2020-12)."""
     schema = spec.TrainingCluster.model_json_schema(by_alias=True)
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
     described = descriptions()
@@ -29,9 +29,10 @@ def as_json() -> str:
 
 
 def descriptions() -> dict[str, dict[str, str]]:
-    """`{model: {field: text}}`: the string that follows each field in `launcher/config/spec.py`.
+    """Returns `{model: {field: text}}`: the string that follows each field in `launcher/config/spec.py`.
 
-    Pydantic can read them itself (use_attribute_docstrings), at a cost to every start of the launcher.
+    Pydantic can read the strings itself (use_attribute_docstrings), but that would slow every start of the
+    launcher.
     """
     found: dict[str, dict[str, str]] = {}
     for model in ast.parse(inspect.getsource(spec)).body:

@@ -1,6 +1,6 @@
-"""The types of single values in the file, each with what it expects."""
+"""The types of single values in the file, each with its expected form."""
 
-# Annotations are evaluated as they stand: see `launcher.config.spec`.
+# Annotations are evaluated at definition: see `launcher.config.spec`.
 
 import re
 from typing import Annotated, Any, TypeVar
@@ -29,7 +29,7 @@ def _quantity(value: object) -> object:
 
 
 def _text(value: str) -> str:
-    # The kernel ends an argument and an environment string at it.
+    # For the kernel, a NUL ends an argument and an environment string.
     if "\0" in value:
         raise ValueError("expected a string without a NUL character")
     return value

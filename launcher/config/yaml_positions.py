@@ -1,8 +1,8 @@
-"""YAML text -> plain values, each with its place in the text.
+"""Parses YAML text to plain values, each with its place in the text.
 
-YAML 1.2's core schema, so that `on`, `off`, `yes`, `no` and `1:30` are text and `0o10` is 8. What YAML 1.1
-and 1.2 read differently as a number (`010`) is refused, as are duplicate keys: Kubernetes' own tools
-read the one or the other. Dates stay text. Anchors, aliases and `<<` work within bounds.
+It uses YAML 1.2's core schema, so that `on`, `off`, `yes`, `no` and `1:30` are text and `0o10` is 8. It
+refuses numbers that YAML 1.1 and 1.2 read differently (`010`), and duplicate keys, of which Kubernetes' own
+tools read one or the other. Dates stay text. Anchors, aliases and `<<` work within limits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_VALUES: Final = 100_000
 """Values after aliases are followed: stops "billion laughs" at once."""
 MAX_DEPTH: Final = 60
 MAX_DIGITS: Final = 400
-"""Of a number: no double holds more, and of 4,300 on Python itself refuses to write them."""
+"""Digits of a number: no double holds more, and Python itself refuses to print 4,300 or more."""
 _SHORT: Final = 2_000
 """Characters of a text that cannot nest deeply enough to exhaust the C stack."""
 
@@ -35,7 +35,7 @@ _INT = re.compile(r"[-+]?[0-9]+")
 _OCTAL = re.compile(r"0o[0-7]+")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-# What PyYAML, which resolves by YAML 1.1, takes for text.
+# Values that PyYAML, which resolves by YAML 1.1, takes for text.
 _ONLY_1_2 = re.compile(r"0o[0-7]+|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _AMBIGUOUS = re.compile(r"[-+]?0[0-9_]+|[-+]?[1-9][0-9]*_[0-9_]*|0b[01_]+")
@@ -51,34 +51,36 @@ _TAGS: Final = frozenset(
 
 @dataclass
 class Document:
-    """One YAML document: its value, the line and column (from 1) of every path, and what is wrong in it."""
+    """One YAML document: its value, the line and column (from 1) of every path, and its problems."""
 
     source: str
     value: Any = None
     places: dict[FieldPath, tuple[int, int]] = field(default_factory=dict)
     written: dict[FieldPath, str] = field(default_factory=dict)
-    """The text of each scalar, as it was written."""
+    """The original text of each scalar."""
     overrides: dict[FieldPath, str] = field(default_factory=dict)
-    """Paths whose values come from elsewhere, and from where."""
+    """Paths whose values come from an override, and the name of the override."""
     problems: list[Problem] = field(default_factory=list)
     origins: dict[FieldPath, FieldPath] = field(default_factory=dict)
-    """Of a value that was made from the text's: which of its paths come from which there."""
+    """For a value that was converted from another: path in the value -> path in the text."""
 
     def place(self, path: FieldPath) -> tuple[int, int]:
-        """Of the path, or of the nearest thing around it."""
+        """Returns the place of the path, or of the nearest value around it."""
         while path not in self.places and path:
             path = path[:-1]
         return self.places.get(path, (1, 1))
 
     def origin(self, path: FieldPath) -> FieldPath:
-        """The path in the text from which this one of the value comes."""
+        """Returns the path in the text from which this path of the value comes."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.origins:
                 return self.origins[path[:length]] + path[length:]
         return path
 
     def problem(self, path: FieldPath, message: str) -> Problem:
-        """With the path's place in the text, or with the override that it comes from."""
+        """Returns a problem with the path's place in the text, or with the override that the path
+        comes from.
+        """
         path = self.origin(path)
         for over, source in self.overrides.items():
             made_here = path not in self.places and over[: len(path)] == path
@@ -88,7 +90,7 @@ class Document:
 
 
 def spell(path: FieldPath) -> str:
-    """`("spec", "env", 0, "name")` as `spec.env[0].name`."""
+    """Writes `("spec", "env", 0, "name")` as `spec.env[0].name`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -103,7 +105,7 @@ def spell(path: FieldPath) -> str:
 
 
 def parse(text: str, source: str) -> list[Document]:
-    """All documents in the text that are not empty. Raises SpecError where it is not YAML."""
+    """Returns all documents in the text that are not empty. Raises SpecError where it is not YAML."""
     documents = []
     try:
         if (place := too_deep(text)) is not None:
@@ -118,7 +120,7 @@ def parse(text: str, source: str) -> list[Document]:
     except yaml.YAMLError as error:
         raise SpecError([_syntax_problem(error, source, text)]) from None
     except UnicodeEncodeError:
-        # An argument of the command line may hold bytes that are no UTF-8.
+        # An argument of the command line may have bytes that are not UTF-8.
         raise SpecError([Problem(ascii(source)[1:-1], 0, 0, "", "not UTF-8 text")]) from None
     except RecursionError:
         raise SpecError([Problem(source, 0, 0, "", "nested too deeply to be a training cluster")]) from None
@@ -126,9 +128,9 @@ def parse(text: str, source: str) -> list[Document]:
 
 
 def too_deep(text: str | bytes) -> tuple[int, int] | None:
-    """The line and column (from 1) where YAML nests deeper than MAX_DEPTH; None where it does not, or is no
-    YAML. libyaml builds what is nested by calling itself, and ends the process when the stack is used up: so
-    this is to be asked before any other reader. Its events, which are read here, need no stack.
+    """Returns the line and column (from 1) where YAML nests deeper than MAX_DEPTH; None where it does not, or
+    is not YAML. libyaml builds nested values by recursion, and crashes the process when the stack is used up.
+    So this check must run before any other reader. The events that it reads need no stack.
     """
     if len(text) <= _SHORT:
         return None
@@ -142,7 +144,7 @@ def too_deep(text: str | bytes) -> tuple[int, int] | None:
                 if depth > MAX_DEPTH + 1 and (mark := event.start_mark) is not None:
                     return mark.line + 1, mark.column + 1
     except (yaml.YAMLError, UnicodeError):
-        # Whoever reads it says so.
+        # The reader that follows reports the error.
         return None
     return None
 
@@ -268,7 +270,7 @@ class _Builder:
 
 
 def _resolve(text: str) -> Any:
-    """A plain scalar by YAML 1.2's core schema."""
+    """Returns the value of a plain scalar by YAML 1.2's core schema."""
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text):

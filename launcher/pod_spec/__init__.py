@@ -1,1 +1,1 @@
-"""Kubernetes' own rules for a pod: the fields and their types, and how two are merged."""
+"""Kubernetes' own rules for a pod: the fields and their types, and how two templates are merged."""

@@ -1,8 +1,8 @@
-"""The fields of a pod template, their types, and what an API server takes in them: Kubernetes' own fragments
-in a file are checked before there is a server to ask.
+"""The fields of a pod template, their types, and the values that an API server accepts. With them,
+Kubernetes' own fields in a file are checked without a server.
 
-Fields, types and what must be given are those of Kubernetes' OpenAPI, in `podfields.json`. What OpenAPI does
-not say is in the tables here. Source: https://github.com/kubernetes/kubernetes, `pkg/apis/core/validation`.
+Fields, types and required fields are those of Kubernetes' OpenAPI, in `podfields.json`. The tables here have
+the rules that OpenAPI lacks. Source: https://github.com/kubernetes/kubernetes, `pkg/apis/core/validation`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ Problem = tuple[FieldPath, str]
 Types = Mapping[str, Mapping[str, str]]
 
 FILE: Final = FilePath(__file__).with_suffix(".json")
-"""By type, each field's own type; `!` behind it where it must be given. A test writes it (`--renew`)."""
+"""For each type, its fields and their types; `!` marks a required field. A test writes the file
+(`--renew`).
+"""
 
 EFFECTIVELY_REQUIRED: Final = frozenset(
     ["ConfigMapEnvSource", "ConfigMapKeySelector", "ConfigMapProjection", "ConfigMapVolumeSource",
      "LocalObjectReference", "SecretEnvSource", "SecretKeySelector", "SecretProjection"]
 )  # fmt: skip
-"""Whose `name` OpenAPI calls "effectively required": left out, it names nothing, and no pod starts."""
+"""Types whose `name` OpenAPI calls "effectively required": without it they refer to nothing, and no pod
+starts.
+"""
 
 MISSING: Final = "missing: it must be given"
 
@@ -44,7 +48,7 @@ ONE_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "Probe": ("exec", "grpc", "httpGet", "tcpSocket"),
     "VolumeProjection": _PROJECTIONS,
 }
-"""Of these fields there must be one, and only one."""
+"""Exactly one of these fields must be set."""
 
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 ENUMS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
@@ -123,10 +127,10 @@ FORMS: Final[Mapping[tuple[str, str], tuple[Callable[[Any], bool], str]]] = {
     ("WeightedPodAffinityTerm", "weight"): (lambda value: 1 <= value <= 100, "a weight from 1 to 100"),
     **{(kind, "name"): _NAMED for kind in EFFECTIVELY_REQUIRED},
 }  # fmt: skip
-"""By type and field: what a value must be, and how that is said."""
+"""By type and field: the check of a value, and the text that describes it."""
 
 MAY_BE_EMPTY: Final = frozenset({("HTTPHeader", "value"), ("Sysctl", "value")})
-"""Text that must be given, and may be "" all the same."""
+"""Required texts that may be ""."""
 
 _CONTAINER: Final = re.compile(r"(List|Dict)\[(?:str, )?(.*)\]")
 _QUANTITY: Final = "expected a quantity, such as 2, 500m or 4Gi"
@@ -135,16 +139,16 @@ _INTEGERS: Final = {"int": 1 << 63, "int32": 1 << 31, "int64": 1 << 63}
 
 @cache
 def types() -> Types:
-    """Those of Kubernetes."""
+    """Returns the types of Kubernetes."""
     found: dict[str, dict[str, str]] = json.loads(FILE.read_text(encoding="utf-8"))
     return found
 
 
 class Check:
-    """Goes through a value with the fields of `types()` and `more`.
+    """Checks a value by the fields of `types()` and `more`.
 
-    A `patch` is one that is merged later: it may leave out what must be given, and has directives. A null
-    stands for a field that is left out.
+    A `patch` is merged later: it may lack required fields, and may have directives. A null counts as a field
+    that is left out.
     """
 
     def __init__(self, more: Types | None = None, *, patch: bool = False) -> None:
@@ -152,7 +156,7 @@ class Check:
         self._patch = patch
 
     def problems(self, value: Any, kind: str, here: FieldPath) -> Iterator[Problem]:
-        """What is wrong with the value, `here` being its path."""
+        """Yields the problems of the value, whose path is `here`."""
         if value is None or kind == "object":
             return
         if (match := _CONTAINER.fullmatch(kind)) is not None:
@@ -177,7 +181,7 @@ class Check:
             if not found and inner is not None and (said := _form(inner, kind, name, known[name])):
                 found = [((*here, name), said)]
             yield from found
-        # `$patch: delete` needs the key alone.
+        # `$patch: delete` needs only the key.
         if value.get(DIRECTIVE) != "delete" or not self._patch:
             yield from self._completeness(value, kind, here)
 
@@ -220,7 +224,7 @@ class Check:
             yield from self.problems(inner, kind, (*here, name))
 
     def unknown(self, name: str, kind: str) -> str:
-        """What to say of a field that the type does not have."""
+        """Returns the message about a field that the type does not have."""
         known = list(self._types[kind])
         near = difflib.get_close_matches(name, known, 1)
         if near:
@@ -229,7 +233,7 @@ class Check:
 
 
 def _expected(value: Any, kind: str) -> str | None:
-    """What is wrong with the type of a single value, if anything."""
+    """Returns what is wrong with the type of a single value, or None."""
     shown = _shown(value)
     if isinstance(value, Mapping | list | tuple):
         return f"expected a single value, not a {'mapping' if isinstance(value, Mapping) else 'list'}"
@@ -252,7 +256,7 @@ def _expected(value: Any, kind: str) -> str | None:
 
 
 def _form(value: Any, kind: str, name: str, field: str) -> str | None:
-    """What is wrong with a value of the right type, if anything."""
+    """Returns what is wrong with a value of the right type, or None."""
     if value == "" and field.startswith("str") and (kind, name) not in MAY_BE_EMPTY:
         if field.endswith("!") or (kind in EFFECTIVELY_REQUIRED and name == "name"):
             return "expected a string, not nothing"

@@ -1,10 +1,11 @@
-"""Kubernetes' strategic merge patch, as far as a pod template goes: lists of named things are put together by
-name, and `$patch` and `$retainKeys` say otherwise where that is wanted.
+"""Kubernetes' strategic merge patch, as far as a pod template needs it: lists of named entries are merged by
+name, and `$patch` and `$retainKeys` change that.
 
-Entries that the patch adds to a list come last, where an API server puts them first: so a variable may refer
-to the launcher's, and the container with the program stays the first.
+Entries that the patch adds to a list come last; an API server puts them first. So a variable may refer to the
+launcher's variables, and the program's container stays the first.
 
-Source: https://github.com/kubernetes/community/blob/master/contributors/devel/sig-api-machinery/strategic-merge-patch.md
+Source:
+https://github.com/kubernetes/community/blob/master/contributors/devel/sig-api-machinery/strategic-merge-patch.md
 and the `x-kubernetes-patch-merge-key` of each field in the API server's OpenAPI.
 """
 
@@ -29,10 +30,10 @@ MERGE_KEYS: Final[Mapping[str, str]] = {
     "topologySpreadConstraints": "topologyKey",
     "ownerReferences": "uid",
 }
-"""The key by which entries of a list are the same."""
+"""The key that identifies an entry of a list."""
 
 SETS: Final = frozenset({"finalizers"})
-"""Lists of plain values that are united. Any other list is replaced whole."""
+"""Lists of plain values that are united. Any other list is replaced as a whole."""
 
 DIRECTIVE: Final = "$patch"
 RETAIN: Final = "$retainKeys"
@@ -46,13 +47,13 @@ _MAPS: Final = (
     "requests",
     "volumeAttributes",
 )
-"""Maps with keys of the user's own, of which one may be called as a list is elsewhere."""
+"""Maps with the user's own keys, one of which may equal the name of a list elsewhere."""
 
 FieldPath = tuple[str | int, ...]
 
 
 def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `patch` over it; neither is changed. A null in the patch removes the field.
+    """Returns `base` merged with `patch`; neither is changed. A null in the patch removes the field.
 
     The patch has passed `check`.
     """
@@ -93,7 +94,7 @@ def _merge_entries(old: Sequence[Any], new: Sequence[Any], key: str) -> list[Any
 
 
 def check(patch: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
-    """What `strategic_merge` could make nothing of, as `(path in the patch, message)`."""
+    """Yields what `strategic_merge` cannot apply, as `(path in the patch, message)`."""
     if (word := patch.get(DIRECTIVE)) not in (None, "replace", "delete"):
         yield (DIRECTIVE,), f"expected replace or delete, not {word}"
     kept = patch.get(RETAIN, ())

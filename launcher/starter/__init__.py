@@ -13,9 +13,10 @@ NAMES: Final = ("cluster.yaml", "train.py")
 
 
 def write(directory: str) -> list[str]:
-    """Writes the starter files into the directory, which is made if need be, and returns their paths.
+    """Writes the starter files into the directory, which is created if it is missing, and returns their
+    paths.
 
-    Raises ConflictError, and writes nothing, when one of them is there already.
+    Raises ConflictError, and writes nothing, when one of the files exists already.
     """
     folder = Path(directory)
     paths = [folder / name for name in NAMES]

@@ -1,10 +1,10 @@
-"""Kubeflow's TFJob -> the same run as a TrainingCluster.
+"""Converts Kubeflow's TFJob to the same run as a TrainingCluster.
 
     TFJob (a Document) -> fields -> conversion (with templates) -> TrainingCluster (a Document)
                           (names     (what it means here,
                           and types)  and where that differs)
 
-    metadata: the run's name; holders: where a TFJob is in something else.
+metadata: the run's name; holders: objects that contain a TFJob.
 
 Source of what a TFJob means: https://github.com/kubeflow/training-operator, release 1.9,
 `pkg/apis/kubeflow.org/v1` (fields and defaults), `pkg/webhooks/tensorflow` (what is refused) and

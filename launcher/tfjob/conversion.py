@@ -1,4 +1,4 @@
-"""What a TFJob means, as a TrainingCluster of strategy Custom; and where the two differ."""
+"""Converts a TFJob to a TrainingCluster of strategy Custom, and finds where the two differ."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ Object = dict[str, Any]
 
 @dataclass
 class Conversion:
-    """`value` is the TrainingCluster. `origins` says which of its paths come from which of the TFJob's,
-    `remarks` where it differs from what the operator does; `problems` have the TFJob's paths.
+    """The result. `value` is the TrainingCluster. `origins` maps its paths to paths of the TFJob. `remarks`
+    are the differences from the operator; `problems` have paths of the TFJob.
     """
 
     value: Object = field(default_factory=dict)
@@ -46,11 +46,13 @@ class Conversion:
     notes: list[str] = field(default_factory=list)
     """The fields of the file that were changed or left out, for a reader who does not see `remarks`."""
     generated: bool = False
-    """Whether the run's name was made of generateName: another at every reading."""
+    """Whether the run's name was made from generateName, so that each reading gives another."""
 
 
 def is_kubeflow(value: Mapping[str, Any]) -> bool:
-    """Whether it is a TFJob, something else of Kubeflow's that may be meant for one, or holds one."""
+    """Returns whether it is a TFJob, another object of Kubeflow's that may be meant as one, or an object that
+    contains one.
+    """
     return (
         value.get("kind") == "TFJob"
         or str(value.get("apiVersion")).startswith(GROUP)
@@ -59,7 +61,7 @@ def is_kubeflow(value: Mapping[str, Any]) -> bool:
 
 
 def convert(value: Mapping[str, Any]) -> Conversion:
-    """The TFJob as a TrainingCluster, as far as it is right."""
+    """Returns the TFJob as a TrainingCluster, as far as it is valid."""
     found = Conversion()
     inside = holders.held(value, ("TFJob",))
     if wrong := [inside] if inside is not None else list(_version(value)):
@@ -83,7 +85,7 @@ def _version(value: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
 
 
 class _Converter:
-    """`job` has known fields of the right types only."""
+    """Converts one TFJob. `job` has only known fields of the right types."""
 
     def __init__(self, job: Object, found: Conversion) -> None:
         self._found = found
@@ -95,7 +97,7 @@ class _Converter:
         self._policy: Object = self._spec.get("runPolicy") or {}
         self._specs: dict[RoleName, Object] = {}
         self._types: dict[RoleName, str] = {}
-        """The TFJob's own key of each role, as it is written there."""
+        """The TFJob's own key of each role, in its spelling."""
 
     def run(self) -> None:
         self._take_old_policy()
@@ -132,7 +134,7 @@ class _Converter:
         self._found.remarks[path] = f"{before.rstrip()}\n{text}" if before else text
 
     def _choice(self, path: FieldPath, given: Any, choices: Sequence[str], default: str) -> str:
-        """The value, or the operator's default where there is none or a wrong one."""
+        """Returns the value, or the operator's default where it is missing or wrong."""
         if given in choices or not given:
             return given or default
         near = difflib.get_close_matches(str(given), choices, 1)
@@ -257,7 +259,7 @@ class _Converter:
         return found
 
     def _take_old_policy(self) -> None:
-        """Of the fields that stand beside tfReplicaSpecs, those that runPolicy does not have."""
+        """Takes those fields beside tfReplicaSpecs that runPolicy does not have."""
         given = {name: self._spec[name] for name in fields.OLD_POLICY if self._spec.get(name) is not None}
         taken = [name for name in given if self._policy.get(name) is None]
         passed = [name for name in given if name not in taken and given[name] != self._policy[name]]
@@ -328,7 +330,9 @@ class _Converter:
         return "Coscheduling" if "scheduler-plugins-scheduler" in schedulers else "Volcano"
 
     def _min_member(self, wanted: int) -> int:
-        """The operator counted the evaluator too, which here is no member of the gang."""
+        """Returns the gang's size: the operator counts the evaluator too, which here is no member of the
+        gang.
+        """
         counts = {role: spec.get("replicas") for role, spec in self._specs.items()}
         everyone = sum(1 if count is None else count for count in counts.values())
         apart = "evaluator" in counts and counts["evaluator"] != 0

@@ -1,4 +1,4 @@
-"""The fields of a TFJob and of the pod templates in it, and their types: what its CRD says of them."""
+"""The fields of a TFJob and of its pod templates, and their types, as in its CRD."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ TFJOB: Final[Mapping[str, Mapping[str, str]]] = {
         "scheduleTimeoutSeconds": "int",
     },
 }
-"""By type, each field's own type; those of Kubernetes are in `launcher.pod_spec.pod_fields`."""
+"""For each type, its fields and their types; those of Kubernetes are in `launcher.pod_spec.pod_fields`."""
 
 OLD_POLICY: Final = ("activeDeadlineSeconds", "backoffLimit", "cleanPodPolicy", "ttlSecondsAfterFinished")
-"""Of runPolicy, what stood beside tfReplicaSpecs before there was one."""
+"""The fields of runPolicy that were beside tfReplicaSpecs before runPolicy existed."""
 
 
 class _Check(pod_fields.Check):
@@ -61,15 +61,15 @@ class _Check(pod_fields.Check):
 
 
 def problems(value: Mapping[str, Any]) -> list[Problem]:
-    """Every field of a TFJob that is not known, or is not what it must be. A null stands for a field that is
+    """Returns every field of a TFJob that is unknown or has a wrong value. A null counts as a field that is
     left out.
     """
     return list(_Check().problems(value, "TFJob", ()))
 
 
 def without(value: Any, wrong: list[Problem]) -> Any:
-    """A copy of the value that lacks these fields; a list with a wrong entry goes whole, so that no other
-    entry changes its place.
+    """Returns a copy of the value without these fields. A list with a wrong entry is removed as a whole, so
+    that no other entry changes its place.
     """
     copy = json.loads(json.dumps(value))
     for path, _ in wrong:
@@ -85,7 +85,7 @@ def without(value: Any, wrong: list[Problem]) -> Any:
 
 
 def without_nulls(value: Any) -> Any:
-    """A copy without the fields that are null, which are as good as left out."""
+    """Returns a copy without the fields that are null, which count as left out."""
     if isinstance(value, dict):
         return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Where a TFJob is inside something else: a Katib Experiment, an Argo Workflow, a List."""
+"""Finds a TFJob inside another object: a Katib Experiment, an Argo Workflow, a List."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final
 from launcher.config.yaml_positions import FieldPath
 
 _IN_TEXT: Final = re.compile(r"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?TFJob\b""", re.MULTILINE)
-"""A manifest that stands as text, with its templates' braces: no YAML yet."""
+"""Matches a manifest inside a text, which its template's braces keep from being YAML."""
 
 
 def held(value: Mapping[str, Any], expected: tuple[str, ...]) -> tuple[FieldPath, str] | None:
-    """The place of the TFJob in an object of another kind, and what to say of it; None where there is none.
-    `expected` are the kinds that are taken themselves.
+    """Returns the place of the TFJob in an object of another kind, and a message about it; None where there
+    is none. `expected` are the kinds that the launcher reads.
     """
     kind = value.get("kind")
     if not isinstance(kind, str) or kind in expected:

@@ -1,4 +1,6 @@
-"""A TFJob's metadata -> the run's: its name, and what is left out because a server or kubectl wrote it."""
+"""Converts a TFJob's metadata to the run's: its name, and the fields to leave out because a server or kubectl
+wrote them.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +18,31 @@ _SERVERS_OWN: Final = (
     "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
     "ownerReferences", "resourceVersion", "selfLink", "uid",
 )  # fmt: skip
-"""What `kubectl get -o yaml` prints of an object that a server has."""
+"""Fields that a server adds, and that `kubectl get -o yaml` prints."""
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 # https://github.com/kubernetes/apiserver/blob/master/pkg/storage/names/generate.go and
-# https://github.com/kubernetes/apimachinery/blob/master/pkg/util/rand/rand.go: no vowels, and nothing that
-# looks like another.
+# https://github.com/kubernetes/apimachinery/blob/master/pkg/util/rand/rand.go: no vowels, and no characters
+# that look alike.
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _RANDOM_LENGTH: Final = 5
 
 
 @dataclass
 class Metadata:
-    """`fields` are the run's. `dropped` names what is left out; `problems` are field and message."""
+    """The result. `fields` are the run's. `dropped` has the names of what is left out; `problems` are field
+    and message.
+    """
 
     fields: Object = field(default_factory=dict)
     generated: str = ""
-    """The name, where it was made of generateName."""
+    """The name, where it was made from generateName."""
     dropped: list[str] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)
 
 
 def of_run(given: Mapping[str, Any]) -> Metadata:
-    """The run's metadata. Its name is another at every call where only generateName is given."""
+    """Returns the run's metadata. Where only generateName is given, each call gives another name."""
     found = Metadata()
     for name, value in given.items():
         if value in (None, {}, [], ""):
@@ -54,7 +58,7 @@ def of_run(given: Mapping[str, Any]) -> Metadata:
     elif given.get("generateName"):
         found.generated = generated(given["generateName"])
         found.fields = {"name": found.generated, **found.fields}
-    # The label would have Kueue admit each of the run's Jobs by itself.
+    # With the label, Kueue would admit each of the run's Jobs by itself.
     for name, key in (("annotations", _APPLIED), ("labels", QUEUE_LABEL)):
         if key in found.fields.get(name, {}):
             kept = {other: value for other, value in found.fields.pop(name).items() if other != key}
@@ -64,6 +68,6 @@ def of_run(given: Mapping[str, Any]) -> Metadata:
 
 
 def generated(prefix: str) -> str:
-    """A name as an API server makes it of a generateName."""
+    """Returns a name that an API server would make from a generateName."""
     characters = (secrets.choice(_ALPHABET) for _ in range(_RANDOM_LENGTH))
     return prefix[: LABEL_LENGTH - _RANDOM_LENGTH] + "".join(characters)

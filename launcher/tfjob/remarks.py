@@ -1,4 +1,6 @@
-"""Where a run differs from what the training-operator made of the same TFJob, in sentences for `convert`."""
+"""Sentences for `convert` about the differences between a run and the training-operator's run of the same
+TFJob.
+"""
 
 from __future__ import annotations
 

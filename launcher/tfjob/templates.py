@@ -1,5 +1,5 @@
-"""A TFJob's pod template -> the fields of a role: what a role has a field for stands there, the rest in its
-podTemplate, as it is.
+"""Converts a TFJob's pod template to the fields of a role. What the role has no field for stays in its
+podTemplate, unchanged.
 """
 
 from __future__ import annotations
@@ -23,29 +23,31 @@ _OF_CONTAINER: Final = (
 _OF_POD: Final = (
     "imagePullSecrets", "volumes", "nodeSelector", "tolerations", "affinity", "serviceAccountName",
 )  # fmt: skip
-"""What a pod and a role call the same."""
+"""Fields that a pod and a role have under the same name."""
 
 _REFERENCE: Final = re.compile(r"\$[$(]")
-"""What Kubernetes replaces in a command, an argument or a variable. A role's own are taken as they stand."""
+"""References that Kubernetes replaces in a command, an argument or a variable. A role takes its own
+literally.
+"""
 
 Object = dict[str, Any]
 
 
 @dataclass
 class RoleFields:
-    """A role's fields, and where each comes from: path in the role -> path in the pod template."""
+    """A role's fields, and their origins: path in the role -> path in the pod template."""
 
     fields: Object = field(default_factory=dict)
     origins: dict[FieldPath, FieldPath] = field(default_factory=dict)
 
 
 def lift(template: Mapping[str, Any], labels: Mapping[str, str]) -> RoleFields:
-    """The fields that the template becomes. It has a container `tensorflow`, and no nulls; `labels` are added
-    to the pods'.
+    """Returns the fields for the template, which has a container `tensorflow`, and no nulls. `labels` are
+    added to the labels of the pods.
     """
     found = RoleFields()
     spec: Object = dict(template["spec"])
-    # A Job's template has none but Never; a role's restartPolicy says what is meant.
+    # A Job's template allows only Never; the role's restartPolicy has the meaning of the TFJob's.
     spec.pop("restartPolicy", None)
     containers: list[Object] = spec.pop("containers")
     index = next(i for i, each in enumerate(containers) if each.get("name") == CONTAINER)
@@ -76,7 +78,9 @@ def lift(template: Mapping[str, Any], labels: Mapping[str, str]) -> RoleFields:
 
 
 def given_twice(template: Mapping[str, Any], here: FieldPath) -> Iterator[tuple[FieldPath, str]]:
-    """Entries of a list that Kubernetes' strategic merge, by which it comes into a Job, takes for one."""
+    """Yields entries of a list that Kubernetes' strategic merge, which puts them into a Job, counts as one
+    entry.
+    """
     for name, value in template.items():
         if isinstance(value, Mapping):
             yield from given_twice(value, (*here, name))
@@ -92,12 +96,12 @@ def given_twice(template: Mapping[str, Any], here: FieldPath) -> Iterator[tuple[
 
 
 def _is_plain(name: str, value: Any) -> bool:
-    """Whether the role's field of this name means the same."""
+    """Returns whether the role's field of this name has the same meaning."""
     if name in ("command", "args"):
         return not any(_REFERENCE.search(word) for word in value)
     if name == "env":
         return not any(_REFERENCE.search(variable.get("value") or "") for variable in value)
-    # Devices by claims have no field.
+    # Roles have no field for devices by claims.
     return name != "resources" or value.keys() <= {"requests", "limits"}
 
 
@@ -110,7 +114,7 @@ def _lift_port(found: RoleFields, container: Object, at: FieldPath) -> None:
             found.fields["port"] = port.get("containerPort")
             found.origins["port",] = (*at, "ports", index, "containerPort")
         if port.keys() <= {"name", "containerPort", "protocol"} and port.get("protocol") in (None, "TCP"):
-            # The role's own, of the same name.
+            # The role has the same port.
             left = [each for each in ports if each is not port]
             container.update(ports=left)
         break
@@ -119,13 +123,15 @@ def _lift_port(found: RoleFields, container: Object, at: FieldPath) -> None:
 
 
 def _keep_identity(found: RoleFields, spec: Object) -> None:
-    """A service account that is named is there to be used, and its token is how."""
+    """Keeps the token of a service account that the template names, since the pod needs it to use the
+    account.
+    """
     if "serviceAccountName" in found.fields or "serviceAccount" in spec:
         spec.setdefault("automountServiceAccountToken", True)
 
 
 def _keep_security(spec: Object, container: Object) -> None:
-    """A template with a securityContext, the pod's or the container's, has it instead of the launcher's."""
+    """Keeps a securityContext of the template, of the pod or the container, in place of the launcher's."""
     if "securityContext" not in spec and "securityContext" not in container:
         return
     for holder in (spec, container):

@@ -1,1 +1,1 @@
-"""A path -> valid clusters and the program that they ship, or every problem at once."""
+"""Reads a path, and returns valid clusters and their programs, or every problem at once."""

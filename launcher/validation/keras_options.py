@@ -1,4 +1,4 @@
-"""Options of Keras 3's optimizers that fail where several workers train, found in a program's source."""
+"""Finds options of Keras 3's optimizers in a program's source that fail where several workers train."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 _OPTIONS: Final = ("gradient_accumulation_steps", "ema_overwrite_frequency")
-"""The runtime refuses them when it has made the model: worker/tf_compat/keras_3.py."""
+"""Options that the runtime refuses after it has made the model: worker/tf_compat/keras_3.py."""
 
 
 def unsupported(files: Mapping[str, bytes], by_tf_keras: bool) -> Iterator[str]:
-    """A sentence for each use in a .py file that may make a model with Keras 3: by `keras`, or by `tf.keras`
-    where `by_tf_keras` says that it is Keras 3. Runs no code.
+    """Yields a sentence for each use in a .py file that may make a model with Keras 3: by `keras`, or by
+    `tf.keras` where `by_tf_keras` says that it is Keras 3. Runs no code.
     """
     for name, text in files.items():
         if not name.endswith(".py"):
             continue
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about the program, and said where it is run
+                warnings.simplefilter("ignore")  # warnings about the program appear where it runs
                 tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue  # said of the entrypoint's own file, where the run would fail by it
+            continue  # the entrypoint's own file is reported where the run would fail by it
         if not (by_tf_keras or _imports_keras(tree)):
             continue
         for node in ast.walk(tree):

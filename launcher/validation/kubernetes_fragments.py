@@ -1,4 +1,4 @@
-"""Kubernetes' own fragments in a file: whether an API server would take them, field by field."""
+"""Checks Kubernetes' own fields in a file, as an API server would."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_ROLE: Final = {
 
 
 def of_role(template: RoleTemplate | TensorBoard, here: FieldPath) -> Iterator[Violation]:
-    """What is wrong in the fields of a role, or of `spec.template`, that are Kubernetes' own."""
+    """Yields what is wrong in those fields of a role, or of `spec.template`, that are Kubernetes' own."""
     given = {name: getattr(template, name, ()) for name in _OF_ROLE}
     patch = getattr(template, "pod_template", {})
     if not any(given.values()) and not template.affinity and not patch:
@@ -41,14 +41,14 @@ def of_role(template: RoleTemplate | TensorBoard, here: FieldPath) -> Iterator[V
 
 
 def of_pods(topology: Topology) -> Iterator[Violation]:
-    """What is wrong with the podTemplates once they are merged. One by one they are right."""
+    """Yields what is wrong with the merged podTemplates, each of which is valid by itself."""
     found: dict[Violation, None] = {}
     for role in topology.roles:
         shared, own = role.pod_templates
         if not own and not shared:
             continue
         for path, message in Check().problems(role.pod, "PodTemplateSpec", ()):
-            # The role's own goes last, and over the other.
+            # The role's own template is merged last and overrides the other.
             given, holder = max(
                 (_given(path, role.pod, own), role.name),
                 (_given(path, role.pod, shared), "template"),
@@ -60,7 +60,7 @@ def of_pods(topology: Topology) -> Iterator[Violation]:
 
 
 def _given(path: FieldPath, merged: Any, patch: Any) -> FieldPath:
-    """The path in the patch of what stands at `path` once it is merged, as far as the patch has it."""
+    """Returns the path in the patch of the merged value at `path`, as far as the patch has it."""
     found: list[str | int] = []
     name = ""
     step: str | int

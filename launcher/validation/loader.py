@@ -1,4 +1,6 @@
-"""A path, or "-" for standard input -> TrainingClusters. All problems of a file are reported at once."""
+"""Loads TrainingClusters from a path, or from standard input by "-". It reports all problems of a file at
+once.
+"""
 
 from __future__ import annotations
 
@@ -30,20 +32,20 @@ STDIN = "-"
 
 @dataclass(frozen=True)
 class Loaded:
-    """A valid cluster, and the directory that its relative paths start from. `source` says whence it is."""
+    """A valid cluster, and the directory of its relative paths. `source` says where it comes from."""
 
     cluster: TrainingCluster
     directory: Path
     source: str
     conversion: tfjob.Conversion | None = None
-    """Of a TFJob."""
+    """The conversion, if it was a TFJob."""
     allow_outside: bool = False
-    """Whether the program's source may lie outside the directory, by a link too."""
+    """Whether the program's source may be outside of the directory, also through a link."""
     document: Document | None = dataclasses.field(default=None, repr=False, compare=False)
-    """What it was read from, with the places of its fields."""
+    """The document that it was read from, with the places of its fields."""
 
     def problem(self, path: FieldPath, message: str) -> Problem:
-        """With the place of the field, where that is known."""
+        """Returns a problem with the place of the field, where that is known."""
         if self.document is None:
             return Problem(self.source, 0, 0, yaml_positions.spell(path), message)
         return self.document.problem(path, message)
@@ -52,11 +54,11 @@ class Loaded:
 def load(
     path: str | os.PathLike[str], overrides: Sequence[str] = (), *, allow_outside: bool = False
 ) -> list[Loaded]:
-    """Every run in the file; `-` is standard input.
+    """Returns every run in the file; `-` is standard input.
 
-    `overrides` are `field=value` as in `spec.worker.replicas=4`, applied to each document; the value is
-    read as YAML. `allow_outside`: the program's source may lie outside the file's folder, which is refused
-    otherwise, by a link too. Raises SpecError with all that is wrong.
+    `overrides` are `field=value` as in `spec.worker.replicas=4`, applied to each document; the value is read
+    as YAML. Without `allow_outside`, a program's source outside of the file's folder is refused, also through
+    a link. Raises SpecError with all that is wrong.
     """
     path = os.fspath(path)
     source = "standard input" if path == STDIN else _printable(path)
@@ -69,7 +71,7 @@ def load(
 
 
 def _printable(path: str) -> str:
-    """A path whose bytes are no UTF-8 cannot be written as it is."""
+    """Returns a printable path: bytes that are not UTF-8 become escapes."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -80,8 +82,8 @@ def check(
     directory: Path | None = None,
     source: str = "the cluster",
 ) -> Loaded:
-    """The same of what a file would hold, as Python has it. Relative paths start from `directory`, by default
-    the current one. Raises SpecError, whose problems have no lines.
+    """Returns the same for a file's content that Python has. Relative paths start from `directory`, by
+    default the current one. Raises SpecError, whose problems have no lines.
     """
     if isinstance(given, TrainingCluster):
         given = given.model_dump(mode="json", exclude_unset=True, warnings=False)
@@ -98,7 +100,7 @@ def check(
 
 
 def _depth(value: Any) -> int:
-    """How deep it nests, as far as that matters."""
+    """Returns how deep the value nests, up to the limit."""
     depth, level = 0, [value]
     while level and depth <= MAX_DEPTH:
         inner = [each.values() if isinstance(each, dict) else each for each in level]
@@ -191,7 +193,7 @@ def _override(document: Document, override: str) -> None:
         last = position == len(keys) - 1
         step: str | int = key
         if isinstance(here, list):
-            # More digits than any list has, and than Python reads.
+            # More digits than the index of any list has, and than Python converts.
             if not key.isdecimal() or len(key) > 6 or int(key) >= len(here):
                 said = f"{yaml_positions.spell(path)} has no entry {key[:20]}"
                 raise SpecError([Problem(source, 0, 0, name[:200], said)])
@@ -213,8 +215,8 @@ def _override(document: Document, override: str) -> None:
 
 
 def _converted(document: Document) -> tuple[Document, tfjob.Conversion | None]:
-    """A TFJob's document with the TrainingCluster that it means for its value, None where it is too wrong for
-    one; any other document as it is.
+    """Returns a TFJob's document with the equivalent TrainingCluster as its value, None where it is too wrong
+    to convert; returns any other document unchanged.
     """
     value = document.value
     if not isinstance(value, dict) or not tfjob.is_kubeflow(value):
@@ -226,10 +228,10 @@ def _converted(document: Document) -> tuple[Document, tfjob.Conversion | None]:
 
 
 def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]]:
-    """The cluster, where nothing is wrong with the fields one by one, and every problem.
+    """Returns the cluster, if every single field is valid, and every problem.
 
-    Rules over several fields can be checked only on a whole cluster. So that a typo does not hide them,
-    they are checked on what is left once the wrong fields are taken out.
+    Rules over several fields can be checked only on a whole cluster. So that a typo does not hide their
+    problems, they are checked on the document without its wrong fields.
     """
     problems = list(document.problems)
     value = document.value
@@ -245,7 +247,7 @@ def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]
     if errors:
         cluster = _build(_without(value, errors))[0]
     if cluster is not None:
-        # A TFJob's misspelt field has been left out by now, and would be missing, too.
+        # A TFJob's misspelt field has been removed before, and would be reported as missing, too.
         holders = {problem.path.rpartition(".")[0] for problem in document.problems}
         found = [document.problem(path, message) for path, message in rules.broken(cluster)]
         problems += [
@@ -257,7 +259,7 @@ def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]
 
 
 def _other_kind(value: Mapping[str, Any]) -> str | None:
-    """The kind of an object of Kubernetes that stands beside the runs: no field of it is one of a run's."""
+    """Returns the kind of a Kubernetes object beside the runs, which has none of a run's fields."""
     version, kind = value.get("apiVersion"), value.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str):
         return None
@@ -267,21 +269,22 @@ def _other_kind(value: Mapping[str, Any]) -> str | None:
 
 def _build(value: dict[str, Any]) -> tuple[TrainingCluster | None, list[ErrorDetails]]:
     try:
-        # By way of JSON: in its strict mode a list is a tuple, and nothing else is what it is not.
+        # Through JSON: in pydantic's strict JSON mode a list is valid for a tuple, and no other type is
+        # converted.
         return TrainingCluster.model_validate_json(json.dumps(value), by_alias=True, by_name=False), []
     except ValidationError as error:
         return None, error.errors(include_url=False)
 
 
 def _path(error: ErrorDetails) -> tuple[str | int, ...]:
-    """Without what pydantic adds for a union's form or a mapping's key."""
+    """Returns the path without the entries that pydantic adds for a union's form or a mapping's key."""
     return tuple(part for part in error["loc"] if part not in (FLAT_FORM, FULL_FORM, "[key]"))
 
 
 def _without(value: dict[str, Any], errors: Sequence[ErrorDetails]) -> dict[str, Any]:
-    """The document without its wrong fields; what cannot be left out gets a valid stand-in.
+    """Returns the document without its wrong fields; a required field gets a valid substitute.
 
-    A list with a wrong entry goes whole, so that no other entry changes its place.
+    A list with a wrong entry is removed as a whole, so that no other entry changes its place.
     """
     left: dict[str, Any] = json.loads(json.dumps(value))
     for error in errors:
@@ -312,7 +315,7 @@ STAND_INS: Final = {
 
 
 def _explain(document: Document, error: ErrorDetails) -> Problem:
-    """Pydantic's words for a type are for programmers; these say what to write."""
+    """Returns a problem that says what to write. Pydantic's names of types are for programmers."""
     path, kind, given = _path(error), error["type"], error["input"]
     context = error.get("ctx", {})
     written = document.written.get(document.origin(path), json.dumps(given, ensure_ascii=False, default=str))
@@ -373,7 +376,7 @@ def _unknown(path: tuple[str | int, ...]) -> str:
 
 
 def _fields_at(path: tuple[str | int, ...]) -> list[str]:
-    """The names that the model at this path takes."""
+    """Returns the names of the fields of the model at this path."""
     model: type[BaseModel] = TrainingCluster
     for part in path:
         if isinstance(part, int):

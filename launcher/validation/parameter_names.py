@@ -1,4 +1,6 @@
-"""Misspelt names in `spec.program.parameters`: those that are like one of the runtime's, and nobody reads."""
+"""Finds misspelt names in `spec.program.parameters`: those similar to one of the runtime's, which the program
+does not read.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,16 @@ from typing import Any, Final
 from worker.contract import PARAMETERS
 
 _SIMILAR: Final = 0.7
-"""Of 1, by difflib: `batchSize` and `globalBatchSize` have 0.75."""
+"""Similarity from 0 to 1, by difflib: `batchSize` and `globalBatchSize` have 0.75."""
 _ALIKE: Final = 0.9
-"""Where the program's text is not there to be looked into, and the name may well be its own."""
+"""Similarity for a program whose text is not there to be searched, and which may well read the name."""
 _SHORTEST: Final = 5
 """Letters of a name that is part of another, as `steps` is of `stepsPerEpoch`."""
 
 
 def misspelt(parameters: Mapping[str, Any], files: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
-    """Each name that is like one of the runtime's, and that no .py file among `files` has as a string; with a
-    sentence. A program that reads such a name has it there, as in `parameters["steps"]`.
+    """Yields each name that is similar to one of the runtime's, and that no .py file among `files` has as a
+    string; with a sentence. A program that reads such a name has it as a string, as in `parameters["steps"]`.
     """
     for name in parameters:
         near = _near(name, _SIMILAR)
@@ -29,7 +31,7 @@ def misspelt(parameters: Mapping[str, Any], files: Mapping[str, bytes]) -> Itera
 
 
 def notices(parameters: Mapping[str, Any]) -> list[str]:
-    """The same of a program that is in an image."""
+    """Returns notices about such names, for a program that is in an image."""
     near = {name: _near(name, _ALIKE) for name in parameters}
     return [
         f"spec.program.parameters.{name}: the runtime does not read it; did you mean {known}?"
@@ -39,7 +41,7 @@ def notices(parameters: Mapping[str, Any]) -> list[str]:
 
 
 def _near(name: str, cutoff: float) -> str:
-    """The runtime's parameter that is meant, "" for none, and where it is one of them."""
+    """Returns the runtime's parameter that is meant; "" for none, and for a name that is one of them."""
     if name in PARAMETERS:
         return ""
     known = {_plain(each): each for each in PARAMETERS}
@@ -52,7 +54,7 @@ def _near(name: str, cutoff: float) -> str:
 
 
 def _plain(name: str) -> str:
-    """Without what styles of writing differ in."""
+    """Returns the name without differences of spelling style."""
     return re.sub(r"[-_ .]", "", name).lower()
 
 

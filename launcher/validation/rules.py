@@ -1,4 +1,4 @@
-"""What a valid file must meet beyond its single fields. Pure: a cluster in, `(path, message)` out."""
+"""The rules of a valid file that concern several fields. Pure: a cluster in, `(path, message)` out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from launcher.validation import kubernetes_fragments, parameter_names
 from worker.contract import Env, parameter_problems, pod_name
 
 CONFIG_MAP_BYTES: Final = 1 << 20
-"""What a ConfigMap may hold."""
+"""The limit of a ConfigMap."""
 SPEC_BYTES: Final = 200_000
 """All annotations of an object together may have 262,144 bytes; one of them carries the spec."""
 
@@ -33,7 +33,7 @@ Violation = tuple[FieldPath, str]
 
 
 def broken(cluster: TrainingCluster) -> list[Violation]:
-    """Every rule that the cluster breaks."""
+    """Returns every rule that the cluster breaks."""
     spec = cluster.spec
     planned = topology.build(cluster)
     found = [*_replicas(spec), *_options(spec), *_custom(spec), *_program(planned), *_evaluation(spec)]
@@ -52,8 +52,8 @@ def broken(cluster: TrainingCluster) -> list[Violation]:
 
 
 def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
-    """What is made of the file that a reader might not expect; unless it stays on this machine, by a cluster
-    too.
+    """Returns notices about effects of the file that a reader might not expect. With `local`, those about a
+    cluster are left out.
     """
     found = [] if local else list(storage.notices(topology.build(cluster)))
     spec = cluster.spec
@@ -71,7 +71,9 @@ def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
 
 
 def _plain_commands(cluster: TrainingCluster) -> Iterator[str]:
-    """Of commands that run without the runtime, which would tell a program's error from a lost task."""
+    """Yields notices about commands that run without the runtime, which would tell a program's error from a
+    lost task.
+    """
     spec = cluster.spec
     if roles.is_custom(spec) or not spec.run_policy.backoff_limit:
         return
@@ -84,7 +86,7 @@ def _plain_commands(cluster: TrainingCluster) -> Iterator[str]:
 
 
 def _keeps_nothing(spec: Spec) -> bool:
-    """Whether what a program trains is lost; a script keeps what it likes, where it likes."""
+    """Returns whether the trained model is lost. A script may save it by itself."""
     is_program = spec.program is not None and spec.program.entrypoint is not None
     return is_program and spec.mode == "Train" and spec.model_dir is None and not roles.is_custom(spec)
 
@@ -156,7 +158,7 @@ _PARTITIONERS: Final[dict[str, tuple[str, ...]]] = {
     "MaxSize": ("max_shard_bytes", "max_shards", "bytes_per_string"),
     "FixedShards": ("num_shards",),
 }
-"""What each takes. TensorFlow's classes of these names have defaults for all but these:"""
+"""The options of each partitioner. TensorFlow's classes of these names have defaults for all but these:"""
 _NEEDED_BY: Final = {"MaxSize": "max_shard_bytes", "FixedShards": "num_shards"}
 
 
@@ -201,7 +203,7 @@ def _alias(options: StrategyOptions, name: str) -> str:
 
 
 def _custom(spec: Spec) -> Iterator[Violation]:
-    """What only Custom takes, and what it does not."""
+    """Yields what only Custom allows, and what it does not allow."""
     if roles.is_custom(spec):
         if spec.program is not None and spec.program.entrypoint is not None:
             said = "Custom runs the image's own command: remove it, or say which strategy the program is for"
@@ -262,7 +264,7 @@ def _program(planned: Topology) -> Iterator[Violation]:
 def _needs_entrypoint(planned: Topology, role: ResolvedRole) -> bool:
     spec = planned.cluster.spec
     if role.name == "ps" or (role.name == "worker" and spec.strategy == "ParameterServer"):
-        # They serve the coordinator, unless no task trains at all.
+        # Workers serve the coordinator, unless no task trains at all.
         return spec.program is None and all(other.command is None for other in planned.roles)
     return not role.runs_script
 
@@ -287,7 +289,7 @@ def _evaluation(spec: Spec) -> Iterator[Violation]:
 
 
 def _templates(planned: Topology) -> list[Violation]:
-    """What is wrong with the roles and `spec.template`, each path once."""
+    """Returns what is wrong with the roles and `spec.template`, each path once."""
     spec = planned.cluster.spec
     found: dict[FieldPath, str] = {}
     holders = [(name, getattr(spec, name)) for name in (*topology.ROLES, "template")]
@@ -304,7 +306,7 @@ def _templates(planned: Topology) -> list[Violation]:
 
 
 def _mode(planned: Topology) -> Iterator[Violation]:
-    """What only a training takes, and what only the other modes do."""
+    """Yields fields that only a training has, and fields that only the other modes have."""
     spec = planned.cluster.spec
     mode, here = spec.mode, ("spec", "mode")
     if mode == "Train":
@@ -328,7 +330,7 @@ def _mode(planned: Topology) -> Iterator[Violation]:
 
 
 def _template(template: RoleTemplate, here: FieldPath) -> Iterator[Violation]:
-    """What is wrong with a role, or with `spec.template`, by itself."""
+    """Yields what is wrong with a role, or with `spec.template`, by itself."""
     yield from _environment(template, here)
     yield from _resources(template, here)
     yield from pod_template.broken(template.pod_template, (*here, "podTemplate"))
@@ -351,7 +353,7 @@ def _twice(values: Sequence[str], here: FieldPath, *field: str) -> Iterator[Viol
 
 
 def _mounts(planned: Topology) -> Iterator[Violation]:
-    """Mounts of volumes that are not there. Their podTemplates are right."""
+    """Yields mounts of missing volumes. Their podTemplates are valid."""
     spec = planned.cluster.spec
     for role in planned.roles:
         volumes = role.pod_volumes

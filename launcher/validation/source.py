@@ -1,4 +1,4 @@
-"""The program's source: a .py file or a folder -> what a ConfigMap carries."""
+"""Reads the program's source, a .py file or a folder, into the files of a ConfigMap."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from launcher.validation import keras_options, parameter_names
 from launcher.validation.loader import Loaded
 
 MAX_BYTES: Final = 900_000
-"""A ConfigMap holds 1 MiB, names and base64 included; a program is smaller, and data does not belong here."""
+"""A ConfigMap holds 1 MiB, names and base64 included. A program is smaller; data does not belong in it."""
 
 SKIPPED: Final = frozenset({"__pycache__", "node_modules", "venv"})
 """Folders that are never part of a program, beside the hidden ones."""
 
 
 MAX_DEPTH: Final = 60
-"""Folders in one another."""
+"""Levels of nested folders."""
 
 
 def read(loaded: Loaded) -> ProgramFiles | None:
-    """The source of the cluster's program; None where it has none.
+    """Returns the source of the cluster's program; None where it has none.
 
-    Raises SpecError when it cannot be read, is too large, lies outside the cluster file's folder, by a link
-    too, does not define the entrypoint, or where a parameter is misspelt or an option of Keras cannot work.
+    Raises SpecError when it cannot be read, is too large, is outside of the cluster file's folder (also
+    through a link), or does not define the entrypoint; also where a parameter is misspelt or an option of
+    Keras cannot work.
     """
     program = loaded.cluster.spec.program
     if program is None or program.source is None:
@@ -55,12 +56,12 @@ def read(loaded: Loaded) -> ProgramFiles | None:
 
 
 def _has_several(spec: Spec) -> bool:
-    """Whether several workers train, however many devices each has."""
+    """Returns whether several workers train, however many devices each has."""
     return spec.strategy in ("ParameterServer", "MultiWorkerMirrored")
 
 
 class _RefusedError(Exception):
-    """What is wrong with the source."""
+    """The source is wrong; the text says why."""
 
 
 def _files(loaded: Loaded, source: str) -> dict[str, bytes]:
@@ -82,7 +83,7 @@ def _files(loaded: Loaded, source: str) -> dict[str, bytes]:
     except (FileNotFoundError, NotADirectoryError):
         raise _RefusedError(f"no such file or folder: {_shown(source)} (beside the cluster file)") from None
     except (OSError, ValueError, RuntimeError) as error:
-        # RuntimeError is a loop of links, of Python before 3.13.
+        # Python before 3.13 raises RuntimeError for a loop of links.
         said = str(getattr(error, "strerror", None) or error)
         where = getattr(error, "filename", None)
         raise _RefusedError(
@@ -94,7 +95,9 @@ def _files(loaded: Loaded, source: str) -> dict[str, bytes]:
 
 
 def _check_inside(path: Path, called: str, allowed: Path | None) -> None:
-    """A cluster file is often somebody else's: it is to send what lies beside it, and no other file."""
+    """Refuses files outside of the cluster file's folder. A cluster file is often written by somebody else,
+    and must not make the launcher ship other files.
+    """
     if allowed is None or (found := path.resolve()).is_relative_to(allowed):
         return
     links = [part for part in (path, *path.parents) if part.is_symlink()]
@@ -123,7 +126,7 @@ def _walk(root: Path) -> Iterator[tuple[str, Path]]:
             elif not entry.name.endswith(".pyc") and path.is_file():
                 name = path.relative_to(root).as_posix()
                 if not name.isprintable():
-                    # A name with bytes that are no UTF-8, too: no object can hold it.
+                    # This also covers names with bytes that are not UTF-8, which no object can hold.
                     raise _RefusedError(f"a file's name is not printable text: {_shown(name)}: rename it")
                 yield name, path
         waiting += reversed(inner)
@@ -135,7 +138,7 @@ def _shown(name: str) -> str:
 
 
 def _missing(files: Mapping[str, bytes], entrypoint: str) -> str:
-    """What keeps `module:object` from being found in the files; "" for nothing. Runs no code."""
+    """Returns why `module:object` cannot be found in the files; "" where it can. Runs no code."""
     module, _, name = entrypoint.partition(":")
     stem = module.replace(".", "/")
     found = next((path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in files), None)
@@ -146,7 +149,7 @@ def _missing(files: Mapping[str, bytes], entrypoint: str) -> str:
         return f"no module {module} in the source{hint}"
     try:
         with warnings.catch_warnings():
-            # They are about the program, and said where it is run.
+            # Warnings about the program appear where it runs.
             warnings.simplefilter("ignore")
             tree = ast.parse(files[found], filename=found)
     except (RecursionError, MemoryError):
@@ -162,7 +165,7 @@ def _missing(files: Mapping[str, bytes], entrypoint: str) -> str:
 
 
 def _names(tree: ast.Module) -> Iterator[str]:
-    """What the module defines at its top level, conditional branches included."""
+    """Yields the names that the module defines at its top level, conditional branches included."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name

@@ -1,1 +1,1 @@
-"""What a shell reads: data, and no code of ours."""
+"""The completion scripts of the shells. They are data files."""
