@@ -1,4 +1,6 @@
-"""A headless Chromium, spoken to by the DevTools protocol over a pipe: what somebody would see of a page."""
+"""Drives a headless Chromium by the DevTools protocol over a pipe, and reads what a user would
+see of a page.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ import pytest
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SECONDS: Final = 60.0
-"""That anything may take before the test gives up on it."""
+"""Limit for any step of a test."""
 
-# The browser wants its pipe at 3 and 4, which may be in use here.
+# The browser needs its pipe at descriptors 3 and 4, which may be in use here.
 _EXEC: Final = """
 import fcntl, os, sys
 read, write = (fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3])
@@ -32,7 +34,7 @@ os.execvp(sys.argv[3], sys.argv[3:])
 
 
 class Browser:
-    """One page at a time; see `open`."""
+    """Shows one page at a time; see `open`."""
 
     def __init__(self, read: int, write: int) -> None:
         self._read, self._write = read, write
@@ -42,7 +44,7 @@ class Browser:
         self._session = ""
 
     def open(self, url: str, width: int = 1280, height: int = 900, *, scheme: str = "light") -> None:
-        """Loads the page in a window of this size, for a reader who likes this colour scheme."""
+        """Loads the page in a window of this size, with this preferred colour scheme."""
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Log", "Accessibility"):
@@ -60,31 +62,31 @@ class Browser:
         self._until("Page.loadEventFired")
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the page."""
+        """Returns the value of a JavaScript expression in the page."""
         found = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
     @property
     def text(self) -> str:
-        """What is to be read, spaces and lines as one space."""
+        """Returns the visible text, with spaces and line ends as one space."""
         return " ".join(str(self.evaluate("document.body.innerText")).split())
 
     @property
     def requests(self) -> list[str]:
-        """What the page has asked for since it was opened."""
-        self.evaluate("0")  # what has happened before has been told
+        """Returns the addresses that the page has requested since it was opened."""
+        self.evaluate("0")  # a round trip, after which all earlier events have been reported
         sent = [event for event in self._events if event["method"] == "Network.requestWillBeSent"]
         return [event["params"]["request"]["url"] for event in sent]
 
     @property
     def complaints(self) -> list[str]:
-        """The browser's own, about the page."""
+        """Returns the browser's own messages about the page."""
         self.evaluate("0")
         return [e["params"]["entry"]["text"] for e in self._events if e["method"] == "Log.entryAdded"]
 
     def accessible(self, role: str) -> list[str]:
-        """The names by which a screen reader tells the elements of a role."""
+        """Returns the accessible names of the elements of a role."""
         nodes = self._call("Accessibility.getFullAXTree")["nodes"]
         return [
             node["name"]["value"]
@@ -93,7 +95,7 @@ class Browser:
         ]
 
     def screenshot(self, path: Path) -> None:
-        """The whole page as a PNG."""
+        """Writes the whole page as a PNG."""
         found = self._call("Page.captureScreenshot", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(found["data"]))
 
@@ -125,7 +127,7 @@ class Browser:
 
 
 def executable() -> str:
-    """The browser's. Skips the test where there is none."""
+    """Returns the path of the browser. Skips the test where there is none."""
     named = os.environ.get("LAUNCHER_TEST_BROWSER")
     found = named or next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
@@ -137,7 +139,9 @@ def executable() -> str:
 
 @contextmanager
 def browser(directory: Path) -> Iterator[Browser]:
-    """A browser with its profile in the directory, ended with the block. Skips where there is none."""
+    """Starts a browser with its profile in the directory, and ends it with the block. Skips where there is
+    none.
+    """
     program = executable()
     ours_read, its_write = os.pipe()
     its_read, ours_write = os.pipe()
@@ -150,7 +154,7 @@ def browser(directory: Path) -> Iterator[Browser]:
     ]
     flags += [f"--user-data-dir={directory / 'profile'}", "--disable-dev-shm-usage"]
     if os.geteuid() == 0:
-        flags.append("--no-sandbox")  # Chromium refuses its sandbox to root
+        flags.append("--no-sandbox")  # Chromium refuses to use its sandbox as root
     command = [sys.executable, "-c", _EXEC, str(its_read), str(its_write), program, *flags]
     with (directory / "browser.log").open("wb") as log:
         process = subprocess.Popen(command, pass_fds=(its_read, its_write), stdout=log, stderr=log)
@@ -159,7 +163,7 @@ def browser(directory: Path) -> Iterator[Browser]:
     try:
         yield Browser(ours_read, ours_write)
     finally:
-        os.close(ours_write)  # the end of the pipe ends it
+        os.close(ours_write)  # the browser ends when its pipe is closed
         try:
             process.wait(SECONDS)
         except subprocess.TimeoutExpired:

@@ -10,9 +10,9 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 _TOGETHER = re.compile(r"::test_trains_or_is_refused\[([^/]+)/")
-"""A test of tests/worker/test_shapes.py, and its strategy."""
+"""Matches a test of tests/worker/test_shapes.py, and its strategy."""
 
-# No test fails for being slow on a busy machine, and a commit is judged by the same inputs each time;
+# No test fails because a busy machine is slow, and each commit is tested with the same inputs;
 # `--hypothesis-profile=searching` tries others.
 hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("searching", deadline=None, print_blob=True)
@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class _Together(LoadScopeScheduling):  # type: ignore[misc]
-    """Each test by itself, but the cells of a strategy one after the other: they share processes.
+    """Schedules each test by itself, but the cells of a strategy one after the other: they share processes.
 
     The marker of pytest-xdist 3.8 for that, xdist_group, has no effect with pytest 9.2.
     """
@@ -35,7 +35,9 @@ class _Together(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Says in red what no API server has seen: one line among many skipped tests would be overlooked."""
+    """Reports in red that no test used an API server: one line among many skipped tests would be
+    overlooked.
+    """
     skipped = [
         report for report in terminalreporter.stats.get("skipped", ()) if "tests/api/" in report.nodeid
     ]
@@ -54,5 +56,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 @pytest.fixture
 def renew(request: pytest.FixtureRequest) -> bool:
-    """Whether the expected files are to be written anew."""
+    """Returns whether the expected files are to be rewritten."""
     return bool(request.config.getoption("--renew"))

@@ -1,5 +1,5 @@
-"""How runs end, as one table: the pure policy, the supervisor of this machine and who follows a run on
-Kubernetes are each tested by all of it.
+"""How runs end, as one table. It tests the pure policy, the supervisor of this machine, and the follower of a
+run on Kubernetes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from launcher.backends.run_policy import Limits
 from launcher.status import Phase, RunStatus
 
 SHORT = Limits(peers_seconds=0.5, evaluator_seconds=0.8, other_image_seconds=0.3, failed_seconds=0.4)
-"""All differ, so that a message tells which of them held."""
+"""All limits differ, so that a message shows which of them applied."""
 
 LONG = 600.0
-"""Seconds that no test waits for: of who ends by itself, for a Job's controller takes a second to see it."""
+"""Seconds that no test waits for. It is the limit of tasks that end by themselves, because a Job's controller
+takes a second to notice their end.
+"""
 
 RELEASED = "RunEnded: Stopped: still running {peers_seconds:g} s after {run}-chief had succeeded"
 SCORING = "RunEnded: Stopped: still running {evaluator_seconds:g} s after {run}-chief had succeeded"
@@ -34,8 +36,8 @@ MISSED = (
 @dataclass(frozen=True)
 class Other:
     """A role of one task beside the primary. It runs until it is stopped; or it fails for good before the
-    primary ends; or it waits, for a machine or its next try, whatever happens; or it ends with 0 once the
-    role `after` has ended.
+    primary ends; or it waits, for a node or its next try, in any case; or it ends with 0 once the role
+    `after` has ended.
     """
 
     does: Literal["stays", "fails", "waits", "ends"] = "stays"
@@ -46,8 +48,9 @@ class Other:
 
 @dataclass(frozen=True)
 class Case:
-    """`stopped` is who is stopped and in which words, where what is left does not go on: always on this
-    machine. `left` is what is not stopped after all, where it may go on: on Kubernetes.
+    """One case. `stopped` has the roles that are stopped and their messages where a run cannot go on with
+    what is left, as always on this machine. `left` has those that are not stopped where it may go on, as on
+    Kubernetes.
     """
 
     name: str
@@ -59,7 +62,7 @@ class Case:
     limits: Limits = SHORT
 
     def words(self, run: str, *, may_go_on: bool) -> dict[str, str]:
-        """What the roles say that were stopped, as `reason: message`."""
+        """Returns the messages of the stopped roles, as `reason: message`."""
         return {
             role: words.format(run=run, **asdict(self.limits))
             for role, words in self.stopped.items()
@@ -68,12 +71,14 @@ class Case:
 
     @property
     def phase(self) -> Phase:
-        """The run's, at its end."""
+        """Returns the run's phase at its end."""
         return Phase.SUCCEEDED if self.primary == "succeeds" else Phase.FAILED
 
     @property
     def pause(self) -> float:
-        """Seconds from a role's failure to the primary's own end: more than a needed role's end leaves it."""
+        """Seconds from a role's failure to the primary's own end: longer than the limit after a needed role's
+        end.
+        """
         return 3 * self.limits.failed_seconds
 
 
@@ -209,14 +214,14 @@ class Stage(Protocol):
     """A real run of a case's roles."""
 
     def end(self, role: str, exit_code: int) -> None:
-        """Lets the role's task end by itself."""
+        """Has the role's task end by itself."""
 
     def until(self, condition: Callable[[RunStatus], bool]) -> RunStatus:
-        """Looks at the run until this holds."""
+        """Waits until this holds, and returns the status."""
 
 
 def play(case: Case, stage: Stage) -> RunStatus:
-    """How the run ends, from when those of its tasks run that do not wait."""
+    """Returns how the run ends, once all of its tasks run that do not wait."""
     for role, other in case.others.items():
         if other.does == "fails":
             stage.end(role, 3)
@@ -239,7 +244,7 @@ def play(case: Case, stage: Stage) -> RunStatus:
 
 
 def stopped(status: RunStatus) -> dict[str, str]:
-    """What the roles say that were stopped."""
+    """Returns the messages of the stopped roles."""
     return {
         role.role: f"{role.reason}: {role.message}"
         for role in status.roles

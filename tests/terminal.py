@@ -1,4 +1,4 @@
-"""A terminal of our own: what somebody sees of a command while it runs, and afterwards."""
+"""A terminal that records a command's output while it runs, and afterwards."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import Final
 import pyte
 
 SECONDS: Final = 240.0
-"""That anything may take before the test gives up on it."""
+"""Limit of any wait of a test."""
 
 _PAUSE_SECONDS: Final = 0.05
-"""Less than between two pictures of a live view, and more than within the writing of one."""
+"""Shorter than the time between two pictures of a live view, and longer than it takes to write one."""
 
 
 class Terminal:
-    """The screen, and what has left it at the top, while a command runs in it."""
+    """The screen, and the lines that have scrolled off it, while a command runs in it."""
 
     def __init__(self, columns: int, rows: int, process: subprocess.Popen[bytes], controller: int) -> None:
         self.process = process
@@ -35,20 +35,20 @@ class Terminal:
 
     @property
     def lines(self) -> list[str]:
-        """From the first one, without those at the end that are empty."""
+        """Returns the lines from the first one, without empty ones at the end."""
         screen = self._screen
         gone = ["".join(row[x].data for x in range(screen.columns)) for row in screen.history.top]
         return "\n".join(line.rstrip() for line in [*gone, *screen.display]).rstrip().split("\n")
 
     def colour(self, text: str) -> str:
-        """The colour of the first letter of a text that is on the screen, such as `red`."""
+        """Returns the colour of the first letter of a text on the screen, such as `red`."""
         for number, line in enumerate(self._screen.display):
             if (column := line.find(text)) >= 0:
                 return str(self._screen.buffer[number][column].fg)
         raise AssertionError(f"{text!r} is not on the screen:\n" + "\n".join(self.lines))
 
     def pictures(self) -> Iterator[list[str]]:
-        """What is to be seen whenever the command has written something and pauses, until it has ended."""
+        """Yields the screen whenever the command has written something and pauses, until it has ended."""
         while self._read():
             if not select.select([self._controller], [], [], _PAUSE_SECONDS)[0]:
                 yield self.lines
@@ -56,14 +56,14 @@ class Terminal:
         self.process.wait(SECONDS)
 
     def until(self, seen: Callable[[list[str]], bool]) -> list[str]:
-        """The first picture of which this holds."""
+        """Returns the first picture for which this holds."""
         for lines in self.pictures():
             if seen(lines):
                 return lines
         raise AssertionError("never seen; at the end:\n" + "\n".join(self.lines))
 
     def to_the_end(self) -> list[str]:
-        """The last picture."""
+        """Returns the last picture."""
         return [self.lines, *self.pictures()][-1]
 
     def _read(self) -> bool:
@@ -71,7 +71,7 @@ class Terminal:
         assert ready, "the command neither writes nor ends:\n" + "\n".join(self.lines)
         try:
             data = os.read(self._controller, 1 << 16)
-        except OSError:  # Linux' way to say that nobody has the terminal open any more
+        except OSError:  # Linux raises it once no process has the terminal open
             return False
         self._stream.feed(data)
         return bool(data)
@@ -81,7 +81,7 @@ class Terminal:
 def terminal(
     command: Sequence[str], columns: int, rows: int = 50, environment: Mapping[str, str] | None = None
 ) -> Iterator[Terminal]:
-    """Runs the command in a terminal of this size; killed with the block, if it has not ended before."""
+    """Runs the command in a terminal of this size, and kills it after the block if it still runs."""
     controller, its_end = pty.openpty()
     fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     variables = {**os.environ, **(environment or {}), "TERM": "xterm-256color"}

@@ -1,4 +1,4 @@
-"""The shape of the code, where a tool can see it: who imports whom."""
+"""The rules of who imports whom."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def imported_by(code: str) -> set[str]:
-    """The top-level packages in memory after the code ran in a fresh interpreter."""
+    """Returns the top-level packages that the code imports in a fresh interpreter."""
     report = "import sys; print('\\n' + ' '.join({name.partition('.')[0] for name in sys.modules}))"
     done = run(sys.executable, "-c", f"{code}\n{report}")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What the images are made of: the Dockerfile and its locks agree with pyproject.toml."""
+"""The Dockerfile and its locks agree with pyproject.toml."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_select_refuses_what_the_lock_does_not_have(select: ModuleType, wanted: 
 
 
 def selections() -> list[list[str]]:
-    """The packages that each image asks for, the launcher's first."""
+    """Returns the packages of each image, the launcher's first."""
     return [found.split() for found in re.findall(r"select\.py /build/lock\.txt ([^>\\]+)", DOCKERFILE)]
 
 
@@ -102,7 +102,7 @@ def required(extra: str) -> set[str]:
 def test_the_images_hold_what_the_project_requires() -> None:
     launcher, worker = selections()
     assert {name for name in launcher if not name.startswith("-")} == required("")
-    # tensorflow-cpu takes tensorflow's place where there is one.
+    # tensorflow-cpu replaces tensorflow where it exists.
     assert set(worker) == required("worker") | {"tensorflow-cpu"}
 
 
@@ -129,7 +129,7 @@ def test_make_builds_the_image_that_a_run_asks_for() -> None:
 
 
 def test_what_is_not_in_the_lock_is_pinned_here() -> None:
-    """And each by an argument, which says otherwise where it must."""
+    """A build argument can change each of these versions."""
     base = re.search(r"^ARG BASE=(\S+)$", DOCKERFILE, re.MULTILINE)
     assert base is not None
     assert re.fullmatch(r"python:3\.\d+-slim-\w+@sha256:[0-9a-f]{64}", base[1])

@@ -1,4 +1,4 @@
-"""The documents say what is so: commands run, files are valid, what is made from the code is up to date."""
+"""The documents are correct: commands run, files are valid, and generated parts are up to date."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from launcher.validation import loader
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# They start TensorFlow, or this very test; tests/local/test_demo.py types them.
+# They start TensorFlow, or this very test; tests/local/test_demo.py runs them.
 ELSEWHERE = re.compile(
     r"^(make |(python -m |tf-)launcher (submit|status|logs|report|wait|delete|list|kill)\b)"
 )
@@ -34,7 +34,7 @@ def commands(document: Path) -> list[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_commands(document: Path, tmp_path: Path) -> None:
-    """In order, in one empty folder, as a reader would type them."""
+    """Runs the commands in order, in one empty folder, as a reader would type them."""
     binaries = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": binaries, "PYTHONPATH": str(ROOT)}
     for line in commands(document):
@@ -52,7 +52,7 @@ def test_commands(document: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_is_one(document: Path) -> None:
-    """Those that run elsewhere, or stand in the text, at least parse."""
+    """Commands that run in other tests, or are in the text, can at least be parsed."""
     from launcher.cli import parser
 
     text = document.read_text().replace("\\\n", " ")
@@ -69,7 +69,7 @@ def test_every_command_is_one(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_files(document: Path, tmp_path: Path) -> None:
-    """A whole file is valid; a part of one is valid once it is put into a whole."""
+    """A whole file is valid; a part of one is valid inside a whole file."""
     (tmp_path / "train.py").write_text("class Program: pass\n")
     for text in blocks(document, "yaml"):
         part = yaml.safe_load(text)
@@ -91,7 +91,7 @@ def test_files(document: Path, tmp_path: Path) -> None:
 
 
 def anchors(text: str) -> set[str]:
-    """Of the headings, as GitHub names them: a heading that is there before gets a number."""
+    """Returns the anchors of the headings, as GitHub names them: a repeated heading gets a number."""
     found: dict[str, int] = {}
     names = set()
     for heading in re.findall(r"^#+ +(.*?) *$", BLOCK.sub("", text), re.MULTILINE):
@@ -111,7 +111,7 @@ EVERY_DOCUMENT = [
 
 @pytest.mark.parametrize("document", EVERY_DOCUMENT, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
-    """To a file, and to a heading in it."""
+    """Each link leads to an existing file, and to an existing heading in it."""
     text = re.sub(r"`[^`\n]*`", "", BLOCK.sub("", document.read_text()))
     for target in re.findall(r"!?\]\(([^)\s]+)\)", text):
         path, _, anchor = target.partition("#")

@@ -1,4 +1,4 @@
-"""The examples: their files are valid, and the data that ships is what it says it is."""
+"""The examples: their files are valid, and the shipped data is the subset that it claims to be."""
 
 from __future__ import annotations
 
@@ -65,6 +65,6 @@ def test_the_script_makes_the_very_files_that_ship(
     module.main(FULL_SET, tmp_path, train, test)
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in shipped.glob("*.gz")}
     for path in tmp_path.iterdir():
-        # Not the compressed bytes: those depend on the version of zlib.
+        # The compressed bytes are not compared: they depend on the version of zlib.
         there = gzip.decompress((shipped / path.name).read_bytes())
         assert gzip.decompress(path.read_bytes()) == there

@@ -1,4 +1,4 @@
-"""The wheel: what it holds, and that it works where nothing of this repository is."""
+"""The wheel: its content, and that it works without this repository."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the wheel's content, as pip would lay it."""
+    """A directory with the wheel's content, as pip would install it."""
     target = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(target)
@@ -70,7 +70,7 @@ def test_the_wheel_says_what_it_is(installed: Path) -> None:
 
 
 def test_the_wheel_renders_from_an_empty_directory(installed: Path, tmp_path: Path) -> None:
-    # The repository is on the path by its editable installation; the wheel must come first, and be what runs.
+    # The editable installation puts the repository on the module path; the wheel must come first.
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     where = "import launcher as l, manifests as m, worker as w; print(l.__file__, m.__file__, w.__file__)"
     paths = subprocess.run(

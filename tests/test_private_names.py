@@ -1,4 +1,4 @@
-"""What TensorFlow, Keras and tf_keras keep private is used in worker/tf_compat/ and nowhere else."""
+"""Private names of TensorFlow, Keras and tf_keras are used only in worker/tf_compat/."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BY_NAME = {"getattr", "setattr", "hasattr", "delattr"}
 
 
 def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and text of each use of a name that another module keeps private."""
+    """Yields line and text of each use of another module's private name."""
     own = {name for node in ast.walk(tree) for name in _defined(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
@@ -34,7 +34,7 @@ def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _defined(node: ast.AST) -> Iterator[str]:
-    """Functions, classes, and what a class writes to itself as its own."""
+    """Yields functions, classes, and the attributes that a class sets on itself."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         yield node.name
     elif isinstance(node, (ast.Assign, ast.AnnAssign)):

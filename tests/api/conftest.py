@@ -45,7 +45,7 @@ PATHS = {
 
 @dataclass(frozen=True)
 class Response:
-    """What the API server said; `warnings` are those that kubectl would print."""
+    """A response of the API server; `warnings` are those that kubectl would print."""
 
     status: int
     body: dict[str, Any]
@@ -53,18 +53,18 @@ class Response:
 
 
 class Api:
-    """Plain requests to an API server, so that nothing stands between a test and what it says."""
+    """Sends plain requests to an API server, without any code of the launcher."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
         self._client = config.new_client_from_config(str(kubeconfig))
 
     def request(self, method: str, path: str, body: Any = None, **query: str) -> Response:
-        """One request; an error is a response like any other."""
+        """Sends one request; an error is a response like any other."""
         return self._send(method, path, body, "application/json", query)
 
     def patch(self, path: str, body: Any, content_type: str, **query: str) -> Response:
-        """A patch of this kind."""
+        """Sends a patch of this content type."""
         return self._send("PATCH", path, body, content_type, query)
 
     def _send(self, method: str, path: str, body: Any, content_type: str, query: dict[str, str]) -> Response:
@@ -73,25 +73,25 @@ class Api:
         url = f"{self._client.configuration.host}/{path}?{urlencode(query)}"
         answer = self._client.call_api(method, url, headers, body, _request_timeout=30)
         text = answer.read()
-        # Of an API that it does not know the server speaks in plain text.
+        # The server answers in plain text for an API that it does not know.
         body = json.loads(text) if text.startswith(b"{") else {"message": text.decode()}
         return Response(answer.status, body, answer.headers.get("Warning", ""))
 
     def create(self, item: dict[str, Any], namespace: str, **query: str) -> Response:
-        """Creates the object in the namespace, whatever namespace it names, with strict field validation."""
+        """Creates the object in the namespace, whatever namespace it has, with strict field validation."""
         item = {**item, "metadata": {**item["metadata"], "namespace": namespace}}
         path = PATHS[item["kind"]].format(namespace)
         return self.request("POST", path, item, fieldValidation="Strict", **query)
 
     def list(self, kind: str, namespace: str) -> list[dict[str, Any]]:
-        """All objects of the kind in the namespace."""
+        """Returns all objects of the kind in the namespace."""
         answer = self.request("GET", PATHS[kind].format(namespace))
         assert answer.status == 200, answer.body
         items: list[dict[str, Any]] = answer.body["items"]
         return items
 
     def log(self, namespace: str, pod: str) -> str:
-        """What the pod has printed; nothing where it has not started."""
+        """Returns what the pod has printed; nothing where it has not started."""
         try:
             text: str = client.CoreV1Api(self._client).read_namespaced_pod_log(pod, namespace)
         except client.ApiException:
@@ -100,7 +100,7 @@ class Api:
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 30) -> Any:
-    """The first true value of the condition; its last value when there is none in time."""
+    """Returns the first true value of the condition; its last value when none is true in time."""
     deadline = time.monotonic() + seconds
     while not (value := condition()) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -122,7 +122,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 def oldest_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """An API server that behaves as the oldest version supported."""
+    """An API server that behaves as the oldest supported version."""
     try:
         with control_plane(tmp_path_factory.mktemp("oldest-control-plane"), "1.33") as started:
             yield Api(started.kubeconfig)
@@ -132,7 +132,7 @@ def oldest_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 @contextmanager
 def restricted_namespace(api: Api) -> Iterator[str]:
-    """A namespace that enforces Pod Security "restricted", with a service account; gone at the end."""
+    """A namespace that enforces Pod Security "restricted", with a service account; deleted at the end."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     item = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": RESTRICTED}}
     made = api.request("POST", "api/v1/namespaces", item)
@@ -151,12 +151,12 @@ def namespace(api: Api) -> Iterator[str]:
 
 
 CRDS = Path(os.environ.get("LAUNCHER_TEST_CRDS") or ROOT.parent / "shared" / "crds")
-"""Where the definitions of other projects' kinds are, one to a file."""
+"""The folder of other projects' CustomResourceDefinitions, one in each file."""
 
 
 @contextmanager
 def installed(api: Api, *files: str) -> Iterator[None]:
-    """The kinds that these files define, until the end. Skips the test where one is not there."""
+    """Installs the kinds that these files define, until the end. Skips the test where one file is missing."""
     missing = [name for name in files if not (CRDS / f"{name}.yaml").is_file()]
     if missing:
         pytest.skip(f"no {missing[0]}.yaml in {CRDS} (LAUNCHER_TEST_CRDS)")
@@ -191,7 +191,7 @@ def _served(api: Api, path: str, plural: str) -> bool:
 
 @pytest.fixture
 def backend(api: Api) -> KubernetesBackend:
-    """The administrator's."""
+    """A backend with the administrator's rights."""
     from tests.api.runs import backend_for
 
     return backend_for(api)
@@ -199,7 +199,7 @@ def backend(api: Api) -> KubernetesBackend:
 
 @pytest.fixture
 def kubelet(api: Api, namespace: str) -> Kubelet:
-    """Of the test's own namespace. Skips the test where there is a real one."""
+    """A kubelet for the test's own namespace. Skips the test where the cluster has a real one."""
     from tests.api.kubelet import Kubelet
     from tests.api.runs import skip_beside_a_kubelet
 
@@ -209,7 +209,7 @@ def kubelet(api: Api, namespace: str) -> Kubelet:
 
 @pytest.fixture
 def follower(backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path) -> Follower:
-    """Of a run that was just submitted."""
+    """A follower of a run that was just submitted."""
     from tests.api.runs import RUN, Follower, plan
 
     backend.submit(plan(tmp_path, kubelet.namespace), detach=True)

@@ -1,4 +1,4 @@
-"""Plays the kubelet for a control plane that has none: says how pods are, and serves their logs."""
+"""Plays the kubelet for a control plane without one: it sets the status of pods, and serves their logs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class Kubelet:
         self._api = api
 
     def pods(self, role: str | None = None) -> list[dict[str, Any]]:
-        """The tasks', or a role's, that are not being deleted, by name of host, oldest first."""
+        """Returns the pods of all tasks, or of a role, that are not being deleted, by name of host, oldest
+        first.
+        """
         pods = [
             pod
             for pod in self._api.list("Pod", self.namespace)
@@ -40,7 +42,7 @@ class Kubelet:
         return sorted(pods, key=lambda pod: (pod["spec"]["hostname"], pod["metadata"]["creationTimestamp"]))
 
     def pending(self, role: str, count: int = 1) -> list[dict[str, Any]]:
-        """The pods of a role that do not run yet, once there are so many."""
+        """Waits for `count` pods of a role that do not run yet, and returns them."""
 
         def found() -> list[dict[str, Any]]:
             pods = [pod for pod in self.pods(role) if pod["status"]["phase"] == "Pending"]
@@ -51,26 +53,26 @@ class Kubelet:
         return pods
 
     def pending_all(self, count: int) -> list[dict[str, Any]]:
-        """All pods, once there are so many."""
+        """Waits for `count` pods, and returns them."""
         assert wait_for(lambda: len(self.pods()) == count)
         return self.pods()
 
     def start(self, role: str, count: int = 1) -> list[dict[str, Any]]:
-        """Lets so many pods of a role run."""
+        """Sets `count` pods of a role to running."""
         pods = self.pending(role, count)
         for pod in pods:
             self.set(pod, "Running", {"running": {"startedAt": STARTED}})
         return pods
 
     def end(self, pod: dict[str, Any], exit_code: int, reason: str = "", **status: Any) -> None:
-        """Lets a pod end."""
+        """Sets a pod to ended."""
         words = reason or ("Error" if exit_code else "Completed")
         times = {"startedAt": STARTED, "finishedAt": FINISHED}
         state = {"terminated": {"exitCode": exit_code, "reason": words, **times}}
         self.set(pod, "Failed" if exit_code else "Succeeded", state, **status)
 
     def finish_deleted(self) -> None:
-        """Lets the pods end that are told to leave, until they are gone."""
+        """Sets pods that are being deleted to ended, until they are gone."""
 
         def left() -> list[dict[str, Any]]:
             pods = self._api.list("Pod", self.namespace)
@@ -118,7 +120,7 @@ class Kubelet:
 
 
 class Logs:
-    """A node whose kubelet serves logs. `write` a line, `end` a log."""
+    """A node whose kubelet serves logs. `write` appends a line, `end` ends a log."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}
@@ -126,7 +128,7 @@ class Logs:
         self.changed = threading.Condition()
 
     def write(self, pod: str, *texts: str, at: str = "") -> None:
-        """Appends lines, each a second after the one before, or `at` a time."""
+        """Appends lines, each a second after the one before, or at the time `at`."""
         with self.changed:
             lines = self._lines.setdefault(pod, [])
             for text in texts:
@@ -135,13 +137,13 @@ class Logs:
             self.changed.notify_all()
 
     def end(self, pod: str) -> None:
-        """The container has ended."""
+        """Ends the container's log."""
         with self.changed:
             self._ended.add(pod)
             self.changed.notify_all()
 
     def read(self, pod: str, query: dict[str, list[str]]) -> Iterator[str]:
-        """As the kubelet does: tailLines, sinceTime in whole seconds, sinceSeconds, follow."""
+        """Reads as a kubelet does: tailLines, sinceTime in whole seconds, sinceSeconds, follow."""
         follow = query.get("follow") == ["true"]
         with self.changed:
             lines = self._lines.get(pod, [])
@@ -164,8 +166,8 @@ class Logs:
 
 @contextmanager
 def node(api: Api, directory: Path, name: str, forwards: int = 0) -> Iterator[Logs]:
-    """A node of that name, served until the end. The port `forwards` of this machine is every port of its
-    pods.
+    """Serves a node of that name until the end. Every port of its pods leads to the port `forwards` of this
+    machine.
     """
     certificate, key = directory / "kubelet.crt", directory / "kubelet.key"
     subject = ["-subj", "/CN=kubelet", "-days", "1"]

@@ -1,4 +1,4 @@
-"""What a kubelet makes of a port-forward by WebSocket, subprotocol v4.channel.k8s.io."""
+"""Serves a port-forward by WebSocket as a kubelet does, subprotocol v4.channel.k8s.io."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BINARY, _CLOSE = 0x2, 0x8
 
 
 def carry(request: BaseHTTPRequestHandler, port: int) -> None:
-    """Connects whoever asks with a port of this machine, until either side ends it."""
+    """Connects the client with a port of this machine, until either side closes."""
     request.close_connection = True
     assert "v4.channel.k8s.io" in request.headers["Sec-WebSocket-Protocol"]
     (asked,) = parse_qs(urlparse(request.path).query)["port"]
@@ -38,7 +38,7 @@ def carry(request: BaseHTTPRequestHandler, port: int) -> None:
 
 
 def _both_ways(request: BaseHTTPRequestHandler, remote: socket.socket) -> None:
-    """In one thread: reading and writing at a time can corrupt a TLS connection."""
+    """Copies in one thread: to read and write at the same time can corrupt a TLS connection."""
     source, received = request.connection, b""
     assert isinstance(source, ssl.SSLSocket)
     while True:
@@ -70,8 +70,8 @@ def _send(to: BufferedIOBase, message: bytes) -> None:
 
 
 def _frame(received: bytes) -> tuple[bytes | None, bytes] | None:
-    """The first message of a client, whose frames are masked, and what follows it; the message is None where
-    the client ends it. None before the frame is whole.
+    """Returns the first message of a client, whose frames are masked, and the bytes after it; the message is
+    None where the client closes. Returns None before the frame is complete.
     """
     if len(received) < 2:
         return None

@@ -49,11 +49,11 @@ OBJECTS = (
     "NetworkPolicy mnist",
     "PersistentVolumeClaim mnist-model",
 )
-"""Of the cluster above."""
+"""The objects of the cluster above."""
 
 
 def plan(directory: Path, namespace: str, *overrides: str, program: str = "class Mnist: ...\n") -> Plan:
-    """A submission of the cluster above."""
+    """Returns the plan of the cluster above."""
     (directory / "cluster.yaml").write_text(CLUSTER)
     (directory / "mnist.py").write_text(program)
     (loaded,) = loader.load(str(directory / "cluster.yaml"), [f"metadata.namespace={namespace}", *overrides])
@@ -61,24 +61,24 @@ def plan(directory: Path, namespace: str, *overrides: str, program: str = "class
 
 
 def backend_for(api: Api) -> KubernetesBackend:
-    """A backend of its own for the administrator. What is left at a run's end is soon stopped."""
+    """Returns a new backend with the administrator's rights and short delays at a run's end."""
     return KubernetesBackend(str(api.kubeconfig), settings=SETTINGS)
 
 
 def start_all(kubelet: Kubelet) -> None:
-    """Lets the five pods of the cluster above run."""
+    """Sets the five pods of the cluster above to running."""
     for role, count in (("chief", 1), ("worker", 2), ("ps", 1), ("evaluator", 1)):
         kubelet.start(role, count)
 
 
 def skip_beside_a_kubelet() -> None:
-    """Tests that play the kubelet cannot do so where there is one."""
+    """Skips the test where the cluster has a real kubelet, beside which none can be played."""
     if "LAUNCHER_TEST_KUBECONFIG" in os.environ:
         pytest.skip("this test plays the kubelet, and the cluster of LAUNCHER_TEST_KUBECONFIG has one")
 
 
 class Follower:
-    """Takes updates until something holds, and keeps what was said."""
+    """Takes updates of a run until a condition holds, and keeps the lines."""
 
     def __init__(self, updates: Iterator[Update]) -> None:
         self._updates = updates
@@ -88,7 +88,9 @@ class Follower:
         self.seen: list[RunStatus] = []
 
     def until(self, condition: Callable[[RunStatus], Any]) -> RunStatus:
-        """The first status for which it holds. Fails after two minutes' worth of updates, or at the end."""
+        """Returns the first status for which the condition holds. Fails after two minutes of updates, or at
+        the end.
+        """
         for _ in range(500):
             update = next(self._updates, None)
             if update is None:
@@ -99,7 +101,7 @@ class Follower:
         pytest.fail(f"it never came to that; the last status was {self.last}")
 
     def rest(self) -> RunStatus:
-        """The last status of all."""
+        """Returns the last status of all."""
         for update in self._updates:
             self._take(update)
         assert self.last is not None
@@ -113,10 +115,10 @@ class Follower:
 
 
 def task(status: RunStatus, name: str) -> TaskStatus:
-    """The task of that name."""
+    """Returns the task of that name."""
     return next(task for task in status.tasks if task.name == name)
 
 
 def role_messages(status: RunStatus) -> dict[str, str]:
-    """What the roles say about themselves, as `reason: message`."""
+    """Returns the messages of the roles, as `reason: message`."""
     return {role.role: f"{role.reason}: {role.message}" for role in status.roles if role.message}

@@ -1,4 +1,4 @@
-"""A run of 1,000 workers on simulated nodes: all run, are followed, and are gone when it is deleted."""
+"""A run of 1,000 workers on simulated nodes: all run, are followed, and are deleted with it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_all_run_are_followed_and_deleted(
         "XDG_STATE_HOME": str(tmp_path),
         "PYTHONPATH": str(ROOT),
     }
-    # Retain: nothing here takes the finalizer from a claim.
+    # Retain: no controller here removes the finalizer from a claim.
     settings = [
         f"metadata.namespace={namespace}",
         f"spec.worker.replicas={WORKERS}",
@@ -64,7 +64,7 @@ def test_all_run_are_followed_and_deleted(
         try:
             assert follower.stdout is not None
             assert any(f"  {WORKERS} tasks started" in line for line in follower.stdout)
-            # Their Job counts them a little later.
+            # The Job controller counts them a little later.
             launcher("wait", "--for=running")
             rows = [line.split() for line in launcher("status").stdout.splitlines()]
             assert [row[1] for row in rows if row[:1] == ["worker"]] == [f"{WORKERS}"]

@@ -1,4 +1,4 @@
-"""What `render | kubectl apply` has made, with no owner among its objects, is a run like any other."""
+"""A run made by `render | kubectl apply`, whose objects have no owner, works like any other."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_it_is_seen_read_and_deleted(
             "evaluator",
         ]
         served.end(worker["metadata"]["name"])
-        # Without a kubelet, only a pod that has ended can go from its node.
+        # Without a kubelet, only a pod that has ended can be removed from its node.
         kubelet.end(worker, 0)
         assert parser.main(["logs", *where, "--role", "worker", "--index", "0"]) == 0
         assert capsys.readouterr().out.split() == ["worker-0", "|", "a", "step", "is", "done"]

@@ -1,4 +1,4 @@
-"""The command line on a cluster: found again without being told where, and gone when deleted."""
+"""The command line on a cluster: it finds a run without its place, and deletes all of it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def test_a_run_from_submit_to_delete(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    # Retain: nothing here takes the finalizer from a claim.
+    # Retain: no controller here removes the finalizer from a claim.
     settings = [f"metadata.namespace={namespace}", "spec.storage.reclaimPolicy=Retain"]
     submit = ["submit", str(SPEC), "--detach", *(w for s in settings for w in ("--set", s))]
     assert parser.main(submit) == 0
     assert f"status autoencoder -n {namespace}" in capsys.readouterr().out
     (job,) = api.list("Job", namespace)
-    # The same again changes nothing.
+    # A second submission of the same file changes nothing.
     assert parser.main(submit) == 0
     assert [again["metadata"]["uid"] for again in api.list("Job", namespace)] == [job["metadata"]["uid"]]
 

@@ -1,4 +1,6 @@
-"""`cp` of a run on a cluster: the pod that a real API server takes, its own program, and what stays."""
+"""`cp` of a run on a cluster: a real API server accepts its pod, the pod's own program runs, and nothing
+stays.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def set_phase(api: Api, pod: dict[str, Any], phase: str, state: dict[str, Any]) 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """What the run has left on its claim."""
+    """The files that the run has left on its claim."""
     path = tmp_path / "claim"
     (path / "export" / "variables").mkdir(parents=True)
     (path / "export" / "saved_model.pb").write_bytes(CONTENT)
@@ -70,8 +72,8 @@ def model(tmp_path: Path) -> Path:
 def cluster(
     api: Api, kubelet: Kubelet, directory: Path, model: Path, broken: Callable[[bytes], bytes] | None = None
 ) -> Iterator[list[dict[str, Any]]]:
-    """Runs the program of each pod that copies, as a node would, but with the claim's folder for its mount,
-    and on a port of this machine's. `broken` changes what it sends.
+    """Runs the program of each pod that copies, as a node would, but with the claim's folder as its mount,
+    and on a port of this machine. `broken` changes what the program sends.
     """
     port, name = free_port(), f"node-{kubelet.namespace}"
     seen: list[dict[str, Any]] = []
@@ -104,7 +106,7 @@ def cluster(
 
 
 def kubelet_done(api: Api, pod: dict[str, Any]) -> None:
-    """The pod has ended; the kubelet lets it go once it is deleted."""
+    """Ends the pod, as a kubelet does once it is deleted."""
     metadata = pod["metadata"]
     path = f"api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
 
@@ -117,7 +119,7 @@ def kubelet_done(api: Api, pod: dict[str, Any]) -> None:
 
 
 def send(port: int, broken: Callable[[bytes], bytes]) -> None:
-    """What a pod might send that is not ours any more."""
+    """Serves changed bytes on the port."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w|") as tar:
         whole = tarfile.TarInfo("content/saved_model.pb")
@@ -144,7 +146,7 @@ def test_from_the_claim(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By the command line of somebody with the least rights. The namespace enforces "restricted"."""
+    """Runs the command with the least rights, in a namespace that enforces "restricted"."""
     space = kubelet.namespace
     backend.submit(plan(tmp_path, space), detach=True)
     kubeconfig = user(api, space, rbac.rules(["cp"]), tmp_path)
@@ -275,7 +277,7 @@ def test_a_model_that_is_elsewhere(backend: KubernetesBackend, namespace: str, t
 def test_beside_the_pods_that_have_the_claim(
     api: Api, backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    """Only one node can mount it: while the run's pods live, the pod must be on theirs."""
+    """Only one node can mount the claim: while the run's pods live, the pod must be on their node."""
     space = kubelet.namespace
     backend.submit(plan(tmp_path, space), detach=True)
     kubelet.start("chief")

@@ -1,4 +1,4 @@
-"""What the Job controller makes of tasks that fail: whose end is the run's, and whose is not."""
+"""How the Job controller ends a run after a task has failed, and which failures do not end it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def job(api: Api, namespace: str, role: str) -> dict[str, Any]:
 
 
 def end_of(api: Api, namespace: str, role: str) -> str:
-    """`Complete`, or `Failed` with its reason; once the Job has ended."""
+    """Waits for the Job's end. Returns `Complete`, or `Failed` with its reason."""
 
     def found() -> str:
         for condition in job(api, namespace, role)["status"].get("conditions", ()):
@@ -55,7 +55,7 @@ def end_of(api: Api, namespace: str, role: str) -> str:
 def test_a_worker_of_a_coordinator_fails_alone(
     api: Api, namespace: str, tmp_path: Path, exit_code: int
 ) -> None:
-    # For good, at its first try of four; too often, when it had only one.
+    # Exit code 70 fails it at the first of four tries; other codes fail it when it has only one try.
     limit = f"spec.runPolicy.backoffLimit={3 if exit_code == 70 else 0}"
     kubelet = submit(api, namespace, tmp_path, PARAMETER_SERVER, limit)
     chief = kubelet.start("chief")[0]

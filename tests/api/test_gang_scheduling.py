@@ -1,4 +1,6 @@
-"""Gangs, against the definitions of the projects that start them: what is made, and what is refused."""
+"""Gangs, against the definitions of the projects that schedule them: the objects made, and the values
+refused.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def gang(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def crd(api: Api, gang: str) -> Iterator[str]:
-    """Where the PodGroups of the gang are, while they are known."""
+    """Installs the gang's PodGroup; gives its path."""
     with installed(api, PROJECTS[gang][0]):
         yield PROJECTS[gang][1]
 
@@ -121,7 +123,7 @@ def test_the_printed_role_is_enough(
     monkeypatch.setenv("KUBECONFIG", str(lacking))
     assert parser.main(["doctor", *file]) == 5
     assert "right to podgroups" in capsys.readouterr().out
-    # Any other run does without.
+    # Other runs do not need the gang.
     assert parser.main(["doctor"]) == 0
     assert f"Without it, a run with spec.scheduling.gang: {gang} is refused." in capsys.readouterr().out
     with pytest.raises(BackendError, match="may not patch podgroups"):

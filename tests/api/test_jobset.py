@@ -41,7 +41,7 @@ def as_jobset(path: Path) -> list[Any]:
 @pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_it_is_accepted_unchanged(api: Api, path: Path, shared: str) -> None:
-    """The definition has the Jobs' fields, and none of the checks that the API server makes of a Job."""
+    """The definition has the fields of Jobs, but none of the checks that the API server makes of a Job."""
     for item in as_jobset(path):
         if item["kind"] != "JobSet":
             assert item["kind"] in PATHS or item["kind"] == "PodGroup"

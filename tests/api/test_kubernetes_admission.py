@@ -1,4 +1,4 @@
-"""A cluster whose own rules change a run's objects, or refuse them."""
+"""A cluster whose admission webhooks change a run's objects, or refuse them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MIRRORED = "mirror.example.com/tf-launcher-worker:dev"
 
 
 class Webhook(BaseHTTPRequestHandler):
-    """Takes every image from a mirror, and does not take Jobs called `...-ps`."""
+    """Replaces the registry of every image, and refuses Jobs called `...-ps`."""
 
     def do_POST(self) -> None:
         review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -108,7 +108,7 @@ def _reachable() -> None:
 
 
 def refused_or_changed(backend: KubernetesBackend, directory: Path, namespace: str) -> bool:
-    """A registration takes a moment to be known to the API server."""
+    """Returns whether the webhook works: the API server knows a registration only after a moment."""
     try:
         return any("note: " in line for line in backend.dry_run(plan(directory, namespace)))
     except BackendError:
@@ -125,7 +125,7 @@ def test_what_the_cluster_changes_is_said(
         assert f"note: the cluster changes Job mnist-chief:\n  {image}" in told
         jobs = api.list("Job", namespace)
         assert {job["spec"]["template"]["spec"]["containers"][0]["image"] for job in jobs} == {MIRRORED}
-        # It does so each time, which is no change.
+        # The webhook changes each submission alike, which is no difference between two.
         again = backend.submit(plan(tmp_path, namespace), detach=True)
         assert again == "run mnist is running already, and is what was submitted"
 

@@ -1,4 +1,4 @@
-"""Every way in which a cluster may be out of reach: one message with what to do."""
+"""A cluster that cannot be reached, for each cause: one message that says what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refused(backend: KubernetesBackend, namespace: str = "default") -> BackendEr
 def test_the_least_role_is_enough(api: Api, namespace: str, tmp_path: Path) -> None:
     backend = KubernetesBackend(str(user(api, namespace, RULES, tmp_path)))
     planned = plan(tmp_path, namespace)
-    # A Role takes a moment to be known everywhere.
+    # The API server knows a Role only after a moment.
     assert wait_for(lambda: len(api.request("GET", "version").body) > 0)
     assert len(backend.dry_run(planned)) == 9
     backend.submit(planned, detach=True)

@@ -1,4 +1,4 @@
-"""Commands that only a cluster has, and the options that say which: on a real API server."""
+"""Commands and options that need a cluster, on a real API server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The command line: exit code, standard output and standard error."""
+    """Runs the command line: returns exit code, standard output and standard error."""
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
@@ -48,7 +48,9 @@ def file(tmp_path: Path) -> str:
 def in_context(
     api: Api, namespace: str, directory: Path, monkeypatch: pytest.MonkeyPatch, *names: str
 ) -> None:
-    """Makes the namespace that of the current context, or of contexts with these names that are not."""
+    """Makes the namespace that of the current context, or of contexts with these names that are
+    not current.
+    """
     document = yaml.safe_load(kubeconfig(api, directory, namespace=namespace).read_text())
     if names:
         (context,) = document["contexts"]
@@ -143,7 +145,7 @@ def test_the_printed_role_is_enough_for_the_whole_life_of_a_run(
     assert (code, role["kind"], role["metadata"]["namespace"]) == (0, "Role", kubelet.namespace)
     monkeypatch.setenv("KUBECONFIG", str(user(api, kubelet.namespace, role["rules"], tmp_path)))
 
-    # A Role takes a moment to be known.
+    # The API server knows a Role only after a moment.
     assert wait_for(lambda: run("doctor")[0] == 0)
     out = run("doctor")[1]
     assert "missing" not in out
@@ -271,7 +273,7 @@ def test_events_are_followed_to_the_run_s_end(
         kubelet.end(pod, 0)
     reasons = [(each.about, each.reason) for each in followed]
     assert ("Job mnist-chief", "Completed") in reasons
-    assert len(reasons) == len(set(reasons)) + 1  # two pods of the worker's were made
+    assert len(reasons) == len(set(reasons)) + 1  # the worker had two pods
 
 
 def test_logs_of_previous_pods_and_of_late(
@@ -328,7 +330,7 @@ def test_logs_of_previous_pods_and_of_late(
 def test_lists_of_both_places(
     api: Api, backend: KubernetesBackend, kubelet: Kubelet, run: Run, tmp_path: Path
 ) -> None:
-    """With the cluster's run where it is, how far it is, and all that is known of it."""
+    """The list has the cluster's run, its place, its progress and its details."""
     space = kubelet.namespace
     backend.submit(plan(tmp_path, space, "metadata.labels.team=vision"), detach=True)
     here = tmp_path / "here.yaml"

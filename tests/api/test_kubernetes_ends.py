@@ -33,7 +33,7 @@ def submitted(backend: KubernetesBackend, kubelet: Kubelet, directory: Path, *ov
 
 
 def host(kubelet: Kubelet, name: str) -> dict[str, Any]:
-    """The task's pod that has not ended."""
+    """Returns the task's pod that has not ended."""
 
     def found() -> list[dict[str, Any]]:
         return [
@@ -128,7 +128,7 @@ def test_all_of_a_run_that_failed_goes_when_its_last_words_were_read(
 def test_a_worker_that_keeps_failing_leaves_the_run_to_the_others(
     backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    """ParameterServer: the coordinator gives its work to the rest."""
+    """Under ParameterServer the coordinator gives its steps to the other workers."""
     follower = submitted(backend, kubelet, tmp_path, RETRIES)
     start_all(kubelet)
     for _ in range(2):
@@ -148,7 +148,7 @@ def test_a_worker_that_keeps_failing_leaves_the_run_to_the_others(
 def test_a_worker_that_keeps_failing_takes_a_collective_along(
     backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    """MultiWorkerMirrored: nobody can go on without it."""
+    """Under MultiWorkerMirrored no task can train without it."""
     collective = ("spec.strategy=MultiWorkerMirrored", "spec.ps=null", "spec.evaluator=null")
     follower = submitted(backend, kubelet, tmp_path, RETRIES, *collective)
     kubelet.start("worker", 2)
@@ -200,7 +200,7 @@ def test_a_run_goes_on_without_its_evaluator(
     start_all(kubelet)
     kubelet.end(kubelet.pods("evaluator")[0], 3)
     follower.until(lambda status: status.roles[3].phase is Phase.FAILED)
-    # Longer than is waited for a primary that fails for the same.
+    # Longer than the time for a primary to fail of the same cause.
     until = time.monotonic() + 3 * SETTINGS.failed_seconds
     assert follower.until(lambda _: time.monotonic() > until).phase is Phase.RUNNING
     assert follower.notices == []
@@ -230,7 +230,7 @@ def test_a_drained_node_is_not_counted(
 def test_without_a_follower_the_time_to_live_ends_what_is_left(
     api: Api, backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    """An image of somebody else's, whose servers run on."""
+    """The image is no image of the launcher's, and its servers never end."""
     backend.submit(plan(tmp_path, kubelet.namespace, "spec.runPolicy.ttlSecondsAfterFinished=1"), detach=True)
     start_all(kubelet)
     kubelet.end(kubelet.pods("chief")[0], 0)

@@ -20,7 +20,7 @@ from worker.contract import Event, Progress, Record
 
 
 def quiet() -> bool:
-    """Whether no thread of the backend is left."""
+    """Returns whether all threads of the backend have ended."""
     return not [thread for thread in threading.enumerate() if thread.name.startswith(("watch-", "log-"))]
 
 
@@ -80,7 +80,7 @@ def test_a_run_without_a_watcher_fails_by_itself(
 
 
 def test_tasks_that_cannot_be_stopped_do_not_hold_us_up(api: Api, kubelet: Kubelet, tmp_path: Path) -> None:
-    """A pod on a node that does not answer stays, and with it its Job."""
+    """A pod on a node that does not answer stays, and so does its Job."""
     settings = CleanUpSettings(peers_seconds=0.5, gone_seconds=1.0)
     backend = KubernetesBackend(str(api.kubeconfig), settings=settings)
     backend.submit(plan(tmp_path, kubelet.namespace), detach=True)
@@ -234,7 +234,7 @@ def test_why_a_pod_is_not_made(
     (words,) = list(role_messages(status).values())[:1]
     assert words.startswith("FailedCreate: pods ")
     assert "exceeded quota: two-pods" in words
-    # The same for somebody who just looks.
+    # `status` shows the same.
     assert "exceeded quota" in backend.status(RUN, kubelet.namespace).message
 
 
@@ -302,7 +302,7 @@ STEP: dict[str, Any] = {
     "metrics": {},
     "epoch_end": False,
 }
-"""Of a record of progress."""
+"""The fields of a progress record."""
 
 
 def test_logs_and_what_they_tell(
@@ -321,7 +321,7 @@ def test_logs_and_what_they_tell(
         status = follower.until(lambda status: latest(status.records, Progress))
         assert latest(status.records, Progress) == Progress(**STEP)
         assert status.records["mnist-chief-0"][Event.PROGRESS].fields == STEP
-        # Who looks once knows as much.
+        # `status` has the same records.
         assert backend.status(RUN, space).records == status.records
 
         lines = list(backend.logs(RUN, space, EVERYONE, follow=False))
@@ -342,7 +342,7 @@ def test_logs_and_what_they_tell(
         served.end(names["mnist-worker-1"])
         kubelet.end(pods["mnist-worker-1"], 70)
         follower.until(lambda status: "mnist-worker-1" in status.records)
-        # Only what is needed was read: the chief, the evaluator and what failed.
+        # Only the needed logs were read: those of the chief, the evaluator and the failed task.
         assert not [text for text in follower.texts if text.startswith("mnist-ps-0")]
 
         followed = backend.logs(RUN, space, Selection(("chief",)), follow=True)

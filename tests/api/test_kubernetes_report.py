@@ -25,19 +25,19 @@ PROGRESS = {"epoch": 2, "epochs": 2, "step": 20, "steps": 20, "steps_per_second"
 
 
 def created(pod: dict[str, Any]) -> float:
-    """Seconds since the epoch."""
+    """Returns the creation time in seconds since the epoch."""
     time = seconds(pod["metadata"]["creationTimestamp"])
     assert time is not None
     return time
 
 
 def text(time: float) -> str:
-    """As Kubernetes writes it."""
+    """Returns the time in Kubernetes' format."""
     return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def record(time: float, event: str, **fields: Any) -> str:
-    """As a task prints it."""
+    """Returns a record as a task prints it."""
     return Record(event, "mnist-chief-0", time, fields).line()
 
 
@@ -49,7 +49,7 @@ def live(
     ended: float | None = None,
     code: int = 0,
 ) -> None:
-    """Gives the pod a life: when a node took it, when its image was there, and when it ended."""
+    """Sets the pod's times: when it was scheduled, when its image was there, and when it ended."""
     at = {"startedAt": text(running)}
     if ended is None:
         kubelet.set(pod, "Running", {"running": at}, startTime=text(started))
@@ -105,7 +105,7 @@ def test_a_run_with_a_killed_worker(
         live(kubelet, second, begin + 1, begin + 2, begin + 20, 137)
         (again,) = (pod for pod in kubelet.pending("worker") if pod["spec"]["hostname"] == "mnist-worker-1")
         bind(api, again, space)
-        born = created(again)  # as soon as the Job controller liked
+        born = created(again)  # the Job controller chooses when
         live(kubelet, again, born + 1, born + 2)
         served.write(again["metadata"]["name"], record(born + 4, "ready"))
         follower.until(lambda status: any(role.restarts for role in status.roles))
@@ -182,7 +182,7 @@ def test_who_may_not_read_events_sees_the_rest(
 
 
 def _allowed(backend: KubernetesBackend, namespace: str) -> bool:
-    """A Role takes a moment to be known."""
+    """Returns whether the Role is in effect: the API server knows it only after a moment."""
     try:
         backend.status(RUN, namespace)
     except BackendError:

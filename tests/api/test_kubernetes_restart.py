@@ -1,4 +1,4 @@
-"""A run goes on to be followed through a restart of the real API server."""
+"""A run is followed through a restart of the real API server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.api.runs import RUN, Follower, backend_for, plan, task
 def own_api(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[Api, list[subprocess.Popen[bytes]]]]:
-    """A control plane that only this module's tests disturb, and the processes that they start for it."""
+    """A control plane for this module's tests only, and the processes that they start for it."""
     started: list[subprocess.Popen[bytes]] = []
     try:
         with control_plane(tmp_path_factory.mktemp("own-control-plane")) as plane:
@@ -35,7 +35,7 @@ def own_api(
 
 
 def api_server(kubeconfig: Path) -> tuple[int, list[str]]:
-    """The process that serves it: its id and its command line."""
+    """Returns the id and the command line of the API server's process."""
     port = kubeconfig.read_text().split("https://127.0.0.1:")[1].split('"')[0]
     for entry in Path("/proc").iterdir():
         try:
@@ -65,7 +65,7 @@ def test_a_restart_of_the_api_server(
         with (tmp_path / "kube-apiserver.log").open("wb") as log:
             started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
         follower.until(lambda _: "the API server answers again" in follower.notices)
-        # The job controller comes back in its own time.
+        # The Job controller takes some time to come back.
         kubelet.start("worker", 2)
         follower.until(lambda status: task(status, "mnist-worker-1").phase is Phase.RUNNING)
         kubelet.end(kubelet.pods("chief")[0], 0)

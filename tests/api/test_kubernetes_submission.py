@@ -1,4 +1,4 @@
-"""What the Kubernetes backend makes on a real API server, changes, refuses and removes."""
+"""What the Kubernetes backend creates, changes, refuses and deletes on a real API server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def planned(tmp_path: Path, namespace: str) -> Plan:
 
 
 def there(api: Api, namespace: str) -> dict[str, dict[str, Any]]:
-    """The run's objects but its pods, by kind and name."""
+    """Returns the run's objects except its pods, by kind and name."""
     return {
         f"{kind} {item['metadata']['name']}": item
         for kind in KINDS
@@ -76,7 +76,7 @@ def test_everything_belongs_to_the_primary_job(
 def test_a_claim_outlives_its_jobs_and_goes_by_delete(
     api: Api, backend: KubernetesBackend, namespace: str, tmp_path: Path
 ) -> None:
-    """Its primary Job may be gone by its time to live, and the run was not done."""
+    """The primary Job may be deleted by its time to live although the run was not done."""
     backend.submit(plan(tmp_path, namespace, "spec.storage.reclaimPolicy=Delete"), detach=True)
     assert backend.claims_to_delete(RUN, namespace) == ["PersistentVolumeClaim mnist-model"]
     delete(api, "Job", namespace, "mnist-chief")
@@ -87,7 +87,7 @@ def test_a_claim_outlives_its_jobs_and_goes_by_delete(
 
 
 def test_any_text_arrives(api: Api, backend: KubernetesBackend, namespace: str, tmp_path: Path) -> None:
-    """Server-side apply reads YAML, where some of these are line breaks, or not allowed."""
+    """Server-side apply reads YAML, in which some of these characters are line breaks, or forbidden."""
     odd = "\u00e9 \U0001f600 \u2028 \u2029 \x85 \x7f \ufeff \t $(HOME) ' \" \\ : - # --- yes: on"
     program = f"class Mnist: ...\n# {odd}\n"
     backend.submit(plan(tmp_path, namespace, program=program), detach=True)
@@ -115,7 +115,9 @@ def test_the_runtime_goes_with_the_run_and_stays_what_it_was(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A launcher of another version, which follows the run or submits it again, changes nothing of it."""
+    """A launcher of another version, which follows the run or submits it again, changes none of
+    its objects.
+    """
     other = "spec.image=tensorflow/tensorflow:2.21.0"
     backend.submit(plan(tmp_path, namespace, other), detach=True)
     made = there(api, namespace)["ConfigMap mnist-runtime"]
@@ -198,7 +200,7 @@ def test_a_run_is_replaced_on_demand(
 def test_a_replaced_run_leaves_its_claim_to_the_next(
     api: Api, backend: KubernetesBackend, namespace: str, tmp_path: Path
 ) -> None:
-    """Also one that goes when the run is deleted."""
+    """This includes a claim that is deleted with the run."""
     goes = "spec.storage.reclaimPolicy=Delete"
     backend.submit(plan(tmp_path, namespace, goes), detach=True)
     before = there(api, namespace)["PersistentVolumeClaim mnist-model"]["metadata"]
@@ -342,7 +344,7 @@ def test_delete_returns_when_all_is_gone_but_the_claim(
     assert api.list("Pod", namespace) == []
     with pytest.raises(NotFoundError, match=f"there is no run mnist in namespace {namespace}"):
         backend.delete(RUN, namespace)
-    # It is found again by the next run.
+    # The next run uses it again.
     assert backend.submit(planned, detach=True) == ""
 
 

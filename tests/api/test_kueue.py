@@ -1,4 +1,4 @@
-"""Runs that Kueue admits, against its definitions and JobSet's: here the tests play both controllers."""
+"""Runs that Kueue admits, against Kueue's and JobSet's definitions: the tests play both controllers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORDS = "couldn't assign flavors to pod set chief: insufficient unused quota for
 
 
 class Controllers:
-    """What Kueue and JobSet's controller would do in one namespace."""
+    """Plays Kueue and JobSet's controller in one namespace."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self.namespace = namespace
@@ -49,7 +49,7 @@ class Controllers:
         return answer.body
 
     def workload(self, name: str, owner: dict[str, Any], *, group: bool = False) -> None:
-        """As Kueue makes it: of a JobSet, or of a group of pods."""
+        """Creates a Workload as Kueue does: for a JobSet, or for a group of pods."""
         pod = {"metadata": {}, "spec": {"containers": [{"name": "tensorflow", "image": "image"}]}}
         metadata = {
             "name": name,
@@ -60,7 +60,7 @@ class Controllers:
         self._made(self.path("workloads"), {"metadata": metadata, "spec": spec})
 
     def says(self, name: str, **conditions: tuple[str, str]) -> None:
-        """`type=(status, message)`."""
+        """Sets the Workload's conditions: `type=(status, message)`."""
         path = self.path("workloads", name)
         item = self._api.request("GET", path).body
         at = "2026-01-01T00:00:00Z"
@@ -73,7 +73,7 @@ class Controllers:
         assert answer.status == 200, answer.body
 
     def suspended(self, value: bool) -> None:
-        """Kueue admits or evicts, and the JobSet's controller has the Jobs follow."""
+        """Admits or evicts as Kueue does; the Jobs follow, as JobSet's controller has them."""
         merge = "application/merge-patch+json"
         patch = {"spec": {"suspend": value}}
         assert self._api.patch(self.path("jobsets", RUN), patch, merge).status == 200
@@ -82,7 +82,7 @@ class Controllers:
             assert self._api.patch(path, patch, merge).status == 200
 
     def make_jobs(self) -> None:
-        """The Jobs of the JobSet."""
+        """Creates the Jobs of the JobSet."""
         jobset = self.jobset()
         owner = {
             "apiVersion": jobset["apiVersion"],
@@ -100,14 +100,14 @@ class Controllers:
             assert made.status == 201, made.body
 
     def remove_jobs(self) -> None:
-        """To start all again."""
+        """Removes the Jobs, so that all start again."""
         for job in self._api.list("Job", self.namespace):
             path = f"apis/batch/v1/namespaces/{self.namespace}/jobs/{job['metadata']['name']}"
             self._api.request("DELETE", path, {"propagationPolicy": "Background"})
         assert wait_for(lambda: not self._api.list("Job", self.namespace))
 
     def ends(self, kind: str, message: str) -> None:
-        """The JobSet is Completed or Failed."""
+        """Sets the JobSet to Completed or Failed."""
         item = self.jobset()
         at = "2026-01-01T00:00:10Z"
         condition = {"type": kind, "status": "True", "reason": kind, "message": message}
@@ -221,7 +221,7 @@ def test_a_jobset_waits_for_its_queue(
 def test_the_life_of_a_jobset(
     backend: KubernetesBackend, controllers: Controllers, kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    """Admitted, evicted, admitted again, all started again, and its end."""
+    """It is admitted, evicted, admitted again, restarted as a whole, and ends."""
     space = kubelet.namespace
     backend.submit(plan(tmp_path, space, QUEUE), detach=True)
     controllers.make_jobs()
@@ -246,7 +246,7 @@ def test_the_life_of_a_jobset(
     start_all(kubelet)
     follower.until(lambda status: status.all_run)
 
-    # A Job that fails is no end while its controller may start all again.
+    # A failed Job is no end while its controller may restart all Jobs.
     kubelet.end(kubelet.pods("ps")[0], 75)
     assert wait_for(lambda: backend.status(RUN, space).roles[2].failed == 1)
     assert not follower.until(lambda status: status.roles[2].failed == 1).ended
@@ -275,7 +275,7 @@ def test_a_jobset_that_fails(
     controllers.make_jobs()
     controllers.suspended(False)
     start_all(kubelet)
-    # Who may not see JobSets sees the run by its Jobs.
+    # A user without the right to see JobSets sees the run by its Jobs.
     other = KubernetesBackend(str(user(api, space, RULES, tmp_path)))
     assert wait_for(lambda: other.status(RUN, space).phase is Phase.RUNNING)
     words = "jobset failed due to one or more job failures (first failed job: mnist-ps-0)"
@@ -290,7 +290,7 @@ def test_a_jobset_that_fails(
 def test_a_jobset_that_belongs_to_another_object(
     api: Api, backend: KubernetesBackend, controllers: Controllers, tmp_path: Path
 ) -> None:
-    """As to the launcher Job of a Helm release."""
+    """Such an object is the launcher Job of a Helm release."""
     space = controllers.namespace
     owner = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}, space)
     for _ in range(2):
@@ -350,7 +350,7 @@ def test_a_group_of_pods_where_there_is_no_jobset(
     start_all(kubelet)
     assert backend.status(RUN, space).phase is Phase.RUNNING
 
-    # A pod that Kueue takes away uses up no try of its task.
+    # A pod that Kueue evicts uses up no try of its task.
     (chief,) = kubelet.pods("chief")
     target = {"type": "TerminationTarget", "status": "True", "reason": "Preempted"}
     kubelet.end(chief, 137, conditions=[target])
@@ -361,7 +361,7 @@ def test_a_group_of_pods_where_there_is_no_jobset(
         kubelet.end(pod, 70 if pod["metadata"]["labels"]["tf-launcher.dev/role"] == "chief" else 143)
     last = Follower(backend.follow(RUN, space)).rest()
     assert last.phase is Phase.FAILED
-    # Kueue would hold the quota for pods that never come.
+    # Otherwise Kueue would hold the quota for pods that never come.
     assert backend.clean(RUN, space) == ""
     marks = [
         pod["metadata"]["annotations"].get("kueue.x-k8s.io/retriable-in-group") for pod in kubelet.pods()

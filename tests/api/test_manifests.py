@@ -1,4 +1,4 @@
-"""What a real API server and the real Job controller make of the rendered manifests."""
+"""How a real API server and the real Job controller treat the rendered manifests."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def objects(path: Path) -> list[dict[str, Any]]:
 
 
 def differences(sent: Any, kept: Any, path: str = "") -> Iterator[str]:
-    """Where what the server keeps lacks or alters what was sent.
+    """Yields the paths where the stored object lacks or changes what was sent.
 
-    What it adds, a default, does not count, nor that it leaves out a false, a 0 or an empty value that is the
-    field's zero: that is how Go writes JSON.
+    Defaults that the server adds do not count. Neither does a missing false, 0 or empty value that is the
+    field's zero, since Go leaves those out of JSON.
     """
     if isinstance(sent, dict) and isinstance(kept, dict):
         for key, value in sent.items():
@@ -52,7 +52,7 @@ def differences(sent: Any, kept: Any, path: str = "") -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def shared(api: Api) -> Iterator[str]:
-    """A namespace for tests that leave nothing in it."""
+    """A namespace for tests that leave no objects in it."""
     with restricted_namespace(api) as name:
         yield name
 
@@ -120,7 +120,7 @@ def test_render_pipes_into_kubectl_apply(api: Api) -> None:
 
 
 def test_the_job_controller_makes_the_pods_of_the_topology(api: Api, namespace: str) -> None:
-    """In a namespace that enforces Pod Security "restricted"."""
+    """The namespace enforces Pod Security "restricted"."""
     (loaded,) = loader.load(str(DEMO), [f"metadata.namespace={namespace}"])
     planned = topology.build(loaded.cluster)
     for item in rendering.render(planned, source.read(loaded)):
@@ -139,7 +139,7 @@ def test_the_job_controller_makes_the_pods_of_the_topology(api: Api, namespace: 
         assert index == str(task.index)
         env = {variable["name"]: variable for variable in pod["spec"]["containers"][0]["env"]}
         assert env["TASK_INDEX"]["valueFrom"]["fieldRef"]["fieldPath"] == TASK_INDEX_FIELD
-        # A variable sees only those that stand before it.
+        # A variable can refer only to variables before it.
         names = list(env)
         assert names.index("TASK_INDEX") < names.index("TF_CONFIG")
         assert "$(TASK_INDEX)" in env["TF_CONFIG"]["value"]

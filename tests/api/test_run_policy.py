@@ -1,4 +1,4 @@
-"""The table of how runs end, by who follows a run on a real API server with its Job controller."""
+"""The table of how runs end, tested with a follower on a real API server and its Job controller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.run_policy_cases import Case, each_case, play, stopped
 
 
 def submission(case: Case, directory: Path, namespace: str) -> Plan:
-    """Of the case's roles only."""
+    """Returns a plan with the case's roles only."""
     overrides = [f"spec.runPolicy.cleanPolicy={case.clean_policy}", "spec.runPolicy.backoffLimit=0"]
     overrides += ["spec.worker.replicas=1"]
     overrides += [
@@ -40,7 +40,7 @@ def _role(item: Mapping[str, Mapping[str, str]]) -> str:
 
 
 class Pods:
-    """A case's run, whose pods a test plays. Who waits has a pod that no node takes."""
+    """The run of a case, whose pods the test plays. A waiting role's pod is never scheduled."""
 
     def __init__(self, backend: KubernetesBackend, kubelet: Kubelet, case: Case, directory: Path) -> None:
         backend.submit(submission(case, directory, kubelet.namespace), detach=True)

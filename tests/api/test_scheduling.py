@@ -1,4 +1,4 @@
-"""Where a real scheduler places the pods of a run whose claim only one node can mount."""
+"""The nodes on which a real scheduler places the pods of a run whose claim only one node can mount."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.api.conftest import Api, restricted_namespace, wait_for
 
 NODES = ("node-a", "node-b", "node-c")
 GPU_NODE = "node-with-gpus"
-"""Only for those who tolerate it."""
+"""Only pods that tolerate its taint may run on it."""
 FILE = """\
 apiVersion: launcher/v1alpha1
 kind: TrainingCluster
@@ -34,7 +34,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def nodes(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Three nodes and one with GPUs, with room for four pods each, and the scheduler."""
+    """Starts the scheduler, with three nodes and one with GPUs, each with room for four pods."""
     if os.environ.get("LAUNCHER_TEST_KUBECONFIG"):
         pytest.skip("the scheduler of an existing cluster is its own")
     size = {"cpu": "4", "memory": "8Gi", "pods": "10"}
@@ -48,7 +48,7 @@ def nodes(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
                 }
                 made = api.request("POST", "api/v1/nodes", item)
                 assert made.status == 201, made.body
-                # New nodes bear a taint until a node controller has seen them.
+                # New nodes have a taint until a node controller has seen them.
                 item = {**made.body, "spec": {"taints": taints}}
                 item = api.request("PUT", f"api/v1/nodes/{name}", item).body
                 status = {"capacity": size, "allocatable": size, "conditions": [ready]}
@@ -75,7 +75,7 @@ def submit(api: Api, namespace: str, path: Path, *overrides: str, first: str = "
 
 
 def bind(api: Api, claim: dict[str, Any]) -> None:
-    """As a provisioner would."""
+    """Binds the claim, as a provisioner would."""
     metadata, spec = claim["metadata"], claim["spec"]
     name = f"volume-of-{metadata['namespace']}"
     reference = {key: metadata[key] for key in ("name", "namespace", "uid")}
@@ -98,7 +98,7 @@ def bind(api: Api, claim: dict[str, Any]) -> None:
 
 
 def placed(api: Api, namespace: str, count: int) -> dict[str, str]:
-    """The node of each pod, once all of them have one."""
+    """Waits until all pods have a node, and returns each pod's."""
 
     def found() -> dict[str, str]:
         pods = api.list("Pod", namespace)
@@ -116,7 +116,7 @@ def placed(api: Api, namespace: str, count: int) -> dict[str, str]:
 def test_pods_that_share_a_claim_of_one_node_are_on_one_node(
     api: Api, namespace: str, tmp_path: Path
 ) -> None:
-    """The first has no peer to join, and is placed all the same."""
+    """The first pod has no peer to join, and is scheduled nevertheless."""
     submit(api, namespace, tmp_path / "cluster.yaml")
     assert len(set(placed(api, namespace, 3).values())) == 1
 
@@ -133,7 +133,7 @@ def test_a_run_of_the_same_name_elsewhere_is_not_joined(api: Api, namespace: str
     (there,) = set(placed(api, namespace, 3).values())
     with restricted_namespace(api) as other:
         submit(api, other, tmp_path / "cluster.yaml")
-        # The first node has room for one pod more, and not for three.
+        # The first node has room for one more pod, but not for three.
         (here,) = set(placed(api, other, 3).values())
     assert here != there
 
@@ -142,7 +142,7 @@ def test_a_run_of_the_same_name_elsewhere_is_not_joined(api: Api, namespace: str
 def test_a_tensorboard_waits_for_the_training_to_choose_the_node(
     api: Api, namespace: str, tmp_path: Path
 ) -> None:
-    """And is a reason to stay there, for a task that is started again."""
+    """A restarted task then stays on TensorBoard's node."""
     overrides = (
         "spec.tensorboard={}",
         "spec.evaluator=null",

@@ -1,4 +1,4 @@
-"""The harness of `make soak` on an API server: runs whose pods are played, and no object left."""
+"""The code of `make soak` on an API server: the test plays the pods of runs, and no object stays."""
 
 from __future__ import annotations
 

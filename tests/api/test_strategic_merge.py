@@ -81,15 +81,15 @@ OPTIONAL = st.none() | WORD
 
 
 def plain(key: str, values: Any, other: dict[str, st.SearchStrategy[Any]]) -> Any:
-    """Lists of entries, each known by a key of its own."""
+    """Lists of entries, each identified by its own key."""
     entry = st.fixed_dictionaries({key: values}, optional=other)
     return st.lists(entry, max_size=3, unique_by=lambda entry: entry[key])
 
 
 def entries(key: str, values: Any, other: dict[str, st.SearchStrategy[Any]]) -> Any:
-    """The same, some of them to be deleted or all to be replaced.
+    """The same, with directives to delete some entries or to replace all.
 
-    Only for lists that are in BASE: in what is new, the server takes a directive for a field.
+    It is only for lists that are in BASE: in a new value, the server takes a directive for a field.
     """
     entry = st.fixed_dictionaries({key: values}, optional=other)
     deleted = st.fixed_dictionaries({key: values, "$patch": st.just("delete")})
@@ -98,7 +98,7 @@ def entries(key: str, values: Any, other: dict[str, st.SearchStrategy[Any]]) -> 
 
 
 def container(lists: Any) -> dict[str, st.SearchStrategy[Any]]:
-    # In what is new, the server takes a null for the quantity 0.
+    # In a new value, the server takes a null for the quantity 0.
     amount = st.just("2") if lists is plain else st.none() | st.just("2")
     limits = st.dictionaries(st.sampled_from(["cpu", "memory"]), amount)
     return {
@@ -156,7 +156,7 @@ PATCHES = st.fixed_dictionaries(
 
 @pytest.fixture(scope="module")
 def stored(api: Api) -> Iterator[Object]:
-    """A PodTemplate as the server keeps it, with its defaults."""
+    """A PodTemplate as the server stores it, with its defaults."""
     item = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "merging"}, "template": BASE}
     made = api.request("POST", COLLECTION, item)
     assert made.status == 201, made.body
@@ -165,7 +165,7 @@ def stored(api: Api) -> Iterator[Object]:
 
 
 def in_order(value: Any, name: str = "") -> Any:
-    """With lists of known entries sorted: where an entry that is new stands is not the server's matter."""
+    """Sorts lists of identified entries, because the place of a new entry does not matter."""
     if isinstance(value, dict):
         return {key: in_order(inner, key) for key, inner in value.items()}
     if isinstance(value, list):
@@ -175,7 +175,9 @@ def in_order(value: Any, name: str = "") -> Any:
 
 
 def settled(send: Callable[[], Response]) -> Response:
-    """The server's answer to the request itself: a busy one may first say that it cannot answer just now."""
+    """Returns the server's answer to the request. A busy server may first answer that it cannot
+    answer now.
+    """
     for _ in range(20):
         with suppress(HTTPError):
             answer = send()

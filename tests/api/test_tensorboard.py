@@ -1,4 +1,4 @@
-"""A run's TensorBoard on a real API server: its Deployment, and the tunnel to its pod."""
+"""A run's TensorBoard on a real API server: its Deployment, and the port-forward to its pod."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ASKED = ("spec.tensorboard={}", "spec.storage.accessModes=[ReadWriteMany]")
 
 @contextmanager
 def web_server() -> Iterator[int]:
-    """The port of a server that gives LONG, and back what is posted."""
+    """The port of a server that returns LONG, and returns what is posted to it."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -68,7 +68,7 @@ def board_pods(api: Api, namespace: str) -> list[dict[str, Any]]:
 
 
 def start(api: Api, namespace: str, name: str) -> dict[str, Any]:
-    """Lets its pod run on the node."""
+    """Sets its pod to running, on the node."""
     pod: dict[str, Any] = wait_for(lambda: board_pods(api, namespace))[0]
     bind(api, pod, name)
     path = f"api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
@@ -95,7 +95,7 @@ def fetch(url: str, data: bytes | None = None) -> bytes:
 
 def test_a_tunnel_to_its_pod(api: Api, backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path) -> None:
     namespace, name = kubelet.namespace, f"node-{kubelet.namespace}"
-    # The namespace enforces "restricted": there would be no pod, and a warning about the Deployment.
+    # The namespace enforces "restricted", which would warn about the Deployment and refuse its pod.
     assert "warning" not in backend.submit(plan(tmp_path, namespace, *ASKED), detach=True)
     with web_server() as port, node(api, tmp_path, name, forwards=port):
         pod = start(api, namespace, name)
@@ -104,7 +104,7 @@ def test_a_tunnel_to_its_pod(api: Api, backend: KubernetesBackend, kubelet: Kube
             with ThreadPoolExecutor(8) as pool:
                 texts = [f"{number} ".encode() * 50_000 for number in range(8)]
                 assert list(pool.map(lambda text: fetch(tunnel.url, text), texts)) == texts
-            # Another pod takes its place: the same address leads there.
+            # Another pod replaces it, and the same address leads to that pod.
             gone = pod["metadata"]["name"]
             path = f"api/v1/namespaces/{namespace}/pods/{gone}"
             assert api.request("DELETE", path, gracePeriodSeconds="0").status == 200
@@ -113,7 +113,7 @@ def test_a_tunnel_to_its_pod(api: Api, backend: KubernetesBackend, kubelet: Kube
             assert wait_for(lambda: _answers(tunnel.url))
         with pytest.raises(OSError, match="refused"):
             fetch(tunnel.url)
-        # And the way that unusual kubeconfigs take, here one of two files.
+        # This is the code path for unusual kubeconfigs, here two files.
         (tmp_path / "more").write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "clusters": []}))
         unusual = KubernetesBackend(f"{api.kubeconfig}{os.pathsep}{tmp_path / 'more'}")
         with unusual.tensorboard(RUN, namespace) as tunnel:
@@ -183,7 +183,7 @@ def test_a_run_without_one(backend: KubernetesBackend, namespace: str, tmp_path:
 
 
 def person(api: Api, namespace: str, rules: list[dict[str, Any]], directory: Path) -> KubernetesBackend:
-    """The backend of somebody with these rights."""
+    """Returns the backend of a user with these rights."""
     return KubernetesBackend(str(user(api, namespace, rules, directory)))
 
 

@@ -1,4 +1,4 @@
-"""A TFJob on a real API server, whose Job controller decides; the kubelet is played."""
+"""A TFJob on a real API server with its Job controller; the test plays the kubelet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def planned(kubelet: Kubelet, directory: Path, replicas: dict[str, Any], **spec:
 def submitted(
     backend: KubernetesBackend, kubelet: Kubelet, directory: Path, replicas: dict[str, Any], **spec: Any
 ) -> Follower:
-    """It is on its way."""
+    """Submits it and waits until it runs."""
     backend.submit(planned(kubelet, directory, replicas, **spec), detach=True)
     return Follower(backend.follow(RUN, kubelet.namespace))
 
@@ -73,7 +73,7 @@ def policy(name: str, replicas: int = 1) -> dict[str, Any]:
 def test_the_clean_pod_policy(
     backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path, clean: str | None
 ) -> None:
-    """Of images that never end by themselves; the operator leaves them alone where nothing is said."""
+    """The images never end by themselves. The operator does not stop them without a policy."""
     follower = submitted(
         backend,
         kubelet,
@@ -108,7 +108,7 @@ def test_worker_0_decides(backend: KubernetesBackend, kubelet: Kubelet, tmp_path
     end = follower.rest()
     assert end.phase is Phase.SUCCEEDED
     assert reasons(end)["worker"] == "SuccessPolicy"
-    # Nothing is said of cleaning up.
+    # The TFJob has no policy for cleaning up.
     assert running(kubelet) == ["ps-0"]
 
 
@@ -189,7 +189,7 @@ def test_dynamic_workers_may_be_lost(backend: KubernetesBackend, kubelet: Kubele
     for pod in kubelet.start("worker", 2):
         kubelet.end(pod, 1)
     follower.until(lambda status: status.roles[1].phase is Phase.FAILED)
-    # Longer than is waited for a primary that fails for the same.
+    # Longer than the time for a primary to fail of the same cause.
     until = time.monotonic() + 3 * SETTINGS.failed_seconds
     assert follower.until(lambda _: time.monotonic() > until).phase is Phase.RUNNING
     kubelet.end(kubelet.pods("chief")[0], 0)
@@ -243,7 +243,7 @@ def test_a_suspended_job_waits(backend: KubernetesBackend, kubelet: Kubelet, tmp
 
 
 def test_who_leaves_it_alone_is_told(backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path) -> None:
-    """Nothing in the cluster knows that the servers are of no use any more."""
+    """No controller in the cluster knows that the servers are no longer needed."""
     told = backend.submit(
         planned(kubelet, tmp_path, {"Chief": 1, "PS": 1}, runPolicy={"cleanPodPolicy": "All"}), detach=True
     )

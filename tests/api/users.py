@@ -1,4 +1,4 @@
-"""Kubeconfigs of people who are not the administrator, or who have it wrong."""
+"""Kubeconfigs of users who are not the administrator, and wrong kubeconfigs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def user(api: Api, namespace: str, rules: list[dict[str, Any]], directory: Path)
 
 
 def kubeconfig(api: Api, directory: Path, **changes: str) -> Path:
-    """A copy of the administrator's with another `token`, `server` or `namespace`."""
+    """Returns a copy of the administrator's with another `token`, `server` or `namespace`."""
     document = yaml.safe_load(api.kubeconfig.read_text())
     if "token" in changes:
         document["users"][0]["user"] = {"token": changes["token"]}

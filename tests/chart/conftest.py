@@ -14,5 +14,5 @@ from tests.chart.helm import Helm, find
 
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """Without a cluster."""
+    """Helm without a cluster."""
     return find(tmp_path_factory.mktemp("helm"))

@@ -1,4 +1,4 @@
-"""A real helm, on the chart of this checkout."""
+"""Runs a real helm on the chart of this checkout."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Helm:
-    """Its command line. Nothing of this machine's user is read or written."""
+    """Helm's command line. It reads and writes no file of this machine's user."""
 
     binary: str
     home: Path
@@ -43,7 +43,7 @@ class Helm:
     environment: dict[str, str] = field(default_factory=dict)
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
-        """A command that goes on."""
+        """Starts a command and does not wait."""
         return subprocess.Popen(
             [self.binary, *map(str, arguments)],
             env=self._environment(),
@@ -54,7 +54,7 @@ class Helm:
         )
 
     def run(self, *arguments: str | Path, seconds: float = 60) -> Done:
-        """A command to its end, whatever that is."""
+        """Runs a command to its end, and returns its result."""
         done = subprocess.run(
             [self.binary, *map(str, arguments)],
             env=self._environment(),
@@ -66,13 +66,13 @@ class Helm:
         return Done(done.returncode, done.stdout, done.stderr)
 
     def template(self, *arguments: str | Path, release: str = "mnist") -> list[Object]:
-        """The objects, those of `helm test` included. Fails the test where there are none."""
+        """Returns the objects, those of `helm test` included. Fails the test where there are none."""
         done = self.run("template", release, CHART, "--namespace", "vision", *arguments)
         assert done.code == 0, done.error
         return [item for item in yaml.load_all(done.out, yaml.CSafeLoader) if item is not None]
 
     def refusal(self, *arguments: str | Path, release: str = "mnist") -> str:
-        """What is said against the values, without helm's own words around it."""
+        """Returns the error about the values, without helm's own words around it."""
         done = self.run("template", release, CHART, "--namespace", "vision", *arguments)
         assert (done.code, done.out) == (1, ""), done
         said = re.sub(r"\n+Use --debug flag .*", "", done.error.strip())
@@ -86,7 +86,9 @@ class Helm:
 
 
 def find(home: Path, kubeconfig: Path = EMPTY_CONFIG) -> Helm:
-    """The helm of LAUNCHER_TEST_HELM, or of the path. Skips the test where there is none, or an older one."""
+    """Returns the helm of LAUNCHER_TEST_HELM, or of PATH. Skips the test where there is none, or an older
+    one.
+    """
     binary = os.environ.get("LAUNCHER_TEST_HELM") or shutil.which("helm")
     if binary is None:
         pytest.skip("no helm: install Helm 4, or name it in LAUNCHER_TEST_HELM")
@@ -97,7 +99,7 @@ def find(home: Path, kubeconfig: Path = EMPTY_CONFIG) -> Helm:
 
 
 def sources(cluster: Path) -> list[str]:
-    """What helm needs beside `-f cluster.yaml` to have the program, where that is a file beside it."""
+    """Returns helm's arguments beside `-f cluster.yaml` for a program in a file beside it."""
     values = yaml.safe_load(cluster.read_text())
     source = (values["spec"].get("program") or {}).get("source")
     if source is None or "program" in values:
@@ -108,22 +110,22 @@ def sources(cluster: Path) -> list[str]:
 
 
 def one(objects: list[Object], kind: str) -> Object:
-    """The only one of its kind."""
+    """Returns the only object of its kind."""
     (found,) = [item for item in objects if item["kind"] == kind]
     return found
 
 
 def document(objects: list[Object]) -> Any:
-    """The cluster.yaml that the launcher gets."""
+    """Returns the cluster.yaml that the launcher gets."""
     return json.loads(one(objects, "ConfigMap")["data"]["cluster.json"])
 
 
 def unpack(objects: list[Object], directory: Path) -> Path:
-    """Lays the ConfigMap out as the kubelet does for the launcher's pod. Returns where the file is."""
+    """Unpacks the ConfigMap as the kubelet does for the launcher's pod. Returns the path of the file."""
     config = one(objects, "ConfigMap")
     volumes = one(objects, "Job")["spec"]["template"]["spec"]["volumes"]
     (projected,) = [volume["projected"] for volume in volumes if "projected" in volume]
-    # What is in folders is behind links.
+    # The kubelet puts files behind links.
     data = directory / f"..{uuid.uuid4().hex}"
     data.mkdir()
     (directory / "..data").symlink_to(data.name)
@@ -139,7 +141,7 @@ def unpack(objects: list[Object], directory: Path) -> Path:
 
 
 def content(config: Object, key: str) -> bytes:
-    """What a ConfigMap has at a key."""
+    """Returns the content of a ConfigMap's key."""
     import base64
 
     if key in config["data"]:
@@ -148,7 +150,7 @@ def content(config: Object, key: str) -> bytes:
 
 
 def command(objects: list[Object]) -> list[str]:
-    """The launcher's command line in its Job."""
+    """Returns the launcher's command line in its Job."""
     (container,) = one(objects, "Job")["spec"]["template"]["spec"]["containers"]
     words: list[str] = container["args"]
     return words

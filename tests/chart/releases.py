@@ -18,7 +18,7 @@ RELEASE: Final = "mnist"
 FULLNAME: Final = "mnist-tf-launcher"
 SECONDS: Final = 90
 HELM_SECONDS: Final = 300
-"""With --wait a training's."""
+"""Limit of helm; with --wait it includes a training."""
 
 
 class Launcher:
@@ -33,7 +33,7 @@ class Launcher:
         return Done(self._process.returncode, out, error)
 
     def stop(self) -> Done:
-        """As the kubelet does when the pod is deleted."""
+        """Stops it as the kubelet does when the pod is deleted."""
         self._process.terminate()
         return self.end()
 
@@ -55,19 +55,19 @@ class Release:
         return self._helm.run(verb, RELEASE, *chart, *arguments, *where, seconds=HELM_SECONDS)
 
     def done(self, verb: str, *arguments: str | Path) -> str:
-        """The same, which must succeed."""
+        """Does the same, and fails the test if the command fails."""
         done = self.helm(verb, *arguments)
         assert done.code == 0, done.error
         return done.out
 
     def objects(self) -> list[Object]:
-        """Of the release as it is."""
+        """Returns the objects of the current release."""
         said = self._helm.run("get", "manifest", RELEASE, "--namespace", self.namespace)
         assert said.code == 0, said.error
         return [item for item in yaml.load_all(said.out, yaml.CSafeLoader) if item]
 
     def launch(self) -> Launcher:
-        """Starts what the launcher Job's pod would run."""
+        """Starts the command of the launcher Job's pod."""
         objects = self.objects()
         folder = self._directory / f"pod-{len(self._launchers)}"
         folder.mkdir()
@@ -87,19 +87,19 @@ class Release:
         return Launcher(process)
 
     def close(self) -> None:
-        """No process stays behind a test that failed."""
+        """Ends all processes, also after a failed test."""
         for process in self._launchers:
             if process.poll() is None:
                 process.kill()
             process.communicate()
 
     def job(self, name: str) -> Any:
-        """The Job; None where there is none."""
+        """Returns the Job; None where there is none."""
         jobs = self.api.list("Job", self.namespace)
         return next((job for job in jobs if job["metadata"]["name"] == name), None)
 
     def left(self, *selectors: str) -> list[str]:
-        """What there is in the namespace with one of the labels."""
+        """Returns what is in the namespace with one of the labels."""
         kinds = {
             "api/v1": (
                 "configmaps",

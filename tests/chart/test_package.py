@@ -1,4 +1,4 @@
-"""The package, and that what is made from the code is up to date."""
+"""The chart's package; and the generated parts of the chart are up to date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that are wrong: one clear message each, before anything is made."""
+"""Wrong values give one clear message each, before any object is made."""
 
 from __future__ import annotations
 
@@ -130,6 +130,6 @@ def test_no_file(helm: Helm) -> None:
 
 
 def test_a_long_release_name(helm: Helm) -> None:
-    """Helm's own limit."""
+    """The limit is Helm's own."""
     said = helm.refusal("-f", ONE_DEVICE, release=LONG)
     assert "the length must not be longer than 53" in said

@@ -1,4 +1,4 @@
-"""Releases on a real API server, the launcher with its service account's rights only."""
+"""Releases on a real API server, with only the rights of the launcher's service account."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def owners(item: Any) -> list[str]:
 
 @pytest.mark.parametrize("values", CI_VALUES, ids=lambda path: path.stem)
 def test_the_server_takes_it(release: Release, api: Api, values: Path, tmp_path: Path) -> None:
-    """With strict field validation, and in a namespace that enforces Pod Security "restricted"."""
+    """The server validates fields strictly, and the namespace enforces Pod Security "restricted"."""
     plurals = {
         "ConfigMap": "api/v1/namespaces/{}/configmaps",
         "Job": "apis/batch/v1/namespaces/{}/jobs",
@@ -76,7 +76,9 @@ def test_the_server_takes_it(release: Release, api: Api, values: Path, tmp_path:
 
 
 def test_a_run_to_its_end(release: Release, kubelet: Kubelet) -> None:
-    """The launcher's end is the run's; one that is started again tells the same, and trains no more."""
+    """The launcher ends as the run does. A restarted launcher reports the same end, and does not
+    train again.
+    """
     notes = release.done("install", "-f", VALUES)
     job = next(
         job for job in release.api.list("Job", release.namespace) if FULLNAME in job["metadata"]["name"]
@@ -96,7 +98,7 @@ def test_a_run_to_its_end(release: Release, kubelet: Kubelet) -> None:
 
 
 def test_a_run_that_fails(release: Release, kubelet: Kubelet) -> None:
-    """Its launcher fails likewise, also when it is started again; another one tries again."""
+    """The launcher fails too, also when it is restarted; the launcher of an upgrade tries again."""
     release.done("install", "-f", VALUES)
     launcher = release.launch()
     train(kubelet, 70)
@@ -113,7 +115,7 @@ def test_a_run_that_fails(release: Release, kubelet: Kubelet) -> None:
 
 
 def test_upgrade_and_rollback(release: Release, kubelet: Kubelet) -> None:
-    """A run that goes on is replaced, not lost, and its claim with the checkpoints stays."""
+    """A running run is replaced, and its claim with the checkpoints stays."""
 
     def claim() -> str:
         (item,) = release.api.list("PersistentVolumeClaim", release.namespace)
@@ -129,7 +131,7 @@ def test_upgrade_and_rollback(release: Release, kubelet: Kubelet) -> None:
     kubelet.start("chief")
     first, kept = uid(release), claim()
     release.done("upgrade", "-f", VALUES, "--set", "spec.program.parameters.epochs=9")
-    # Its launcher is gone; the run goes on until the new one has come.
+    # The old launcher is gone; the run continues until the new launcher has come.
     assert wait_for(lambda: len(launchers()) == 1 and first_job not in launchers())
     old.stop()
     assert wait_for(lambda: owners(release.job(PRIMARY)) == [f"ConfigMap/{FULLNAME}"])
@@ -139,7 +141,7 @@ def test_upgrade_and_rollback(release: Release, kubelet: Kubelet) -> None:
     assert wait_for(lambda: uid(release) not in (None, first))
     second = uid(release)
     assert claim() == kept
-    # Where only the launcher changes, the run stays as it is.
+    # A change of the launcher alone leaves the run unchanged.
     values = ("--set", "spec.program.parameters.epochs=9", "--set", "resources.limits.memory=1Gi")
     release.done("upgrade", "-f", VALUES, *values)
     new.stop()
@@ -169,7 +171,7 @@ def test_uninstall_in_the_middle(release: Release, kubelet: Kubelet) -> None:
 
 
 def test_the_claim_is_kept(release: Release, kubelet: Kubelet) -> None:
-    """As everywhere, unless the file says otherwise; the notes say how to be rid of it."""
+    """The claim stays unless the file says otherwise; the notes say how to remove it."""
     notes = release.done("install", "-f", VALUES, "--set", "spec.storage.reclaimPolicy=Retain")
     selector = "--selector tf-launcher.dev/run=one-device"
     assert f"kubectl get pvc --namespace {release.namespace} {selector}" in notes
@@ -181,7 +183,7 @@ def test_the_claim_is_kept(release: Release, kubelet: Kubelet) -> None:
 
 
 def test_somebody_elses_run(release: Release, tmp_path: Path) -> None:
-    """Of the same name, and in the same namespace."""
+    """The run has the same name, and is in the same namespace."""
     (tmp_path / "cluster.yaml").write_text(
         "{apiVersion: launcher/v1alpha1, kind: TrainingCluster, metadata: {name: one-device}, "
         "spec: {strategy: OneDevice, command: [train]}}"
@@ -206,7 +208,7 @@ def test_somebody_elses_run(release: Release, tmp_path: Path) -> None:
 
 
 def test_a_wrong_file(release: Release) -> None:
-    """What no schema tells: the launcher's log does, and no other try is made."""
+    """No schema finds the error: the launcher's log reports it, and there is no retry."""
     release.done("install", "-f", VALUES, "--set", "spec.ps.replicas=1")
     done = release.launch().end()
     assert done.code == 2
@@ -215,7 +217,7 @@ def test_a_wrong_file(release: Release) -> None:
 
 
 def test_no_right_to_make_roles(release: Release, tmp_path: Path) -> None:
-    """Helm says which; without the chart's Role the launcher says which it lacks."""
+    """Helm reports the missing right; without the chart's Role the launcher reports it."""
     rules = [
         {"apiGroups": [""], "resources": ["configmaps", "serviceaccounts", "secrets"], "verbs": ["*"]},
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["*"]},

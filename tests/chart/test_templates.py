@@ -1,4 +1,4 @@
-"""What the chart renders: the launcher Job gets the very file, and no value changes what is around it."""
+"""The rendered chart: the launcher Job gets the exact file, and no value changes the structure around it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def test_there_is_one_for_each_strategy() -> None:
 
 @pytest.mark.parametrize("values", CI_VALUES, ids=lambda path: path.stem)
 def test_objects(helm: Helm, values: Path) -> None:
-    """Valid by Kubernetes' own schemas, unknown fields refused, all in the release's namespace."""
+    """The objects are valid by Kubernetes' own schemas, have no unknown fields, and are in the release's
+    namespace.
+    """
     objects = helm.template("-f", values)
     for item in objects:
         kubernetes_validate.validate(item, "1.36", strict=True)
@@ -67,7 +69,7 @@ def test_objects(helm: Helm, values: Path) -> None:
 
 @pytest.mark.parametrize("cluster", EXAMPLES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_launcher_gets_the_file(helm: Helm, cluster: Path, tmp_path: Path) -> None:
-    """Equal to the file as the launcher itself reads it; and so is the program."""
+    """The values equal the file as the launcher itself reads it; so does the program."""
     objects = helm.template("-f", cluster, *sources(cluster))
     (read,) = yaml_positions.parse(cluster.read_text(), str(cluster))
     assert document(objects) == read.value
@@ -87,7 +89,7 @@ def test_the_launcher_gets_a_tfjob(helm: Helm, tfjob: Path, tmp_path: Path) -> N
 
 
 def test_folders(helm: Helm, tmp_path: Path) -> None:
-    """A program of several files arrives as it is, byte for byte."""
+    """A program of several files arrives unchanged, byte for byte."""
     files = {
         "src/mine.py": "class Mine: ...\n",
         "src/inner/data.txt": 'a: "b"\r\n\n# {{ c }}\n',
@@ -129,7 +131,7 @@ def test_an_existing_config_map(helm: Helm) -> None:
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-# Helm has no whole numbers above 2**53; see below.
+# Helm has no exact integers above 2**53; see below.
 NUMBERS = st.integers(-(2**53), 2**53) | st.floats(-(2**53), 2**53)
 ANYTHING = st.recursive(
     st.none() | st.booleans() | NUMBERS | TEXT,
@@ -143,7 +145,9 @@ ANYTHING = st.recursive(
 def test_any_value(
     helm: Helm, tmp_path_factory: pytest.TempPathFactory, parameters: dict[str, Any], text: str
 ) -> None:
-    """Whatever is in the file, the launcher reads the same; and the objects are what they were."""
+    """The launcher reads the same value from the release as from the file; and the objects keep their
+    structure.
+    """
     values = yaml.safe_load(ONE_DEVICE.read_text())
     values["spec"]["program"]["parameters"] = parameters
     values["metadata"]["annotations"] = {"note": text}
@@ -159,7 +163,7 @@ def test_any_value(
     assert read.value == {key: values[key] for key in ("apiVersion", "kind", "metadata", "spec")}
     assert content(config, "f0").decode() == values["program"]["files"]["line.py"]
     plain = helm.template("-f", ONE_DEVICE)
-    # Helm's own order of a release's objects and its tests changes from call to call.
+    # Helm's order of a release's objects and tests changes from call to call.
     shapes, plain_shapes = ({item["kind"]: _shape(item) for item in each} for each in (objects, plain))
     assert shapes == plain_shapes
     assert len(objects) == len(plain) == len(shapes)
@@ -167,13 +171,13 @@ def test_any_value(
 
 
 def _shape(item: Any) -> Any:
-    """Names of fields all the way down, without those that the values above add."""
+    """Returns the names of all nested fields, without those that the values above add."""
     if isinstance(item, dict):
         return {key: _shape(value) for key, value in item.items() if key not in ("annotations", "name")}
     return [_shape(each) for each in item] if isinstance(item, list) else None
 
 
-# What is written, what helm makes of it, and the same to the launcher; see the chart's README.
+# The value in the file, helm's form of it, and the same for the launcher; see the chart's README.
 SAME: dict[str, Any] = {
     "86400000": 86400000,
     "9007199254740992": 2**53,
@@ -209,7 +213,7 @@ def test_what_helm_reads_otherwise(helm: Helm, tmp_path: Path) -> None:
 
 
 def test_role(helm: Helm) -> None:
-    """What the launcher needs, and nothing else."""
+    """The Role has only the rights that the launcher needs."""
     objects = helm.template("-f", ONE_DEVICE)
     assert one(objects, "Role")["rules"] == rbac.RULES
     assert one(objects, "RoleBinding")["subjects"] == [
@@ -219,7 +223,7 @@ def test_role(helm: Helm) -> None:
 
 @pytest.mark.parametrize("scheduling", ["gang=Volcano", "gang=Coscheduling", "queue=team-a"])
 def test_role_for_a_gang(helm: Helm, scheduling: str) -> None:
-    """As `doctor --role` prints it for the same file, and nothing of the other gangs."""
+    """The Role is what `doctor --role` prints for the same file, without rights for other gangs."""
     name, value = scheduling.split("=")
     file = Path(__file__).parent.parent / "specs" / "valid" / "gpus.yaml"
     (loaded,) = loader.load(str(file), [f"spec.scheduling={{{name}: {value}}}"])
@@ -229,7 +233,7 @@ def test_role_for_a_gang(helm: Helm, scheduling: str) -> None:
 
 
 def test_role_for_a_tensorboard(helm: Helm) -> None:
-    """The launcher makes it; the tunnel to it is opened by people."""
+    """The launcher creates it; users open the port-forward to it."""
     values = (
         "--set-json",
         "spec.tensorboard={}",
@@ -249,7 +253,7 @@ def test_an_account_of_ones_own(helm: Helm) -> None:
 
 
 def test_names(helm: Helm) -> None:
-    """Labels and pod names hold 63 characters, whatever the names that are given."""
+    """Labels and pod names have at most 63 characters, whatever names are given."""
     long = "n" * 63
     for release, settings_ in (
         ("r" * 53, ""),
@@ -268,7 +272,7 @@ def test_names(helm: Helm) -> None:
 
 
 def test_labels(helm: Helm) -> None:
-    """A label of the user's takes the place of none of the chart's."""
+    """A label of the user's replaces none of the chart's."""
     own = "app\\.kubernetes\\.io/instance"
     arguments = ["--set", f"commonLabels.team=vision,commonLabels.{own}=x,podLabels.team=a,podLabels.{own}=x"]
     objects = helm.template("-f", ONE_DEVICE, *arguments)
@@ -280,7 +284,7 @@ def test_labels(helm: Helm) -> None:
 
 
 def test_another_job_for_another_run(helm: Helm) -> None:
-    """A Job's template cannot be changed."""
+    """The template of a Job is immutable."""
 
     def name(*arguments: str) -> str:
         item = one(helm.template("-f", ONE_DEVICE, *arguments), "Job")

@@ -1,4 +1,4 @@
-"""Servers on loopback that answer what no API server should."""
+"""Servers on loopback with answers that no API server gives."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def server(respond: Respond) -> Iterator[Any]:
-    """With `port` and what it was `asked`."""
+    """Starts a server with `port`, and the requests that it was `asked`."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
         found.daemon_threads = True
         vars(found).update(respond=respond, asked=[], port=found.server_port, handle_error=lambda *_: None)
@@ -51,7 +51,7 @@ def server(respond: Respond) -> Iterator[Any]:
 
 
 def answering(content: bytes, status: int = 200, **headers: str) -> Respond:
-    """The same to everything."""
+    """Gives the same answer to every request."""
 
     def respond(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(status)
@@ -92,14 +92,14 @@ sys.exit(max([parser.main(command) for command in json.loads(sys.argv[1])]))
 def launch_all(
     directory: Path, *commands: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The commands one after the other in one process; the exit code is the highest."""
+    """Runs the commands one after the other in one process; returns the highest exit code."""
     return _run(directory, ["-c", _ONE_BY_ONE, json.dumps(commands)], environment)
 
 
 def launch(
     directory: Path, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, with the kubeconfig of the directory."""
+    """Runs the command in a process of its own, with the kubeconfig of the directory."""
     return _run(directory, ["-m", "launcher", *arguments], environment)
 
 

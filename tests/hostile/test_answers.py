@@ -1,4 +1,6 @@
-"""Answers that no API server gives: one message and a documented exit code. The tables only grow."""
+"""Answers that no API server gives: one message and a documented exit code. Tests may only add to
+the tables.
+"""
 
 from __future__ import annotations
 
@@ -75,9 +77,9 @@ COMMANDS = (
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Its `respond` is the test's."""
+    """A server whose `respond` the test sets."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    # No answer is worth being waited for.
+    # No answer improves by waiting.
     monkeypatch.setattr("launcher.backends.kubernetes.api.client.PATIENCE_SECONDS", 0.0)
     with server(answering(b"{}")) as found:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, f"http://127.0.0.1:{found.port}")))
@@ -353,7 +355,7 @@ def changed(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
 
 
 def has(jobs: Any, pods: Any, events: Any) -> Respond:
-    """A server that has these alone."""
+    """Returns a server that has only these objects."""
     kinds = {"jobs": jobs, "pods": pods, "events": events}
 
     def respond(handler: BaseHTTPRequestHandler) -> None:
@@ -381,10 +383,10 @@ def test_the_objects_are_right_as_they_are(capsys: pytest.CaptureFixture[str], c
 
 @pytest.mark.parametrize("kind", ["job", "pod", "event"])
 def test_one_field_is_odd(capsys: pytest.CaptureFixture[str], cluster: Any, kind: str) -> None:
-    """Each field, in each odd way: `status`, `list` and `events` of an object that is not as it must be."""
+    """Each field gets each odd value: `status`, `list` and `events` of an object that is malformed."""
     item = {"job": JOB, "pod": POD, "event": EVENT}[kind]
     for position, path in enumerate(places(item)):
-        # Two for each field, others for the next one.
+        # Two odd values for each field, and others for the next field.
         for odd in (ODD[position % len(ODD)], ODD[(5 * position + 7) % len(ODD)]):
             wrong = changed(item, path, odd)
             cluster.respond = has(*(wrong if name == kind else other for name, other in
@@ -414,7 +416,7 @@ def test_what_was_an_error_of_the_launcher(
 
 
 def test_no_warning_reaches_the_user(tmp_path: Path) -> None:
-    """urllib3's of a server that is not verified; nor what it logs."""
+    """Such as urllib3's warning about an unverified server, or what it logs."""
     path = kubeconfig(tmp_path, "http://127.0.0.1:1", {}, {"insecure-skip-tls-verify": True})
     document = json.loads(path.read_text())
     document["clusters"][0]["cluster"]["proxy-url"] = "http://127.0.0.1:1"

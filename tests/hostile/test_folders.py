@@ -1,5 +1,5 @@
-"""`python -m launcher` in a folder of somebody else's imports nothing from it, as far as it is the launcher's
-to say. The list only grows.
+"""`python -m launcher` in a folder with hostile files imports none of them, as far as the launcher can
+prevent it. Tests may only add to the list.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_its_modules_are_not_imported(tmp_path: Path, command: list[str]) -> Non
 
 
 def test_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
-    """Its folder is the only one that has the launcher; what else is in it comes last."""
+    """Only the checkout's folder has the launcher; its other files come last on the module path."""
     for package in ("launcher", "worker", "manifests"):
         shutil.copytree(ROOT / package, tmp_path / package)
     (tmp_path / "argparse.py").write_text("raise SystemExit(99)\n")

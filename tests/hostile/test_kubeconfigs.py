@@ -1,5 +1,5 @@
-"""Kubeconfigs that are not what Kubernetes takes: one message each, never a looser meaning. The tables only
-grow.
+"""Kubeconfigs that Kubernetes does not accept: one message each, and never a looser meaning. Tests may only
+add to the tables.
 """
 
 from __future__ import annotations

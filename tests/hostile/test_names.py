@@ -1,5 +1,5 @@
-"""Names that no run and no namespace has, in every command and every function that takes one. The table only
-grows.
+"""Invalid names of runs and namespaces, in every command and every function that takes one. Tests may only
+add to the table.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FILES = ("render", "submit", "doctor")
 
 @pytest.fixture(autouse=True)
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster whose address nobody may come to ask."""
+    """A cluster whose address no test may contact."""
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "http://127.0.0.1:1")))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
@@ -130,7 +130,7 @@ def test_a_path_has_as_many_parts_as_it_should(name: str) -> None:
 
 
 def test_a_pod_that_the_server_calls_so(tmp_path: Path) -> None:
-    """What a server names goes back to it as a part of a path."""
+    """The launcher puts names from a server into paths of requests."""
     with server(answering(b"line\n")) as api:
         client = Client(connect(str(kubeconfig(tmp_path, f"http://127.0.0.1:{api.port}"))))
         list(client.log("default", "../../../secrets?a=b", {}, silence=5).lines())

@@ -1,5 +1,5 @@
-"""Servers, proxies and login commands that are silent, or slow without end: every command ends, and says what
-it waits for. No test measures time: the limit of a test is what a command without one would meet.
+"""Servers, proxies and login commands that never answer, or answer without an end: every command ends, and
+says what it waits for. No test measures time; a command without a limit would reach the test's own limit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COMMANDS = (
 
 @contextmanager
 def dripping(first: bytes, again: bytes) -> Iterator[int]:
-    """A port that takes every connection, and sends `again` again and again."""
+    """A port that accepts every connection, and sends `again` repeatedly."""
     over = threading.Event()
 
     def serve(connection: socket.socket) -> None:
@@ -105,7 +105,7 @@ def test_a_server(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str)
 
 
 def test_a_run_that_may_be_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """It is not on this machine, and where else it might be nobody answers: that is not `no such run`."""
+    """The run is not on this machine, and the cluster does not answer: the message is not `no such run`."""
     with dripping(*SLOW["silence"]) as port:
         kubeconfig(tmp_path, f"http://127.0.0.1:{port}")
         code, said = run(capsys, "status", "my-run", "--request-timeout", "0.4")

@@ -1,4 +1,6 @@
-"""No secret is printed, wherever it stands and whatever becomes of it. The table only grows."""
+"""No secret is printed, whatever contains it and however the command ends. Tests may only add to
+the table.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ LOGIN = "client.authentication.k8s.io/v1"
 
 
 def prints(directory: Path, output: str, errors: str = "", code: int = 0) -> dict[str, Any]:
-    """A login command."""
+    """Returns a login command."""
     script = directory / "login.py"
     script.write_text(
         f"import sys\nsys.stdout.write({output!r})\nsys.stderr.write({errors!r})\nsys.exit({code})\n"
@@ -82,7 +84,7 @@ COMMANDS = (("list", "--backend", "kubernetes"), ("submit", GOOD, "--detach"))
 
 
 def echoes(handler: BaseHTTPRequestHandler) -> None:
-    """Says who asks, as some gateways do."""
+    """Returns the client's credentials, as some gateways do."""
     said = "; ".join(f"{name}: {value}" for name, value in handler.headers.items())
     code = 401 if handler.path.startswith("/version") else 403
     content = json.dumps({"kind": "Status", "code": code, "message": said}).encode()
@@ -129,7 +131,7 @@ def test_a_url_s(tmp_path: Path, place: str, url: str) -> None:
 
 
 def test_with_the_whole_traceback(tmp_path: Path) -> None:
-    """Of a debugger's, too."""
+    """The traceback of --debug has no secrets either."""
     with server(echoes) as api:
         kubeconfig(tmp_path, f"http://127.0.0.1:{api.port}", {"token": SECRET})
         for command in COMMANDS:
@@ -138,7 +140,7 @@ def test_with_the_whole_traceback(tmp_path: Path) -> None:
 
 
 def test_a_message_has_none_from_the_start() -> None:
-    """As `import launcher` raises it, in a notebook say."""
+    """The message of an error that `import launcher` raises has no secrets, for instance in a notebook."""
     redaction.keep_secret(f"{SECRET}\n")
     error = BackendError(f"the server says {SECRET}", f"see https://me:{SECRET[:5]}@host/path")
     assert str(error) == "the server says [redacted]\nsee https://[redacted]@host/path"

@@ -1,4 +1,6 @@
-"""What comes from outside commands no terminal: it is made text that is read. The table only grows."""
+"""Text from outside cannot control a terminal: control characters become visible. Tests may only add to the
+table.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("text", COMMANDS.values(), ids=COMMANDS)
 def test_logs(text: str, raw: bool) -> None:
-    """On a terminal visible, elsewhere as they are."""
+    """On a terminal the characters are made visible, elsewhere they are unchanged."""
     line = LogLine("worker", 0, 0, text, None)
     terminal, pipe = Terminal(), io.StringIO()
     console.show_logs([line], raw=raw, out=Console(file=terminal, force_terminal=True, color_system=None))
@@ -110,7 +112,7 @@ def test_a_guard(text: str) -> None:
 
 
 def run_on_a_terminal(directory: Path, *arguments: str) -> str:
-    """All that comes on a terminal of its own, standard error too."""
+    """Returns all output on a terminal, standard error included."""
     controller, terminal = pty.openpty()
     environment = {**os.environ, "KUBECONFIG": str(directory / "kubeconfig"), "PYTHONPATH": str(ROOT)}
     environment |= {"XDG_STATE_HOME": str(directory / "state"), "TERM": "xterm-256color", "COLUMNS": "300"}
@@ -123,7 +125,7 @@ def run_on_a_terminal(directory: Path, *arguments: str) -> str:
         while select.select([controller], [], [], 60)[0]:
             try:
                 piece = os.read(controller, 1 << 16)
-            except OSError:  # how a terminal ends
+            except OSError:  # a terminal ends with this error
                 break
             if not piece:
                 break
@@ -228,7 +230,7 @@ ON_TERMINAL = [
     ["list", "--context", f"other{COMMANDS['title']}"],
 ]
 OWN = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[AK]|\x1b\[2K|\x1b\[1A|\r")
-"""rich's own: colours, the cursor's hiding, and the way up over a table that is drawn again."""
+"""rich's own sequences: colours, hiding the cursor, and moving up over a table that is redrawn."""
 
 
 @pytest.mark.parametrize("command", ON_TERMINAL, ids=lambda command: ascii(" ".join(command))[:60])

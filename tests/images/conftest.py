@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 SECONDS = 200
-# As a pod of the launcher's runs: what an image needs beyond this is a fault.
+# As a pod of the launcher is confined: an image must not need more.
 CONFINED = [
     "--network=none",
     "--read-only",
@@ -30,7 +30,7 @@ class Image:
         self.inspected = inspected
 
     def run(self, *command: str, options: list[str] | None = None) -> subprocess.CompletedProcess[str]:
-        """One container, confined; `options` are further ones of `docker run`."""
+        """Runs one confined container; `options` are further options of `docker run`."""
         container = f"tf-launcher-test-{uuid.uuid4().hex[:8]}"
         try:
             return docker(
@@ -41,21 +41,21 @@ class Image:
             raise
 
     def python(self, code: str, options: list[str] | None = None) -> str:
-        """What the code prints in it."""
+        """Returns what the code prints in the image."""
         done = self.run("-c", code, options=["--entrypoint=python", *(options or [])])
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
 
 def docker(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """One command of Docker's, which may fail."""
+    """Runs one command of Docker's, which may fail."""
     return subprocess.run(
         ["docker", *arguments], capture_output=True, text=True, timeout=SECONDS, check=False
     )
 
 
 def image(name: str, made_by: str = "make images") -> Image:
-    """Skips the test where there is no such image."""
+    """Returns the image. Skips the test where it does not exist."""
     try:
         found = docker("image", "inspect", name)
     except FileNotFoundError:
@@ -73,7 +73,7 @@ def worker() -> Image:
 
 @pytest.fixture(scope="session")
 def plain() -> Image:
-    """One with TensorFlow and tf_keras and nothing of ours (`make plain-image`), or that of
+    """An image with TensorFlow and tf_keras and nothing of the launcher's (`make plain-image`), or that of
     LAUNCHER_TEST_PLAIN_IMAGE.
     """
     return image(os.environ.get("LAUNCHER_TEST_PLAIN_IMAGE", "tf-launcher-plain:dev"), "make plain-image")

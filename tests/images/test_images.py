@@ -55,7 +55,7 @@ def test_it_is_small_and_says_what_it_is(either: Image) -> None:
 
 
 def test_all_of_our_code_is_compiled(either: Image) -> None:
-    """It cannot be later: the root file system is read-only."""
+    """It cannot be compiled later: the root file system is read-only."""
     code = """
 import pathlib
 sources = [path for path in pathlib.Path("/opt/tf-launcher/lib").rglob("*.py")]
@@ -101,7 +101,7 @@ def test_the_launcher_image_validates_and_renders(launcher: Image, example: Path
 
 
 def test_the_launcher_image_can_talk_to_a_cluster(launcher: Image, tmp_path: Path) -> None:
-    """As far as to find nobody there: what the Kubernetes client needs is in the image."""
+    """The Kubernetes client works in the image, up to the error that no cluster answers."""
     cluster = {"server": "https://127.0.0.1:9", "insecure-skip-tls-verify": True}
     kubeconfig = {
         "apiVersion": "v1",
@@ -121,7 +121,7 @@ def test_the_launcher_image_can_talk_to_a_cluster(launcher: Image, tmp_path: Pat
 
 
 class Pod:
-    """The options of `docker run` that make of it what the launcher's Job or Deployment asks of a pod."""
+    """The options of `docker run` for a container like a pod of the launcher's Job or Deployment."""
 
     def __init__(self, directory: Path, cluster: str, role: str) -> None:
         directory.chmod(0o755)
@@ -226,7 +226,7 @@ def test_the_worker_image_has_tensorboard(worker: Image, tmp_path: Path) -> None
 
 
 def test_a_server_that_is_the_first_process_leaves_on_sigterm(worker: Image, tmp_path: Path) -> None:
-    """Which Linux does not deliver to a first process that has no handler for it."""
+    """Linux does not deliver SIGTERM to a first process without a handler."""
     cluster = CLUSTER.replace("OneDevice", "ParameterServer") + "  worker: {replicas: 1}\n  ps: {}\n"
     pod = Pod(tmp_path, cluster, "ps")
     started = docker("run", "--detach", *CONFINED, *pod.options, worker.name, *pod.container["command"])

@@ -1,7 +1,7 @@
-"""Tests on a cluster with nodes, where pods really run.
+"""Tests on a cluster with nodes, where pods run.
 
-The cluster is that of LAUNCHER_TEST_KUBECONFIG, or with LAUNCHER_TEST_KIND=1 (`make test-kind`) one that kind
-makes. Where there is neither, these tests are skipped and say so.
+The cluster is that of LAUNCHER_TEST_KUBECONFIG. With LAUNCHER_TEST_KIND=1 (`make test-kind`), kind makes one.
+Where there is neither, these tests are skipped and say so.
 """
 
 from __future__ import annotations

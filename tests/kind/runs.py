@@ -1,4 +1,4 @@
-"""The command line on a cluster with nodes, and what the cluster says about it."""
+"""The command line on a cluster with nodes, and the cluster's view of its runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).parent.parent.parent
 DEMO: Final = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"
 RUN: Final = "fashion-mnist"
 SECONDS: Final = 280
-"""For a whole run. It takes a minute where nothing else runs."""
+"""Limit of a whole run, which takes a minute on an idle machine."""
 
 Object = dict[str, Any]
 
@@ -37,13 +37,13 @@ class Runs:
         self.environment = {
             **os.environ,
             "KUBECONFIG": str(api.kubeconfig),
-            # So that nothing is found on this machine.
+            # So that no run of this machine is found.
             "XDG_STATE_HOME": str(home),
             "PYTHONPATH": str(ROOT),
         }
 
     def launcher(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """One command; `stdin` is what it reads."""
+        """Runs one command; `stdin` is its input."""
         return subprocess.run(
             [sys.executable, "-m", "launcher", *arguments],
             env=self.environment,
@@ -68,19 +68,19 @@ class Runs:
         assert done.returncode == 0, done.stderr
 
     def of(self, command: str, *arguments: str, run: str = RUN) -> subprocess.CompletedProcess[str]:
-        """A command about a run."""
+        """Runs a command about a run."""
         return self.launcher(
             command, run, "--namespace", self.namespace, "--backend", "kubernetes", *arguments
         )
 
     def succeeds(self, run: str = RUN) -> str:
-        """What `wait` prints. Fails unless the run succeeds."""
+        """Returns the output of `wait`. Fails unless the run succeeds."""
         done = self.of("wait", run=run)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def records(self, role: str, index: int = 0, event: str = "") -> list[Record]:
-        """What the task has reported, in the pods that are still there."""
+        """Returns the task's records, from the pods that still exist."""
         lines = self.of("logs", "--raw", "--role", role, "--index", str(index)).stdout.splitlines()
         records = [record for line in lines if (record := Record.parse(line))]
         return [record for record in records if not event or record.event == event]
@@ -104,7 +104,7 @@ class Runs:
         pytest.fail(f"epoch {epoch} did not end\n{self.of('status').stdout}")
 
     def pods(self, role: str | None = None, index: int | None = None) -> list[Object]:
-        """Pods of the runs, or of one role or task."""
+        """Returns the pods of all runs, or of one role or task."""
 
         def wanted(pod: Object) -> bool:
             labels = pod["metadata"]["labels"]
@@ -115,21 +115,21 @@ class Runs:
         return [pod for pod in self.api.list("Pod", self.namespace) if wanted(pod)]
 
     def pod(self, role: str, index: int = 0) -> str:
-        """The name of the task's pod, its latest where there are several."""
+        """Returns the name of the task's latest pod."""
         latest = max(self.pods(role, index), key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
         return str(latest["metadata"]["name"])
 
     def job(self, role: str, run: str = RUN) -> Object:
-        """The role's Job."""
+        """Returns the role's Job."""
         (job,) = [j for j in self.api.list("Job", self.namespace) if j["metadata"]["name"] == f"{run}-{role}"]
         return job
 
     def path(self, kind: str, name: str) -> str:
-        """Of an object, on the API server."""
+        """Returns the path of an object on the API server."""
         return f"{PATHS[kind].format(self.namespace)}/{name}"
 
     def left(self) -> list[str]:
-        """All objects of runs, as `kind name`."""
+        """Returns all objects of runs, as `kind name`."""
         return [
             f"{kind} {item['metadata']['name']}"
             for kind in PATHS
@@ -140,7 +140,7 @@ class Runs:
 
 
 def accuracy(output: str) -> float:
-    """The evaluator's last, as the summary has it."""
+    """Returns the evaluator's last accuracy, from the summary."""
     found = re.search(r"^evaluation +accuracy ([\d.]+)", output, re.MULTILINE)
     assert found, output
     return float(found[1])

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 NAME: Final = "tf-launcher-test"
 SECONDS: Final = 600
-"""For any one step: the node's image is pulled, and ours holds a gigabyte."""
+"""Limit of one step: kind pulls the node's image, and the worker image has a gigabyte."""
 
 _LAST_LINES: Final = 8
 _LINE_LENGTH: Final = 300

@@ -1,4 +1,4 @@
-"""The demo on a cluster with nodes: it trains, its pods leave by themselves, and nothing of it stays."""
+"""The demo on a cluster with nodes: it trains, its pods end by themselves, and no object of it stays."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def test_it_trains_and_all_tasks_leave_by_themselves(runs: Runs, tmp_path: Path)
         assert status["succeeded"] == count
         assert status.get("failed", 0) == 0
         assert {c["type"] for c in status["conditions"] if c["status"] == "True"} >= {"Complete"}
-    # By themselves: a task that is stopped leaves with 143.
+    # They ended by themselves: a task that is stopped leaves with 143.
     ended = [pod["status"]["containerStatuses"][0] for pod in runs.pods()]
     assert [container["state"]["terminated"]["exitCode"] for container in ended] == [0] * 5
     assert [container["restartCount"] for container in ended] == [0] * 5
 
     page = tmp_path / "run.html"
     assert runs.of("report", "-o", str(page)).returncode == 0
-    # From the pods, from their logs, and from the cluster's events.
+    # The report uses the pods, their logs, and the cluster's events.
     shown = page.read_text()
     assert "preparing the container" in shown
     assert "a checkpoint was scored" in shown
     assert "SuccessfulCreate" in shown
 
-    # What a user does who has no launcher at hand. It is the Job's deletion that takes all else along.
+    # A user without the launcher would do this. The Job's deletion deletes all other objects.
     gone = runs.api.request("DELETE", runs.path("Job", f"{RUN}-chief"), {"propagationPolicy": "Background"})
     assert gone.status == 200, gone.body
     assert wait_for(lambda: not runs.left(), 90), runs.left()
@@ -69,6 +69,6 @@ def test_what_render_prints_can_be_applied(runs: Runs) -> None:
         check=False,
     )
     assert applied.returncode == 0, applied.stderr
-    # Of Pod Security, above all.
+    # Above all, no warning of Pod Security.
     assert "Warning" not in applied.stderr
     runs.succeeds()

@@ -1,4 +1,4 @@
-"""Releases on a cluster with nodes: the launcher runs in the cluster, with its service account's rights."""
+"""Releases on a cluster with nodes: the launcher runs in the cluster with its service account's rights."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.kind.conftest import LAUNCHER_IMAGE
 from tests.kind.runs import DEMO, RUN, SECONDS, Runs, accuracy
 
 TO_THE_END = ("--wait", "--wait-for-jobs", "--timeout", f"{SECONDS}s")
-# No cluster of these tests has TPUs.
+# The clusters of these tests have no TPUs.
 CARRIED_OUT = [path for path in CI_VALUES if path.stem != "tpu-values"]
 ONE_DEVICE = next(path for path in CI_VALUES if path.stem == "one-device-values")
 
 
 class Installed(Release):
-    """A release whose images are the tests' own."""
+    """A release with the images of the tests."""
 
     def __init__(self, runs: Runs, directory: Path) -> None:
         super().__init__(runs.api, find(directory / "helm", runs.api.kubeconfig), runs.namespace, directory)
@@ -37,12 +37,12 @@ class Installed(Release):
         return self.done(verb, "-f", values, *sources(values), "--set", settings, *arguments)
 
     def gone(self, run: str) -> Callable[[], bool]:
-        """Whether nothing is left of the release or its run."""
+        """Returns whether nothing is left of the release and its run."""
         labels = (f"app.kubernetes.io/instance={RELEASE}", f"tf-launcher.dev/run={run}", "owner=helm")
         return lambda: not self.left(*labels)
 
     def log(self) -> str:
-        """What the present launcher has said; of its pods, where there are several."""
+        """Returns the log of the current launcher, of all its pods."""
         name = one(self.objects(), "Job")["metadata"]["name"]
         texts = []
         for pod in self.api.list("Pod", self.namespace):
@@ -71,7 +71,7 @@ def test_strategies(release: Installed, values: Path) -> None:
 
 
 def test_upgrade_and_rollback_in_the_middle(release: Installed) -> None:
-    """The run goes on from where it was."""
+    """The run resumes where it was."""
     longer = ("--set", "spec.program.parameters.epochs=2000,spec.program.parameters.stepsPerEpoch=200")
     release.deploy("install", ONE_DEVICE, *longer)
     assert wait_for(lambda: "epoch 2/2000" in release.log(), SECONDS)
@@ -86,7 +86,7 @@ def test_upgrade_and_rollback_in_the_middle(release: Installed) -> None:
 
 
 def test_a_program_that_is_wrong(release: Installed) -> None:
-    """The release fails as the run does, and says so."""
+    """The release fails as the run does, and reports the error."""
     done = release.helm(
         "install",
         *("-f", ONE_DEVICE, "--set", release.images, *TO_THE_END),

@@ -23,7 +23,7 @@ RBAC = "apis/rbac.authorization.k8s.io/v1/namespaces/{}"
 
 
 def bearer(runs: Runs) -> str:
-    """The token of a service account that has the printed Role, and no other."""
+    """Returns the token of a service account that has only the printed Role."""
     printed = runs.launcher("doctor", "--role", "--namespace", runs.namespace)
     assert printed.returncode == 0, printed.stderr
     (role,) = [document for document in yaml.safe_load_all(printed.stdout) if document]
@@ -65,7 +65,7 @@ def test_a_run_with_no_other_rights(runs: Runs, tmp_path: Path) -> None:
     assert runs.of("logs", "--raw", run="small").stdout == "trained\n"
     assert runs.of("delete", run="small").returncode == 0
     assert wait_for(lambda: not runs.left(), 90), runs.left()
-    # The rights are indeed that few.
+    # The service account has no other rights.
     listed = runs.launcher("list", "--backend", "kubernetes")
     assert listed.returncode == 5
     assert "may not list jobs.batch in namespace default" in listed.stderr

@@ -1,4 +1,4 @@
-"""Pods that go away in the midst of training come back, and the run goes on."""
+"""Pods that are deleted during training are replaced, and the run continues."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from worker.contract import Event
 
 EPOCHS = 8
 SOON = "spec.worker.podTemplate={spec: {terminationGracePeriodSeconds: 5}}"
-"""A worker works on for as long as its grace lasts, and on a fast machine the run does not last longer."""
+"""A worker works until its grace period ends, and on a fast machine the run might end before."""
 KILL = {"gracePeriodSeconds": 0}
-"""As a node that is gone: the processes get SIGKILL, or were never asked."""
+"""The pod is deleted without a grace period, as on a lost node: its processes get SIGKILL."""
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_pod_deleted(runs: Runs, role: str, index: int, how: dict[str, int]) -
 
 
 def test_an_evicted_worker_is_not_counted(runs: Runs) -> None:
-    """What a drained node does to a run that may not fail once."""
+    """A drained node must not count against a run that may not fail once."""
     runs.submit(f"spec.program.parameters.epochs={EPOCHS}", "spec.runPolicy.backoffLimit=0", SOON)
     runs.trains()
     evicted = runs.pod("worker", 1)
@@ -59,7 +59,7 @@ def test_a_suspended_run_goes_on_from_its_backup(runs: Runs) -> None:
 
 
 def test_a_run_whose_pods_are_all_taken_away_goes_on_from_its_backup(runs: Runs) -> None:
-    """As a queue does that gives its place to another run; with the pods' own grace."""
+    """A queue does the same to a run whose place another run gets; the pods keep their own grace period."""
     runs.submit(f"spec.program.parameters.epochs={EPOCHS}", "spec.runPolicy.backoffLimit=0")
     runs.trains(epoch=2)
     taken = {pod["metadata"]["name"] for pod in runs.pods()}

@@ -1,4 +1,4 @@
-"""Only the run's own pods reach its TensorFlow servers, which obey anyone who does."""
+"""Only the run's own pods reach its TensorFlow servers, which obey any client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.kind.runs import RUN, Runs
 
 PORT = 2222
 CONNECTED, REFUSED = 10, 11
-"""Exit codes. Neither 0 nor 1: a pod that does not come to connect is no answer."""
+"""Exit codes. They are neither 0 nor 1, because a pod that does not start is no answer."""
 CONNECT = f"""
 import socket, sys
 try:
@@ -29,7 +29,7 @@ while True:
 
 
 def start(runs: Runs, name: str, labels: dict[str, str], *arguments: str) -> None:
-    """A pod of Python with the arguments."""
+    """Starts a pod that runs Python with the arguments."""
     context = {
         "runAsNonRoot": True,
         "allowPrivilegeEscalation": False,
@@ -53,13 +53,13 @@ def status(runs: Runs, name: str) -> dict[str, Any]:
 
 
 def address(runs: Runs, name: str) -> str:
-    """Of a pod, once it runs."""
+    """Returns the address of a pod, once it runs."""
     assert wait_for(lambda: status(runs, name)["phase"] == "Running", 60)
     return str(status(runs, name)["podIP"])
 
 
 def connects(runs: Runs, name: str, labels: dict[str, str], host: str) -> bool:
-    """Whether a new pod with the labels can open a connection."""
+    """Returns whether a new pod with the labels can open a connection."""
     start(runs, name, labels, CONNECT, host)
     assert wait_for(lambda: status(runs, name)["phase"] == "Failed", 60), status(runs, name)
     code = status(runs, name)["containerStatuses"][0]["state"]["terminated"]["exitCode"]
@@ -68,7 +68,8 @@ def connects(runs: Runs, name: str, labels: dict[str, str], host: str) -> bool:
 
 
 def test_a_pod_outside_the_run_cannot_connect(runs: Runs) -> None:
-    # First whether a policy is enforced at all: one that lets nothing in, over a server that would answer.
+    # First check that the cluster enforces policies, with one that closes the port of a server that would
+    # answer.
     start(runs, "closed", {"app": "closed"}, LISTEN)
     policy = {
         "apiVersion": "networking.k8s.io/v1",

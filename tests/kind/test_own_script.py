@@ -1,4 +1,4 @@
-"""A script of the user's own, without the runtime: it gets TF_CONFIG and the rest of the Kubernetes side."""
+"""A script of the user's own, without the runtime: it gets TF_CONFIG and all Kubernetes features."""
 
 from __future__ import annotations
 

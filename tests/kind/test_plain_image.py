@@ -17,7 +17,7 @@ def test_the_demo_trains_and_leaves_nothing(runs: Runs) -> None:
     runs.image = PLAIN_IMAGE
     done = runs.launcher("submit", str(DEMO), *runs.settings())
     assert done.returncode == 0, done.stdout + done.stderr
-    # On fewer images than the launcher's own image has.
+    # It trains on fewer images than the launcher's own image has.
     assert accuracy(done.stdout) >= 0.75
     for role, count in TASKS.items():
         assert runs.job(role)["status"]["succeeded"] == count

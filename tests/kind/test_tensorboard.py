@@ -1,4 +1,6 @@
-"""A run's TensorBoard on a cluster with nodes: its pod reads the run's claim, and the tunnel leads to it."""
+"""A run's TensorBoard on a cluster with nodes: its pod reads the run's claim, and the port-forward leads to
+it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def tunnel(runs: Runs) -> Iterator[str]:
 
 
 def scalars(url: str) -> dict[str, set[str]]:
-    """What TensorBoard has read: the names of the curves, by folder."""
+    """Returns the names of the curves that TensorBoard has read, by folder."""
     with urllib.request.urlopen(f"{url}data/plugin/scalars/tags", timeout=30) as answer:
         tags: dict[str, Any] = json.load(answer)
     return {folder: set(names) for folder, names in tags.items()}

@@ -1,4 +1,4 @@
-"""A TFJob as it is: an image with a command of its own, of whose tasks only the chief ever ends."""
+"""An unchanged TFJob: an image with its own command, of whose tasks only the chief ever ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of small commands by the real command line, whose state directory is the test's own."""
+"""Runs of small commands by the real command line, with a state directory for each test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ran:
 
 @dataclass
 class CommandLine:
-    """Calls commands; see `tests/local/conftest.py`."""
+    """Runs commands; see `tests/local/conftest.py`."""
 
     directory: Path
     capsys: pytest.CaptureFixture[str]
@@ -45,13 +45,13 @@ class CommandLine:
         return Ran(code, captured.out, captured.err)
 
     def good(self, *arguments: str) -> str:
-        """What the command prints; it succeeds."""
+        """Runs a command that must succeed, and returns its output."""
         ran = self(*arguments)
         assert ran.code == 0, ran.err
         return ran.out
 
     def file(self, name: str, metadata: dict[str, Any] | None = None, **spec: Any) -> str:
-        """The path of a cluster.yaml of strategy Custom."""
+        """Writes a cluster.yaml of strategy Custom, and returns its path."""
         document = {
             "apiVersion": "launcher/v1alpha1",
             "kind": "TrainingCluster",
@@ -63,16 +63,16 @@ class CommandLine:
         return str(path)
 
     def start(self, name: str, metadata: dict[str, Any] | None = None, **spec: Any) -> None:
-        """Submits, and goes on."""
+        """Submits the run and does not wait."""
         self.good("submit", self.file(name, metadata, **spec), "--backend", "local", "--detach")
 
     def run(self, name: str, metadata: dict[str, Any] | None = None, **spec: Any) -> Ran:
-        """Submits, and waits for the end."""
+        """Submits the run and waits for its end."""
         self.start(name, metadata, **spec)
         return self("wait", name, "--timeout", f"{TIMEOUT:g}s")
 
     def until(self, condition: Callable[[Ran], Any], *arguments: str) -> Ran:
-        """What the command printed when it held."""
+        """Repeats a command until the condition holds, and returns its result."""
         until = time.monotonic() + TIMEOUT
         while time.monotonic() < until:
             ran = self(*arguments)
@@ -83,7 +83,7 @@ class CommandLine:
 
 
 def delete_all(root: Path) -> None:
-    """Leaves nothing running."""
+    """Deletes all runs, so that no process is left."""
     backend = LocalBackend(root)
     for status in backend.runs():
         backend.delete(status.run, status.namespace)

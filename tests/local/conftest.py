@@ -15,7 +15,9 @@ from tests.local.machine import Machine
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    """Deletes its runs at the end, whatever the test did. Delays are short: none is what is tested."""
+    """A machine whose runs are deleted at the end, even after a failure. Delays are short, since no test is
+    about them.
+    """
     machine = Machine(
         tmp_path / "tf-launcher",
         SupervisorSettings(
@@ -39,7 +41,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[CommandLine]:
-    """The command line, where there are no runs but the test's, and no cluster. Deletes them at the end."""
+    """The command line with no runs but the test's, and no cluster. Its runs are deleted at the end."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-kubeconfig"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

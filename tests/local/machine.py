@@ -1,4 +1,4 @@
-"""Runs of small commands, through the same objects that the launcher renders."""
+"""Runs of small commands, from objects like those that the launcher renders."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from launcher.backends.local.store import RunDirectory, SupervisorSettings
 from launcher.status import RunStatus
 
 TIMEOUT = 120.0
-"""Seconds that anything here may take before the test gives up on it."""
+"""Limit in seconds for any wait of a test."""
 
 
 def eventually(condition: Callable[[], Any], what: str) -> Any:
-    """What `condition` gives once it is true."""
+    """Waits until `condition` gives a true value, and returns it."""
     until = time.monotonic() + TIMEOUT
     while time.monotonic() < until:
         if value := condition():
@@ -33,7 +33,7 @@ def eventually(condition: Callable[[], Any], what: str) -> Any:
 
 
 def python(code: str) -> list[str]:
-    """A container's command that runs this code."""
+    """Returns a container's command that runs this code."""
     return ["python", "-c", code]
 
 
@@ -51,7 +51,7 @@ def job(
     pod: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A role's Job as the launcher renders it. `mounts` maps a mountPath to its volume's source."""
+    """Returns a role's Job as the launcher renders it. `mounts` maps a mountPath to its volume's source."""
     labels = {"tf-launcher.dev/run": run, "tf-launcher.dev/role": role}
     volumes = {
         f"volume-{number}": (path, source) for number, (path, source) in enumerate((mounts or {}).items())
@@ -102,7 +102,7 @@ def job(
 
 @dataclass
 class Machine:
-    """A state directory of its own, and the runs in it."""
+    """A state directory, and the runs in it."""
 
     root: Path
     settings: SupervisorSettings
@@ -118,12 +118,12 @@ class Machine:
         return self.backend.submit(self.plan(*objects, run=run, addresses=addresses), detach=True)
 
     def run(self, *objects: dict[str, Any], addresses: Sequence[str] = ()) -> RunStatus:
-        """Submits and follows to the end."""
+        """Submits a run and follows it to its end."""
         self.submit(*objects, addresses=addresses)
         return self.end()
 
     def end(self, run: str = "demo") -> RunStatus:
-        """The status at the run's end."""
+        """Returns the status at the run's end."""
         until = time.monotonic() + TIMEOUT
         for update in self.backend.follow(run, "default"):
             if update.status.ended:
@@ -141,20 +141,20 @@ class Machine:
         return [line.text for line in self.lines(*roles, run=run)]
 
     def printed(self, text: str, run: str = "demo") -> None:
-        """Waits until some task has printed this line."""
+        """Waits until a task has printed this line."""
         eventually(lambda: text in self.texts(run=run), f"the line {text!r}")
 
     def directory(self, run: str = "demo") -> RunDirectory:
         return RunDirectory(self.root, "default", run)
 
     def processes(self, run: str = "demo") -> list[int]:
-        """Everything that lives with the run's mark, whoever its parent is."""
+        """Returns all processes with the run's mark, whatever their parents are."""
         submission = self.directory(run).submission()
         assert submission is not None
         return marked(submission.uid)
 
     def supervisor(self, run: str = "demo") -> tuple[int, int]:
-        """The process numbers of the guard and the supervisor."""
+        """Returns the process ids of the guard and the supervisor."""
         state = eventually(lambda: self.directory(run).state(), "the supervisor's first word")
         supervisor: int = state["supervisor"]
         return parent(supervisor), supervisor
@@ -172,7 +172,7 @@ def parent(pid: int) -> int:
 
 
 def with_variable(beginning: str) -> list[int]:
-    """The processes with an environment variable `NAME=value...`; zombies have none."""
+    """Returns the processes with an environment variable `NAME=value...`; zombies have none."""
     found = []
     for pid in pids():
         try:
@@ -185,7 +185,7 @@ def with_variable(beginning: str) -> list[int]:
 
 
 def marked(uid: str) -> list[int]:
-    """All that lives of one submission."""
+    """Returns all living processes of one submission."""
     return with_variable(f"TF_LAUNCHER_LOCAL={uid}/")
 
 

@@ -1,4 +1,4 @@
-"""Files of a run that are empty, cut off, old, or of another version: that run is broken, and no other."""
+"""A run whose files are empty, truncated, old, or of another version is broken; no other run is affected."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ NO_JSON: dict[str, bytes] = {
     "negative": b"-1",
     "far": b"1e300",
 }
-"""Contents that are right for no file of a run. Only ever add to them."""
+"""Contents that are valid for no file of a run. Tests may only add to them."""
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A state directory with an ended run `demo`, of two roles, one of which was restarted."""
+    """A state directory with an ended run `demo` of two roles, one of which restarted."""
     machine = Machine(tmp_path_factory.mktemp("whole") / "state", SHORT)
     fails = job("worker", "raise SystemExit(3)", backoffLimit=1)
     chief = job("chief", "print('done')", primary=True, ttlSecondsAfterFinished=100_000)
@@ -68,7 +68,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(whole: Path, tmp_path: Path) -> Machine:
-    """The same, to be broken, with a second run `other`."""
+    """A copy of it that a test may break, with a second run `other`."""
     shutil.copytree(whole, tmp_path / "state", ignore=shutil.ignore_patterns("control"))
     os.mkfifo(tmp_path / "state" / "runs" / "default" / "demo" / "control", 0o600)
     machine = Machine(tmp_path / "state", SHORT)
@@ -83,7 +83,7 @@ def _copy_as_other(source: str, target: str) -> None:
 
 
 def shown(machine: Machine) -> str:
-    """What `list` and `status` print."""
+    """Returns what `list` and `status` print."""
     out = io.StringIO()
     runs = [run_table.Listed(status, Place("local")) for status in machine.backend.runs()]
     run_table.show_list(runs, out=console.console(out))
@@ -174,7 +174,7 @@ def test_fields_of_a_later_version_are_passed_over(copied: Machine) -> None:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to everything in a document."""
+    """Yields the path of every value in a document."""
     yield path
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):

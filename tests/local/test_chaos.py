@@ -1,4 +1,4 @@
-"""The harness of `make chaos`: a run of each kind, and what it would say of a bad one."""
+"""The code of `make chaos`: a run of each kind, and its messages about a faulty run."""
 
 from __future__ import annotations
 

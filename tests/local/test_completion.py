@@ -1,4 +1,4 @@
-"""Completion in real shells, with the runs that there are; a shell that is not installed is skipped."""
+"""Completion in real shells, with existing runs. The tests of a shell that is not installed are skipped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INSTALLED = Path(sys.executable).with_name("tf-launcher")
 
 @pytest.fixture
 def runs(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    """With two runs, and tf-launcher on the PATH."""
+    """A command line with two runs, and with tf-launcher on the PATH."""
     monkeypatch.setenv("PATH", f"{INSTALLED.parent}{os.pathsep}{os.environ['PATH']}")
     for name in ("mnist-one", "mnist-two"):
         assert command.run(name, worker={"command": ENDS}).code == 0
@@ -71,7 +71,7 @@ def test_fish(runs: CommandLine) -> None:
 
 
 def test_bash(runs: CommandLine) -> None:
-    """With the words as bash takes them: an = is one of its own."""
+    """The words are split as bash splits them, where an = is a word of its own."""
     bash, path = needs("bash"), script(runs, "bash")
     for typed, offered in [*CASES, ("status mnist-one --output = j", ["json"])]:
         if offered == ["cluster.yaml"]:
@@ -88,7 +88,7 @@ def test_bash(runs: CommandLine) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_in_a_terminal(runs: CommandLine, shell: str) -> None:
-    """The line, after the Tab key."""
+    """Returns the line after the Tab key."""
     path = Path(script(runs, shell)).resolve()
     calls = {"bash": ["--norc", "--noprofile", "-i"], "zsh": ["-f", "-i"]}
     setup = {"bash": "", "zsh": "autoload -U compinit; compinit -u -D; "}
@@ -103,7 +103,7 @@ def test_in_a_terminal(runs: CommandLine, shell: str) -> None:
             ("submit clu", "submit cluster.yaml "),
         ):
             terminal.text = ""
-            terminal.type(f"\x15tf-launcher {typed}\tZ")  # ^U: the line begins anew
+            terminal.type(f"\x15tf-launcher {typed}\tZ")  # ^U clears the line
             terminal.until(f"tf-launcher {line}Z")
 
 
@@ -132,7 +132,7 @@ class Shell:
         os.write(self._controller, text.encode())
 
     def pieces(self, seconds: float) -> Iterator[str]:
-        """What comes until nothing has come for so long."""
+        """Yields output until none has come for `seconds`."""
         while select.select([self._controller], [], [], seconds)[0]:
             try:
                 yield os.read(self._controller, 65536).decode(errors="replace").replace("\r", "")
@@ -140,7 +140,7 @@ class Shell:
                 return
 
     def until(self, text: str) -> None:
-        """Waits until the terminal shows the text, whatever moves the cursor apart."""
+        """Waits until the terminal shows the text, ignoring the cursor's movements."""
         end = time.monotonic() + 60
         while text not in self.shown and time.monotonic() < end:
             for piece in self.pieces(0.2):
@@ -151,7 +151,7 @@ class Shell:
 
     @property
     def shown(self) -> str:
-        """Without the sequences that colour, and with what the cursor went back over written anew."""
+        """Returns the text without colours; characters behind a moved cursor are overwritten."""
         written: list[str] = []
         for character in re.sub(r"\x1b(\[[0-9;?]*[A-Za-z]|[=>])", "", self.text):
             if character == "\b":
@@ -162,7 +162,9 @@ class Shell:
 
 
 def test_nothing_is_said_in_the_middle_of_a_line(runs: CommandLine) -> None:
-    """A kubeconfig that cannot be read, say: the runs of this machine are offered all the same."""
+    """Such an error is a kubeconfig that cannot be read: the runs of this machine are offered
+    nevertheless.
+    """
     Path(os.environ["KUBECONFIG"]).write_text("nonsense")
     ran = runs("__complete", "status", "")
     assert (ran.code, ran.out, ran.err) == (0, "mnist-one\tthis machine\nmnist-two\tthis machine\n", "")

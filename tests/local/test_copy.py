@@ -1,4 +1,4 @@
-"""`cp` of a run on this machine: what it writes, and what it refuses without leaving a trace."""
+"""`cp` of a run on this machine: the files that it writes, and the errors after which no file stays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WRITES = python(
 
 @pytest.fixture
 def run(command: CommandLine) -> CommandLine:
-    """Of a task that has left a model."""
+    """A run whose task has left a model."""
     ran = command.run(
         "demo", worker={"command": WRITES}, modelDir="/model", storage={"reclaimPolicy": "Delete"}
     )
@@ -47,7 +47,7 @@ def test_a_folder(run: CommandLine) -> None:
     assert run.good("cp", "demo:export", "./model") == "copied to model\n"
     assert tree(Path("model")) == EXPORT, "without the link, which leads out of it"
     assert Path("model/saved_model.pb").read_bytes() == bytes(range(256)) * 5000
-    # Into a folder that is there, under its own name; and as the task prints it.
+    # The copy goes into an existing folder, under its own name; the path is as the task prints it.
     assert run.good("cp", "demo:/model/export", "model") == "copied to model/export\n"
     assert tree(Path("model/export")) == EXPORT
     assert run.good("cp", "demo:", "all") == "copied to all\n"

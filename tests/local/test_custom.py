@@ -1,4 +1,4 @@
-"""A run of strategy Custom as processes: images that know nothing of each other's end."""
+"""A run of strategy Custom as processes, whose images do not notice each other's end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDS = python("print('done')")
 
 
 def after(path: Path, code: int = 0) -> list[str]:
-    """Ends with the code once the file is there."""
+    """Returns a command that ends with the code once the file exists."""
     return python(
         "import pathlib, sys, time\n"
         f"while not pathlib.Path({str(path)!r}).exists(): time.sleep(0.02)\n"
@@ -119,7 +119,7 @@ def test_a_worker_that_may_go_is_not_missed(machine: Machine, tmp_path: Path) ->
         sparseClusterSpec=True,
     )
     eventually(lambda: machine.status().roles[1].phase is Phase.FAILED, "the workers' failure")
-    # Longer than is waited for a primary that fails for the same.
+    # Longer than the time for a primary to fail of the same cause.
     time.sleep(3 * machine.settings.failed_seconds)
     assert machine.status().phase is Phase.RUNNING
     (tmp_path / "go").touch()

@@ -1,4 +1,4 @@
-"""What `delete` asks on a terminal, where the model goes with the run."""
+"""The question of `delete` on a terminal, when the model is deleted with the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VOLUME = {"persistentVolumeClaim": {"claimName": "demo-model"}}
 
 @pytest.fixture
 def model(machine: Machine) -> Path:
-    """What a run has left on a claim that goes with it."""
+    """A model that a run has left on a claim that is deleted with the run."""
     metadata = {"name": "demo-model", "annotations": {RECLAIM_ANNOTATION: "Delete"}}
     claim = {"kind": "PersistentVolumeClaim", "metadata": metadata}
     write = "open('/model/file', 'w').close()"
@@ -35,7 +35,7 @@ def delete(machine: Machine, *options: str) -> tuple[list[str], dict[str, Any]]:
 
 
 def answered(machine: Machine, answer: str) -> tuple[int, str]:
-    """The exit code, and what the terminal shows."""
+    """Returns the exit code, and the terminal's text."""
     command, options = delete(machine)
     ours, theirs = pty.openpty()
     try:
@@ -55,7 +55,7 @@ def answered(machine: Machine, answer: str) -> tuple[int, str]:
         try:
             while more := os.read(ours, 4096):
                 shown += more
-        except OSError:  # how Linux says that the other side is closed
+        except OSError:  # Linux raises it when the other side is closed
             pass
         return code, shown.decode()
     finally:

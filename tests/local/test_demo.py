@@ -1,4 +1,4 @@
-"""`make demo` as a user sees it, with TensorFlow; and with one of its tasks killed on the way."""
+"""`make demo` as a user runs it, with TensorFlow; also with one of its tasks killed during training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from worker.contract import Event, Record
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"
 SECONDS = 280
-"""For a whole run. It takes 20 to 50 s where nothing else runs."""
+"""Limit of a whole run, which takes 20 to 50 s on an idle machine."""
 
 pytestmark = linux_only
 
@@ -41,7 +41,7 @@ class Demo:
         )
 
     def tasks(self, role: str = "", index: int = 0) -> list[int]:
-        """Processes of this demo's tasks; of one task, its first process first."""
+        """Returns the processes of all tasks, or of one task, its first process first."""
         wanted = [f"TF_LAUNCHER_ROLE={role}", f"TASK_INDEX={index}"] if role else []
         found = []
         for pid in sorted(pids()):
@@ -55,7 +55,7 @@ class Demo:
         return found
 
     def records(self, role: str, index: int = 0, event: str = "") -> list[Record]:
-        """What a task has reported, in all its attempts."""
+        """Returns the records of a task, of all its attempts."""
         lines = self.launcher("logs", "fashion-mnist", "--raw", "--role", role, "--index", str(index))
         records = [record for line in lines.stdout.splitlines() if (record := Record.parse(line))]
         return [record for record in records if not event or record.event == event]
@@ -90,7 +90,7 @@ def test_it_trains_to_the_end_and_nothing_is_left(demo: Demo) -> None:
 
 
 def kill_all(demo: Demo, role: str, index: int = 0) -> None:
-    """As `kill -9` of the task's container: all of its processes at once."""
+    """Kills all processes of a task at once, as `kill -9` of its container does."""
     for pid in demo.tasks(role, index):
         os.kill(pid, signal.SIGKILL)
 
@@ -112,7 +112,7 @@ def trained(demo: Demo, epoch: int) -> Callable[[], bool]:
     ],
 )
 def test_it_goes_on_after_a_kill(demo: Demo, role: str, index: int) -> None:
-    """And no step is missing: every epoch ends at its last step, in this attempt or the one before."""
+    """No step is missing: every epoch ends at its last step, in this attempt or the one before."""
     settings = ["spec.program.parameters.epochs=4", "spec.program.parameters.stepsPerEpoch=40"]
     overrides = [word for setting in settings for word in ("--set", setting)]
     started = demo.launcher("submit", str(EXAMPLE), "--backend", "local", "--detach", *overrides)
@@ -139,7 +139,7 @@ def test_it_goes_on_after_a_kill(demo: Demo, role: str, index: int) -> None:
 
 
 def test_the_starter_trains(demo: Demo) -> None:
-    """What `launcher init` writes is no empty promise."""
+    """The files that `launcher init` writes can be trained."""
     assert demo.launcher("init", "first").returncode == 0
     done = demo.launcher(
         "submit", "first/cluster.yaml", "--backend", "local", "--set", "spec.program.parameters.epochs=2"

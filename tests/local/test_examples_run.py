@@ -1,4 +1,4 @@
-"""Every example trains to its end, as real processes; a few steps are enough to see it."""
+"""Every example trains to its end as real processes, with a few steps only."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from worker.contract import ExitCode
 
 ROOT = Path(__file__).parent.parent.parent
 SECONDS = 280
-"""For a whole run."""
+"""Limit of a whole run."""
 PARAMETERS = "spec.program.parameters"
 SHORT = (f"{PARAMETERS}.epochs=1", f"{PARAMETERS}.stepsPerEpoch=8")
 LONGER = (f"{PARAMETERS}.epochs=1", f"{PARAMETERS}.stepsPerEpoch=40")
-"""For an embedding, its model with batch normalization: after 8 steps its accuracy was anything from 0.13 to
-0.47, after 40 it was 0.60 to 0.71.
+"""For an embedding, and for the model with batch normalization: after 8 steps the accuracy was from 0.13 to
+0.47, after 40 steps from 0.60 to 0.71.
 """
 
 pytestmark = linux_only
@@ -46,13 +46,13 @@ ROWS: list[tuple[str, tuple[str, ...]]] = [
     ("multi-worker-fit/cluster-with-chief.yaml", (*SHORT, "spec.strategyOptions={autoShard: OFF}")),
     ("mirrored-loop/cluster.yaml", SHORT),
     ("mirrored-loop/cluster.yaml", (*SHORT, f"{PARAMETERS}.iteration=epoch", "spec.program.keras=3")),
-    # An epoch is all of the data, of which the tasks must know how much it is.
+    # An epoch is all of the data, and the tasks must know its size.
     ("multi-worker-loop/cluster.yaml", (f"{PARAMETERS}.epochs=1",)),
     ("multi-worker-loop/cluster.yaml", (*SHORT, "spec.worker.replicas=3")),
     ("multi-worker-loop/cluster.yaml", (*SHORT, "spec.chief={}", "spec.program.keras=3")),
     ("every-method/cluster.yaml", SHORT),
 ]
-"""Each is a file under examples/, and what is `--set` to make the run short."""
+"""Each row is a file under examples/, and the values for `--set` that make the run short."""
 
 
 FIRST = ("mirrored-loop", "multi-worker-loop", "parameter-server-fit")
@@ -60,7 +60,7 @@ FIRST = ("mirrored-loop", "multi-worker-loop", "parameter-server-fit")
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Iterator[Launcher]:
-    """The command line, with a state directory of its own, of which nothing is left running."""
+    """The command line with a state directory of its own; no process is left at the end."""
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     environment["CUDA_VISIBLE_DEVICES"] = "-1"
 
@@ -80,20 +80,20 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
 
 
 def submit(launcher: Launcher, file: str, settings: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """A run of the example, to its end."""
+    """Runs the example to its end."""
     chosen = [word for setting in settings for word in ("--set", setting)]
     return launcher("submit", f"examples/{file}", "--backend", "local", *chosen)
 
 
 def model_directory(output: str) -> Path:
-    """As the summary says."""
+    """Returns the path in the summary."""
     found = re.search(r"^model directory +(\S+)$", output, re.MULTILINE)
     assert found, output
     return Path(found[1])
 
 
 def row(file: str, settings: tuple[str, ...]) -> Any:
-    """One of each kind of training is run by `make test`, all by `make thorough`."""
+    """Returns a test case: `make test` runs one of each kind of training, `make thorough` runs all."""
     is_first = len(settings) == len(SHORT) and file.split("/")[0] in FIRST
     marks = [] if is_first else [pytest.mark.thorough]
     return pytest.param(file, settings, id=" ".join((file, *settings[2:])), marks=marks)
@@ -110,7 +110,7 @@ def test_it_trains_to_the_end(launcher: Launcher, file: str, settings: tuple[str
 
 @pytest.mark.thorough
 def test_mirrored_fit_is_scored_again_from_what_it_wrote(launcher: Launcher) -> None:
-    """From the latest checkpoint, and from the SavedModel with and without a strategy."""
+    """It is scored from the latest checkpoint, and from the SavedModel with and without a strategy."""
     settings = (f"{PARAMETERS}.epochs=4", f"{PARAMETERS}.stepsPerEpoch=8")
     done = submit(launcher, "mirrored-fit/cluster.yaml", settings)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""What somebody sees who follows a run."""
+"""What a user sees who follows a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHIEF = "demo-chief-0"
 
 
 def emits(*records: tuple[str, dict[str, Any]], task: str = CHIEF) -> str:
-    """A program that prints these records as the worker runtime does."""
+    """Returns a program that prints these records as the worker runtime does."""
     lines = [
         f"print(Record({event!r}, {task!r}, time.time(), {fields!r}).line(), flush=True)"
         for event, fields in records

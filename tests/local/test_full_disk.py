@@ -1,4 +1,4 @@
-"""A disk that is full: what a run says, and what it leaves. The disk is real, a small one in memory."""
+"""A full disk: the run's message, and the files that stay. The disk is real, a small one in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fill(path):
         while True:
             file.write(bytes(4096))
 """
-"""Runs in mount and user namespaces of its own."""
+"""Code that runs in its own mount and user namespaces."""
 
 CHIEF = """
 import contextlib, os, sys
@@ -43,7 +43,7 @@ os._exit(3)
 
 
 def on_a_small_disk(tmp_path: Path, code: str) -> str:
-    """What the code prints."""
+    """Returns what the code prints."""
     script = tmp_path / "script.py"
     script.write_text(INSIDE + code)
     (tmp_path / "disk").mkdir()

@@ -1,4 +1,6 @@
-"""docs/howto.md, "Bring a Keras script": its script, and its program on two workers, come to the same."""
+"""The script of docs/howto.md, "Bring a Keras script", and its program on two workers reach the
+same scores.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ SERVERS = {"strategy": "ParameterServer", "chief": {}, "ps": {}}
 
 
 def blocks() -> list[str]:
-    """The script, the program, the file."""
+    """Returns the script, the program and the file."""
     section = HOWTO.read_text().partition("## Bring a Keras script\n")[2].partition("\n## ")[0]
     return re.findall(r"```(?:python|yaml)\n(.*?)```", section, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
-    """The scores that the script prints."""
+    """Returns the scores that the script prints."""
     script = tmp_path_factory.mktemp("alone") / "script.py"
     script.write_text(blocks()[0])
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
@@ -63,7 +65,7 @@ def test_the_program_trains_as_the_script_does(
     assert len(found) == 1, done.stdout
     accuracy, loss = map(float, found[0])
     if more:
-        assert accuracy > 0.8  # its workers do not wait for each other
+        assert accuracy > 0.8  # the workers do not wait for each other
     else:
         assert accuracy == pytest.approx(alone["accuracy"], abs=1e-4)
         assert loss == pytest.approx(alone["loss"], abs=1e-4)

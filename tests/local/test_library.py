@@ -1,5 +1,5 @@
-"""The library as a program or a notebook uses it, through real TensorFlow processes on this machine. The code
-is docs/howto.md's own.
+"""The library in a program or a notebook, with real TensorFlow processes on this machine. The code is that of
+docs/howto.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = linux_only
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder to work in, and a state directory of its own, of which nothing is left running."""
+    """A working folder and a state directory; no process is left at the end."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -35,14 +35,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def from_the_document(heading: str) -> list[str]:
-    """The blocks of Python under a heading."""
+    """Returns the Python blocks under a heading."""
     text = (ROOT / "docs" / "howto.md").read_text()
     _, _, section = text.partition(f"\n## {heading}\n")
     return re.findall(r"^```python\n(.*?)^```$", section.partition("\n## ")[0], re.MULTILINE | re.DOTALL)
 
 
 def cells(*texts: str) -> str:
-    """What the texts print as a program of their own; `%%writefile` is done as Jupyter does it."""
+    """Returns what the texts print as one program; `%%writefile` works as in Jupyter."""
     code = []
     for text in texts:
         first, _, rest = text.partition("\n")

@@ -1,4 +1,4 @@
-"""Jobs mean here what they mean in Kubernetes."""
+"""Jobs on this machine have the meaning that they have in Kubernetes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from launcher.status import Phase
 from tests.local.machine import Machine, eventually, job, kill, linux_only, with_variable
 
 WAIT = "import time; print('up'); time.sleep(600)"
-"""A task that ends when it is told to, as a worker that was never released."""
+"""A task that ends only on SIGTERM, as a worker that was never released."""
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(600)"
 
 
 def fails_times(path: Path, times: int, code: int = 1) -> str:
-    """Fails so often, counted in a file, then succeeds."""
+    """Returns code that fails `times` times, counted in a file, and then succeeds."""
     return (
         "import os, pathlib, sys\n"
         f"seen = pathlib.Path({str(path)!r} + os.environ['TASK_INDEX'])\n"
@@ -194,7 +194,9 @@ def test_a_primary_between_two_attempts_is_ended_too(machine: Machine) -> None:
     ],
 )
 def test_a_run_that_can_go_on_does(machine: Machine, role: str, code: str) -> None:
-    """Without its evaluator; and when workers that were released are followed by one that failed long ago."""
+    """The run goes on without its evaluator; and with released workers, one of which had failed
+    long before.
+    """
     status = machine.run(
         job("chief", "import time; time.sleep(2)", primary=True),
         job(role, code, replicas=1 if role == "evaluator" else 2, backoffLimitPerIndex=0),
@@ -215,7 +217,7 @@ def test_a_failed_primary_takes_the_others_along(machine: Machine) -> None:
 
 
 def test_servers_stay_while_a_chief_that_was_stopped_saves(machine: Machine) -> None:
-    """Its variables are theirs."""
+    """The servers have the chief's variables."""
     saves = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), print('saved'), sys.exit(143)))\n"
@@ -489,7 +491,7 @@ def test_a_state_directory_that_cannot_be_written(tmp_path: Path) -> None:
 
 @linux_only
 def test_a_full_disk_ends_the_run_with_the_reason(machine: Machine) -> None:
-    """A disk that is full for the pod's directory: here its name is taken by a file."""
+    """The pod's directory cannot be made, as on a full disk: here a file has its name."""
     machine.submit(job("chief", WAIT, primary=True, suspend=True, backoffLimit=0))
     (machine.directory().path / "pods").write_text("")
     machine.backend.resume("demo", "default")
@@ -532,7 +534,7 @@ def test_a_port_in_use_is_named(machine: Machine) -> None:
 
 
 def test_the_supervisor_sleeps(machine: Machine) -> None:
-    """Nothing happens, so nothing is done: no polling. Counted in wake-ups, not in seconds."""
+    """The supervisor does not poll while nothing happens. The test counts wake-ups, not seconds."""
     machine.submit(job("chief", WAIT, primary=True), job("worker", WAIT, replicas=3))
     eventually(lambda: machine.texts().count("up") == 4, "four tasks")
     _, supervisor = machine.supervisor()

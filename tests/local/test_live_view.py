@@ -1,4 +1,4 @@
-"""What somebody sees who follows a run in a terminal: a real run, in terminals of three widths at once."""
+"""The live view of a real run, in three terminals of different widths at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Viewer(threading.Thread):
         self.pictures.extend(self.terminal.pictures())
 
     def moving(self) -> list[list[str]]:
-        """The lines of each picture that are drawn anew, from the spinner's on."""
+        """Returns the redrawn lines of each picture, from the spinner's on."""
         found = []
         for lines in self.pictures:
             first = [number for number, line in enumerate(lines) if line[:1] in FRAMES and line[:1]]

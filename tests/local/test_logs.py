@@ -1,4 +1,4 @@
-"""What `logs` shows of a run on this machine: whose, how much, and when it was printed."""
+"""`logs` of a run on this machine: its options for tasks, numbers of lines and times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNTS = python("import os\nfor n in range(5): print(os.environ['TASK_INDEX'], n
 
 @pytest.fixture
 def run(command: CommandLine) -> CommandLine:
-    """Of a chief, three workers and a ps, which have printed and ended."""
+    """A run of a chief, three workers and a ps, which have printed and ended."""
     ran = command.run(
         "demo",
         chief={"command": COUNTS},
@@ -103,7 +103,7 @@ def test_the_last_lines(run: CommandLine) -> None:
 
 
 def test_since_and_timestamps(command: CommandLine, tmp_path: Path) -> None:
-    """A line that is old is left out, and one that is new is not: an hour lies between them."""
+    """An old line is left out and a new one is printed; an hour lies between them."""
     go = tmp_path / "go"
     code = (
         "import pathlib, time\nprint('early', flush=True)\n"
@@ -158,7 +158,7 @@ def test_nothing_printed_is_said(command: CommandLine) -> None:
 
 
 def test_growth(tmp_path: Path) -> None:
-    """Lines have the time of the look that first saw them; looks that saw nothing new leave nothing."""
+    """Lines have the time of the read that first saw them; reads without new lines record nothing."""
     log, growth = tmp_path / "log.0", tmp_path / "growth.0"
     recorder = GrowthRecorder(log, growth)
     recorder.look(1.0)
@@ -179,7 +179,7 @@ def test_growth(tmp_path: Path) -> None:
 
 
 def test_ended_before_a_look(command: CommandLine) -> None:
-    """A task that ends within the second has its lines' times all the same."""
+    """The lines of a task that ends within the first second have times too."""
     began = time.time()
     assert command.run("demo", worker={"command": ENDS}).code == 0
     (line,) = launcher.find("demo").logs()

@@ -1,4 +1,4 @@
-"""A namespace and a run's name become folders: one that is none is refused where it enters."""
+"""A namespace and a run's name become folders: invalid names are refused by the functions that take them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BAD_NAMES = [
     "~",
     "%2e%2e",
 ]
-"""No names of namespaces, and none of runs. Only ever add to them."""
+"""Invalid names of namespaces and runs. Tests may only add to them."""
 
 CALLS: dict[str, Callable[[LocalBackend, str, str], Any]] = {
     "submit": lambda to, run, space: to.submit(Plan(run, space, [job("chief", "pass")], []), detach=True),

@@ -1,4 +1,6 @@
-"""Who reaches a run's tasks: the run itself, and nobody from another address. Yet programs download."""
+"""Only the run itself reaches its tasks, and no other address does. Its programs can download
+nevertheless.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ for local in machine.directory().submission().addresses.values():
 machine.backend.delete("demo", "default")
 print(json.dumps(found))
 """
-"""Runs in a network namespace of the test's own, as a machine with two addresses."""
+"""Code that runs in its own network namespace, as a machine with two addresses."""
 
 
 @isolated_only
@@ -121,7 +123,7 @@ def site() -> Iterator[int]:
         server.shutdown()
 
 
-# `localhost` itself is excepted from the proxy, so its name is written as a number.
+# `localhost` itself bypasses the proxy, so the address is written as a number.
 DOWNLOAD = """
 import urllib.error, urllib.request
 import http.client, os
@@ -175,7 +177,7 @@ ODD_REQUESTS = [
     b"G" * 80_000,
     b"",
 ]
-"""What is no request of a proxy's. Only ever add to them."""
+"""Requests that a proxy does not serve. Tests may only add to them."""
 
 
 @isolated_only
@@ -210,7 +212,7 @@ def test_files_stay_the_users_own(machine: Machine, tmp_path: Path) -> None:
 
 @isolated_only
 def test_a_user_without_rights_has_it_too(tmp_path: Path) -> None:
-    """Number 1000, and no capabilities: not even those of a `root` that runs the tests."""
+    """The user has id 1000 and no capabilities, whether or not `root` runs the tests."""
     prefix = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
     assert "network: the run's own" in _submitted(tmp_path, prefix)
 
@@ -247,7 +249,7 @@ assert machine.texts() == ["up"]
 
 
 def _submitted(tmp_path: Path, prefix: list[str]) -> str:
-    """What a submission there says."""
+    """Returns what a submission there prints."""
     if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
         pytest.skip(f"{prefix[0]} is not to be had here")
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""However a run is ended, none of its processes goes on: not its tasks, and not what those have started."""
+"""However a run ends, all of its processes end: its tasks, and the processes that these have started."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FAMILY = textwrap.dedent(
     time.sleep(600)
     """
 )
-"""A task with a child, a child in a session of its own, one that ignores SIGTERM, and a daemon."""
+"""A task with a child, a child in its own session, a child that ignores SIGTERM, and a daemon."""
 
 LAUNCHER = textwrap.dedent(
     """
@@ -56,7 +56,7 @@ LAUNCHER = textwrap.dedent(
         sys.exit(str(error))
     """
 )
-"""What the command line does for `submit`."""
+"""The code of the command line for `submit`."""
 
 
 def family(token: str, **spec: object) -> list[dict[str, object]]:
@@ -68,7 +68,7 @@ def family(token: str, **spec: object) -> list[dict[str, object]]:
 
 
 def daemons(token: str) -> list[int]:
-    """The processes with an empty environment, known by an argument."""
+    """Returns the processes with an empty environment, found by an argument."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -82,7 +82,7 @@ def daemons(token: str) -> list[int]:
 
 
 class Family:
-    """A run of three such tasks, and all that belongs to it."""
+    """A run of three such tasks, and all of its processes."""
 
     def __init__(self, machine: Machine, token: str) -> None:
         self.machine = machine
@@ -150,7 +150,7 @@ def test_kill_of_what_supervises(machine: Machine, relatives: Family, victims: s
     relatives.up()
     guard, supervisor = machine.supervisor()
     if victims == "guard and supervisor":
-        # Stopped first, so that neither sees the other's end.
+        # Both are stopped first, so that neither sees the other's end.
         os.kill(guard, signal.SIGSTOP)
         os.kill(supervisor, signal.SIGSTOP)
     if "supervisor" in victims:
@@ -159,7 +159,7 @@ def test_kill_of_what_supervises(machine: Machine, relatives: Family, victims: s
         kill(guard)
     eventually(lambda: not machine.directory().alive(), "the lock's end")
     if victims == "guard and supervisor":
-        # With both gone at once, what has left its task's session waits for the next command.
+        # With both gone, processes outside of their task's session live until the next command.
         status = machine.status()
         assert status.phase is Phase.LOST
         machine.backend.delete("demo", "default")

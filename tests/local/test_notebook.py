@@ -1,4 +1,4 @@
-"""What a notebook shows, run by a real Jupyter kernel."""
+"""A notebook's output, from a real Jupyter kernel."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ pytestmark = linux_only
 
 
 def shown(cell: Any, kind: str) -> str:
-    """What a cell has as its value, or has printed."""
+    """Returns a cell's value, or what it printed."""
     if kind == "stream":
         return "".join(output.text for output in cell.outputs if output.output_type == "stream")
     (output,) = (output for output in cell.outputs if output.output_type == "execute_result")

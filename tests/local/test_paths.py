@@ -1,4 +1,4 @@
-"""Paths that lead out of a volume are refused, as Kubernetes refuses them: nothing is written elsewhere."""
+"""Paths that lead out of a volume are refused, as Kubernetes refuses them: no file outside is written."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tests.local.machine import Machine, job
 UP = "../../../../../../../../../../{outside}/written"
 
 LEADING_OUT = ["../x", "..", "a/..", "a/../../x", "./../x", "a/b/../../../x", "{outside}/written", UP]
-"""Paths that are not below where they begin. Only ever add to them."""
+"""Paths that are not below their base. Tests may only add to them."""
 
 NO_CLAIMS = [*LEADING_OUT, ".", "a/b", "", "A", "a_b", ".a", "a..b", "a\0b", "x" * 254]
-"""No names of claims. Only ever add to them."""
+"""Invalid names of claims. Tests may only add to them."""
 
 CONFIG = {"kind": "ConfigMap", "metadata": {"name": "files"}, "data": {"key": "text"}}
 CLAIM = {"persistentVolumeClaim": {"claimName": "claim"}}
 
 
 def refused(machine: Machine, tmp_path: Path, text: str, field: str, *objects: Any) -> None:
-    """Nothing is started, nothing is left, nothing is written outside."""
+    """Checks that nothing is started, no file stays, and no file outside is written."""
     outside = tmp_path / "outside"
     outside.mkdir(exist_ok=True)
     with pytest.raises(BackendError) as error:
@@ -126,7 +126,7 @@ def test_a_sub_path_that_a_variable_leads_out(machine: Machine, tmp_path: Path) 
 
 
 def test_a_sub_path_through_a_link(machine: Machine, tmp_path: Path) -> None:
-    """What a task has left in its claim."""
+    """A task has made the link in its claim."""
     outside = tmp_path / "outside"
     outside.mkdir()
     claim = machine.root / "volumes" / "default" / "claim"

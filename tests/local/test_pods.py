@@ -1,4 +1,6 @@
-"""What a pod's process finds: the cluster's environment, addresses and paths, as they are on this machine."""
+"""The environment of a pod's process: the cluster's variables, addresses and paths, as they are on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,7 @@ def test_paths_become_directories_of_this_machine(machine: Machine, tmp_path: Pa
 
 
 def test_temporary_files_go_with_the_run_where_no_volume_is_mounted(machine: Machine) -> None:
-    """As those in a container's own /tmp do."""
+    """The files in a container's own /tmp are lost in the same way."""
     found = report(machine, job("chief", f"import tempfile; tempfile.mkstemp()\n{REPORT}", primary=True))
     temporary = Path(found["env"]["TMPDIR"])
     assert temporary.parent.name.startswith("tf-launcher-")
@@ -132,7 +134,7 @@ def test_temporary_files_go_with_the_run_where_no_volume_is_mounted(machine: Mac
 
 
 def test_a_tasks_directory_is_found_from_a_peers(machine: Machine) -> None:
-    """What the chief's release writes is on its own disk here, so it must be the peer's path."""
+    """The chief writes the release to its own disk on this machine, so the path must be the peer's."""
     own, peer = pod_name("demo", "chief", 0), pod_name("demo", "worker", 1)
     code = "import sys; sys.path.insert(0, ''); from worker.contract import released_path as r; import os\n"
     code += f"print(r(os.environ['TASK_DIR'], {own!r}, {peer!r}))"
@@ -255,7 +257,7 @@ def test_a_claim_stays_or_goes_with_its_run(machine: Machine, policy: str, kept:
 
 @pytest.mark.parametrize("policies", [("Delete", "Delete"), ("Delete", "Retain"), ("Retain", "Delete")])
 def test_a_run_that_is_submitted_again_finds_its_claim(machine: Machine, policies: tuple[str, str]) -> None:
-    """Whatever the policy is, or was: one that was interrupted resumes from what is there."""
+    """This holds for every policy, also a former one: an interrupted run resumes from the claim."""
     write = "open('/model/file', 'a').write('x'); print(open('/model/file').read())"
     volume = {"/model": {"persistentVolumeClaim": {"claimName": "demo-model"}}}
     for policy in policies:
@@ -361,7 +363,7 @@ def test_where_the_model_is(machine: Machine) -> None:
     [("launcher-source", {"readOnly": True}), ("files", {}), ("data", {"readOnly": True})],
 )
 def test_what_a_pod_mounts_to_be_read_cannot_be_written(machine: Machine, name: str, mount: Any) -> None:
-    """As on a cluster, where a script that writes beside itself fails."""
+    """It is the same on a cluster: a script fails that writes beside itself."""
     code = (
         "import errno, os\n"
         "try:\n    open(os.path.join(os.environ['PLACE'], 'new'), 'w')\n"

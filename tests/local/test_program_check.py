@@ -1,4 +1,4 @@
-"""`validate --import`: the program is tried until its first step, with real TensorFlow."""
+"""`validate --import`: it runs the program up to its first step, with real TensorFlow."""
 
 from __future__ import annotations
 

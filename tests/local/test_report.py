@@ -1,4 +1,4 @@
-"""The report of a run on this machine, as somebody sees it in a browser."""
+"""The report of a run on this machine, in a browser."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One for all tests here."""
+    """One browser for all tests here."""
     with browser(tmp_path_factory.mktemp("chromium")) as started:
         yield started
 
 
 def begin(machine: Machine, go: Path) -> None:
-    """A run that waits for a word in the file, its worker killed and back."""
+    """Starts a run that waits for a text in the file; its worker was killed and has restarted."""
     again = go.with_name("again")
     chief = job("chief", ["python", "-c", CHIEF, str(go)], primary=True, backoffLimit=0)
     worker = job("worker", ["python", "-c", WORKER, str(go), str(again)])
@@ -93,14 +93,14 @@ def begin(machine: Machine, go: Path) -> None:
 
 
 def report(capsys: pytest.CaptureFixture[str], path: Path) -> str:
-    """Writes it; returns the page's address."""
+    """Writes the report; returns the page's address."""
     assert parser.main(["report", "demo", "-o", str(path)]) == 0
     assert capsys.readouterr().out == f"wrote {path}\n"
     return path.as_uri()
 
 
 def bars(chromium: Browser) -> dict[str, list[dict[str, Any]]]:
-    """What each row of the timeline shows, from left to right: state, left and right edge in pixels."""
+    """Returns each row of the timeline, from left to right: state, left and right edge in pixels."""
     found: dict[str, list[dict[str, Any]]] = chromium.evaluate(
         """Object.fromEntries([...document.querySelectorAll("li.row")].map(row => [
             row.querySelector(".name").innerText.split("\\n")[0],

@@ -1,4 +1,4 @@
-"""The table of how runs end, by the supervisor of this machine and processes of it."""
+"""The table of how runs end, tested with the supervisor of this machine and its processes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ while not path.exists():
     time.sleep(0.01)
 sys.exit(int(path.read_text()))
 """
-"""Ends with the exit code that a file has, once it is there."""
+"""A program that ends with the exit code in a file, once the file exists."""
 
 RUNTIME = ["-m", "worker"]
-"""As the last arguments of a command: its image is the worker runtime's."""
+"""The last arguments of a command, which mark the image as the worker runtime's."""
 
 
 class Processes:
-    """A case's run on this machine."""
+    """The run of a case on this machine."""
 
     def __init__(self, machine: Machine, case: Case, folder: Path) -> None:
         self._machine = machine
         self._folder = folder
-        # Whoever waits for its next try does so to the end of the test.
+        # A role that waits for its next try waits until the end of the test.
         settings = SupervisorSettings(**asdict(case.limits), backoff=600.0, backoff_limit=600.0)
         self._machine = Machine(machine.root, settings)
         jobs = [self._job("chief", Other(), primary=True)]

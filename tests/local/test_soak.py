@@ -1,4 +1,4 @@
-"""The harness of `make soak`: a run of some kinds, and that it finds what is left."""
+"""The code of `make soak`: runs of some kinds, and that it finds what they leave behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = linux_only
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
     for name in ("XDG_STATE_HOME", "TMPDIR"):
-        monkeypatch.setenv(name, "")  # put back as they were at the end
+        monkeypatch.setenv(name, "")  # monkeypatch restores them at the end
     with local() as place:
         yield place
 

@@ -1,4 +1,4 @@
-"""What `status`, `list` and `describe` say of runs on this machine, to people and to programs."""
+"""The output of `status`, `list` and `describe` for runs on this machine, for people and for programs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REPORTS = python(f"import time; print({json.dumps(PROGRESS)!r}, flush=True); tim
 
 
 def one(command: CommandLine, *arguments: str) -> dict[str, Any]:
-    """The document, which is as its schema says."""
+    """Returns the document, after validation against its schema."""
     document: dict[str, Any] = json.loads(command.good(*arguments, "-o", "json"))
     schema = json.loads(command.good("schema", arguments[0]))
     jsonschema.validate(document, schema, format_checker=jsonschema.FormatChecker())
@@ -127,7 +127,7 @@ def test_a_description(command: CommandLine) -> None:
 
 
 def test_a_status_is_watched_to_the_end(command: CommandLine, tmp_path: Path) -> None:
-    """As another program sees it: a line, or a document in a line, for each change."""
+    """Another program gets a line for each change, or a document in a line."""
     go = tmp_path / "go"
     waits = python(f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.02)")
     command.start("demo", worker={"command": waits})

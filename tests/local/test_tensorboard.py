@@ -29,7 +29,7 @@ pytestmark = linux_only
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a run of two epochs has ended."""
+    """A state directory in which a run of two epochs has ended."""
     state = tmp_path_factory.mktemp("state")
     done = command_line(
         state,
@@ -62,7 +62,7 @@ def command_line(state: Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 @contextmanager
 def board(state: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command, and the address that it prints."""
+    """Starts the command; gives it with the address that it prints."""
     process = subprocess.Popen(
         [sys.executable, "-m", "launcher", "tensorboard", "one-device", *arguments],
         env=environment(state),
@@ -84,7 +84,7 @@ def board(state: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str],
 
 
 def browser() -> str:
-    """One that shows a page without a screen; without one, the test is skipped."""
+    """A browser that works without a screen; the test is skipped where there is none."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.skip(f"no browser ({', '.join(BROWSERS)}) on the path: Debian has it as `chromium`")
@@ -92,8 +92,8 @@ def browser() -> str:
 
 
 def page(url: str, profile: Path) -> str:
-    """What the page has become once its scripts have come to rest."""
-    # So tall that no chart is below its lower end, where it would not be drawn.
+    """Returns the content of the page once its scripts are idle."""
+    # Tall enough for all charts: those below the lower edge are not drawn.
     window = ("--headless", "--disable-gpu", "--no-first-run", "--window-size=1600,4000")
     options = (*window, "--virtual-time-budget=30000", "--dump-dom")
     sandbox = ("--no-sandbox",) if os.geteuid() == 0 else ()
@@ -110,7 +110,7 @@ def page(url: str, profile: Path) -> str:
 def test_a_browser_sees_the_runs_scalars(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The curves by name, and the last value of each, as the run has reported it."""
+    """It shows the curves by name, and the last value of each, as the run has reported it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     status = launcher.find("one-device", backend="local").status()
     (records,) = status.records.values()
@@ -130,7 +130,7 @@ def test_a_browser_sees_the_runs_scalars(
 
 
 def test_it_ends_with_the_command(state: Path) -> None:
-    """Also when that is killed; the check is `board`'s own."""
+    """It ends also when the command is killed; `board` checks it."""
     with board(state) as (process, _):
         assert len(with_variable(f"{MARK}={state}")) >= 2
         process.kill()

@@ -1,4 +1,4 @@
-"""A TFJob with a script of its own, as processes of this machine, with real TensorFlow."""
+"""A TFJob with its own script, as processes of this machine, with real TensorFlow."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_parameter_servers_train_and_are_gone(tmp_path: Path, dynamic: bool) -> 
     backend: LocalBackend = machine.backend
     backend.submit(planning.plan(loaded, uuid.uuid4().hex), detach=True)
     try:
-        # Bounded by the test's own time limit: TensorFlow starts five times.
+        # Only the test's own time limit bounds it: TensorFlow starts five times.
         *_, last = backend.follow("demo", "default")
         printed = "\n".join(machine.texts())
         assert last.status.phase is Phase.SUCCEEDED, printed

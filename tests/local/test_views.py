@@ -1,4 +1,4 @@
-"""What a task sees of the files: its volumes where a pod has them, and no other pod's claims."""
+"""The files that a task sees: its volumes at a pod's paths, and no claims of other pods."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ LOOKS = (
 
 @pytest.mark.parametrize("reclaim", ["Retain", "Delete"])
 def test_another_pods_claim_is_not_there(machine: Machine, reclaim: str) -> None:
-    """As the chief's model directory is not in the pod of a ps, which cannot save there for it."""
+    """For instance, the chief's model directory is not in the pod of a ps, which cannot save for
+    the chief.
+    """
     annotations = {"tf-launcher.dev/reclaim-policy": reclaim}
     declared = {"kind": "PersistentVolumeClaim", "metadata": {"name": "model", "annotations": annotations}}
     path = str(machine.directory().claim("model"))

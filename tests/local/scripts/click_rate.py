@@ -1,4 +1,4 @@
-"""A script that an image would hold: it reads TF_CONFIG as TensorFlow's own guide does. Only the chief
+"""A script as an image would contain it. It reads TF_CONFIG as TensorFlow's own guide does. Only the chief
 ever ends.
 """
 

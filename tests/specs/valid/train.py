@@ -1,1 +1,1 @@
-"""What script-for-the-chief-only.yaml runs."""
+"""The script of script-for-the-chief-only.yaml."""
