@@ -1,1 +1,1 @@
-"""Harnesses that print tables. No figure here is a test; each says what it should stay under."""
+"""Benchmarks that print tables. They are no tests; each says which figure its result should stay below."""

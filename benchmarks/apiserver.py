@@ -1,4 +1,4 @@
-"""What the benchmarks ask of an API server: the metadata of objects, and what it has done."""
+"""Requests of the benchmarks to an API server: the metadata of objects, and the server's own metrics."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ VERB = re.compile(r'\bverb="(\w+)"')
 ANSWER_SECONDS = 60.0
 WATCH_SECONDS = 3600
 QUIET_WRITES = 10
-"""A second; a cluster renews its leases."""
+"""Writes in a second; an idle cluster renews its leases."""
 
 
 class GoneError(RuntimeError):
-    """There is no such object any more."""
+    """The object does not exist any more."""
 
 
 class Cost(NamedTuple):
-    """What an API server has done by its own metrics: since it started, or between two times."""
+    """The requests of an API server by its own metrics: since its start, or between two times."""
 
     writes: int
-    """Requests that change something."""
+    """Requests that change an object."""
     reads: int
-    """The others; what is asked with dryRun too."""
+    """All other requests, and those with dryRun."""
     received: int
-    """Bytes of what it was told to write."""
+    """Bytes of the objects that it got to write."""
     sent: int
-    """Bytes of its answers, and of what watchers were told."""
+    """Bytes of its answers, and of the events for watchers."""
 
     def since(self, before: Cost) -> Cost:
-        """The difference."""
+        """Returns the difference."""
         return Cost(*(now - then for now, then in zip(self, before, strict=True)))
 
 
@@ -67,17 +67,17 @@ class Api:
         accept: str = METADATA,
         content_type: str = JSON,
     ) -> dict[str, Any]:
-        """The answer."""
+        """Returns the server's answer."""
         answer = self._request(method, path, body, {"Accept": accept, "Content-Type": content_type})
         return dict(json.loads(answer.read()))
 
     def list(self, path: str, **selectors: str) -> tuple[list[dict[str, Any]], str]:
-        """The objects' metadata, and from where to watch them."""
+        """Returns the objects' metadata, and the version from which to watch them."""
         found = self.ask("GET", f"{path}?{urlencode(selectors)}", accept=METADATA_LIST)
         return [item["metadata"] for item in found["items"] or []], found["metadata"]["resourceVersion"]
 
     def watch(self, path: str, version: str, **selectors: str) -> Watch:
-        """The changes of objects since then, with their metadata only."""
+        """Watches the changes of objects since that version, with their metadata only."""
 
         def opened(version: str) -> Answer:
             query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
@@ -89,11 +89,11 @@ class Api:
         return Watch(opened, version)
 
     def cost(self) -> Cost:
-        """Until now."""
+        """Returns the cost until now."""
         return counted(self._request("GET", "metrics", None, {"Accept": "text/plain"}).read().decode())
 
     def settle(self, seconds: float) -> Cost:
-        """Waits until hardly anything is written any more, at most so long."""
+        """Waits, at most `seconds`, until hardly any object is written any more."""
         until = time.monotonic() + seconds
         before = self.cost()
         while True:
@@ -126,7 +126,7 @@ class Api:
 
 
 def counted(metrics: str) -> Cost:
-    """What the text of `/metrics` says."""
+    """Reads the text of `/metrics`."""
     writes = reads = received = sent = 0.0
     for name, labels, value in METRIC.findall(metrics):
         if name == "apiserver_request_total":
@@ -137,14 +137,14 @@ def counted(metrics: str) -> Cost:
                 reads += float(value)
         elif name == "apiserver_request_body_size_bytes_sum":
             received += float(value)
-        elif 'verb="WATCH"' not in labels:  # those are counted by their events
+        elif 'verb="WATCH"' not in labels:  # their events are counted
             sent += float(value)
     return Cost(int(writes), int(reads), int(received), int(sent))
 
 
 class Watch:
-    """The events of a watch; `close` ends them, from any thread. A server ends one that it finds too slow, as
-    on a busy machine it may; it is taken up again where it ended.
+    """The events of a watch; `close` ends them, from any thread. A server ends a watch that is too slow,
+    which may happen on a busy machine; it is then resumed at its last event.
     """
 
     def __init__(self, opened: Callable[[str], Answer], version: str) -> None:
@@ -185,7 +185,9 @@ class Watch:
 
 
 class Arrivals:
-    """When the pods of a selection came, each once, from now on: `time.monotonic()`, in order."""
+    """The times at which the pods of a selection appeared, each once, from now on: `time.monotonic()`, in
+    order.
+    """
 
     def __init__(self, api: Api, namespace: str, **selectors: str) -> None:
         path = f"api/v1/namespaces/{namespace}/pods"
@@ -221,7 +223,7 @@ class Arrivals:
         return len(self._times)
 
     def when(self, count: int, deadline: float) -> float | None:
-        """When there were so many; None where that is not so before the deadline."""
+        """Returns when there were `count` pods; None where the deadline passed before."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._times) >= count, max(0.0, deadline - time.monotonic()))
             return self._times[count - 1] if len(self._times) >= count else None

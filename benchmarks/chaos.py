@@ -1,9 +1,9 @@
-"""Kills tasks of real runs at random moments, and tells whether a step was lost: `make chaos`.
+"""Kills tasks of real runs at random moments, and reports whether a step was lost: `make chaos`.
 
-Each run is submitted to the local backend, which restarts its tasks by the rules of their Jobs. While it
-trains, one of its tasks gets a signal: SIGKILL for all of its processes, SIGTERM for its first, as from a
-node that is drained, SIGSTOP for the process that does the work. The run must end by itself, and its last
-checkpoint must have counted every step.
+Each run is submitted to the local backend, which restarts its tasks by the rules of their Jobs. During
+training, one of its tasks gets a signal: SIGKILL for all of its processes; SIGTERM for its first process, as
+on a drained node; or SIGSTOP for the process that trains. The run must end by itself, and its last checkpoint
+must have counted every step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.measuring import ROOT, table
 from worker.contract import Event, Failed, Progress, Record, Training
 
 RUN_SECONDS = 300.0
-"""For a whole run. One takes 20 to 60 s on two cores, by the time that its processes take to start."""
+"""Limit of a whole run. One takes 20 to 60 s on two cores, depending on the start of its processes."""
 _POLL_SECONDS = 0.1
 _ITERATIONS = (
     "import sys, tensorflow as tf\n"
@@ -38,7 +38,7 @@ _ITERATIONS = (
 
 @dataclass
 class Outcome:
-    """What became of a run. `trained` is the last checkpoint's count of steps, 0 before it is known."""
+    """The result of a run. `trained` is the number of steps in the last checkpoint, 0 before it is known."""
 
     case: Case
     directory: Path
@@ -50,7 +50,7 @@ class Outcome:
 
     @property
     def recovered(self) -> bool:
-        """Whether it ended well and all is there."""
+        """Returns whether it succeeded and no step or file is missing."""
         return not self.problem
 
 
@@ -64,7 +64,7 @@ class Trial:
         self._deadline = time.monotonic() + RUN_SECONDS
 
     def run(self) -> Outcome:
-        """To the end, with the victim hit on the way; leaves no process behind."""
+        """Runs it to its end, sends the signal to the victim meanwhile, and leaves no process behind."""
         outcome = Outcome(self._case, self._directory)
         path = cluster_file(self._case.row, self._directory)
         started = self._launcher("submit", str(path), "--backend", "local", "--detach")
@@ -100,7 +100,9 @@ class Trial:
         )
 
     def _hit(self) -> bool:
-        """Waits for the first steps and the case's time. False where the run or the victim is over before."""
+        """Waits for the first steps and the case's time. Returns False where the run or the victim ended
+        before.
+        """
         began = False
         while not any(record.event == Event.PROGRESS for record in self._records(self._primary)):
             alive = bool(self._processes())
@@ -139,7 +141,7 @@ class Trial:
         return next(iter(self._case.row.replicas)), 0
 
     def _records(self, task: tuple[str, int]) -> list[Record]:
-        """Of all attempts, in their order."""
+        """Returns the records of all attempts in order."""
         role, index = task
         logs = self._logs().glob(f"chaos-{role}-{index}/log.*")
         found = []
@@ -164,13 +166,13 @@ class Trial:
             shutil.copy(log, self._directory / f"{log.parent.name}.{log.name}")
 
     def _processes(self, role: str = "", index: int = 0) -> list[int]:
-        """Of the run's tasks, or of one, the container's first process first."""
+        """Returns the processes of the run's tasks, or of one task, the container's first process first."""
         task = [f"TF_LAUNCHER_ROLE={role}", f"TASK_INDEX={index}"] if role else []
         return processes.with_environment(f"TF_LAUNCHER_CONFIG={self._directory}/", *task)
 
 
 def repeated(records: Sequence[Record]) -> int:
-    """Steps that were done again although a checkpoint held them.
+    """Returns the number of steps that were repeated although a checkpoint had them.
 
     When a step of an epoch is reported, the checkpoint before it is written.
     """
@@ -185,7 +187,7 @@ def repeated(records: Sequence[Record]) -> int:
 
 
 def count_steps(outcomes: Sequence[Outcome]) -> None:
-    """Reads what the optimizers have counted, and holds it against what was due."""
+    """Reads the optimizers' numbers of steps, and compares them with the expected ones."""
     read = [outcome for outcome in outcomes if outcome.checkpoint is not None]
     if not read:
         return
@@ -193,7 +195,7 @@ def count_steps(outcomes: Sequence[Outcome]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     for outcome, number in zip(read, re.findall(r"^iterations (\d+)$", done.stdout, re.M), strict=True):
         outcome.trained = int(number)
-        # A lost worker may have done a step that it did not live to report.
+        # A lost worker may have done a step without reporting it.
         most = DUE + IN_FLIGHT if outcome.case.row.strategy == "ParameterServer" else DUE
         if not outcome.problem and not DUE <= outcome.trained <= most:
             outcome.problem = f"{outcome.trained} steps trained, {DUE} due"
@@ -202,7 +204,7 @@ def count_steps(outcomes: Sequence[Outcome]) -> None:
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """A table: of each strategy and victim, what became of its runs."""
+    """Returns a table with the results of each strategy's and victim's runs."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
         case = outcome.case
@@ -228,7 +230,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 
 def run(todo: Sequence[Case], root: Path, at_a_time: int) -> list[Outcome]:
-    """All of them; a line on standard error for each that is over."""
+    """Runs all cases; prints a line on standard error for each that has ended."""
 
     def trial(number: int, case: Case) -> Outcome:
         directory = root / f"{number}-{case.row.strategy}-{case.row.style}-{case.role}-{case.signal}"
@@ -251,7 +253,7 @@ def run(todo: Sequence[Case], root: Path, at_a_time: int) -> list[Outcome]:
 
 
 def main() -> int:
-    """Exit code 1 where a run did not recover."""
+    """Returns exit code 1 where a run did not recover."""
     parser = recording.parser("benchmarks.chaos", str(__doc__), 20)
     parser.add_argument("--seed", type=int, default=0, help="the same seed hits the same tasks (%(default)s)")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Which runs `benchmarks.chaos` makes: strategies and styles of training, who is hit by what, and when."""
+"""The runs of `benchmarks.chaos`: strategies and styles of training, victims, signals and times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPOCHS, STEPS = 4, 40
 DUE = EPOCHS * STEPS
 PACKED = 2
 IN_FLIGHT = 2 * PACKED
-"""Steps that two workers may be doing at a time."""
+"""Steps that two workers may have in flight."""
 STEP_MICROSECONDS = 25_000
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}
 
@@ -29,12 +29,12 @@ class Row:
 
     @property
     def name(self) -> str:
-        """As in the table and on the command line."""
+        """Returns the name in the table and on the command line."""
         return f"{self.strategy} {self.style}"
 
     @property
     def victims(self) -> list[tuple[str, int]]:
-        """Role and index of the tasks that may be hit: of a role, the first and the last."""
+        """Returns role and index of the tasks that may get the signal: the first and the last of a role."""
         return sorted(
             {(role, index) for role, count in self.replicas.items() for index in (0, count - 1)}, key=str
         )
@@ -54,7 +54,7 @@ ROWS = [
 
 @dataclass(frozen=True)
 class Case:
-    """One run: who is hit by what, and how long after the first step."""
+    """One run: its victim, the signal, and the time after the first step."""
 
     row: Row
     role: str
@@ -64,12 +64,12 @@ class Case:
 
     @property
     def victim(self) -> str:
-        """As in the table."""
+        """Returns the victim's name in the table."""
         return f"{self.role} {self.index}" if self.row.replicas[self.role] > 1 else self.role
 
 
 def cases(row: Row, runs: int, seed: int) -> list[Case]:
-    """`runs` of them, the same for the same seed; every victim meets every signal in turn."""
+    """Returns `runs` cases, the same for the same seed; every victim gets every signal in turn."""
     chance = random.Random(f"{seed} {row.name}")
     pairs = [(role, index, name) for role, index in row.victims for name in SIGNALS]
     chance.shuffle(pairs)

@@ -1,4 +1,4 @@
-"""The cluster of the harnesses that need an API server."""
+"""The cluster of the benchmarks that need an API server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from benchmarks.measuring import ENVIRONMENT
 
 @contextmanager
 def cluster(directory: Path) -> Iterator[None]:
-    """The kubeconfig's; without one, a control plane of our own, which is the kubeconfig's until the end."""
+    """Uses the kubeconfig's cluster; without one, starts a control plane, which is the kubeconfig's until the
+    end.
+    """
     known = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
     if any(Path(path).exists() for path in known.split(os.pathsep)):
         yield
@@ -20,7 +22,7 @@ def cluster(directory: Path) -> Iterator[None]:
     from benchmarks.control_plane import UnavailableError, control_plane
 
     try:
-        # A real cluster has this one too: it rewrites the Service's Endpoints.
+        # A real cluster has this controller too: it rewrites the Service's Endpoints.
         with control_plane(directory, more=("endpoints-controller",)) as started:
             os.environ["KUBECONFIG"] = ENVIRONMENT["KUBECONFIG"] = str(started.kubeconfig)
             yield

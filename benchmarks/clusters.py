@@ -1,4 +1,4 @@
-"""The cluster.yaml of a run that a harness makes, with its program beside it."""
+"""Writes the cluster.yaml of a benchmark's run, with its program beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training of which a benchmark measures the steps a second, the processor time and the memory."""
+"""A training whose steps per second, processor time and memory a benchmark measures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from worker.contract import Env, Progress, Record, RunConfig, pod_name
 
 PROGRAMS = ROOT / "benchmarks" / "programs"
 SECONDS = 3600
-"""For the whole of a contest."""
+"""Limit of a whole comparison."""
 _POLL_SECONDS = 0.05
 _MEMORY_SECONDS = 0.5
 _EPOCH = re.compile(r"epoch (\d+) at ([\d.]+)")
@@ -33,7 +33,7 @@ _EPOCH = re.compile(r"epoch (\d+) at ([\d.]+)")
 
 @dataclass(frozen=True)
 class Training:
-    """One strategy and loop, `steps` to an epoch. `entrypoint` and `parameters` are the runtime's."""
+    """One strategy and loop with `steps` in an epoch. `entrypoint` and `parameters` are the runtime's."""
 
     strategy: str
     loop: str
@@ -45,22 +45,22 @@ class Training:
 
     @property
     def may_stop(self) -> bool:
-        """Whether its tasks may be stopped for a while and go on."""
+        """Returns whether its tasks may be stopped for a while and continued."""
         return self.strategy != "MultiWorkerMirrored"
 
 
 @dataclass(frozen=True)
 class Way:
-    """How it is trained: so many steps in a call, by the runtime or by hand."""
+    """How it is trained: the number of steps in a call, and whether by the runtime or by hand."""
 
     packed: int | str
     runtime: bool
 
 
 class Contestant:
-    """The processes of one training, which is stopped but for its turns.
+    """The processes of one training, which are stopped between its turns.
 
-    Use as a context. Raises RuntimeError where a task fails.
+    Use it as a context manager. Raises RuntimeError where a task fails.
     """
 
     def __init__(self, training: Training, way: Way, epochs: int, directory: Path) -> None:
@@ -114,14 +114,14 @@ class Contestant:
         return self._training.steps / (self._ends[-1] - began)
 
     def processor_seconds(self) -> dict[str, float]:
-        """So far, user's and system's, by role: the sum of its tasks."""
+        """Returns user and system time so far by role: the sum of its tasks."""
         roles: dict[str, float] = {}
         for (role, _), process in self._processes.items():
             roles[role] = roles.get(role, 0.0) + sum(cpu_seconds(pid) for pid in _family(process.pid))
         return roles
 
     def finish(self) -> dict[str, float]:
-        """To the end. Returns each role's peak of resident memory in MB."""
+        """Trains to the end. Returns each role's peak of resident memory in MB."""
         self._signal(signal.SIGCONT)
         for (role, _), process in self._processes.items():
             if not self._way.runtime and self._training.strategy == "ParameterServer" and role != "chief":

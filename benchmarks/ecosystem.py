@@ -1,4 +1,6 @@
-"""The same cluster by the template of https://github.com/tensorflow/ecosystem, from a checkout of it."""
+"""Renders the same cluster by the template of https://github.com/tensorflow/ecosystem, from a
+checkout of it.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,13 @@ class Printed(NamedTuple):
     objects: int
     bytes: int
     listed: int
-    """Bytes of the lists of all workers and ps, which every task has as flags."""
+    """Bytes of the lists of all workers and ps, which every task gets as flags."""
 
 
 def command(checkout: Path, directory: Path, workers: int, ps: int) -> list[str]:
-    """As its README tells: a copy of the template, made in `directory`, has the variables at its top set."""
+    """Returns the command of its README: it copies the template to `directory` and sets the variables at its
+    top.
+    """
     text = (checkout / TEMPLATE).read_text()
     variables = {
         "name": '"fashion-mnist"',
@@ -49,7 +53,7 @@ def _set(text: str, variables: Mapping[str, str]) -> str:
 
 
 def read(path: Path) -> Printed:
-    """What is in a file with the template's output."""
+    """Reads a file with the template's output."""
     objects = listed = 0
     with path.open("rb") as lines:
         for line in lines:

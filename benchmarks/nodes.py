@@ -32,7 +32,7 @@ STOP_SECONDS = 30
 
 @contextmanager
 def played(api: Api) -> Iterator[None]:
-    """Where the cluster has no nodes of its own."""
+    """Plays the nodes, where the cluster has none of its own."""
     there, _ = api.list("api/v1/nodes")
     if there:
         yield
@@ -60,7 +60,7 @@ def played(api: Api) -> Iterator[None]:
 
 
 def play(api: Api) -> None:
-    """Until standard input ends."""
+    """Plays until standard input ends."""
     names = [f"{PREFIX}{number}" for number in range(NODES)]
     for name in names:
         api.ask("POST", "api/v1/nodes", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}})
@@ -91,7 +91,7 @@ def play(api: Api) -> None:
 
 
 def run(api: Api, metadata: dict[str, Any], node: str, number: int) -> None:
-    """As the scheduler and the kubelet would say it: two writes."""
+    """Schedules and starts the pod, as the scheduler and the kubelet do: two writes."""
     name = metadata["name"]
     path = f"api/v1/namespaces/{metadata['namespace']}/pods/{name}"
     binding = {
@@ -121,13 +121,13 @@ def run(api: Api, metadata: dict[str, Any], node: str, number: int) -> None:
 
 
 def end(api: Api, metadata: dict[str, Any]) -> None:
-    """As the kubelet does with a pod that is to be deleted."""
+    """Ends a pod that is being deleted, as the kubelet does."""
     path = f"api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}?gracePeriodSeconds=0"
     api.ask("DELETE", path)
 
 
 def told(tell: Callable[..., None], *arguments: Any) -> None:
-    """Says why the server refuses, unless the pod has gone meanwhile."""
+    """Calls `tell`, and prints why the server refuses, unless the pod is gone meanwhile."""
     try:
         tell(*arguments)
     except GoneError:

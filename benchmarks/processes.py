@@ -1,4 +1,4 @@
-"""Processes: found by what they were started with, and the time that they have used. Linux only."""
+"""Finds processes by their environment, and measures the time that they have used. Linux only."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 
 def with_environment(beginning: str, *whole: str) -> list[int]:
-    """Those with a variable `NAME=value` that begins so, and with all of the others; in the order of their
-    numbers. Zombies have none.
+    """Returns the processes with a variable `NAME=value` that begins so, and with all of the other variables;
+    in the order of their ids. Zombies have none.
     """
     found = []
     for entry in Path("/proc").iterdir():
@@ -27,13 +27,13 @@ def with_environment(beginning: str, *whole: str) -> list[int]:
 
 
 def send(processes: Iterable[int], number: signal.Signals) -> None:
-    """The signal to each that is still there."""
+    """Sends the signal to each process that still exists."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, number)
 
 
 def cpu_seconds(process: int) -> float:
-    """User and system time so far. Raises OSError where it has ended."""
+    """Returns user and system time so far. Raises OSError where the process has ended."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

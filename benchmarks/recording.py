@@ -1,4 +1,4 @@
-"""What a harness prints, and its place in docs/benchmarks.md."""
+"""Prints a benchmark's result, and writes it into docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def publish(name: str, text: str, *, record: bool) -> None:
 
 
 def replaced(document: str, name: str, part: str) -> str:
-    """`document` with the part of that name renewed. Raises ValueError where it has none."""
+    """Returns `document` with the part of that name replaced. Raises ValueError where it has none."""
     pattern = re.compile(rf"(<!-- begin {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
     renewed, found = pattern.subn(lambda match: f"{match[1]}\n{part}\n{match[2]}", document)
     if found != 1:
@@ -48,7 +48,7 @@ def replaced(document: str, name: str, part: str) -> str:
 
 
 def command() -> str:
-    """What to type to measure the same again."""
+    """Returns the command that measures the same again."""
     spec = sys.modules["__main__"].__spec__
     module = spec.name if spec else Path(sys.argv[0]).name
     return " ".join(
@@ -57,7 +57,7 @@ def command() -> str:
 
 
 def machine() -> str:
-    """One sentence."""
+    """Returns one sentence about this machine."""
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"Measured with {os.cpu_count()} cores ({_processor()}), {gigabytes:.0f} GiB, {platform.system()},"

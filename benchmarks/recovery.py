@@ -1,8 +1,8 @@
 """Seconds from the kill (SIGKILL) of a task to the first step after it, against the bare minimum.
 
-The minimum is what TensorFlow itself takes: the same cluster of processes that are started by hand and run
-nothing but `benchmarks/programs/bare.py`, where whoever has to start again does at the moment of the kill. On
-Kubernetes it is the same script as a plain command of the same Jobs, so the minimum has a new pod in it.
+The minimum is what TensorFlow itself takes. It is measured with the same cluster of processes, started by
+hand, which run only `benchmarks/programs/bare.py`; tasks that must restart do so at the moment of the kill.
+On Kubernetes the same script is the plain command of the same Jobs, so the minimum includes a new pod.
 """
 
 from __future__ import annotations
@@ -34,20 +34,24 @@ SHAPES = [
 ]
 BACKOFFS = {"local": Backoff(), "kubernetes": Backoff(10.0, 600.0)}
 SETTLE_SECONDS = 3.0
-"""Of training before each kill: longer than an epoch, so that there is a checkpoint to go on from."""
+"""Seconds of training before each kill: longer than an epoch, so that there is a checkpoint to
+resume from.
+"""
 GRPC_SECONDS = 35.0
-"""The same where other tasks live on and addresses change: longer than the 30 s for which gRPC keeps to the
-address that it has found for a name.
+"""The same where other tasks live on and addresses change: longer than the 30 s for which gRPC uses an
+address that it has looked up.
 """
 LIMIT_SECONDS = 300.0
-"""For a run to train, or to train again."""
+"""Limit for a run to train, or to train again."""
 TARGET = 1.5
 _POLL_SECONDS = 0.02
 
 
 @dataclass
 class Measured:
-    """Of one victim; a number for each round. `backoff` is what the manifests ask for."""
+    """The results of one victim, a number for each round. `backoff` is the delay that the
+    manifests ask for.
+    """
 
     backoff: float = 0.0
     recovery: list[float] = field(default_factory=list)
@@ -56,7 +60,7 @@ class Measured:
 
 
 def kills(training: Training, shape: Shape, settle: float) -> list[tuple[float, float]]:
-    """Of each victim: seconds to the recovery, and the longest without a step until then."""
+    """Returns for each victim the seconds to its recovery, and the longest time without a step until then."""
     marks, measured = training.marks, []
     with training:
         began = _until(training, partial(marks.first, "step", 0.0))
@@ -83,7 +87,7 @@ def _until(training: Training, known: Callable[[], float | None]) -> float:
 def measure(
     shape: Shape, backend: str, image: str, rounds: int, taken: dict[tuple[str, Task], Measured]
 ) -> None:
-    """Adds to `taken`, by strategy and victim. By the launcher and at the least, in turns."""
+    """Adds measurements to `taken`, by strategy and victim; the launcher and the minimum take turns."""
     keeps_addresses = backend == "kubernetes" and shape.strategy == "ParameterServer"
     settle = GRPC_SECONDS if keeps_addresses else SETTLE_SECONDS
     for round_ in range(1, rounds + 1):
@@ -110,7 +114,7 @@ def measure(
 
 
 def backoffs(shape: Shape, backoff: Backoff) -> list[float]:
-    """Of each victim in turn, the longest delay of those who have to start again."""
+    """Returns for each victim the longest delay of the tasks that restart."""
     failures: dict[Task, int] = dict.fromkeys(shape.tasks, 0)
     delays = []
     for victim in shape.victims:
@@ -123,14 +127,14 @@ def backoffs(shape: Shape, backoff: Backoff) -> list[float]:
 def report(
     shapes: Sequence[Shape], taken: dict[tuple[str, Task], Measured], backend: str, rounds: int
 ) -> str:
-    """Both tables' text."""
+    """Returns the text of both tables."""
     rows = []
     pauses = []
     for shape in shapes:
         for victim, backoff in zip(shape.victims, backoffs(shape, BACKOFFS[backend]), strict=True):
             found = taken[shape.strategy, victim]
             recovery, minimum = statistics.median(found.recovery), statistics.median(found.minimum)
-            # On a cluster, the Jobs of the minimum wait as long.
+            # On a cluster, the Jobs of the minimum have the same delay.
             least = minimum if backend == "local" else minimum - backoff
             role, index = victim
             name = f"{role} {index}" if shape.replicas[role] > 1 else role

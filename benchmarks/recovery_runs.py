@@ -1,4 +1,4 @@
-"""The runs that `benchmarks.recovery` kills tasks of: submitted ones, and processes started by hand."""
+"""The runs whose tasks `benchmarks.recovery` kills: submitted runs, and processes started by hand."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Shape:
 
     @property
     def primary(self) -> Task:
-        """Who begins the training."""
+        """Returns the task that begins the training."""
         return next(iter(self.replicas)), 0
 
     def loses(self, victim: Task) -> list[Task]:
-        """Who has to start again when `victim` was killed, itself included."""
+        """Returns the tasks that restart when `victim` is killed, itself included."""
         if self.strategy == "MultiWorkerMirrored":
             return self.tasks
         return [victim, self.primary] if victim[0] == "ps" else [victim]
@@ -57,7 +57,7 @@ class Shape:
 
 @dataclass
 class Marks:
-    """What the tasks have said, in seconds since the epoch."""
+    """The lines of the tasks, with times in seconds since the epoch."""
 
     found: list[tuple[float, str, Task]] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ class Marks:
             self.found.append((float(match[2]), match[1], task))
 
     def first(self, kind: str, after: float, task: Task | None = None) -> float | None:
-        """When the first such thing was said after that time, by `task` or any but an evaluator."""
+        """Returns the time of the first such line after `after`, of `task`, or of any but an evaluator."""
         times = [
             time
             for time, what, who in self.found
@@ -79,8 +79,8 @@ class Marks:
         return min(times, default=None)
 
     def recovered(self, shape: Shape, victim: Task, killed: float) -> float | None:
-        """When `victim`, killed at that time, was made up for: an evaluator has evaluated, a worker of a
-        coordinator has taken a step; or else a training that began after the kill has.
+        """Returns when the run recovered from the kill of `victim`: an evaluator has evaluated, a
+        coordinator's worker has run a step; for other tasks, a training has begun after the kill.
         """
         if victim[0] == "evaluator":
             return self.first("evaluated", killed, victim)
@@ -90,7 +90,7 @@ class Marks:
         return None if began is None else self.first("step", began)
 
     def pause(self, begin: float, end: float) -> float:
-        """The longest time without a step of anybody's in between."""
+        """Returns the longest time without a step of any task in between."""
         steps = sorted(
             time
             for time, what, who in self.found

@@ -1,4 +1,4 @@
-"""What `benchmarks.chaos` trains: a plane fitted to points, whose steps take time but no processor."""
+"""The program of `benchmarks.chaos`: it fits a plane to points, and its steps take time but no processor."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,5 +39,5 @@ class Loop(Fit):
     """Trained by the runtime's own loop."""
 
     def loss(self, labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
-        """Each example's."""
+        """Returns the loss of each example."""
         return tf.keras.losses.mse(labels, predictions)

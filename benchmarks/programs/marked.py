@@ -1,4 +1,4 @@
-"""What `benchmarks.recovery` trains: each step says when it was, in the log of the task that takes it."""
+"""The program of `benchmarks.recovery`: each step prints its time to the log of the task that runs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from small import ByLoss, samples
 from tensorflow.python.data.experimental.ops.testing import sleep
 
 STEP_MICROSECONDS = 25_000
-"""Of waiting and not of work, so that the processor is left to whoever starts."""
+"""Time of waiting in a step, which leaves the processor to starting tasks."""
 
 
 class Marked(ByLoss):

@@ -1,5 +1,6 @@
-"""What a task of `benchmarks.soak` does without TensorFlow: soaked.py SECONDS. It leaves all that a program
-may: an open port, temporary files, and a process in a session of its own that would live for an hour.
+"""The program of a task of `benchmarks.soak`, without TensorFlow: soaked.py SECONDS. It leaves behind all
+that a program may: an open port, temporary files, and a process in its own session that would live for an
+hour.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What several of the quick tests need."""
+"""Fixtures of several quick tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.unit.fake_api import Fake, serving
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Iterator[Fake]:
-    """An API server that does as the test says."""
+    """An API server that answers as the test says."""
     with serving(tmp_path) as server:
         yield server

@@ -1,4 +1,6 @@
-"""An API server that does what a real one does not on demand: it is busy, broken, or cut off."""
+"""An API server with faults that a real one does not have on demand: it is busy, broken, or cuts
+connections.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def says(document: object, status: int = 200, **headers: str) -> Answer:
 
 
 def streams(*parts: bytes, cut: bool = False) -> Answer:
-    """Parts of a stream. `cut`: the connection ends without an end of the stream."""
+    """Streams parts. With `cut`, the connection ends without the end of the stream."""
 
     def answer(handler: Handler, _: Query) -> None:
         handler.send_response(200)
@@ -77,31 +79,31 @@ def streams(*parts: bytes, cut: bool = False) -> Answer:
 
 
 def hangs_up(handler: Handler, _: Query) -> None:
-    """No answer at all."""
+    """Closes the connection without an answer."""
     handler.close_connection = True
 
 
 def waits(handler: Handler, _: Query) -> None:
-    """A stream on which nothing comes, until the other end hangs up."""
+    """Opens a stream that stays empty, until the client hangs up."""
     streams(b"", cut=True)(handler, _)
     handler.connection.settimeout(30)
     handler.connection.recv(1)
 
 
 class Fake:
-    """The server's script, what it was asked, and a client of it."""
+    """The server's script, the requests that it got, and a client of it."""
 
     def __init__(self, server: Any, client: Client) -> None:
         self._server = server
         self.client = client
 
     def will(self, *answers: Answer) -> None:
-        """What it answers, one after the other."""
+        """Sets the answers, one for each request."""
         self._server.script[:] = answers
 
     @property
     def asked(self) -> list[tuple[str, dict[str, str]]]:
-        """Paths and queries so far."""
+        """Returns paths and queries so far."""
         return list(self._server.asked)
 
 

@@ -1,4 +1,4 @@
-"""How the objects of a run stand in a golden file."""
+"""The format of a run's objects in a golden file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RUNTIME = "(the runtime's archive, in base64)"
 
 
 def text(objects: list[dict[str, Any]]) -> str:
-    """As YAML; without the archive, which differs with every change of the runtime."""
+    """Returns YAML without the runtime's archive, which differs with every change of the runtime."""
     shown = copy.deepcopy(objects)
     for item in shown:
         if runtime_archive.KEY in (item.get("binaryData") or {}):

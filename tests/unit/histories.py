@@ -1,4 +1,4 @@
-"""Histories of runs, as a backend tells them; times are seconds after `BEGIN`."""
+"""Histories of runs, as a backend returns them; times are seconds after `BEGIN`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pod(
     exit_code: int | None = None,
     **more: Any,
 ) -> TaskStatus:
-    """A pod. It is taken by a node and runs when it is created, unless something else is said."""
+    """Returns a pod. By default it is scheduled and runs when it is created."""
     phase = Phase.RUNNING if exit_code is None else Phase.FAILED if exit_code else Phase.SUCCEEDED
     begun = created if started is None else started
     return TaskStatus(
@@ -48,7 +48,7 @@ def pod(
 
 
 def says(role: str, index: int, attempt: int, time: float, event: str, **fields: Any) -> LogLine:
-    """A line in a task's log that looks like a record, and is one if its fields are the event's."""
+    """Returns a line of a task's log in the form of a record; it is one if its fields are the event's."""
     text = line_of(event, f"{RUN}-{role}-{index}", BEGIN + time, fields)
     return LogLine(role, index, attempt, text, Record.parse(text))
 
@@ -56,7 +56,7 @@ def says(role: str, index: int, attempt: int, time: float, event: str, **fields:
 def step(
     time: float, epoch: int, number: int, *, attempt: int = 0, role: str = "chief", **more: Any
 ) -> LogLine:
-    """A record of progress: ten steps an epoch, eight epochs."""
+    """Returns a record of progress: ten steps an epoch, eight epochs."""
     fields = {
         "epoch": epoch,
         "epochs": 8,
@@ -71,7 +71,7 @@ def step(
 
 
 def event(time: float, about: str, reason: str, message: str = "", *, warning: bool = False) -> RunEvent:
-    """What a cluster says."""
+    """Returns a Kubernetes event."""
     return RunEvent(BEGIN + time, about, warning, reason, message, 1)
 
 
@@ -86,7 +86,9 @@ def history(
     ended: bool | None = None,
     message: str = "",
 ) -> History:
-    """Of a run with these pods, the primary role's first. It ended at `finished`, if that is given."""
+    """Returns the history of a run with these pods, the primary role's first. The run ended at `finished`, if
+    given.
+    """
     latest: dict[tuple[str, int], TaskStatus] = {}
     for attempt in attempts:
         before = latest.get((attempt.role, attempt.index))

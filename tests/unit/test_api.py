@@ -1,4 +1,4 @@
-"""The library: what `import launcher` offers, without a backend. tests/local and tests/api run it."""
+"""The library of `import launcher`, without a backend. tests/local and tests/api run it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def source_of(objects: list[dict[str, Any]], run: str) -> Mapping[str, str]:
 
 
 def test_every_public_name_is_exported() -> None:
-    """What is imported for the type checker is what is found at run time, and no more."""
+    """The names imported for the type checker are exactly those at run time."""
     tree = ast.parse(Path(launcher.__file__).read_text())
     conditions = [node for node in tree.body if isinstance(node, ast.If)]
     (checked,) = [node for node in conditions if ast.unparse(node.test) == "TYPE_CHECKING"]
@@ -98,7 +98,7 @@ def test_the_same_run_however_it_is_given(monkeypatch: pytest.MonkeyPatch) -> No
     assert render(FILE) == render(loaded) == expected
     with pytest.raises(SpecError, match=r"no such file or folder: \./train.py"):
         render(mapping)
-    monkeypatch.chdir(FILE.parent)  # where a path in a mapping starts from
+    monkeypatch.chdir(FILE.parent)  # a path in a mapping is relative to it
     assert render(mapping) == render(TrainingCluster.model_validate(mapping)) == expected
 
 
@@ -114,7 +114,7 @@ def test_a_cluster_takes_lists_and_mappings() -> None:
 
 
 def test_a_cluster_takes_the_names_of_python() -> None:
-    """A file does not."""
+    """A file may not have them."""
     spec: dict[str, Any] = {"strategy": "Mirrored", "model_dir": "/model", "command": ["python"]}
     cluster = TrainingCluster(
         api_version="launcher/v1alpha1",
@@ -227,7 +227,7 @@ def test_what_cannot_be_shipped_is_refused(trainer: ModuleType) -> None:
     ids=["notebook", "script"],
 )
 def test_a_function_of_a_notebook_or_script_is_refused(tmp_path: Path, before: str, advice: str) -> None:
-    """Importing it would run the cells, or the submission, once more."""
+    """To import it would run the cells, or the submission, again."""
     script = tmp_path / "main.py"
     script.write_text(
         f"import __main__, launcher\n{before}\n"

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: each part says which command printed it, and that command can be typed."""
+"""docs/benchmarks.md: each part names the command that printed it, and the command can be run."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""What `make bench-submit` counts, and what it gives to an operator."""
+"""The counts of `make bench-submit`, and the objects that it sends to an operator."""
 
 from benchmarks import apiserver, starters
 

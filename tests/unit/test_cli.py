@@ -1,4 +1,4 @@
-"""The command line: what it prints where, and its exit codes. The parts that run tasks are in tests/local."""
+"""The command line: its output and its exit codes. The commands that run tasks are tested in tests/local."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_deleting_all_asks_for_the_place(
 
 
 def test_a_python_without_the_packages(tmp_path: Path) -> None:
-    """As outside the virtual environment: `-S` leaves out its packages."""
+    """As outside of the virtual environment: `-S` leaves out its packages."""
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     command = [sys.executable, "-S", "-m", "launcher", "submit", "a b.yaml", "--backend", "local"]
     done = subprocess.run(
@@ -289,7 +289,7 @@ def test_a_time_that_is_none(capsys: pytest.CaptureFixture[str], text: str) -> N
 
 
 def test_a_reader_that_has_seen_enough() -> None:
-    """As `render | head -1`: no complaint, no traceback."""
+    """As `render | head -1`: no error and no traceback."""
     command = [
         sys.executable,
         "-m",

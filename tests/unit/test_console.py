@@ -1,4 +1,4 @@
-"""What is printed where there is no terminal is whole."""
+"""Output that is not on a terminal is not cut."""
 
 from __future__ import annotations
 

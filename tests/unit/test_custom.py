@@ -33,7 +33,7 @@ def planned(**spec: Any) -> Topology:
 
 
 def jobs(**spec: Any) -> dict[str, Object]:
-    """By role."""
+    """Returns the Jobs by role."""
     objects = rendering.render(planned(**spec))
     return {
         item["metadata"]["labels"]["tf-launcher.dev/role"]: item for item in objects if item["kind"] == "Job"
@@ -41,7 +41,7 @@ def jobs(**spec: Any) -> dict[str, Object]:
 
 
 def told(job: Object, index: int) -> Any:
-    """What the pod with this index finds in TF_CONFIG; None where it finds none."""
+    """Returns TF_CONFIG of the pod with this index; None where it has none."""
     (container, *_) = job["spec"]["template"]["spec"]["containers"]
     values = {variable["name"]: variable.get("value") for variable in container["env"]}
     text = values.get("TF_CONFIG")
@@ -208,7 +208,7 @@ def test_an_image_without_a_command_runs_its_own() -> None:
 
 
 def status_of(role: str, needed: bool | None, succeeded: int = 0) -> RunStatus:
-    """Of a run whose chief goes on, and whose other role has failed."""
+    """Returns the status of a run whose chief runs, and whose other role has failed."""
 
     def job(name: str, annotations: dict[str, str], **status: Any) -> Object:
         metadata = {"name": f"job-{name}", "labels": {"tf-launcher.dev/role": name}}

@@ -1,4 +1,4 @@
-"""A run that has succeeded and whose evaluator has not says so."""
+"""A successful run reports that its evaluator has failed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SAID = says(
 
 
 def ended(*lines: LogLine, code: int | None = 70, deleted: bool = False, evaluator: str = "") -> History:
-    """Of a run that has succeeded, and whose evaluator has failed unless its state is said."""
+    """Returns a successful run, whose evaluator has failed unless its state is given."""
     pods = [pod("chief", finished=9, exit_code=0)]
     pods.append(pod("evaluator", finished=9, exit_code=code, deleted=deleted))
     found = history(pods, lines, finished=9)

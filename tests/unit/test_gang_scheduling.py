@@ -1,4 +1,4 @@
-"""Who is in the gang, and how many of each role make progress."""
+"""The members of the gang, and how many of each role the run needs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_coscheduling_counts_all_of_a_collective_and_not_the_evaluator() -> None
     labels = {role: pod["metadata"]["labels"] for role, pod in found.items()}
     assert labels["worker"]["scheduling.x-k8s.io/pod-group"] == "mnist"
     assert "scheduling.x-k8s.io/pod-group" not in labels["evaluator"]
-    # The scheduler that the file names knows the gang by another name than usual.
+    # The file's scheduler has another label for the gang than the default one.
     assert {pod["spec"]["schedulerName"] for pod in found.values()} == {"gangs"}
     found = pods(built("gang-of-coscheduling", "spec.scheduling.schedulerName=null"))
     assert {pod["spec"]["schedulerName"] for pod in found.values()} == {"scheduler-plugins-scheduler"}
@@ -91,7 +91,7 @@ def test_the_laptop_says_once_what_it_leaves_out(tmp_path: Path) -> None:
 
 
 def test_what_kueue_admits_it_starts() -> None:
-    """A TFJob for Kueue is often written as suspended, which would hold its Jobs for ever."""
+    """A TFJob for Kueue is often written as suspended, and its Jobs would stay suspended for ever."""
     planned = built("parameter-server", "spec.runPolicy.suspend=true")
     jobs = [item for item in rendering.render(planned) if item["kind"] == "Job"]
     assert [job["spec"]["suspend"] for job in jobs] == [False] * 4

@@ -1,5 +1,5 @@
-"""Files, overrides and programs that are meant to break the launcher, or do so by accident: each is one
-message with exit code 2, or nothing special at all. The lists are a corpus that only grows.
+"""Files, overrides and programs that are hostile or broken: each gives one message with exit code 2, or is
+accepted. Tests may only add to the lists.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LONG = 5_000
 
 @pytest.fixture(autouse=True)
 def quietly() -> Iterator[None]:
-    """What a user would see as a warning is an error here."""
+    """Turns warnings, which a user would see, into errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -44,11 +44,11 @@ def cluster(**program: object) -> dict[str, object]:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The messages of a command that ends with 2, and prints no more than a screen of them."""
+    """Returns the messages of a command that ends with 2, and prints at most a screen of them."""
     assert parser.main(list(arguments)) == 2, capsys.readouterr().err[:500]
     captured = capsys.readouterr()
     assert captured.out == ""
-    # The name of a file may have 4,096 characters.
+    # A file's name may have 4,096 characters.
     assert len(captured.err) < 5_000 or "File name too long" in captured.err
     assert captured.err.endswith((" found\n", "nothing was done\n"))
     return captured.err
@@ -85,7 +85,7 @@ def test_an_override_that_nests_too_deeply(text: str, capsys: pytest.CaptureFixt
 
 
 def test_the_process_lives_on() -> None:
-    """Apart, since a segmentation fault would end this one."""
+    """It runs in a process of its own, since a segmentation fault would end this one."""
     done = subprocess.run(
         [sys.executable, "-m", "launcher", "validate", "-"],
         cwd=ROOT,
@@ -273,7 +273,7 @@ def folder(directory: Path, **program: object) -> str:
 
 
 def deep(code: Path) -> None:
-    # Not deeper, so that pytest can remove it: nothing goes further down than the limit.
+    # It is not deeper, so that pytest can remove it: nothing is read below the limit.
     code.joinpath(*["a"] * 120).mkdir(parents=True)
 
 

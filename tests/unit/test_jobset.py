@@ -33,13 +33,13 @@ def jobset(name: str, *overrides: str) -> Object:
 
 
 def jobs(name: str, *overrides: str) -> dict[str, Object]:
-    """The Jobs' specs by role."""
+    """Returns the Jobs' specs by role."""
     spec = jobset(name, *overrides)["spec"]
     return {each["name"]: each["template"]["spec"] for each in spec["replicatedJobs"]}
 
 
 def tf_config(job: Object, index: int) -> Object:
-    """As Kubernetes completes it in a pod."""
+    """Returns TF_CONFIG as Kubernetes completes it in a pod."""
     env = {each["name"]: each.get("value", "") for each in job["template"]["spec"]["containers"][0]["env"]}
     found: Object = json.loads(env["TF_CONFIG"].replace("$(TASK_INDEX)", str(index)))
     return found
@@ -58,9 +58,9 @@ def test_golden(name: str, renew: bool) -> None:
 
 @pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
 def test_all_that_the_jobs_say_is_in_it(path: Path) -> None:
-    """Same containers, volumes and labels; only names, retries and TF_CONFIG differ."""
+    """Containers, volumes and labels are the same; only names, retries and TF_CONFIG differ."""
     (loaded,) = loader.load(str(path))
-    # By whom it is admitted is said in another place.
+    # A JobSet has the queue in another place.
     spec = loaded.cluster.spec.model_copy(update={"scheduling": Scheduling()})
     loaded = dataclasses.replace(loaded, cluster=loaded.cluster.model_copy(update={"spec": spec}))
     plain = [item for item in planning.plan(loaded).objects if item["kind"] == "Job"]
@@ -80,7 +80,7 @@ def test_all_that_the_jobs_say_is_in_it(path: Path) -> None:
                     variable["value"] = ""
         assert ours["template"] == theirs["template"]
     names = [(item["kind"], item["metadata"]["name"]) for item in whole]
-    assert ("Service", loaded.cluster.metadata.name) not in names  # the JobSet's controller makes it
+    assert ("Service", loaded.cluster.metadata.name) not in names  # the JobSet's controller creates it
     assert "Job" not in [kind for kind, _ in names]
 
 
@@ -116,7 +116,7 @@ def test_the_primary_decides_and_the_run_s_policy_says_how_often() -> None:
 
 
 def test_who_is_tried_again_alone() -> None:
-    """Those without whom the training goes on; for any other, all start again."""
+    """They are the tasks that the training can do without; for any other, all tasks restart."""
     found = jobs("parameter-server", "spec.runPolicy.backoffLimit=5")
     assert (found["chief"]["backoffLimit"], found["ps"]["backoffLimit"]) == (0, 0)
     assert found["worker"]["backoffLimitPerIndex"] == 5

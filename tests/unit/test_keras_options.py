@@ -1,4 +1,4 @@
-"""What Keras 3 cannot do with several workers is found in the source, where it stands there."""
+"""Options of Keras 3 that fail with several workers are found in the program's source."""
 
 from __future__ import annotations
 

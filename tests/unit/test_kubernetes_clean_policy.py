@@ -1,4 +1,6 @@
-"""Who carries out the policy on a cluster: without the rights, beside others, and on nodes that are gone."""
+"""The follower of a run carries out the policy on a cluster: without rights, beside other followers, and on
+lost nodes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ FORBIDDEN = says({"message": 'jobs.batch "x" is forbidden: User "eve" cannot pat
 
 
 def seen(ends: dict[str, dict[str, str] | None], *stopped: str) -> RunState:
-    """A run of Jobs with these conditions; the chief's comes first."""
+    """Returns a run of Jobs with these conditions; the chief's comes first."""
     run_state = RunState("chief")
     for role, condition in ends.items():
         annotations = {STOPPED_ANNOTATION: "Stopped: by hand"} if role in stopped else {}
@@ -73,7 +75,7 @@ def test_a_server_that_is_busy_is_asked_again(fake: Fake) -> None:
 def test_what_was_stopped_by_others_is_only_waited_for(
     fake: Fake, gone_seconds: float, gives_up: bool
 ) -> None:
-    """An interruption, or another follower: its reason stays."""
+    """An interruption, or another follower, has stopped them, and their reason stays."""
     clean_up = CleanUp(fake.client, CleanUpSettings(0.0, 0.0, 0.0, 0.0, gone_seconds=gone_seconds))
     told = look(clean_up, seen({"chief": FAILED, "worker": None, "ps": None}, "worker", "ps"))
     words = "demo-worker, demo-ps was stopped and does not end; its nodes may not answer"
@@ -82,7 +84,7 @@ def test_what_was_stopped_by_others_is_only_waited_for(
 
 
 def test_a_primary_that_was_stopped_by_hand_is_seen_to_its_end(fake: Fake) -> None:
-    """Its tasks may have a long grace; and what it needs may be gone before."""
+    """Its tasks may have a long grace period, and their peers may be gone before its end."""
     clean_up = CleanUp(fake.client, AT_ONCE)
     assert (look(clean_up, seen({"chief": None, "ps": FAILED}, "chief", "ps")), clean_up.gave_up) == (
         [],
@@ -101,7 +103,7 @@ def test_a_primary_that_we_have_stopped_is_not_waited_for_without_end(fake: Fake
 
 
 def test_what_has_started_again_has_its_time_anew(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A JobSet's controller starts all of its Jobs again, after a failure of one."""
+    """A JobSet's controller restarts all of its Jobs after a failure of one."""
     fake.will(says({}))
     clean_up = CleanUp(fake.client, CleanUpSettings(failed_seconds=60.0))
     told = []

@@ -1,4 +1,4 @@
-"""Clocks that do not agree."""
+"""Clocks of server and client that differ."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ subjectAltName = IP:127.0.0.1
 
 
 def over(directory: Path) -> tuple[Path, Path]:
-    """A certificate whose time was the year 2020, and its key."""
+    """Returns a certificate that was valid in the year 2020, and its key."""
     certificate, key, request = (directory / name for name in ("certificate.pem", "key.pem", "request.pem"))
     (directory / "authority.cnf").write_text(AUTHORITY)
     (directory / "index.txt").touch()

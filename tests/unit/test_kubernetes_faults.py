@@ -1,4 +1,6 @@
-"""What a real API server does not do on demand: a small HTTP server is busy, broken, or cut off."""
+"""Faults that a real API server does not have on demand: a small HTTP server is busy, broken, or cuts
+connections.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def name_only(item: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def watched(fake: Fake) -> Iterator[Callable[[int], list[Any]]]:
-    """A watch that runs; the function gives that many of its messages."""
+    """A running watch; the function returns that many of its messages."""
     mailbox = Mailbox()
     watch = ObjectWatch(fake.client, mailbox, "Pod", "default", slim=name_only)
     watch.start()
@@ -193,7 +195,7 @@ def test_a_log_goes_on_after_its_last_line(fake: Fake) -> None:
     fake.will(
         streams(line(1, "one"), line(2, "two"), line(3, "cut")[:10], cut=True),
         says({"message": "the node does not answer"}, 500),
-        # The server counts whole seconds.
+        # The server has times in whole seconds.
         streams(line(2, "two"), line(3, "three"), b"2026-01-01T00:00:04.5Z no end of line"),
     )
     mailbox = Mailbox()

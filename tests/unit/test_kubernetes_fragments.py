@@ -1,6 +1,6 @@
-"""Kubernetes' own fragments: what an API server would refuse is refused by `validate`, with its field.
+"""`validate` refuses Kubernetes' own fields in a file where an API server would, and names the field.
 
-The lists are a corpus that only grows.
+Tests may only add to the lists.
 """
 
 from __future__ import annotations
@@ -309,9 +309,9 @@ RIGHT = [
     "podTemplate: {spec: {terminationGracePeriodSeconds: null, securityContext: {$patch: replace, runAsUser: 5}}}",
     "podTemplate: {spec: {tolerations: [{$patch: replace}, {key: a}]}}",
     "podTemplate: {spec: {volumes: [{name: a, $patch: delete}]}}",
-    # What one patch leaves out the fields that it is merged over have.
+    # Fields that one patch leaves out are in the one that it is merged over.
     "volumes: [{name: a, hostPath: {path: /a}}]\npodTemplate: {spec: {volumes: [{name: a, hostPath: {type: File}}]}}",
-    # One source in the place of another.
+    # One source replaces another.
     "volumes: [{name: a, emptyDir: {}}]\npodTemplate: {spec: {volumes: [{name: a, $retainKeys: [name, hostPath], hostPath: {path: /b}}]}}",
 ]
 

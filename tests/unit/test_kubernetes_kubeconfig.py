@@ -1,4 +1,4 @@
-"""The plain kubeconfigs that are read without the `kubernetes` package, and those that are left to it."""
+"""The plain kubeconfigs that are read without the `kubernetes` package, and those that need it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_certificates(tmp_path: Path, pair: tuple[bytes, bytes], inline: bool) -
         user = {"client-certificate-data": certificate, "client-key-data": key}
         cluster = {"certificate-authority-data": certificate}
     else:
-        # Beside the kubeconfig, wherever we are.
+        # They are beside the kubeconfig, whatever the current folder is.
         user = {"client-certificate": "certificate.pem", "client-key": "key.pem"}
         cluster = {"certificate-authority": "certificate.pem"}
     tls = connect(written(tmp_path, user, cluster)).tls
@@ -95,7 +95,8 @@ def test_several_files_are_one(tmp_path: Path) -> None:
     first = written(tmp_path, {"token": "ours"})
     other = written(tmp_path / "more", {"tokenFile": "token"}, {"server": "https://other"})
     nothing = str(tmp_path / "nothing")
-    # The first that says something counts, whole entry by whole entry; files are beside their own kubeconfig.
+    # The first file with an entry of a name has precedence, for the whole entry; paths are relative to their
+    # own kubeconfig.
     assert connect(f"{nothing}:{first}:{other}").credentials()["authorization"] == "Bearer ours"
     found = connect(f"{other}:{first}")
     assert (found.host, found.credentials()["authorization"]) == ("https://other", "Bearer theirs")
@@ -173,7 +174,7 @@ print(json.dumps({"apiVersion": info["apiVersion"], "kind": "ExecCredential", "s
     ("end", "calls"), [("2999-01-01T00:00:00.123456789Z", 1), ("2000-01-01T00:00:00Z", 2)]
 )
 def test_a_login_command(tmp_path: Path, end: str, calls: int) -> None:
-    """Beside its kubeconfig; asked again when its token has come to its end."""
+    """The command is beside its kubeconfig, and is called again when its token has expired."""
     count = tmp_path / "count"
     env = [{"name": "COUNT", "value": str(count)}, {"name": "END", "value": end}]
     connection = connect(written(tmp_path, login(_COUNTING, tmp_path, env=env, provideClusterInfo=True)))
@@ -193,7 +194,7 @@ def test_a_login_command_that_gives_a_certificate(tmp_path: Path, pair: tuple[by
 
 
 def test_a_login_command_that_does_not_end(tmp_path: Path) -> None:
-    """With what it has started, and though it prints."""
+    """It is ended with the processes that it has started, even while it prints."""
     script = "import subprocess\nprint('{', flush=True)\nsubprocess.run(['sleep', '3600'])\n"
     connection = connect(written(tmp_path, login(script, tmp_path)))
     with pytest.raises(BackendError, match=r"the login command \./login did not end within 0\.5 s"):

@@ -1,4 +1,4 @@
-"""What Kueue's Workload says, in words."""
+"""Sentences about Kueue's Workload."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def words(conditions: dict[str, tuple[str, str]], **spec: Any) -> str:
             {"Evicted": ("True", PREEMPTED), "QuotaReserved": ("False", "no quota")},
             f"it was evicted (Evicted): {PREEMPTED}; no quota",
         ),
-        # Kueue often says the same in both.
+        # Kueue often has the same message in both.
         ({"Evicted": ("True", PREEMPTED), "QuotaReserved": ("False", PREEMPTED)}, PREEMPTED),
         ({"Evicted": ("False", "Previously"), "QuotaReserved": ("False", "no quota")}, "no quota"),
     ],

@@ -1,4 +1,4 @@
-"""What was seen of a run, as a status with reasons; and what differs between two submissions."""
+"""A run's objects as a status with reasons; and the differences between two submissions."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_why_a_pod_is_as_it_is(seen: Object, reason: str, message: str) -> None:
 
 
 def test_roles_in_order_and_attempts_in_order() -> None:
-    """The server lists both by name, and two pods of an index may be of the same second."""
+    """The server lists both by name, and two pods of an index may have the same second."""
     pods = [
         pod("worker", 0, name="z", second=1, phase="Failed"),
         pod("worker", 0, name="b", second=2, phase="Failed"),
@@ -222,7 +222,7 @@ def test_the_end_and_the_deletion_may_come_together() -> None:
 
 
 def test_a_pod_that_is_gone_leaves_its_task_as_it_was() -> None:
-    """Else the pod before it would seem to have failed just now."""
+    """Otherwise the pod before it would seem to have failed just now."""
     pods = [pod("worker", 0, name="a", second=1, phase="Failed"), pod("worker", 0, name="b", second=2)]
     seen = run_state([job("chief"), job("worker")], pods)
     deleted = pod("worker", 0, name="b", second=2)

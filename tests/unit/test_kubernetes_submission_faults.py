@@ -1,4 +1,6 @@
-"""A submission to an API server that is busy, hangs up, or goes away: all of a run is made, or nothing."""
+"""A submission to an API server that is busy, hangs up, or goes away: all of a run's objects are created, or
+none.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,13 @@ spec:
 OBJECTS = ["mnist", "mnist", "mnist-chief", "mnist-config", "mnist-ps", "mnist-worker"]
 
 Fault = Callable[[Handler, str, bool], bool]
-"""Of a request, its object's path and whether it is a dry run: whether it was seen to otherwise."""
+"""A fault for a request. Its arguments are the request, the object's path and whether it is a dry run; it
+returns whether it has answered.
+"""
 
 
 class Store:
-    """What an API server keeps, with a fault before each request."""
+    """The objects of an API server, with a fault before each request."""
 
     def __init__(self, fault: Fault) -> None:
         self.kept: dict[str, dict[str, Any]] = {}
@@ -48,7 +52,7 @@ class Store:
             self.answer(handler, query, path, dry)
 
     def answer(self, handler: Handler, query: Query, path: str, dry: bool) -> None:
-        """As a server would."""
+        """Answers as a server does."""
         if path == "/version":
             says({"gitVersion": "v1.36.0"})(handler, query)
         elif handler.command == "PATCH":
@@ -70,7 +74,7 @@ class Store:
 
     @property
     def names(self) -> list[str]:
-        """Of what is kept."""
+        """Returns the names of the stored objects."""
         return sorted(item["metadata"]["name"] for item in self.kept.values())
 
 
@@ -171,7 +175,7 @@ def test_nothing_is_made_on_a_cluster_that_is_too_old(fake: Fake, planned: Plan)
 
 
 def test_a_queue_that_kueue_gives_each_job_is_noticed(fake: Fake, tmp_path: Path) -> None:
-    """As in a namespace with a LocalQueue called default: its webhook answers to dry runs too."""
+    """A namespace with a LocalQueue called default has one: its webhook answers to dry runs too."""
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER)
     (loaded,) = loader.load(str(path), ["spec.scheduling={queue: team-a}"])

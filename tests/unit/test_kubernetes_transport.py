@@ -1,4 +1,4 @@
-"""Both ways to an API server do the same: Python's own HTTP client, and urllib3's pool."""
+"""Both HTTP clients for an API server do the same: Python's own, and urllib3's pool."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
 def server() -> Iterator[Any]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
-        # A client that trusts nobody hangs up on it, of which it would print a traceback.
+        # A client that does not trust the server hangs up, and the server would print a traceback.
         quiet = {"handle_error": lambda *_: None}
         vars(server).update(quiet, asked=[], ports=set(), url=f"http://127.0.0.1:{server.server_port}")
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -198,7 +198,7 @@ def test_what_answers_speaks_no_http(way: Way) -> None:
 
 
 def secured(server: Any, tmp_path: Path) -> tuple[str, ssl.SSLContext]:
-    """The server's URL with TLS, and who trusts it."""
+    """Returns the server's URL with TLS, and a context that trusts it."""
     names = ["-keyout", "key.pem", "-out", "own.pem", "-days", "1"]
     subject = ["-subj", "/CN=api", "-addext", "subjectAltName=IP:127.0.0.1"]
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *names, *subject]
@@ -218,7 +218,7 @@ def test_only_the_authority_s_servers_are_trusted(way: Way, server: Any, tmp_pat
 
 
 def test_a_server_with_a_path_of_its_own(way: Way, server: Any) -> None:
-    """As Rancher has, for a cluster behind it."""
+    """As Rancher has for a cluster behind it."""
     url = f"{server.url}/k8s/clusters/c-1"
     way(url, None).request("GET", f"{url}/version", None, {}, 30).close()
     assert server.asked[0][1] == "/k8s/clusters/c-1/version"

@@ -1,4 +1,4 @@
-"""Label selectors mean what they mean to kubectl."""
+"""Label selectors have the meaning that they have in kubectl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every file in specs/valid is taken, and every file in specs/invalid is refused with the text beside it."""
+"""Every file in specs/valid is accepted. Every file in specs/invalid is refused with the text beside it."""
 
 from __future__ import annotations
 

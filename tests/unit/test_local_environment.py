@@ -1,4 +1,4 @@
-"""The environment that a container would have, computed as the kubelet does."""
+"""The environment of a container, computed as the kubelet does."""
 
 from __future__ import annotations
 

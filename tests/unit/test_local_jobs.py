@@ -1,4 +1,4 @@
-"""What a Job's controller decides, without a process and without waiting."""
+"""The decisions of a Job's controller, without a process and without waiting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def controller(**spec: Any) -> JobController:
 
 
 def reason(job: JobController) -> str:
-    """Why the Job ends; "" while it goes on."""
+    """Returns why the Job ends; "" while it continues."""
     return job.verdict.reason if job.verdict is not None else ""
 
 

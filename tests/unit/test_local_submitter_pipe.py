@@ -1,4 +1,4 @@
-"""What a process holds of the runs that end with it."""
+"""The pipes that a process holds for the runs that end with it."""
 
 import os
 import select
@@ -18,7 +18,7 @@ def descriptors() -> int:
 
 
 def test_a_run_that_has_ended_holds_no_descriptor() -> None:
-    submitter_pipe.new()  # of whichever tests came before, those that have ended are given back
+    submitter_pipe.new()  # it frees those of earlier tests whose runs have ended
     os.close(submitter_pipe.new())
     before = descriptors()
     for _ in range(100):

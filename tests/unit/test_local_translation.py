@@ -1,4 +1,4 @@
-"""Addresses and paths of the cluster, as those of this machine."""
+"""The cluster's addresses and paths, translated to those of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said about a run while it goes on, and about a cluster."""
+"""The lines about a run while it is followed, and about a cluster."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_task_that_is_started_again_leaves_its_last_lines() -> None:
     assert texts(narrator, run(FAILED), line("the last")) == [
         "ended with exit code 137 (SIGKILL): out of memory: its limit is 2Gi"
     ]
-    # The next one may be quick to speak.
+    # The next attempt may print at once.
     again = task(1, restarts=1, before=FAILED)
     assert texts(narrator, run(again), line("begins", 1)) == [
         *(f"  | line {number}" for number in range(4, 8)),
@@ -87,7 +87,7 @@ def test_the_first_and_the_last_task_to_start_are_told() -> None:
     assert texts(narrator, run(task(), waits)) == ["1 of 2 tasks started"]
     assert texts(narrator, run(task(), waits)) == []
     assert texts(narrator, run(task(), other)) == ["2 tasks started"]
-    # One that has to start again had started.
+    # A task that restarts has started before.
     assert texts(narrator, run(task(phase=Phase.PENDING, attempt=1, restarts=1), other)) == [
         "started again (restart 1)"
     ]
@@ -167,7 +167,7 @@ def test_progress_of_a_prediction_is_a_line_now_and_then() -> None:
 
 
 def test_an_older_run_is_told_in_the_order_of_time() -> None:
-    """All of it comes at once, task by task; a cluster gives the times of pods in whole seconds."""
+    """All lines come at once, task by task, and a cluster has the times of pods in whole seconds."""
     attempts = [
         histories.pod("chief", created=1.0, finished=30.0, exit_code=0),
         histories.pod("worker", created=0.0, finished=12.0, exit_code=1),

@@ -1,4 +1,4 @@
-"""What an API server would refuse as too large is refused by `validate`."""
+"""`validate` refuses objects that are too large for an API server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(directory: Path, files: dict[str, bytes]) -> str:
 
 
 TOO_LARGE = {
-    # JSON has six bytes for each.
+    # JSON takes six bytes for each.
     "control characters": ({"a.txt": b"\1" * 890_000}, "the ConfigMap run-source would be sent as 5,"),
     "many long names": (
         {f"{number:05d}-{'n' * 190}": b"" for number in range(10_000)},

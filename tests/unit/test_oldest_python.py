@@ -15,7 +15,7 @@ from worker.from_archive import OLDEST
 ROOT = Path(__file__).parent.parent.parent
 MODULES = sorted((ROOT / "worker").rglob("*.py"))
 MODULE_IDS = [str(path.relative_to(ROOT)) for path in MODULES]
-# What ruff does not know of, by its target version: arguments and functions that came later.
+# Later arguments and functions, which ruff does not find by its target version.
 LATER_ARGUMENTS = {
     "zip": {"strict"},
     "dataclass": {"kw_only", "slots"},
@@ -41,7 +41,7 @@ LATER_IMPORTS = {
     "inspect": {"get_annotations"},
 }
 ONE_ARGUMENT = {"format_exception", "format_exception_only", "print_exception"}
-"""Of traceback: until Python 3.10 they took the class, the error and its traceback."""
+"""Functions of traceback: until Python 3.10 they took the class, the error and its traceback."""
 
 
 def later(tree: ast.AST) -> Iterator[str]:
@@ -91,7 +91,7 @@ def test_the_check_finds_what_came_later() -> None:
 
 
 def test_the_first_module_is_read_by_much_older_ones() -> None:
-    """So that they can say that they are too old."""
+    """They can then report that they are too old."""
     ast.parse((ROOT / "worker" / "from_archive.py").read_text(), feature_version=(3, 6))
 
 
@@ -115,7 +115,7 @@ print(count)
 
 
 def test_python_3_9_imports_it() -> None:
-    """Where there is one on the PATH; `make test-tensorflow VERSIONS=2.20@3.9` trains with it."""
+    """It runs where there is one on the PATH; `make test-tensorflow VERSIONS=2.20@3.9` trains with it."""
     python = shutil.which("python3.9")
     probe = python and subprocess.run([python, "-V"], capture_output=True, timeout=60, check=False)
     if not probe or probe.returncode:

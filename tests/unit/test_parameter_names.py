@@ -1,4 +1,4 @@
-"""Misspelt parameters: names that are like one of the runtime's, and that nobody reads."""
+"""Misspelt parameters: names similar to one of the runtime's, which the program does not read."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_other_names_are_left_alone(tmp_path: Path, name: str) -> None:
 
 
 def test_a_program_of_an_image_may_read_it(tmp_path: Path) -> None:
-    """So there is a note, and of names that are alike only."""
+    """So it gets a notice, and only for names that are very similar."""
     planned(tmp_path, "globalBatchsize", source="")
     (loaded,) = loader.load(str(tmp_path / "cluster.yaml"))
     said = (

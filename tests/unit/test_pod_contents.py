@@ -1,4 +1,4 @@
-"""What the pods of each role hold: the fields of the file, and what the launcher adds to them."""
+"""The content of each role's pods: the fields of the file, and those that the launcher adds."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def cluster(**spec: Any) -> TrainingCluster:
 
 
 def jobs(**spec: Any) -> dict[str, Object]:
-    """By role."""
+    """Returns the Jobs by role."""
     objects = rendering.render(topology.build(cluster(**spec)))
     return {item["metadata"]["labels"][ROLE_LABEL]: item for item in objects if item["kind"] == "Job"}
 
 
 def template(**spec: Any) -> Object:
-    """Of the chief's pods."""
+    """Returns the template of the chief's pods."""
     found: Object = jobs(**spec)["chief"]["spec"]["template"]
     return found
 
@@ -105,12 +105,11 @@ FIELDS: dict[str, tuple[Any, Any]] = {
 
 
 CUSTOM = {"port", "restartPolicy"}
-"""Tested in test_custom.py."""
+"""These are tested in test_custom.py."""
 
 
 def test_no_field_is_forgotten() -> None:
-    # What is of the Job, and not of its pods, is in test_jobset.py; what a worker is told, in
-    # test_task_devices.py.
+    # test_jobset.py tests the fields of the Job; test_task_devices.py tests allowCpu.
     known = {*FIELDS, *CUSTOM, "jobMetadata", "allowCpu"}
     assert known == {field.alias for field in RoleTemplate.model_fields.values()}
 
@@ -220,7 +219,7 @@ def test_no_sidecar_is_injected() -> None:
         metadata = job["spec"]["template"]["metadata"]
         assert metadata["labels"][ISTIO] == "false"
         assert metadata["annotations"] == {ISTIO: "false", LINKERD: "disabled"}
-        # A Job has no pod to be injected into.
+        # A Job has no pod into which a sidecar could be injected.
         assert ISTIO not in job["metadata"]["labels"]
 
 
@@ -252,7 +251,9 @@ def terms(job: Object) -> list[Object]:
 
 
 def matches(term: Object, labels: Object) -> bool:
-    """As the scheduler does it, for what `storage.affinity` uses of a selector."""
+    """Returns whether the term matches the labels, as in the scheduler, for the selectors that
+    `storage.affinity` uses.
+    """
     selector = term["labelSelector"]
     return all(labels.get(key) == value for key, value in selector["matchLabels"].items()) and all(
         each["operator"] == "In" and labels.get(each["key"]) in each["values"]
@@ -266,7 +267,7 @@ def test_a_claim_that_one_node_mounts_keeps_its_pods_together() -> None:
     for role in ("chief", "evaluator"):
         (term,) = terms(made[role])
         assert term["topologyKey"] == "kubernetes.io/hostname"
-        # Its own labels too: else the first of them would wait for another for ever.
+        # The term must match the pod's own labels: otherwise the first pod would wait for another for ever.
         assert {other for other in made if matches(term, labels[other])} == {"chief", "evaluator"}
         assert not matches(term, {**labels[role], NODE_LABEL: "other"})
     assert terms(made["worker"]) == terms(made["ps"]) == []
@@ -369,7 +370,7 @@ def test_the_users_own_affinity_stays() -> None:
 
 
 def test_a_claim_of_the_users_takes_the_place_of_the_one_made() -> None:
-    """Wherever it is mounted from, and at whatever path above modelDir."""
+    """It may be mounted in any role, and at any path above modelDir."""
     volume = {"name": "m", "persistentVolumeClaim": {"claimName": "team-models"}}
     mounts = [{"name": "m", "mountPath": "/models"}]
     whole = {"volumes": [volume], "volumeMounts": mounts}
@@ -421,9 +422,9 @@ def test_who_takes_the_run_along() -> None:
     [
         (PARAMETER_SERVER, "chief", "FailJob"),
         (PARAMETER_SERVER, "ps", "FailJob"),
-        # The others train on.
+        # The other workers train on.
         (PARAMETER_SERVER, "worker", "FailIndex"),
-        # There are no others; and the action is for Jobs that count by index.
+        # There are no other workers; and the action exists only for Jobs that count by index.
         ({**PARAMETER_SERVER, "worker": {"replicas": 1}}, "worker", "FailJob"),
         ({"strategy": "MultiWorkerMirrored", "worker": {"replicas": 3}}, "worker", "FailJob"),
     ],
@@ -502,7 +503,7 @@ def test_the_same_file_is_the_same_run_and_a_change_another() -> None:
 def test_a_command_has_the_runtimes_grpc_settings_unless_it_says_otherwise(
     spec: Object, chief: list[str], worker: list[str]
 ) -> None:
-    """The runtime sets them itself, and an image as it is may be no TensorFlow."""
+    """The runtime sets them itself. An image with its own command may have no TensorFlow."""
     made = jobs(**{**PARAMETER_SERVER, "program": None, **spec})
     for role, expected in {"chief": chief, "worker": worker}.items():
         (container,) = made[role]["spec"]["template"]["spec"]["containers"]

@@ -1,4 +1,4 @@
-"""The fields of a pod are those of Kubernetes' OpenAPI, and what an API server refuses in them is refused."""
+"""The fields of a pod are those of Kubernetes' OpenAPI, and values that an API server refuses are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAVES = {"Quantity": "quantity", "IntOrString": "intstr", "Time": "str", "Field
 
 
 def definitions() -> dict[str, Any]:
-    """Of the newest Kubernetes, by the last part of their names."""
+    """Returns the definitions of the newest Kubernetes, by the last part of their names."""
     folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
     version = kubernetes_validate.latest_version()
     text = (folder / f"v{version}-local-strict" / "_definitions.json").read_text()
@@ -41,7 +41,7 @@ def kind(schema: dict[str, Any]) -> str:
 
 
 def expected(root: str) -> dict[str, dict[str, str]]:
-    """Every type that the root is made of."""
+    """Returns every type that the root contains."""
     every = definitions()
     found: dict[str, dict[str, str]] = {}
     waiting = [root]
@@ -71,7 +71,7 @@ def test_every_type_that_is_named_is_there() -> None:
 
 
 def test_the_client_has_the_same_fields() -> None:
-    """A second source, which is made of the same OpenAPI by others."""
+    """The Python client is a second source: others generate it from the same OpenAPI."""
     for name, fields in pod_fields.types().items():
         model = getattr(client, f"V1{name}", None) or getattr(client, f"CoreV1{name}", None)
         if model is not None:

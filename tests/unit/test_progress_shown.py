@@ -1,4 +1,4 @@
-"""How far a training is, how long the rest takes, and what its tasks do."""
+"""The shown progress of a training, the time that the rest takes, and the activity of its tasks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_training_that_starts_again_has_a_new_pace() -> None:
     pace.add(record(510.0, progress(2, 1)))
     pace.add(record(514.0, progress(2, 5)))
     assert round(pace.remaining(514.0) or 0.0, 6) == 25.0
-    # Steps are done at least once: a chief that was killed takes some again, and may not say so first.
+    # A restarted chief repeats some steps, maybe without a start record.
     pace.add(record(520.0, progress(2, 2)))
     assert pace.remaining(520.0) is None
 

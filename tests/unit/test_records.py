@@ -1,4 +1,4 @@
-"""What a task prints is a record, or a line of text: no reader fails by it, whatever it is."""
+"""A task's line is a record or plain text: no line makes a reader fail."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ NO_RECORDS = [
     '{"tf-launcher":1,',
     '{"tf-launcher":1}]',
 ]
-"""Lines that begin as a record does and are none. Only ever add to them."""
+"""Lines that begin as a record does and are none. Tests may only add to them."""
 
 
 @pytest.mark.parametrize("text", NO_RECORDS, ids=range(len(NO_RECORDS)))
@@ -160,7 +160,7 @@ def test_every_field_has_its_type(event: str) -> None:
     assert parsed == Record(event, "mnist-chief-0", BEGIN + 1.0, right)
     for name, value in right.items():
         without = Record.parse(line(event, {other: right[other] for other in right if other != name}))
-        # Which runtime it is, a run of an earlier version does not say.
+        # The records of an earlier version do not have the runtime.
         assert (without is None) == (name != "runtime")
         refused = sum(Record.parse(line(event, {**right, name: wrong})) is None for wrong in WRONG)
         assert refused >= len(WRONG) - 6, (name, value)
@@ -256,7 +256,7 @@ def test_what_is_written_is_read() -> None:
 
 
 class _Told:
-    """A backend that knows a run's history."""
+    """A backend that returns a given history."""
 
     def __init__(self, known: History) -> None:
         self._known = known
@@ -272,7 +272,7 @@ class _Told:
 
 
 def read_by_all(texts: Sequence[str], phase: Phase = Phase.FAILED) -> None:
-    """Every reader of records: none raises, and what each writes can be encoded."""
+    """Passes the texts to every reader of records: none raises, and the output of each can be encoded."""
     lines = [LogLine("chief", 0, 0, text, Record.parse(text)) for text in texts]
     for over in (None, 9.0):
         pods = [pod("chief", finished=over, exit_code=None if over is None else 1), pod("worker"), pod("ps")]
@@ -341,6 +341,6 @@ def test_no_reader_fails_by_what_is_no_record() -> None:
 
 @pytest.mark.parametrize("value", [*WRONG, ["x"], {"why": "mnist-ps-0"}, {"why": [1]}])
 def test_why_a_task_waits_is_left_out_or_has_its_type(value: Any) -> None:
-    """Earlier versions left it out."""
+    """Earlier versions leave it out."""
     parsed = Record.parse(line(Event.WAITING, {**RIGHT[Event.WAITING], "reasons": value}))
     assert parsed is None or value in ({}, {"a": []})

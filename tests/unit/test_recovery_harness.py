@@ -1,4 +1,4 @@
-"""The arithmetic of `make bench-recovery`: when a run has recovered, and what its back-off is."""
+"""The arithmetic of `make bench-recovery`: when a run has recovered, and the length of its back-off."""
 
 import pytest
 
@@ -12,7 +12,7 @@ EVALUATED = {"checkpoint": "ckpt-1", "epoch": 1, "metrics": {"loss": 0.5}}
 
 
 def marks(*said: tuple[float, str, Task]) -> Marks:
-    """As from lines of the bare script."""
+    """Returns the marks of lines, as the bare script prints them."""
     found = Marks()
     for time, what, task in said:
         found.add(task, f"{what} at {time}")
@@ -28,7 +28,9 @@ def marks(*said: tuple[float, str, Task]) -> Marks:
     ],
 )
 def test_what_counts_as_recovered(shape: Shape, victim: Task, seconds: float) -> None:
-    """The other worker's steps do not, nor those that were on their way when the chief was killed."""
+    """The steps of another worker do not count, nor do steps that were in flight when the chief
+    was killed.
+    """
     found = marks(
         (9.0, "training", ("chief", 0)),
         (9.5, "step", ("worker", 1)),

@@ -1,4 +1,4 @@
-"""The objects of a run: as the golden files say, whatever text a user puts in, and at any size."""
+"""The objects of a run: they equal the golden files, whatever text a user gives, and at any size."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def pod(job: Object) -> Object:
 
 
 def expanded(text: str) -> str:
-    """What Kubernetes makes of a string that has no reference: `$$` is `$`."""
+    """Returns a string without references as Kubernetes expands it: `$$` becomes `$`."""
     out, position = "", 0
     while position < len(text):
         if text[position] == "$" and text[position + 1 : position + 2] == "$":
@@ -179,7 +179,7 @@ def test_any_text(first: str, second: str, third: str) -> None:
             "chief": {"env": [{"name": "A", "value": first}], "args": [second, third]},
         },
     }
-    # The file as a person could write it: JSON is YAML, except for what `quoted` escapes.
+    # A file that a person could write: JSON is YAML, except for what `quoted` escapes.
     text = quoted(document)
     if any(is_refused(part) for part in (first, second, third)):
         with pytest.raises(SpecError):
@@ -199,7 +199,7 @@ def test_any_text(first: str, second: str, third: str) -> None:
 
 
 def shape(value: Any) -> Any:
-    """All of a value but its text."""
+    """Returns a value without its texts."""
     if isinstance(value, dict):
         return {key: shape(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -208,7 +208,9 @@ def shape(value: Any) -> Any:
 
 
 def with_text_everywhere(text: str) -> Object:
-    """A file with the text wherever a user may write any, and Kubernetes' own types lie behind it."""
+    """Returns a file with the text in every place where a user may write any text, also in Kubernetes' own
+    fields.
+    """
     expression = {"key": "a", "operator": "In", "values": [text]}
     term = {"topologyKey": "a", "labelSelector": {"matchExpressions": [expression]}}
     return {
@@ -247,7 +249,7 @@ def test_no_text_changes_what_a_manifest_is(text: str) -> None:
     (plain,) = loading_from(quoted(with_text_everywhere("x")))
     written = quoted(with_text_everywhere(text))
     if is_refused(text) or ":" in text:
-        # The latter because part of a path.
+        # The name is refused because it is part of a path.
         with pytest.raises(SpecError):
             loading_from(written)
         return

@@ -1,4 +1,4 @@
-"""What the page shows: curves, events, rows for many tasks; and that whatever is in it stays text."""
+"""The report's page: curves, events, rows for many tasks; all of its data is escaped."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_the_axis_of_time() -> None:
 
 
 def many(workers: int, **strange: dict[str, object]) -> History:
-    """So many workers that start within ten seconds; worker 7 is killed on the way."""
+    """Returns a history of `workers` workers that start within ten seconds; worker 7 is killed meanwhile."""
     attempts = [pod("chief", running=20, finished=600, exit_code=0)]
     for index in range(workers):
         begun = 2 + index * 8 / workers
@@ -265,7 +265,7 @@ HOSTILE = (
 
 
 class Elements(HTMLParser):
-    """What a page is made of."""
+    """Collects the elements of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

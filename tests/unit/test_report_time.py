@@ -1,4 +1,4 @@
-"""Pods' times and tasks' records -> who did what, when; what was started again; and where the time went."""
+"""Pods' times and tasks' records as a timeline: activities, restarts, and sums of time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.histories import BEGIN, event, history, pod, says, step
 
 
 def segments(task: TaskTimeline) -> list[tuple[str, float, float]]:
-    """State, beginning and end, in seconds since the run's beginning."""
+    """Returns state, begin and end of each segment, in seconds since the run's begin."""
     return [(s.state.value, round(s.start - BEGIN, 1), round(s.end - BEGIN, 1)) for s in task.segments]
 
 
@@ -115,7 +115,7 @@ def test_who_says_nothing_works_along_with_the_primary() -> None:
         ("ready", 28, 29),
         ("finishing", 29, 30),
     ]
-    # A worker of an earlier version does not say when it is ready.
+    # A worker of an earlier version has no record that it is ready.
     assert segments(second) == [("starting", 0, 10), ("training", 10, 28), ("ready", 28, 30)]
 
 
@@ -131,7 +131,7 @@ def test_an_evaluator_scores() -> None:
 
 
 def interrupted() -> History:
-    """Worker 1 is killed after 200 s, and takes the collective with it."""
+    """Worker 1 is killed after 200 s, and all tasks of the collective restart."""
     attempts = [
         pod("worker", 0, 0, started=0, running=31, finished=201, exit_code=75),
         pod("worker", 0, 1, created=205, finished=252, exit_code=0),
@@ -158,7 +158,7 @@ def interrupted() -> History:
 
 
 def test_where_the_time_went() -> None:
-    # Down for 14.5 s, from the failure to the training; what was trained from 6.5 on was trained twice: 1 s.
+    # Down for 14.5 s, from the failure to the training; 1 s, from 6.5 on, was trained twice.
     assert told(interrupted()) == [
         "31 s pulling images",
         "12 s waiting for worker 2",

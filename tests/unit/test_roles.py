@@ -1,4 +1,4 @@
-"""A role is resolved once: its fields are put together in one place, and all others read what came of it."""
+"""A role is resolved once: one module merges its fields, and all others read the result."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NAMES = ("chief", "worker", "ps", "evaluator")
 
 
 def counted(act: Callable[[], object]) -> tuple[Counter[str], Counter[str]]:
-    """How often each role is resolved while `act` runs, and how often a module merges podTemplates.
+    """Counts how often each role is resolved while `act` runs, and how often a module merges podTemplates.
 
-    Calls are counted where the functions begin, so that no import of them escapes.
+    Calls are counted at the functions' first lines, so that every import of them counts.
     """
     resolved: Counter[str] = Counter()
     merged: Counter[str] = Counter()
@@ -41,7 +41,7 @@ def counted(act: Callable[[], object]) -> tuple[Counter[str], Counter[str]]:
         act()
     finally:
         sys.setprofile(before)
-    # It calls itself for what is inside.
+    # It calls itself for nested values.
     del merged[strategic_merge.__name__]
     return resolved, merged
 
@@ -51,7 +51,7 @@ def test_a_plan_resolves_each_role_once(overrides: tuple[str, ...]) -> None:
     loaded = loader.load(DEMO, overrides)[0]
     resolved, merged = counted(lambda: planning.plan(loaded))
     assert resolved == dict.fromkeys(NAMES, 1)
-    # Two podTemplates, over what the file says of the pod, and over each pod that is rendered.
+    # Two podTemplates are merged over the file's fields, and over each rendered pod.
     forms = 2 if overrides else 1
     assert merged == {roles.__name__: 2 * len(NAMES) * (1 + forms)}
 
@@ -59,5 +59,5 @@ def test_a_plan_resolves_each_role_once(overrides: tuple[str, ...]) -> None:
 def test_the_rules_resolve_each_role_once() -> None:
     resolved, merged = counted(lambda: loader.load(DEMO))
     assert resolved == dict.fromkeys(NAMES, 1)
-    # The other is the check of each podTemplate by itself: that of the template, and those of the roles.
+    # The other merges check each podTemplate by itself: the template's, and those of the roles.
     assert merged == {roles.__name__: 2 * len(NAMES), "launcher.plan.pod_template": 1 + len(NAMES)}

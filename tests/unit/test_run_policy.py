@@ -1,4 +1,4 @@
-"""What is stopped at a run's end, when and why, without any run."""
+"""The policy that stops tasks at a run's end, without any run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ended(role: Role, phase: Phase, at: float) -> Role:
 
 
 class Play:
-    """A case by a clock of its own: nothing takes time but what the policy waits for."""
+    """A case with a simulated clock: time passes only while the policy waits."""
 
     def __init__(self, case: Case, clean_policy: str) -> None:
         self.now = 0.0
@@ -69,7 +69,7 @@ class Play:
                 self.now = decision.due or self.now
 
     def _act(self) -> bool:
-        """What the tasks do by themselves now."""
+        """Has the tasks do what they do by themselves at this time."""
         failed = any(other.does == "fails" for other in self._case.others.values())
         if self._case.primary != "stays" and self._roles["chief"].ended_at is None:
             self.now += self._case.pause if failed else 0.0

@@ -1,4 +1,4 @@
-"""Which runtime a role's pods have, and what travels with the run."""
+"""Which runtime a role's pods have, and the archive that travels with the run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def objects(name: str, *overrides: str, program: ProgramFiles | None = None) -> 
 
 
 def containers(rendered: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By role."""
+    """Returns the containers by role."""
     return {
         item["metadata"]["labels"]["tf-launcher.dev/role"]: item["spec"]["template"]["spec"]["containers"][0]
         for item in rendered
@@ -118,7 +118,7 @@ def module_path(container: dict[str, Any]) -> list[str]:
     ],
 )
 def test_a_script_finds_the_runtime_that_it_imports(script: bytes, found: bool) -> None:
-    """And none other loses the PYTHONPATH of its image."""
+    """Any other script keeps the PYTHONPATH of its image."""
     source = "spec.program={source: ./train.py}"
     overrides = ("spec.runtime=null", source, "spec.chief.command=[python, t.py]")
     program = ProgramFiles({"train.py": script})
@@ -131,7 +131,7 @@ def test_a_script_finds_the_runtime_that_it_imports(script: bytes, found: bool) 
 
 
 def test_its_tasks_leave_by_themselves() -> None:
-    """And so are given the time for it at the run's end, as those of the image's runtime are."""
+    """They get the time for it at the run's end, as tasks with the image's runtime do."""
     for name in ("runtime-that-travels", "runtime-of-the-image"):
         assert all(status.leaves(item) for item in objects(name) if item["kind"] == "Job")
     jobs = [item for item in objects("script-with-the-runtime-beside-it") if item["kind"] == "Job"]
@@ -149,7 +149,7 @@ def test_all_of_the_runtime_travels_and_fits() -> None:
     folder = ROOT / "worker" / "data" / "fashion-mnist"
     images = {f"worker/data/fashion-mnist/{path.name}" for path in folder.iterdir()}
     assert names(runtime_archive.packed(WITH_IMAGES)) == {*there, *images, "__main__.py"}
-    # A fifth is left for what comes.
+    # A fifth of the space is reserved for growth.
     assert len(runtime_archive.packed(WITH_IMAGES)) < 0.8 * CONFIG_MAP_BYTES
 
 

@@ -1,4 +1,4 @@
-"""A cluster file, which may be somebody else's, sends what lies in its folder, and no other file."""
+"""A cluster file, which somebody else may have written, ships only files of its own folder."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_files_own_folder_may_be_a_link(place: Path) -> None:
 
 
 def test_what_a_kubelet_mounts_is_taken(place: Path) -> None:
-    """A volume's files are links into a folder that a link names."""
+    """A kubelet mounts a volume's files as links into a folder that is itself a link's target."""
     (place / "there" / "code").rename(place / "there" / "..2026")
     (place / "there" / "..data").symlink_to("..2026")
     (place / "there" / "train.py").symlink_to("..data/train.py")

@@ -1,4 +1,4 @@
-"""Objects seen -> status. The objects look as a Kubernetes API server gives them, too."""
+"""The status of a run from its objects, also in the form of a Kubernetes API server."""
 
 from __future__ import annotations
 

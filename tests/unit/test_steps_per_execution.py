@@ -10,12 +10,12 @@ from worker.steps.steps_per_execution import LIMIT_SECONDS, Packing
 
 
 def machine(call: float, step: float) -> Callable[[int], float]:
-    """Seconds of an execution: so many for the call, so many for each step."""
+    """Returns the seconds of an execution: `call` seconds for the call, and `step` seconds for each step."""
     return lambda steps: call + step * steps
 
 
 def epoch(packing: Packing, steps: int, seconds: Callable[[int], float]) -> list[int]:
-    """Runs one, and gives the sizes of its executions."""
+    """Runs an epoch, and returns the sizes of its executions."""
     sizes: list[int] = []
     while sum(sizes) < steps:
         count = packing.steps(steps - sum(sizes))
@@ -30,7 +30,7 @@ def test_steps_are_packed_until_the_call_costs_nothing_any_more() -> None:
     seconds = machine(call=0.001, step=0.001)
     epoch(packing, 2000, seconds)
     assert packing.settled
-    # One step a call would be half as fast as endless executions; this is nearly all of it.
+    # With one step in a call the rate would be half of the greatest possible; this is nearly all of it.
     assert packing.number / seconds(packing.number) > 0.9 / 0.001
     assert seconds(packing.number) <= LIMIT_SECONDS
     assert epoch(packing, 2000, seconds)[0] == packing.number

@@ -1,4 +1,6 @@
-"""A podTemplate over a pod: by Kubernetes' rules. tests/api/test_strategic_merge.py asks an API server."""
+"""A podTemplate is merged by Kubernetes' rules. tests/api/test_strategic_merge.py compares with an API
+server.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def test_a_list_without_a_key_is_replaced() -> None:
 
 
 def test_one_port_for_two_protocols_is_one_entry() -> None:
-    """As with `kubectl patch`, whose key for ports is the number alone."""
+    """`kubectl patch` does the same: its key for ports is only the number."""
     ports = container({"ports": [{"containerPort": 2222, "protocol": "UDP"}]})["ports"]
     assert ports == [{"containerPort": 2222, "name": "tensorflow", "protocol": "UDP"}]
 

@@ -1,4 +1,4 @@
-"""What is said of the devices that a run computes with."""
+"""The texts about the devices of a run's tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TensorFlow prints at each start is told from what the program prints."""
+"""Lines that TensorFlow prints at each start are told from the program's lines."""
 
 from __future__ import annotations
 

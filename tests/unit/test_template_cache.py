@@ -1,4 +1,4 @@
-"""Compiled templates are kept, and never used for what they are not."""
+"""Compiled templates are cached, and never used for a changed template."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from launcher.plan.template_cache import TemplateCache
 
 
 def rendered(directory: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, bool]:
-    """What the template prints, and whether it was compiled for that."""
+    """Returns what the template prints, and whether it was compiled for it."""
     compiled: list[object] = []
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(directory), bytecode_cache=TemplateCache()

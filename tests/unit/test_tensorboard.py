@@ -1,4 +1,4 @@
-"""What the Deployment of a run's TensorBoard holds, and who reaches it. The golden files show it whole."""
+"""The Deployment of a run's TensorBoard, and who reaches it. The golden files have all of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPEC: Object = {
 
 
 def objects(metadata: Object | None = None, **spec: Any) -> dict[tuple[str, str], Object]:
-    """By kind and name."""
+    """Returns the objects by kind and name."""
     document = {
         "apiVersion": "launcher/v1alpha1",
         "kind": "TrainingCluster",
@@ -33,7 +33,7 @@ def objects(metadata: Object | None = None, **spec: Any) -> dict[tuple[str, str]
 
 
 def board(**spec: Any) -> Any:
-    """The pod template's spec."""
+    """Returns the spec of the pod template."""
     return objects(**spec)["Deployment", "run-tensorboard"]["spec"]["template"]["spec"]
 
 
@@ -44,7 +44,9 @@ def test_there_is_none_unless_it_is_asked_for() -> None:
 
 
 def test_its_pod_is_none_of_the_runs_own() -> None:
-    """Those reach each other's ports, where TensorFlow obeys; not even a user's label makes it one."""
+    """The run's own pods reach each other's TensorFlow servers; no label of the user's makes TensorBoard's
+    pod one.
+    """
     made = objects(metadata={"labels": {RUN_LABEL: "run", ROLE_LABEL: "chief", "team": "vision"}})
     labels = made["Deployment", "run-tensorboard"]["spec"]["template"]["metadata"]["labels"]
     assert not {RUN_LABEL, ROLE_LABEL} & labels.keys()

@@ -1,4 +1,4 @@
-"""A TFJob means here what it means to the training-operator, and `convert` says where it does not."""
+"""A TFJob has the meaning that it has for the training-operator, and `convert` reports the differences."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def container(job: Object, name: str = "tensorflow") -> Object:
 
 
 def told(job: Object, index: int) -> Any:
-    """What the pod with this index finds in TF_CONFIG; None where it finds none."""
+    """Returns TF_CONFIG of the pod with this index; None where it has none."""
     values = {variable["name"]: variable.get("value") for variable in container(job)["env"]}
     text = values.get("TF_CONFIG")
     return None if text is None else json.loads(text.replace("$(TASK_INDEX)", str(index)))
@@ -78,7 +78,9 @@ def told(job: Object, index: int) -> Any:
 
 
 def operators(document: Object, key: str, index: int) -> Any:
-    """The operator's genTFConfigJSONStr and isDistributed, with our addresses and without the evaluator."""
+    """Returns the results of the operator's genTFConfigJSONStr and isDistributed, with the launcher's
+    addresses and without the evaluator.
+    """
     specs = document["spec"]["tfReplicaSpecs"]
     counts = {other: spec.get("replicas", 1) for other, spec in specs.items()}
     if sum(counts.values()) == 1:
@@ -172,7 +174,7 @@ def test_dynamic_workers_see_themselves_and_the_parameter_servers(tmp_path: Path
         "cluster": {"worker": {"1": "job-worker-1.job:2222"}, "ps": servers},
         "task": {"type": "worker", "index": 1},
     }
-    # It lists a parameter server as the first, whatever its index, and nobody for the chief.
+    # A parameter server is listed as the first, whatever its index, and the chief is left out.
     assert told(found["ps"], 1)["cluster"] == {"ps": {"1": servers[1]}}
     assert told(found["chief"], 0)["cluster"].keys() == {"chief", "worker", "ps"}
 
@@ -254,7 +256,7 @@ def test_a_gang_is_volcanos_or_that_of_the_pods_scheduler(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("wanted", "members"), [(2, 2), (4, 4), (5, 4)])
 def test_a_gang_is_as_large_as_wanted(tmp_path: Path, wanted: int, members: int) -> None:
-    """All five, as the operator counts, are four: the evaluator is no member."""
+    """The operator counts five tasks, which are four here: the evaluator is no member."""
     policy = {"minAvailable": wanted, "minResources": {"cpu": 3}}
     replicas: dict[str, Object] = {"Chief": {}, "Worker": {"replicas": 2}, "PS": {}, "Evaluator": {}}
     loaded = load(tfjob(replicas, runPolicy={"schedulingPolicy": policy}), tmp_path)
@@ -279,7 +281,7 @@ def test_a_pod_template_passes_through(tmp_path: Path) -> None:
     (job,) = jobs(loaded).values()
     given = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]
     found = pod(job)
-    # What is an own matter of the Job's, or of the launcher's.
+    # These fields belong to the Job or to the launcher.
     expected = {
         name: value for name, value in given["spec"].items() if name not in ("restartPolicy", "containers")
     }
@@ -334,7 +336,7 @@ WORDS = st.one_of(
 def test_what_kubernetes_is_told_is_what_the_template_says(
     tmp_path_factory: pytest.TempPathFactory, command: list[str], value: str
 ) -> None:
-    """Up to an escape that Kubernetes takes away again."""
+    """They may differ by an escape that Kubernetes removes."""
     document = tfjob({"Worker": {}})
     given_container = template(command=command, env=[{"name": "A", "value": value}])
     document["spec"]["tfReplicaSpecs"]["Worker"]["template"] = given_container
@@ -347,7 +349,7 @@ def test_what_kubernetes_is_told_is_what_the_template_says(
 
 
 def expanded(text: str) -> str:
-    """Kubernetes' expansion, where no reference is known."""
+    """Returns Kubernetes' expansion without known references."""
     out, position = "", 0
     while position < len(text):
         pair = text[position : position + 2]
@@ -391,7 +393,7 @@ def test_any_shape_is_the_same_run(tmp_path_factory: pytest.TempPathFactory, doc
 
 
 def test_every_remark_has_its_place(tmp_path: Path) -> None:
-    """A comment stands right above the field that it is about."""
+    """A comment is directly above its field."""
     replicas: dict[str, Object] = {
         "Master": {"restartPolicy": "Always"},
         "Worker": {"replicas": 2},
@@ -471,7 +473,8 @@ def test_the_published_examples_convert(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chief", ["Chief", "Master"])
 def test_pods_have_the_labels_by_which_the_operators_tools_find_them(chief: str, tmp_path: Path) -> None:
-    # As release 1.9 made them; a run without a chief has job-role on worker 0's pod there, and on none here.
+    # The objects are those of release 1.9. There, a run without a chief labels worker 0's pod with job-role;
+    # here no pod has it.
     loaded = load(tfjob({chief: {}, "WORKER": {"replicas": 2}}), tmp_path)
     prefix = "training.kubeflow.org/"
     found = {}

@@ -15,7 +15,7 @@ CRDS = Path(os.environ.get("LAUNCHER_TEST_CRDS", Path(__file__).parents[3] / "sh
 
 
 def of_crd(schema: dict[str, Any], kind: str) -> None:
-    """Compares the fields of one of our types with the CRD's, and so on below."""
+    """Compares the fields of one type with the CRD's, and then those of its nested types."""
     assert fields.TFJOB[kind].keys() == schema["properties"].keys(), kind
     names = {"string": "str", "integer": "int", "boolean": "bool"}
     for name, ours in fields.TFJOB[kind].items():

@@ -1,4 +1,4 @@
-"""A TFJob as it is in the wild: its name, where its policies stand, and what a server has added."""
+"""A real TFJob: its name, the places of its policies, and the fields that a server has added."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from launcher.validation import loader
 Object = dict[str, Any]
 
 SPECS = Path(__file__).parent.parent / "specs"
-# Kubernetes' own: no vowels, nothing that is taken for another.
+# As in Kubernetes: no vowels, and no characters that look alike.
 SUFFIX = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}")
 
 
@@ -70,7 +70,7 @@ def test_every_part_of_the_run_has_the_generated_name(tmp_path: Path) -> None:
     assert worker is not None
     labels = worker.pod_template["metadata"]["labels"]
     assert labels["training.kubeflow.org/job-name"] == name
-    # What was loaded stays what it is.
+    # What was loaded does not change.
     assert {item["metadata"]["namespace"] for item in launcher.render(loaded)} == {"default"}
     assert launcher.render(loaded)[0]["metadata"]["name"] == f"{name}-worker"
 
@@ -100,7 +100,7 @@ def test_a_name_that_is_no_name_is_said_at_generate_name(tmp_path: Path) -> None
 
 
 def test_whoever_owns_a_run_needs_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Else a launcher that is started again would make a second run beside the first."""
+    """Otherwise a restarted launcher would start a second run beside the first."""
     path = written(tfjob({"generateName": "tfjob-"}), tmp_path)
     arguments = ["submit", path, "--owned-by", "Job/launcher", "--dry-run", "client"]
     assert parser.main(arguments) == 2

@@ -1,4 +1,4 @@
-"""Who is in the cluster, and what each is told."""
+"""The tasks of a cluster, and the TF_CONFIG of each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan(strategy: str, *, program: bool = True, **roles: Any) -> Topology:
 
 
 def told(planned: Topology, role: Any, index: int) -> Any:
-    """TF_CONFIG as the pod with this index sees it."""
+    """Returns TF_CONFIG as the pod with this index sees it."""
     text = planned.tf_config(role)
     return None if text is None else json.loads(text.replace("$(TASK_INDEX)", str(index)))
 

@@ -1,4 +1,4 @@
-"""Real tasks of one run as processes on this machine, started by hand: no launcher is involved."""
+"""Real tasks of one run as processes on this machine, started without the launcher."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARAMETER_SERVER = {"chief": 1, "worker": 2, "ps": 1}
 
 
 class RunningTask:
-    """One process, its output read as it comes."""
+    """One process, whose output is read as it comes."""
 
     def __init__(self, name: str, process: subprocess.Popen[str]) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class RunningTask:
         return [record for record in found if event in (None, record.event)]
 
     def until(self, event: str, **fields: Any) -> Record:
-        """The first record of `event` with these fields, waited for."""
+        """Waits for the first record of `event` with these fields."""
 
         def matching() -> Record | None:
             for record in self.records(event):
@@ -88,7 +88,7 @@ class RunningTask:
                 self._changed.wait(1.0)
 
     def ended(self, seconds: float = PATIENCE_SECONDS) -> int:
-        """The exit code, waited for; negative for a signal."""
+        """Waits for the exit code; negative for a signal."""
         try:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -97,7 +97,7 @@ class RunningTask:
         return code
 
     def eventually(self, condition: Callable[[], bool], what: str) -> None:
-        """Waits for what this task brings about."""
+        """Waits for an effect of this task."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             if time.monotonic() > deadline or self.process.poll() is not None:
@@ -158,7 +158,7 @@ class Cluster:
     def environment(self, role: str, index: int = 0) -> dict[str, str]:
         config = self.directory / "run.json"
         config.parent.mkdir(parents=True, exist_ok=True)
-        # Whole or not at all: a task that was started before may be reading it.
+        # The whole file or nothing: a task that was started before may be reading it.
         new = config.with_suffix(".new")
         new.write_text(self.config.to_json())
         new.replace(config)
@@ -178,7 +178,9 @@ class Cluster:
         return environment
 
     def tf_config(self, role: str, index: int) -> dict[str, Any] | None:
-        """Sparse for a worker or ps, all of the training cluster for who trains, none for one task."""
+        """Returns a sparse TF_CONFIG for a worker or ps, the training cluster for a task that trains, None
+        for one task.
+        """
         own = self.addresses[role, index]
         if role == "evaluator":
             cluster: dict[str, Any] = {"evaluator": [own]}
@@ -244,9 +246,9 @@ def eventually(condition: Callable[[], bool], what: str, seconds: float = PATIEN
 
 
 def _free_addresses(count: int) -> list[str]:
-    """Ports that were free a moment ago, all different.
+    """Returns different ports that were free a moment ago.
 
-    They are below those that Linux gives to who connects, or a connection could take one in the meantime.
+    They are below Linux' ephemeral ports, or a connection could take one in the meantime.
     """
     found: dict[str, socket.socket] = {}
     while len(found) < count:

@@ -1,4 +1,4 @@
-"""A run per test; its processes end with the test, whatever the test did."""
+"""A run for each test; its processes end with the test, even after a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real DNS server for names of pods, and a process whose only resolver it is, in namespaces of its own."""
+"""A real DNS server for names of pods, and a process that uses only this server, in its own namespaces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ search team.svc.cluster.local svc.cluster.local cluster.local
 nameserver {SERVER}
 options ndots:5
 """
-"""As a pod of namespace `team` has it."""
+"""The content in a pod of namespace `team`."""
 
 _A = 1
 _KNOWN, _FAILURE, _NO_SUCH_NAME = 0x8580, 0x8182, 0x8583
@@ -28,8 +28,8 @@ _KNOWN, _FAILURE, _NO_SUCH_NAME = 0x8580, 0x8182, 0x8583
 
 
 class DnsServer:
-    """Answers at `SERVER` with 127.0.0.1 for `names`. `queries` are those it was asked, each a name and a
-    type; `silent`: it hears and does not answer; `failing`: it answers with SERVFAIL.
+    """Answers at `SERVER` with 127.0.0.1 for `names`. `queries` are those that it got, each a name and a
+    type. A `silent` server does not answer; a `failing` one answers with SERVFAIL.
     """
 
     def __init__(self, names: Collection[str] = ()) -> None:
@@ -49,7 +49,7 @@ class DnsServer:
         while True:
             query, sender = self._socket.recvfrom(512)
             if len(query) < 12:
-                return  # closed
+                return  # the socket is closed
             name, kind, end = _question(query)
             self.queries.append((name, kind))
             if self.silent:
@@ -59,13 +59,13 @@ class DnsServer:
             answers = int(known and kind == _A and not self.failing)
             answer = query[:2] + struct.pack(">HHHHH", flags, 1, answers, 0, 0) + query[12:end]
             if answers:
-                # The name is the one at byte 12; IN, 5 s, 4 bytes.
+                # The name is at byte 12; IN, 5 s, 4 bytes.
                 answer += struct.pack(">HHHIH", 0xC00C, _A, 1, 5, 4) + socket.inet_aton("127.0.0.1")
             self._socket.sendto(answer, sender)
 
 
 def _question(query: bytes) -> tuple[str, int, int]:
-    """The name, the type, and where the question ends."""
+    """Returns the name, the type, and where the question ends."""
     labels, at = [], 12
     while length := query[at]:
         labels.append(query[at + 1 : at + 1 + length].decode())
@@ -74,7 +74,7 @@ def _question(query: bytes) -> tuple[str, int, int]:
 
 
 def possible() -> bool:
-    """Whether this machine gives us namespaces."""
+    """Returns whether this machine allows namespaces."""
     if not shutil.which("unshare"):
         return False
     return subprocess.run(["unshare", "-Urmn", "true"], capture_output=True, check=False).returncode == 0
@@ -88,8 +88,8 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as device:
 
 
 def run(code: str, folder: Path, seconds: float = 120.0) -> str:
-    """What Python prints that runs `code` with a network of its own, which is a loopback device, and with
-    this resolver. The code makes the server, or does not.
+    """Returns what Python prints for `code`, with its own network, a loopback device, and with this resolver.
+    The code starts the server, or does not.
     """
     (folder / "resolv.conf").write_text(RESOLV_CONF)
     script = 'mount --bind "$1" /etc/resolv.conf && shift && exec "$@"'

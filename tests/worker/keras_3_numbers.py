@@ -1,7 +1,7 @@
 """Trains by the runtime's loop with two replicas, and by Keras 3's Model.fit alone.
 
-Prints a line of JSON: by what is tried, how far the weights are apart after 20 steps. Keras trains first,
-while the runtime has not changed anything in it.
+It prints a line of JSON with the difference of the weights after 20 steps, for each case. Keras trains first,
+before the runtime has changed anything in it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OPTIMIZERS: dict[str, Any] = {
 
 
 class Program:
-    """A table that is looked up in, constraints, regularisers and an `add_loss`."""
+    """A model with an embedding, constraints, regularisers and an `add_loss`."""
 
     floatx = "float64"
 
@@ -83,7 +83,9 @@ class Program:
 
 
 class Overflowing(Program):
-    """In the third step the second replica's scaled gradients are infinite: both replicas leave it out."""
+    """In the third step the second replica's scaled gradients are infinite, and both replicas
+    skip the step.
+    """
 
     floatx = "float32"
 
@@ -107,7 +109,7 @@ def plain(program: Program) -> list[Any]:
 
 
 def ours(program: Any, strategy: Any, parameters: dict[str, Any] | None = None, **more: Any) -> Any:
-    """The model, trained by the runtime."""
+    """Returns the model, trained by the runtime."""
     loop = Loop(
         program=LoadedProgram(program, "numbers:Program", []),
         parameters=TrainingParameters.read({"globalBatchSize": BATCH, **(parameters or {})}),

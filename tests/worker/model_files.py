@@ -1,4 +1,4 @@
-"""What a run left in its model directory."""
+"""Reads a run's model directory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ _ITERATIONS = (
 
 
 def epochs(model: Path) -> list[int]:
-    """Of its checkpoints, ascending."""
+    """Returns the epochs of its checkpoints, ascending."""
     files = (model / "checkpoints").glob("ckpt-*.index")
     found = (re.fullmatch(r"ckpt-(\d+)\.index", path.name) for path in files)
     return sorted(int(match.group(1)) for match in found if match)
 
 
 def iterations(model: Path, epoch: int) -> int:
-    """The optimizer's count of steps in a checkpoint. In a process of its own: tests import no TensorFlow."""
+    """Returns the optimizer's iterations in a checkpoint. It runs in its own process, since tests do not
+    import TensorFlow.
+    """
     command = [sys.executable, "-c", _ITERATIONS, str(model / "checkpoints" / f"ckpt-{epoch}")]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 

@@ -1,10 +1,10 @@
 """Tries the runtime on other TensorFlows: `make test-tensorflow VERSIONS="2.16 2.20@3.9"`.
 
-For each version, and the Python behind the `@`, an environment with TensorFlow and tf_keras from PyPI, for
-CPUs only, and nothing of the launcher's. There, from the archive that travels with a run: the tests of what
-TensorFlow and Keras keep private, and the demo, its five tasks on this machine. What passed is written to
-tests/worker/tensorflow_versions.json, of which `make docs` makes a table. One version at a time: an
-environment has about 1.5 GB, and is removed again.
+For each version, and the Python after the `@`, it makes an environment with TensorFlow and tf_keras from
+PyPI, for CPUs only, and nothing of the launcher's. In it, from the archive that travels with a run, it runs
+the tests of what TensorFlow and Keras keep private, and the demo with its five tasks. It writes the results
+to tests/worker/tensorflow_versions.json, from which `make docs` makes a table. It tries one version at a
+time: an environment has about 1.5 GB, and is removed again.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ CONTRACTS: Final = "tests/worker/test_tf_compat.py"
 _NEEDED: Final = ("tests/worker/cluster.py", CONTRACTS)
 _DEMO: Final = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"
 _LEAST_ACCURACY: Final = 0.75
-"""Of the demo's last checkpoint, on the 300 held-out images that travel; chance is 0.1."""
+"""Accuracy of the demo's last checkpoint, on the 300 held-out images that travel; chance is 0.1."""
 _SECONDS: Final = 1200
 _PACKAGES: Final = ("tensorflow-cpu", "keras", "tf_keras", "tensorboard")
 
 
 class FailedError(Exception):
-    """What did not pass, and what it said."""
+    """A test that failed, and its output."""
 
 
 def _run(command: list[str], folder: Path, **environment: str) -> str:

@@ -22,7 +22,7 @@ def test_workers_train_together_and_leave_by_themselves(make_cluster: MakeCluste
 
 
 def test_nobody_leaves_as_done_before_the_first_has_finished(make_cluster: MakeCluster) -> None:
-    """One that had left would not come back for the next try, and the first would wait for it in vain."""
+    """A task that had left would not come back for a retry, and the first task would wait for it for ever."""
     cluster = make_cluster(
         strategy="MultiWorkerMirrored", replicas={"worker": 2}, entrypoint="tiny:SlowExport"
     )

@@ -1,4 +1,4 @@
-"""Training by a loss under ParameterServer: what the chief schedules is done, counted and evaluated."""
+"""Training by a loss under ParameterServer: scheduled steps are done, counted and evaluated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def last_evaluation(chief: RunningTask) -> dict[str, float]:
 
 
 def counted(metrics: dict[str, float]) -> float:
-    """How many samples of the liked class were evaluated."""
+    """Returns how many samples of the liked class were evaluated."""
     return metrics["hits"] + metrics["misses"]
 
 
@@ -55,7 +55,7 @@ def test_every_step_is_done_once_and_every_sample_evaluated_once(make_cluster: M
 
 @pytest.mark.thorough
 def test_the_data_service_hands_out_every_sample_once(make_cluster: MakeCluster) -> None:
-    """Also while a worker is lost: what it had been handed is handed out again."""
+    """This holds when a worker is lost too: the data that it had received is sent again."""
     parameters = {"epochs": 8, "stepsPerEpoch": 10}
     cluster = make_cluster(entrypoint="words:Numbers", parameters=parameters, evaluation={"exact": True})
     tasks = cluster.start_all()
@@ -133,7 +133,7 @@ def test_a_wrong_step_is_told_once_and_ends_all_tasks(
 
 @pytest.mark.thorough
 def test_one_worker_learns_what_one_device_learns(make_cluster: MakeCluster, tmp_path: Path) -> None:
-    """With the data in one order, step for step. Sums of floats are made in another order: 0.1%."""
+    """The data has one order, and steps are compared. Sums of floats are in another order: 0.1%."""
     parameters = {"ordered": True, "stepsPerEpoch": 50, "stepsPerExecution": 7}
     losses = []
     for strategy, replicas in {

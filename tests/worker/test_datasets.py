@@ -1,4 +1,4 @@
-"""What the replicas and tasks get of the data, and what is said of data that will not do."""
+"""The data of replicas and tasks, and the messages about data that cannot be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks compute with, and what becomes of one that asked for GPUs: nobody has one here."""
+"""The devices of tasks, and how a task ends that asked for GPUs: the test machine has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that hang, that nobody reaches, that never come back; and errors that no other try can mend."""
+"""Tasks that hang, that cannot be reached, that never come back; and errors that a retry cannot fix."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}}
 
 
 def freeze(task: RunningTask) -> None:
-    """As a node does that stops: the supervisor too."""
+    """Stops all processes of a task, as on a stopped node: the supervisor too."""
     for process in [task.process.pid, *children(task.process.pid)]:
         os.kill(process, signal.SIGSTOP)
 
@@ -56,7 +56,7 @@ def test_a_hung_server_is_ended_by_its_own_supervisor_and_the_chief_goes_on(
 
 
 def test_the_next_chief_goes_on_without_a_worker_that_is_frozen(make_cluster: MakeCluster) -> None:
-    """Worker 0, so that the other one is renumbered."""
+    """It is worker 0, so the other worker is renumbered."""
     cluster = make_cluster(parameters=SLOW, stall_seconds=10, starting_deadline_seconds=60)
     tasks = cluster.start_all()
     first = tasks.pop(("chief", 0))
@@ -92,7 +92,7 @@ def test_a_worker_that_stays_away_is_missed_once_and_greeted_when_it_is_back(
 
 @pytest.fixture
 def network() -> Iterator[str]:
-    """A network namespace of its own, where packets can be dropped."""
+    """A network namespace in which packets can be dropped."""
     name = f"tf-launcher-{os.getpid()}"
     if not may_unshare() or not shutil.which("iptables") or not shutil.which("ip"):
         pytest.skip("needs root, ip and iptables")

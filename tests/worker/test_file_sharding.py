@@ -1,4 +1,4 @@
-"""What sharing out by files leaves out of an epoch, and what is said of it."""
+"""The part of the data that sharding by files leaves out of an epoch, and the notice about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model.fit: steps packed, counted and saved; what it cannot do is said at once. Keras 2 and 3 alike."""
+"""Model.fit: steps are packed, counted and saved; its limits are reported at once. Keras 2 and 3 alike."""
 
 from __future__ import annotations
 

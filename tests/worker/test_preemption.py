@@ -1,4 +1,4 @@
-"""SIGTERM in the middle of an epoch: the run goes on at that very step."""
+"""SIGTERM in the middle of an epoch: the run resumes at that very step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def saved_at(task: RunningTask) -> tuple[int, int]:
 
 
 def goes_on_there(cluster: Cluster, first: RunningTask, second: RunningTask) -> None:
-    """And no step is missing or done twice: the optimizer has counted them."""
+    """No step is missing or done twice: the optimizer has counted them."""
     epoch, step = saved_at(first)
     assert second.until(Event.TRAINING).fields["initial_epoch"] == epoch - 1
     ends = {
@@ -136,7 +136,7 @@ def test_a_drained_worker_works_on_while_it_may(make_cluster: MakeCluster) -> No
 
 @pytest.mark.thorough
 def test_a_coordinators_fit_saves_when_the_epoch_is_done(make_cluster: MakeCluster) -> None:
-    """Keras schedules all of it ahead."""
+    """Keras schedules the whole epoch ahead."""
     cluster = make_cluster(parameters={**SLOW, "stepsPerExecution": 5})
     tasks = cluster.start_all()
     first = tasks["chief", 0]

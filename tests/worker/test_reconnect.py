@@ -1,4 +1,4 @@
-"""Who is waited for before a coordinator connects again: sockets in place of servers."""
+"""The workers that a coordinator waits for before it connects again: sockets replace servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TensorFlow, Keras 2 and Keras 3 keep private, and the runtime uses: each access does what it says."""
+"""Each use of a private part of TensorFlow, Keras 2 or Keras 3 has the effect that the runtime needs."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ print(json.dumps([len(config.CONVERSION_RULES) == rules, *spared]))
 
 
 def test_autograph_leaves_keras_2_as_it_is() -> None:
-    """And goes on to rewrite what is the user's."""
+    """It still rewrites the user's code."""
     assert in_process(AUTOGRAPH) == [True, True, False]
 
 

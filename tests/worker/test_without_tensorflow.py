@@ -1,4 +1,4 @@
-"""What the runtime does before, beside and without TensorFlow: each in milliseconds."""
+"""The runtime's parts that need no TensorFlow: each test takes milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that go and come back, as the chief's supervisor sees them: sockets in place of servers."""
+"""Workers that are lost and come back, as the chief's supervisor sees them: sockets replace servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user has in a module of their own: a program, a function that trains, and what is neither."""
+"""A user's own module: a program, a function that trains, and objects that are neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matrix: strategies by styles by shapes, which cells make a quick subset, and what may be refused."""
+"""The matrix: strategies by styles by shapes, the cells of a quick subset, and the expected refusals."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 START_SECONDS: Final = 600.0
-"""For what comes before the first cell: most of it is TensorFlow's import, by several processes at a time."""
+"""Limit until the first cell begins: most of it is the import of TensorFlow, by several processes at once."""
 CELL_SECONDS: Final = 420.0
-"""A cell that takes longer hangs: its process ends, and shows where. On a busy machine one took 226 s."""
+"""Limit of a cell: a longer one hangs, so its process prints its stacks and ends. On a busy machine one took
+226 s.
+"""
 SLOW: Final = 0.2
-"""Of a shape's learning rate, where its steps are not those of one process: so slow, its loss falls whichever
-batches they take (checked by training on each batch alone)."""
+"""Factor of a shape's learning rate, where its steps differ from those of one process. With a rate this small
+its loss falls whichever batches it takes (checked by training on each batch alone).
+"""
 FOLDER: Final = Path(__file__).parents[1] / "programs" / "shapes"
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """A column: `replicas` are its tasks, `options` spec.strategyOptions."""
+    """A column: `replicas` are its tasks, `options` are spec.strategyOptions."""
 
     title: str
     strategy: str
@@ -29,12 +32,14 @@ class Strategy:
 
     @property
     def exact(self) -> bool:
-        """Whether it takes the steps of one process. Two workers of ParameterServer may take any batches."""
+        """Returns whether it takes the steps of one process. Two workers of ParameterServer may take any
+        batches.
+        """
         return self.strategy != "ParameterServer" or self.replicas["worker"] == 1
 
     @property
     def main(self) -> str:
-        """The role whose first task writes the outcomes."""
+        """Returns the role whose first task writes the outcomes."""
         return "chief" if "chief" in self.replicas else "worker"
 
 
@@ -77,8 +82,9 @@ PROGRAMS: Final = {
     "step": "styles:Stepped",
     KERAS_3: "styles_of_keras_3:Fitted",
 }
-"""Entrypoints. The other two build their strategy themselves: a script by `args`, which uses Model.fit, and a
-function, which has a loop."""
+"""The entrypoints of programs. The other two styles build their strategy themselves: a script by `args`,
+which uses Model.fit, and a function, which has a loop.
+"""
 
 SHAPES: Final = {
     "sequential": "Sequential model, a dataset that ends",
@@ -122,18 +128,22 @@ SHAPES: Final = {
 
 
 def resumes(cell: Cell) -> bool:
-    """Whether a second attempt is tried: by one style of each strategy and shape, since it costs much."""
-    # An evaluator scores what is there at the end.
+    """Returns whether a second attempt is tested: by one style of each strategy and shape, since
+    it is slow.
+    """
+    # An evaluator scores the checkpoints at the end.
     return "evaluator" not in STRATEGIES[cell.strategy].replicas and _turn(cell) == 0
 
 
 def exports(cell: Cell) -> bool:
-    """Whether the model is exported, and loaded again: by another one, which costs as much."""
+    """Returns whether the model is exported and loaded again: by another style, since it is as slow."""
     return _turn(cell) == 1
 
 
 def is_quick(cell: Cell) -> bool:
-    """Whether `make test` runs it: two of each shape, by turns of another strategy and style."""
+    """Returns whether `make test` runs it: two cells of each shape, with the strategies and
+    styles in turn.
+    """
     known = cells(cell.strategy)
     row = [each for strategy in STRATEGIES for each in cells(strategy) if each.shape == cell.shape]
     first = 5 * list(SHAPES).index(cell.shape)
@@ -150,20 +160,22 @@ def _turn(cell: Cell) -> int:
 
 
 def cells(strategy: str) -> list[Cell]:
-    """All of a column."""
+    """Returns all cells of a column."""
     return [Cell(strategy, style, shape) for shape in SHAPES for style in styles(strategy)]
 
 
 def styles(strategy: str) -> list[str]:
-    """Of a column. An evaluator scores what programs save; what a script writes is its own affair."""
+    """Returns the styles of a column. An evaluator scores what programs save, and not what a
+    script writes.
+    """
     return list(PROGRAMS if "evaluator" in STRATEGIES[strategy].replicas else STYLES)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """`text`, a regular expression, is found in the one message that `styles` of `shape` get under
-    `strategies` (all, where empty). `shown` is what the table says where the message differs each time.
-    It comes before the training, but where `late`: only the data can tell.
+    """An expected refusal. `text`, a regular expression, matches the one message of `styles` of `shape` under
+    `strategies` (all, if empty). `shown` is the table's text where the message differs each time. The refusal
+    precedes the training, unless `late`: then only the data shows the error.
     """
 
     shape: str
@@ -174,7 +186,7 @@ class Refusal:
     late: bool = False
 
     def of(self, cell: Cell, message: str, begun: bool) -> bool:
-        """Whether `message` is what `cell` should say, when training has `begun` or has not."""
+        """Returns whether `message` is expected of `cell`; `begun` says whether training had begun."""
         if begun and not self.late:
             return False
         here = not self.strategies or cell.strategy in self.strategies
@@ -211,7 +223,7 @@ REFUSALS: Final = (
         Refusal(shape, ("step",), "end train_dataset.. with .batch", ("CentralStorage",), late=True)
         for shape in ("one-in-last", "smaller-than-replicas")
     ),
-    # The message is that of the task without an example, or that of one which has lost it.
+    # The message is that of the task without an example, or that of a task which has lost it.
     *(
         Refusal(
             shape,

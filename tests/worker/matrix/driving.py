@@ -1,4 +1,4 @@
-"""Starts the processes that go through the cells, and starts them again behind a cell that ended them."""
+"""Starts the processes that run the cells, and restarts them after a cell that ended them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from tests.worker.cluster import Cluster, RunningTask
 from tests.worker.matrix.cells import FOLDER, KERAS_3, PROGRAMS, SHAPES, STRATEGIES, STYLES, Cell
 
 SILENT_SECONDS = 700.0
-"""After that without a word of a cell its processes are ended; they end by themselves before."""
+"""The processes are ended after this time without a line about a cell; they end by themselves before."""
 TAIL = 4000
 """Characters of a process' output in a report."""
 
 
 def run(strategy: str, cells: Sequence[Cell], folder: Path) -> dict[Cell, dict[str, Any]]:
-    """The outcome of each cell, all of `strategy`. `folder` is made and must be of this call alone."""
+    """Returns the outcome of each cell, all of `strategy`. `folder` is created, and only this
+    call uses it.
+    """
     folder.mkdir(parents=True)
     found: dict[Cell, dict[str, Any]] = {}
     programs = [cell for cell in cells if cell.style in PROGRAMS]
@@ -44,10 +46,10 @@ def run(strategy: str, cells: Sequence[Cell], folder: Path) -> dict[Cell, dict[s
 
 
 def _to_the_end(strategy: str, cells: Sequence[Cell], folder: Path, name: str) -> dict[Cell, dict[str, Any]]:
-    """Goes through all of `cells`, however many of them end their process.
+    """Runs all of `cells`, however many of them end their process.
 
-    A cell whose task is said to have lost another one gets a second try, as a Job gives it: on a busy machine
-    a process may miss its heartbeats.
+    A cell whose task reports the loss of another one gets a second try, as from a Job: on a busy machine a
+    process may miss its heartbeats.
     """
     found: dict[Cell, dict[str, Any]] = {}
     tried_again: set[Cell] = set()
@@ -66,7 +68,7 @@ def _to_the_end(strategy: str, cells: Sequence[Cell], folder: Path, name: str) -
         missing = [cell for cell in left if cell not in found]
         begun = {cell for cell, line in lines if line["what"] == "began"}
         if not missing or (len(missing) < len(left) and missing[0] not in begun):
-            continue  # the last one that ended has ended its process too, and said why
+            continue  # the cell before has ended its process too, and reported why
         message = f"the process ended: {output}"
         found[missing[0]] = {"outcome": "failed", "message": message, "seconds": {}, "notices": []}
         _say(folder, missing[0], found[missing[0]])
@@ -79,7 +81,7 @@ def _lost_another(line: dict[str, Any]) -> bool:
 
 
 def _pass(strategy: str, cells: Sequence[Cell], folder: Path, name: str) -> str:
-    """Goes through `cells`. Returns what the processes said that ended too soon, or ""."""
+    """Runs `cells`. Returns the output of processes that ended too soon, or ""."""
     column = STRATEGIES[strategy]
     directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=folder))
     listed = directory / "cells.json"
@@ -99,7 +101,7 @@ def _pass(strategy: str, cells: Sequence[Cell], folder: Path, name: str) -> str:
     if name == "function":
         cluster.config = replace(cluster.config, parameters=asked)
     if name in ("script", "function"):
-        # As in a pod, the program's folder is where it starts.
+        # As in a pod, the process starts in the program's folder.
         shutil.copytree(FOLDER, directory, dirs_exist_ok=True)
     commands: dict[str, tuple[str, ...]] = {
         "programs": ("-m", "tests.worker.matrix.running", str(listed), str(folder)),
@@ -154,8 +156,8 @@ def _say(folder: Path, cell: Cell, found: dict[str, Any]) -> None:
 def references(
     folder: Path, shapes: Sequence[str] = tuple(SHAPES), styles: Collection[str] = tuple(STYLES)
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """Of each shape what a plain training gave, as "fit" and "loop", and as "keras-3" where that is one of
-    `styles`; made once in `folder`, which several processes may share.
+    """Returns the results of a plain training of each shape, as "fit" and "loop", and as "keras-3" where that
+    is one of `styles`; they are computed once in `folder`, which several processes may share.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "reference.jsonl"

@@ -1,4 +1,4 @@
-"""Whether what a cell did is right: compared with a plain training, number by number."""
+"""Decides whether a cell's result is right, by comparing its numbers with those of a plain training."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from tests.worker.matrix.cells import KERAS_3, PROGRAMS, REFUSALS, STRATEGIES, Cell
 
 TOLERANCE: Final = 1e-5
-"""Of float32 sums in another order, relative to what is above 1."""
+"""Tolerance of float32 sums in another order, relative for values above 1."""
 HALF_TOLERANCE: Final = 1e-2
-"""Of float16 sums."""
+"""Tolerance of float16 sums."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`kind` is trains, refused or failed; `why` a sentence for the latter two."""
+    """`kind` is trains, refused or failed; `why` is a sentence for the latter two."""
 
     kind: str
     why: str
@@ -33,11 +33,13 @@ def judge(
     folder: Path,
     plain: Path,
 ) -> Verdict:
-    """`found` is what `driving.run` gave, `folder` its own, `plain` that of `references`."""
+    """Judges `found`, the result of `driving.run`, whose folder is `folder`; `plain` is the result of
+    `references`.
+    """
     if found["outcome"] == "refused":
         return _refused(cell, found["message"], found["after_a_step"])
     if found["outcome"] == "failed":
-        # What model() or a dataset raises is one message to the user, too: it may say what to write instead.
+        # An error of model() or a dataset is one message to the user, too: it may say what to write instead.
         told = _refused(cell, found["told"][-1], found["after_a_step"]) if found.get("told") else None
         return told if told and told.kind == "refused" else Verdict("failed", found["message"], {})
     kind = {"fit": "fit", "script": "fit", KERAS_3: KERAS_3}.get(cell.style, "loop")
@@ -48,7 +50,7 @@ def judge(
     wrong: list[str] = []
     one = cell.strategy == "OneDevice"
     tolerance = HALF_TOLERANCE if cell.shape == "mixed-precision" and not one else TOLERANCE
-    # Each replica normalises by what it has itself.
+    # Each replica normalises by its own examples.
     apart = cell.shape == "batch-normalization" and not one
 
     def compare(name: str, far: float) -> None:
@@ -71,14 +73,14 @@ def judge(
         if f"{name}_difference" in found:
             compare(name, found[f"{name}_difference"])
     exact = STRATEGIES[cell.strategy].exact
-    # What becomes of an unequal share is a script's own arithmetic.
+    # How unequal shares are weighed is a script's own arithmetic.
     if exact and not apart and (one or reference["whole"] or cell.style in PROGRAMS):
         weights = _load(folder / f"{'-'.join(cell)}.npz")
         compare("weights", _far(_load(plain / f"{cell.shape}.{kind}.npz"), weights))
     if cell.style in PROGRAMS:
         given = dict(found["logs"])
         if cell.style == "step":
-            # The mean of the steps' losses, each as large as the program says.
+            # The mean of the steps' losses, each as the program computes it.
             given["loss"] = reference["logs"]["loss"]
         scores = found["scores"]
         if "scored" in found:

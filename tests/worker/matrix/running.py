@@ -1,8 +1,8 @@
 """A task that trains cell after cell with one strategy: `python -m tests.worker.matrix.running CELLS OUTPUT`.
 
-Each cell is a run of the runtime's own code, in a model directory of its own; what belongs to the process
-and not to the run (its strategy, its peers) is shared. CELLS is a JSON list, OUTPUT a folder:
-`outcomes.jsonl` gets a line when a cell begins and one when it ends, `<cell>.npz` its weights.
+Each cell is a run of the runtime's own code, in its own model directory. The cells share what belongs to the
+process, which is its strategy and its peers. CELLS is a JSON list, OUTPUT a folder: `outcomes.jsonl` gets a
+line when a cell begins and one when it ends, `<cell>.npz` its weights.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Records(Reporter):
-    """Keeps what a task says."""
+    """Keeps the records of a task."""
 
     def __init__(self) -> None:
         super().__init__("cell")
@@ -57,7 +57,7 @@ class Records(Reporter):
 
 
 class Wrong(Exception):  # noqa: N818 - what a cell did, in the end
-    """A cell trained, and something about it is not as it should be."""
+    """A cell trained with a wrong result."""
 
 
 def main() -> None:
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 class Running:
-    """The process."""
+    """The process that runs the cells."""
 
     def __init__(self, task: tasks.Task, strategy: Any, folder: Path) -> None:
         from worker.cluster import kv_store, strategies
@@ -106,7 +106,7 @@ class Running:
 
         loops.train = train
         strategies.build = lambda task: strategy
-        # One strategy stands for many runs: their keys in the coordination service must differ.
+        # One strategy serves many runs: their keys in the coordination service must differ.
         put, get = kv_store.put, kv_store.get
         self._put, self._get = put, get
         kv_store.put = lambda key, value: put(f"{self._name}/{key}", value)
@@ -114,7 +114,7 @@ class Running:
         preemption._Peers.watch = _nothing  # type: ignore[method-assign,assignment]
 
         class Training(trainer._Training):
-            """A run in a process that is there already."""
+            """A run in a process that has run others."""
 
             def _claim(self, directory: str) -> None:
                 pass
@@ -128,7 +128,7 @@ class Running:
         self._training = Training
 
     def run(self, cell: Cell) -> None:
-        """Ends the process where what follows would suffer from what happened."""
+        """Runs a cell. Ends the process if an error could affect later cells."""
         import tensorflow as tf
 
         self._seconds = {}
@@ -239,12 +239,12 @@ class Running:
         except Failure:
             raise
         except Exception as error:
-            # What the user would be told.
+            # The message that the user would get.
             records.said.append({"event": "told", "message": trainer._classify(error).message})
             raise
 
     def _meet(self, cell: Cell, what: str) -> None:
-        """All tasks of a collective begin a run when the first one has prepared it."""
+        """Waits until the first task of a collective has prepared the run."""
         self._name = f"{cell}/{what}"
         if self._task.config.strategy != "MultiWorkerMirrored":
             return
@@ -284,7 +284,7 @@ class Running:
         }
 
     def _exported(self, cell: Cell, directory: Path, weights: list[Any]) -> dict[str, Any]:
-        """That what was exported predicts what the model does."""
+        """Checks that the exported model predicts what the model does."""
         import tensorflow as tf
 
         with self._timed("export"):
@@ -299,13 +299,13 @@ class Running:
             loaded = tf.saved_model.load(str(directory / "export" / "1"))
             if "serving_default" not in loaded.signatures:
                 raise Wrong(f"the export has the signatures {list(loaded.signatures)}")
-            serve = getattr(loaded, "serve", loaded)  # Keras 3's, or Keras 2's
+            serve = getattr(loaded, "serve", loaded)  # the method of Keras 3's export, or of Keras 2's
             given = list(serve(features)) if isinstance(wanted, list) else serve(features)
             far = difference(tf.nest.flatten(wanted), tf.nest.flatten(given))
         return {"export_difference": far}
 
     def _scored_plainly(self, cell: Cell, weights: list[Any]) -> dict[str, Any]:
-        """What one process makes of these weights."""
+        """Returns the scores of these weights in one process."""
         begin_with_float32()
         shape = shape_of(cell, self._folder)
         model = shape.model()
@@ -329,7 +329,7 @@ class Running:
 
 
 def _nothing(_peers: object) -> None:
-    """Nobody is told to leave."""
+    """Waits for no SIGTERM."""
 
 
 def shape_of(cell: Cell, folder: Path) -> Any:
@@ -340,7 +340,7 @@ def shape_of(cell: Cell, folder: Path) -> Any:
 
 
 def begin_with_float32() -> None:
-    """The cell before may have set mixed precision."""
+    """Resets mixed precision, which the cell before may have set."""
     import keras
     import tensorflow as tf
 
@@ -349,7 +349,7 @@ def begin_with_float32() -> None:
 
 
 def parameters_of(cell: Cell, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What spec.program.parameters and spec.strategyOptions say for it."""
+    """Returns spec.program.parameters and spec.strategyOptions of the cell."""
     shape = shape_of(cell, folder)
     parameters = {
         "shape": cell.shape,
@@ -364,7 +364,7 @@ def parameters_of(cell: Cell, folder: Path) -> tuple[dict[str, Any], dict[str, A
 
 
 def difference(wanted: list[Any], given: list[Any]) -> float:
-    """The largest, by the size of what is wanted where that is above 1."""
+    """Returns the largest difference, relative for wanted values above 1."""
     import numpy as np
 
     if len(wanted) != len(given):

@@ -1,4 +1,4 @@
-"""A program that could be faster on two parameter servers: `wide`, a variable that cannot be partitioned."""
+"""A program that gets advice with two parameter servers: `wide`, a variable that cannot be partitioned."""
 
 from collections.abc import Mapping
 from typing import Any

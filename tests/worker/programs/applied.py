@@ -1,4 +1,6 @@
-"""Programs of several shapes, scored and predicted with after their training; `examples` says on how many."""
+"""Programs of several shapes that are evaluated and predicted with after training; `examples` is their
+number.
+"""
 
 from collections.abc import Mapping
 from typing import Any

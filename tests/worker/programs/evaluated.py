@@ -1,4 +1,4 @@
-"""Tiny with a loop of the runtime's: the same model and loss, said in other words."""
+"""Tiny for the runtime's own loop: the same model and loss."""
 
 from typing import Any
 

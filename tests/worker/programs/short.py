@@ -1,4 +1,4 @@
-"""Datasets of 100 samples whose end comes as a surprise."""
+"""Datasets of 100 samples that end earlier than expected."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The reference: one process, TensorFlow and Keras alone, none of this project's code.
+"""The reference: one process with TensorFlow and Keras alone, and none of this project's code.
 
 `python plain.py FOLDER DATA SHAPE...` writes FOLDER/<shape>.<style>.npz and a line of JSON for each.
 """
@@ -35,13 +35,15 @@ def fit(shape: Any) -> tuple[Any, dict[str, float], dict[str, float]]:
     last = {name: float(values[-1]) for name, values in history.items()}
     scores = {name[4:]: value for name, value in last.items() if name.startswith("val_")}
     if hasattr(model, "_compile_metrics"):
-        # Of an output's loss Keras 3 takes the mean of the batches' means, whatever the batches' sizes.
+        # Keras 3 takes the mean of the batches' means as an output's loss, whatever the batches' sizes.
         scores = {name: value for name, value in scores.items() if not name.endswith("_loss")}
     return model, {name: value for name, value in last.items() if not name.startswith("val_")}, scores
 
 
 def loop(shape: Any) -> tuple[Any, dict[str, float], dict[str, float]]:
-    """By hand: the sum of the examples' losses by the global batch size, and what the model adds."""
+    """Trains by hand: the sum of the examples' losses divided by the global batch size, plus the model's own
+    losses.
+    """
     model = shape.model()
     data = (
         shape.plain_dataset(shape.batch_size)
@@ -107,7 +109,7 @@ def score(shape: Any, model: Any, losses_of: Any) -> dict[str, float]:
 
 
 def scaling(optimizer: Any) -> tuple[Any, Any]:
-    """For mixed precision: what scales the loss, and what gradients need."""
+    """Returns, for mixed precision, functions that scale the loss and unscale gradients."""
     if hasattr(optimizer, "get_scaled_loss"):
         return optimizer.get_scaled_loss, optimizer.get_unscaled_gradients
     # Keras 3 unscales when it applies them.

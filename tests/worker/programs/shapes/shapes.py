@@ -1,7 +1,8 @@
-"""What people bring: models and data of every shape. Each class is one shape and says what differs in it.
+"""Models and data of every shape that users have. Each class is one shape, and its docstring says what
+differs.
 
-All are small, draw nothing at random after their first weights, and give their examples in the same order,
-so that two trainings of a shape can be compared number by number.
+All are small, draw nothing at random after their first weights, and have their examples in the same order, so
+that two trainings of a shape can be compared number by number.
 """
 
 from __future__ import annotations
