@@ -8,8 +8,13 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Final
 
+from launcher.backends import folders
 from launcher.errors import ConflictError, LauncherError, Problem, SpecError
+
+_SHOWN: Final = 200
+"""Characters of a path in a message."""
 
 
 def relative(path: str, roots: tuple[str, ...]) -> str:
@@ -31,12 +36,16 @@ def target(given: str, name: str) -> Path:
     """What is to be written: `given`, or in it, where that is a folder, what is called `name`. Raises
     ConflictError where that is there already.
     """
-    path = Path(given).expanduser()
-    path = path / name if path.is_dir() else path
-    if path.exists() or path.is_symlink():
-        raise ConflictError(f"{path} is there already", "Give another path, or remove it first.")
-    if not path.parent.is_dir():
-        raise ConflictError(f"{path.parent} is no folder", "Make it first, or give another path.")
+    try:
+        path = Path(given).expanduser()
+        path = path / name if path.is_dir() else path
+        if path.exists() or path.is_symlink():
+            raise ConflictError(f"{path} is there already", "Give another path, or remove it first.")
+        if not path.parent.is_dir():
+            raise ConflictError(f"{path.parent} is no folder", "Make it first, or give another path.")
+    except (OSError, RuntimeError) as error:  # a name that is too long; ~ of nobody
+        why = getattr(error, "strerror", None) or error
+        raise ConflictError(f"{given[:_SHOWN]} cannot be written: {why}", "Give another path.") from error
     return path
 
 
@@ -45,30 +54,50 @@ def made(path: Path) -> Iterator[Path]:
     """A path beside the one that is wanted, which it becomes at the end; of a failure nothing stays. Raises
     LauncherError when it cannot be written.
     """
-    temporary = path.with_name(f".{path.name[:200]}.{uuid.uuid4().hex[:8]}")
+    temporary = path.with_name(f".tf-launcher-{uuid.uuid4().hex[:8]}")
     try:
         yield temporary
         os.rename(temporary, path)  # noqa: PTH104 - replaces no folder that has files
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise LauncherError(f"{path} cannot be written: {error.strerror or error}{where}") from error
+    except RecursionError:
+        raise LauncherError(f"{path} cannot be written: the folders are nested too deeply") from None
     finally:
-        if temporary.is_dir() and not temporary.is_symlink():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where nothing can be written, nothing is left
+            if temporary.is_dir() and not temporary.is_symlink():
+                folders.remove_if_possible(temporary)
+            else:
+                temporary.unlink(missing_ok=True)
+
+
+def is_there(source: Path, root: Path) -> bool:
+    """Whether this is a file or a folder, and below `root` by what it is, not by a link's word. Raises
+    ConflictError where it cannot be looked at.
+    """
+    try:
+        if not (source.is_dir() or source.is_file()):
+            return False
+        return source.resolve().is_relative_to(root.resolve())
+    except OSError as error:
+        said = f"{str(source)[-_SHOWN:]} cannot be read: {error.strerror or error}"
+        raise ConflictError(said) from error
 
 
 def copy(source: Path, path: Path) -> None:
-    """A file or a folder of this machine, without its links. Raises OSError."""
-    if source.is_dir():
-
-        def links(folder: str, names: list[str]) -> list[str]:
-            return [name for name in names if Path(folder, name).is_symlink()]
-
-        shutil.copytree(source, path, ignore=links)
-    else:
+    """A file or a folder of this machine, and of its content files and folders: no link leads out of it, and
+    nobody waits for a pipe. Raises OSError.
+    """
+    if not source.is_dir():
         shutil.copy2(source, path)
+        return
+    path.mkdir()
+    for inner in sorted(source.iterdir()):
+        # An old checkpoint may be removed by the training meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            if not inner.is_symlink() and (inner.is_dir() or inner.is_file()):
+                copy(inner, path / inner.name)
+    shutil.copystat(source, path)
 
 
 def nothing_at(path: str, there: list[str]) -> ConflictError:

@@ -4,9 +4,11 @@ stays.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import socket
+import stat
 import subprocess
 import sys
 import tarfile
@@ -18,11 +20,13 @@ from typing import Any
 
 import pytest
 
+from launcher.backends import copied_files
 from launcher.backends.kubernetes.api.client import Client
 from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.backends.kubernetes.model_files import copying
 from launcher.backends.kubernetes.preflight import rbac
 from launcher.cli import parser
-from launcher.errors import BackendError, ConflictError
+from launcher.errors import BackendError, ConflictError, LauncherError
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import STARTED, Kubelet, bind, node
 from tests.api.runs import RUN, plan
@@ -201,6 +205,63 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
     "no answer": lambda _: b"hello\n",
     "nothing": lambda _: b'{"found": "folder"}\n',
 }
+
+
+MEMBERS: dict[str, dict[str, Any]] = {
+    "a link": {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"},
+    "a hard link": {"type": tarfile.LNKTYPE, "linkname": "/etc/passwd"},
+    "a hard link within": {"type": tarfile.LNKTYPE, "linkname": "content"},
+    "a device": {"type": tarfile.CHRTYPE, "devmajor": 1, "devminor": 3},
+    "a disk": {"type": tarfile.BLKTYPE, "devmajor": 8, "devminor": 0},
+    "a pipe": {"type": tarfile.FIFOTYPE},
+    "another kind": {"type": b"Z"},
+    "a file that sets the user": {"mode": 0o6777, "uid": 0},
+    "an odd time": {"mtime": -(10**12)},
+}
+NAMES = ["content/a\nb", "content/\x1b[2J", "content//a", "content/./a", "content/" + "a" * 300, "content"]
+NAMES += [
+    "content/a/b/c",
+    "content/" + "d/" * 3000,
+    "/content/a",
+    "../content/a",
+    "",
+    ".",
+    "..",
+    "content/..",
+]
+NAMES += ["content/\udcff", "other", "complete/a", "content\\..\\..\\a", "content/" + "a/../" * 9 + "b"]
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_only_files_and_folders_are_unpacked(tmp_path: Path, member: str) -> None:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w|") as tar:
+        odd = tarfile.TarInfo("content/odd")
+        for name, value in MEMBERS[member].items():
+            setattr(odd, name, value)
+        for each in (folder(), odd, tarfile.TarInfo("complete")):
+            tar.addfile(each)
+    content.seek(0)
+    copying.unpack(content, tmp_path / "model")
+    for path in (tmp_path / "model").iterdir():
+        assert stat.S_ISREG(path.lstat().st_mode)
+        assert path.lstat().st_nlink == 1
+        assert not path.lstat().st_mode & 0o7000
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_nothing_is_unpacked_elsewhere(tmp_path: Path, name: str) -> None:
+    target = tmp_path / "in" / "model"
+    target.parent.mkdir()
+    # As `_receive` calls it, which turns all else into one message.
+    with (
+        contextlib.suppress(LauncherError),
+        copying._understood(),
+        copied_files.made(target) as temporary,
+    ):
+        copying.unpack(io.BytesIO(outside(name)), temporary)
+    assert list(tmp_path.iterdir()) == [target.parent]
+    assert list(target.parent.iterdir()) in ([], [target])
 
 
 def outside(name: str) -> bytes:

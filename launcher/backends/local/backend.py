@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.backends import copied_files
+from launcher.backends import copied_files, folders
 from launcher.backends.base import (
     PROGRAM,
     Board,
@@ -203,8 +202,7 @@ class LocalBackend:
             raise no_model_directory(run)
         inner = copied_files.relative(path, (directory, self._model_dir(run, namespace)))
         source = Path(directory, inner)
-        # By what it is, and not by a link's word: a program may have left one that leads out of it.
-        if not source.exists() or not source.resolve().is_relative_to(Path(directory).resolve()):
+        if not copied_files.is_there(source, Path(directory)):
             there = next(folder for folder in source.parents if folder.is_dir())
             names = sorted(each.name for each in there.iterdir()) if inner else []
             raise copied_files.nothing_at(inner, names)
@@ -268,7 +266,7 @@ class LocalBackend:
         try:
             kill_leftovers(directory)
             for path in goes:  # while the run is there that says so
-                shutil.rmtree(path)
+                folders.remove(Path(path))
             directory.remove()
         except OSError as error:
             raise self._unwritable(error) from error

@@ -5,9 +5,9 @@ removes them.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from pathlib import Path
 
+from launcher.backends import folders
 from launcher.backends.local.store import BrokenRunError, RunDirectory, run_directories, unfinished
 
 
@@ -22,7 +22,7 @@ def sweep(store: Path) -> None:
         # The lock is held while a run is created or removed.
         if (lock := directory.acquire(timeout=0)) is not None:
             try:
-                shutil.rmtree(path, ignore_errors=True)
+                folders.remove_if_possible(path)
             finally:
                 directory.unlock(lock)
 

@@ -27,7 +27,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import stat
 import tempfile
 import time
@@ -37,6 +36,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from launcher.backends import folders
 from launcher.backends.base import PROGRAM
 from launcher.backends.local import file_format
 from launcher.backends.local.file_format import UnreadableError
@@ -203,6 +203,8 @@ class RunDirectory:
     def uid(self) -> str | None:
         """The submission's uid, even if only the beginning of its file is left; None if it is not known."""
         for name, key in (("run.json", "uid"), (self.state_path.name, "submission")):
+            if not (self.path / name).is_file():
+                continue
             try:
                 with (self.path / name).open("rb") as file:
                     beginning = file.read(_BEGINNING_BYTES)
@@ -236,20 +238,20 @@ class RunDirectory:
             new.rename(self.path)
             sync_folder(self.path.parent)
         except OSError:
-            shutil.rmtree(new, ignore_errors=True)
+            folders.remove_if_possible(new)
             raise
 
     def remove(self) -> None:
         """Removes the directory and the pods' temporary files. The caller holds the lock."""
         if (uid := self.uid()) is not None:
-            shutil.rmtree(temporary_root(uid), ignore_errors=True)
+            folders.remove_if_possible(temporary_root(uid))
         gone = self.path.with_name(f".{self.run}.removed")
-        shutil.rmtree(gone, ignore_errors=True)
+        folders.remove_if_possible(gone)
         try:
             self.path.rename(gone)
         except FileNotFoundError:
             return
-        shutil.rmtree(gone, ignore_errors=True)
+        folders.remove_if_possible(gone)
 
     def pod(self, hostname: str) -> Path:
         """A pod's own directory."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
-import shutil
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from launcher.backends import folders
 from launcher.backends.local.pod import volume_paths
 from launcher.backends.local.pod.environment import NODE, environment, expand
 from launcher.backends.local.pod.translation import Translation
@@ -220,7 +220,7 @@ class PodTemplate:
         directory.mkdir(parents=True, exist_ok=True)
         for fresh in (directory / "work", directory / "volumes", self._temporary(index)):
             if fresh.exists():
-                shutil.rmtree(fresh)
+                folders.remove(fresh)
         (directory / "work").mkdir()
         self._temporary(index).mkdir(parents=True, mode=0o700)
         if self._surroundings.views:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -17,7 +16,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from launcher.backends import run_policy
+from launcher.backends import folders, run_policy
 from launcher.backends.local import ports
 from launcher.backends.local.log_growth import LOOK_SECONDS, GrowthRecorder
 from launcher.backends.local.pod.environment import MissingError
@@ -310,7 +309,7 @@ class Supervisor:
 
     def _end(self) -> None:
         kill_children()
-        shutil.rmtree(temporary_root(self._submission.uid), ignore_errors=True)
+        folders.remove_if_possible(temporary_root(self._submission.uid))
 
 
 def _annotation(job: Mapping[str, Any], name: str) -> str:
