@@ -130,6 +130,15 @@ def test_a_folder_in_the_place_of_a_file(copied: Machine, file: str) -> None:
     assert_broken(copied, file)
 
 
+@pytest.mark.parametrize("file", ["run.json", "state.json", "expires"])
+def test_a_pipe_in_the_place_of_a_file(copied: Machine, file: str) -> None:
+    """Nobody waits for somebody to write to it."""
+    path = copied.directory().path / file
+    path.unlink()
+    os.mkfifo(path)
+    assert_broken(copied, file)
+
+
 def test_a_run_without_its_first_file_is_shown_too(copied: Machine) -> None:
     (copied.directory().path / "run.json").unlink()
     assert_broken(copied, "run.json")

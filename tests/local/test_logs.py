@@ -12,9 +12,10 @@ import pytest
 
 import launcher
 from launcher.backends.local.log_growth import Growth, GrowthRecorder
+from launcher.backends.local.store import RunDirectory
 from launcher.errors import NotFoundError
 from tests.local.command_line import ENDS, CommandLine
-from tests.local.machine import python
+from tests.local.machine import eventually, python
 
 COUNTS = python("import os\nfor n in range(5): print(os.environ['TASK_INDEX'], n)")
 
@@ -113,12 +114,10 @@ def test_since_and_timestamps(command: CommandLine, tmp_path: Path) -> None:
     began = time.time()
     command.start("demo", worker={"command": python(code)})
     command.until(lambda ran: "early" in ran.out, "logs", "demo")
-    growth = next(Path(os.environ["XDG_STATE_HOME"]).rglob("growth.0"), None)
-    until = time.monotonic() + 30
-    while growth is None and time.monotonic() < until:
-        time.sleep(0.05)
-        growth = next(Path(os.environ["XDG_STATE_HOME"]).rglob("growth.0"), None)
-    assert growth is not None, "the supervisor never looked"
+    state = Path(os.environ["XDG_STATE_HOME"])
+    (growth,) = eventually(
+        lambda: [path for path in state.rglob("growth.0") if path.read_text().endswith("\n")], "a look"
+    )
     seen, size = growth.read_text().split()
     assert began <= float(seen) <= time.time()
     growth.write_text(f"{float(seen) - 3600} {size}\n")
@@ -176,6 +175,41 @@ def test_growth(tmp_path: Path) -> None:
     assert Growth(tmp_path / "none", tmp_path / "none").time(4) is None
     growth.write_text("2.00 4\n5.0")
     assert Growth(log, growth).time(4) == 2.0
+
+
+GROWTH: dict[str, bytes] = {
+    "empty": b"",
+    "zeros": bytes(4096),
+    "cut in the size": b"2.00 4\n5.00 1",
+    "no size": b"2.00 4\n5.00 x\n6.00 y\n7.00 8\n",
+    "a size of many digits": b"2.00 " + b"9" * 5000 + b"\n",
+    "a large size": b"2.00 " + b"9" * 30 + b"\n",
+    "a negative size": b"2.00 -4\n3.00 -8\n",
+    "no number": b"nan 4\ninf 8\n",
+    "a far time": b"1e300 4\n99999999999.99 8\n",
+    "a time of many digits": b"9" * 5000 + b" 4\n",
+    "backwards": b"9.00 8\n2.00 4\n1.00 12\n",
+    "no ASCII": "٢.00 ٤\n".encode(),
+    "three words": b"2.00 4 4\n",
+    "long": b"2.00 4\n" * 100_000,
+}
+"""What may stand in the file beside a log. Only ever add to them."""
+
+
+@pytest.mark.parametrize("content", [*GROWTH, "a folder", "a pipe"])
+def test_an_odd_growth_file_hides_no_line(command: CommandLine, content: str) -> None:
+    assert command.run("demo", worker={"command": python("print('one'); print('two')")}).code == 0
+    store = RunDirectory(Path(os.environ["XDG_STATE_HOME"]) / "tf-launcher", "default", "demo")
+    growth = store.growth("demo-worker-0", 0)
+    growth.unlink()
+    if content in GROWTH:
+        growth.write_bytes(GROWTH[content])
+    else:
+        growth.mkdir() if content == "a folder" else os.mkfifo(growth)
+    for options in ([], ["--timestamps"], ["--tail", "9"], ["--timestamps", "--tail", "2"]):
+        ran = command("logs", "demo", *options)
+        assert (ran.code, [line.split()[-1] for line in ran.out.splitlines()]) == (0, ["one", "two"]), ran
+    assert command("logs", "demo", "--since", "1s", "--timestamps").code == 0
 
 
 def test_ended_before_a_look(command: CommandLine) -> None:

@@ -181,6 +181,8 @@ class UnreadableError(Exception):
 
 def read(path: Path, shape: Shape) -> Any:
     """The JSON in a file; None when there is no file. Raises UnreadableError."""
+    if path.exists() and not path.is_file():
+        raise UnreadableError("is no file")  # of a pipe nobody would see the end
     try:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import re
 from pathlib import Path
 from typing import Final
 
+_LINE: Final = re.compile(rb"(\d{1,11}(?:\.\d{1,2})?) (\d{1,18})\n")
 LOOK_SECONDS: Final = 1.0
 """Between two looks: how exact the times are."""
 
@@ -38,15 +40,18 @@ class Growth:
 
     def __init__(self, log: Path, growth: Path) -> None:
         self._log = log
-        self._times: list[float] = []
-        self._sizes: list[int] = []
+        self._times: list[float] = [0.0]
+        self._sizes: list[int] = [0]
+        if not growth.is_file():
+            return
         with contextlib.suppress(OSError), growth.open("rb") as file:
             for line in file:
-                # A line that is being written, or cut off by a full disk.
-                with contextlib.suppress(ValueError):
-                    time, size = line.split()
-                    self._times.append(float(time))
-                    self._sizes.append(int(size))
+                # A line that is being written, was cut off by a full disk, or changed, is passed over.
+                found = _LINE.fullmatch(line)
+                if found and int(found[2]) > self._sizes[-1]:
+                    # A clock may have been set back.
+                    self._times.append(max(float(found[1]), self._times[-1]))
+                    self._sizes.append(int(found[2]))
 
     def time(self, end: int) -> float | None:
         """When the line that ends before this byte was printed, or just before; None where nobody knows."""
