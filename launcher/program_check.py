@@ -7,16 +7,19 @@ volume.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from launcher.backends.base import Plan
 from launcher.errors import Problem, SpecError
@@ -30,7 +33,14 @@ SECONDS: Final = 300.0
 """Limit of the process. TensorFlow's import takes up to 20 s on a busy machine, and the trace of a large
 model's first step takes minutes.
 """
+_DRAIN_SECONDS: Final = 2.0
+"""For the last of what was printed to be read, once the process has ended."""
 _LAST_LINES: Final = 10
+_MOST_NOTICES: Final = 20
+_LONGEST_LINE: Final = 1 << 20
+"""Bytes. A longer line is cut into several."""
+_SHOWN: Final = 2_000
+"""Characters of a line that was printed."""
 
 
 @dataclass(frozen=True)
@@ -103,42 +113,67 @@ def _python_path() -> str:
 
 
 def _run(command: Sequence[str], environment: dict[str, str], folder: Path, seconds: float) -> Outcome:
-    """Runs the process. Ends it, and all processes that it started, at the time limit or on an interrupt."""
-    with (folder / "output").open("w+", errors="replace") as output:
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            code: int | None = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        output.seek(0)
-        lines = output.read().splitlines()
-    records = [record for line in lines if (record := Record.parse(line)) is not None]
-    said = [record.content for record in records]
-    notices = [content.message for content in said if isinstance(content, Notice)]
-    own = [line for line in lines if Record.parse(line) is None and not is_chatter(line)]
-    printed = "\n".join(own[-_LAST_LINES:])
-    for content in said:
-        if isinstance(content, Failed):
-            return Outcome(notices, content.message, content.traceback)
+    """Ends the process, and what it has started, when it is at its end, the time is over, or this one is
+    interrupted.
+    """
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    printed = _Printed()
+    # Beside us: what the process has started may keep the pipe open, in a session of its own even.
+    reader = threading.Thread(target=printed.read, args=[process.stdout], daemon=True)
+    reader.start()
+    try:
+        code: int | None = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        code = None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    reader.join(_DRAIN_SECONDS)
+    notices, lines = list(printed.notices), "\n".join(printed.lines)
+    if printed.failed is not None:
+        return Outcome(notices, printed.failed.message, printed.failed.traceback)
     if code is None:
         late = f"the program was not at the end of its first step after {seconds:.0f} s"
-        return Outcome(notices, late, printed)
-    if code != 0 or not any(isinstance(content, Done) for content in said):
+        return Outcome(notices, late, lines)
+    if code != 0 or not printed.done:
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return Outcome(notices, f"the process that tried the program {how}", printed)
+        return Outcome(notices, f"the process that tried the program {how}", lines)
     return Outcome(notices)
+
+
+class _Printed:
+    """What the process has said, and the end of what it has printed, however much that is."""
+
+    def __init__(self) -> None:
+        self.notices: deque[str] = deque(maxlen=_MOST_NOTICES)
+        self.lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self.failed: Failed | None = None
+        self.done = False
+
+    def read(self, stream: IO[bytes]) -> None:
+        """Until nobody has it open any more."""
+        with stream:
+            while content := stream.readline(_LONGEST_LINE):
+                line = content.decode(errors="replace").rstrip("\r\n")
+                record = Record.parse(line)
+                said = None if record is None else record.content
+                if isinstance(said, Failed):
+                    self.failed = self.failed or said
+                elif isinstance(said, Notice):
+                    self.notices.append(said.message)
+                elif isinstance(said, Done):
+                    self.done = True
+                elif record is None and not is_chatter(line):
+                    self.lines.append(line[:_SHOWN])
 
 
 def _indented(text: str) -> str:

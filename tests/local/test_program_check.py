@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -137,6 +139,38 @@ def test_a_program_that_does_not_end_is_ended_with_all_that_it_started(tmp_path:
     assert outcome.failure == "the program was not at the end of its first step after 2 s"
     assert outcome.details == "begun"
     eventually(lambda: not with_variable(f"TRIED={tmp_path}"), "that all have ended")
+
+
+CHILD = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']{})"
+LEAVES = {
+    "a child": CHILD.format(""),
+    "a child in a session of its own": CHILD.format(", start_new_session=True"),
+    "a fork": "import os, time; os.fork() or time.sleep(600)",
+    "a long line": "import sys; [sys.stdout.write('x' * 1_000_000) for _ in range(300)]",
+    "many lines": "import sys; [sys.stdout.write('word\\n' * 100_000) for _ in range(20)]",
+    "no UTF-8": "import os; os.write(1, bytes(range(256)) * 9)",
+    "closed output": "import os; os.close(1); os.close(2)",
+    "odd records": 'print(\'{"tf-launcher":1,"event":"failed","task":[],"time":1}\')',
+    "many notices": "for i in range(9_999):\n"
+    '    print(\'{"tf-launcher":1,"event":"notice","task":"check","time":1,"message":"x"}\')',
+}
+"""What a program may leave behind, or print. Only ever add to them."""
+
+
+@linux_only
+@pytest.mark.parametrize("what", LEAVES)
+def test_what_a_program_leaves_or_prints_is_in_nobody_s_way(tmp_path: Path, what: str) -> None:
+    outcome = program_check._run([sys.executable, "-c", LEAVES[what]], {"TRIED": str(tmp_path)}, tmp_path, 60)
+    assert outcome.failure == "the process that tried the program ended with exit code 0"
+    assert len(outcome.details) < 100_000
+    assert len(outcome.notices) <= 20
+    assert list(tmp_path.iterdir()) == []
+    left = with_variable(f"TRIED={tmp_path}")
+    if what == "a child in a session of its own":
+        assert len(left) == 1  # nobody's child any more
+        os.kill(left[0], signal.SIGKILL)
+    else:
+        eventually(lambda: not with_variable(f"TRIED={tmp_path}"), "that all have ended")
 
 
 def test_a_run_of_scripts_has_nothing_to_import(tmp_path: Path) -> None:
