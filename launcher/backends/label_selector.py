@@ -16,12 +16,16 @@ Matches = Callable[[Mapping[str, str]], bool]
 
 _BETWEEN: Final = re.compile(r",(?![^()]*\))")
 """Commas, but for those in brackets."""
+_LONGEST: Final = 10_000
+"""Characters. The time to find the commas grows with their square."""
 _EQUALITY: Final = re.compile(r"([^\s=!]+)\s*(==|=|!=)\s*([^\s=!]*)")
 _SET: Final = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
 
 
 def parse(text: str, source: str = "-l") -> Matches:
     """Tells whether labels are selected. Raises SpecError."""
+    if len(text) > _LONGEST:
+        raise SpecError([Problem(source, 0, 0, "", f"expected at most {_LONGEST} characters")])
     parts = [_requirement(part.strip(), source) for part in _BETWEEN.split(text)]
     return lambda labels: all(part(labels) for part in parts)
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from launcher.cli.strict_parser import StrictParser
+from launcher.terminal import visible
 
 COMMAND: Final = "__complete"
 """The command that the scripts call. `--help` does not list it."""
@@ -25,6 +27,8 @@ to have it in each new shell:
 """
 
 _FILES: Final = ":files"
+_PLAIN: Final = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
+"""What a shell takes as it is. A context of somebody's kubeconfig may be called `$(rm x)`, or have lines."""
 _CLUSTER_SECONDS: Final = 2.0
 """Limit for a cluster to name its runs: the user has pressed a key, and waits."""
 
@@ -44,7 +48,8 @@ def answer(top: StrictParser, words: Sequence[str]) -> None:
     """
     with contextlib.suppress(Exception):
         for word, text in _candidates(top, list(words) or [""]):
-            print(f"{word}\t{text}" if text else word)
+            if _PLAIN.fullmatch(word):
+                print(f"{word}\t{visible(text)}" if text else word)
 
 
 def _candidates(top: StrictParser, words: list[str]) -> Iterator[Candidate]:

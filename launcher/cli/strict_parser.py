@@ -89,6 +89,12 @@ class StrictParser(argparse.ArgumentParser):
         print(f"error: {message}\n`{self.prog} --help` says what there is", file=sys.stderr)
         raise SystemExit(WRONG_USAGE)
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Of an option `--` is no value: argparse would make a list of it, of no type."""
+        if action.option_strings and arg_strings == ["--"]:
+            raise argparse.ArgumentError(action, "expected one argument")
+        return super()._get_values(action, arg_strings)
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Checks an argument with choices, and the command itself."""
         choices = None if action.choices is None else list(action.choices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -171,3 +172,28 @@ def test_nothing_is_said_in_the_middle_of_a_line(runs: CommandLine) -> None:
     for words in ([], ["status", "a", "--context", ""], ["\ud800"], ["--", "-"]):
         ran = runs("__complete", *words)
         assert (ran.code, ran.err) == (0, "")
+
+
+def test_a_context_that_a_shell_would_carry_out_is_not_offered(
+    command: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A kubeconfig may come from anybody."""
+    names = ["good", "arn:aws:eks:eu-1:12:cluster/x", "me@host", "$(touch x)", "`id`", "a b", "a;b", "a\nb"]
+    names += [
+        "\x1b]52;c;aGk=\x07",
+        "x\u202e",
+        "größe",
+        "a'b",
+        'a"b',
+        "~",
+        "*",
+        "a\tb",
+        "|b",
+        "&",
+        "a\\b",
+        "!!",
+    ]
+    config = {"apiVersion": "v1", "kind": "Config", "contexts": [{"name": name} for name in names]}
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    assert command.good("__complete", "status", "--context", "").splitlines() == names[:3]

@@ -45,3 +45,9 @@ def test_what_is_selected(text: str, selected: bool) -> None:
 def test_what_is_no_selector(text: str) -> None:
     with pytest.raises(SpecError, match="-l: expected labels"):
         label_selector.parse(text)
+
+
+@pytest.mark.parametrize("text", ["," * 120_000, "a in (" + "," * 120_000, "(" * 120_000, " " * 120_000])
+def test_a_selector_that_would_take_minutes(text: str) -> None:
+    with pytest.raises(SpecError, match="-l: expected at most 10000 characters"):
+        label_selector.parse(text)
