@@ -38,8 +38,10 @@ _CHECKPOINT = re.compile(r"ckpt-(\d+)\.index$")
 _COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
 """Checkpoints of earlier versions lack it: they have only the names of `tf.train.Checkpoint(root=model)`."""
 _BACKUP = re.compile(r"ckpt-(\d+)-(\d+)\.index$")
-_EXPORT = re.compile(r"([1-9]\d*)/?")
-"""A bucket lists its folders with a slash at the end."""
+_EXPORT = re.compile(r"([1-9]\d{0,17})/?")
+_MOST_EXPORTS = 10**18
+"""TensorFlow Serving reads versions of 64 bits."""
+"""A bucket's folders are listed with a slash behind them."""
 
 
 @dataclass(frozen=True, order=True)
@@ -95,9 +97,14 @@ class ModelDirectory:
         try:
             with tf.io.gfile.GFile(self.path("run-state.json")) as file:
                 document = json.loads(file.read())
-            outcome, export = document.get("outcome", ""), document.get("export", 1)
-            return RunState(document["runId"], document["phase"], outcome, int(export))
-        except (tf.errors.OpError, ValueError, KeyError, TypeError):
+            outcome, export = document.get("outcome", ""), int(document.get("export", 1))
+            if not 0 < export <= _MOST_EXPORTS:
+                return None
+            return RunState(document["runId"], document["phase"], outcome, export)
+        except (
+            *(tf.errors.OpError, ValueError, KeyError, TypeError),
+            *(AttributeError, OverflowError, RecursionError),  # of JSON that is no state
+        ):
             return None
 
     def write_state(self, state: RunState) -> None:
@@ -333,9 +340,15 @@ def begin(directory: ModelDirectory, run_id: str, notice: Callable[[str], None])
     """Claims the model directory for `run_id`, before anything else is written to it. `notice` is told what
     happens to the files of a finished run, before it happens.
     """
+    exports = directory.path("export")
+    if tf.io.gfile.exists(exports) and not tf.io.gfile.isdir(exports):
+        raise program_error(
+            f"{exports} is a file, where a folder is expected for the exported model: move it"
+        )
     previous = directory.read_state()
     same = previous is not None and previous.run_id == run_id
-    export = previous.export if previous is not None else 1
+    # Where the state is lost, what has been exported is not.
+    export = previous.export if previous is not None else max(directory.exports(), default=0) + 1
     if previous is not None and previous.phase == "done":
         if same and run_id:
             return Beginning(finished=True, previous_run=False)
