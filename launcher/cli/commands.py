@@ -507,6 +507,9 @@ def cp(options: Namespace) -> int:
 
     name, colon, path = options.source.partition(":")
     if not colon:
+        if ":" in options.target:
+            said = f"cp copies from a run, not to one: expected NAME:PATH first, not {name}"
+            raise _wrong_usage("NAME:PATH", said)
         run, _, below = name.partition("/")
         found = f"{run or 'mnist'}:{below or 'export'}"
         raise _wrong_usage("NAME:PATH", f"expected a run and a path below its modelDir, as in {found}")
@@ -616,6 +619,9 @@ def _doomed(options: Namespace) -> list[tuple[str, str | None, Backend | None]]:
     if options.all:
         return _all_of_a_place(options)
     if options.names:
+        files = [name for name in options.names if name.endswith((".yaml", ".yml"))]
+        if files:
+            raise _wrong_usage("NAME", f"expected a run's name; the runs of a file go with -f {files[0]}")
         return [(name, options.namespace, None) for name in dict.fromkeys(options.names)]
     doomed: list[tuple[str, str | None, Backend | None]] = []
     for loaded in loader.load(options.filename, []):

@@ -372,6 +372,8 @@ def _unknown(path: tuple[str | int, ...]) -> str:
     near = difflib.get_close_matches(str(path[-1]), fields, 1)
     if near:
         return f"unknown field; did you mean {near[0]}?"
+    if len(path) == 1 and path[0] in _fields_at(("spec",)):
+        return f"unknown field; did you mean spec.{path[0]}?"
     return f"unknown field; expected one of {', '.join(sorted(fields))}" if fields else "unknown field"
 
 
