@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import sys
 import threading
@@ -10,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final, TextIO, TypeVar, cast
 
 from launcher.redaction import redacted, redacted_message
@@ -114,6 +116,9 @@ def guarded(*, debug: bool) -> Iterator[None]:
     """Guards standard output and error, and the error that ends a thread: it is printed as one line, with
     `debug` in full. Characters that the encoding lacks are printed as escapes.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # somebody has closed it, by `>&-`
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     before = sys.stdout, sys.stderr, threading.excepthook
     for stream in before[:2]:
         if hasattr(stream, "reconfigure"):

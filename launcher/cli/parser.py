@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import os
 import sys
@@ -100,11 +101,14 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of the pipe, such as `head`, has closed it. Python would report the error again at its
-        # exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader, such as `head`, has seen enough.
+        _write_to_nobody()
         return 0
     except Exception as error:  # noqa: BLE001 - the last resort
+        if isinstance(error, OSError) and error.errno in _NOT_WRITTEN and error.filename is None:
+            _write_to_nobody()
+            print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
+            return LauncherError.exit_code
         if os.environ.get("TF_LAUNCHER_DEBUG"):
             # Printed here, while the guard against secrets is active.
             traceback.print_exc()
@@ -112,6 +116,15 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         print(f"error in the launcher itself: {type(error).__name__}: {error}", file=sys.stderr)
         print("TF_LAUNCHER_DEBUG=1 shows where; please report it", file=sys.stderr)
         return INTERNAL_ERROR
+
+
+_NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What standard output says that is a file on a full disk, or on none any more."""
+
+
+def _write_to_nobody() -> None:
+    """What is still to be written to standard output: Python would complain again at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parser() -> StrictParser:

@@ -293,6 +293,34 @@ def test_a_time_that_is_none(capsys: pytest.CaptureFixture[str], text: str) -> N
     assert "expected a time, such as 30s, 10m or 2h" in err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize(
+    "command", [["render", GOOD], ["schema"], ["validate", GOOD], ["completion", "bash"]]
+)
+def test_output_to_a_full_disk(command: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "launcher", *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.endswith("error: the output cannot be written: No space left on device\n")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_output_that_is_closed(closed: str) -> None:
+    command = f'"$0" -m launcher render "$1" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable, GOOD], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+
+
 def test_a_reader_that_has_seen_enough() -> None:
     """As `render | head -1`: no error and no traceback."""
     command = [
