@@ -58,7 +58,7 @@ def test_a_task_that_lacks_its_gpus_fails_and_says_what_to_do(make_cluster: Make
     message = chief.until(Event.FAILED).fields["message"]
     assert message.startswith("resources ask for nvidia.com/gpu: 2, and TensorFlow 2.")
     assert "built without GPU support: use an image" in message
-    assert message.endswith("or let the chief go on with the CPU by allowCpu: true")
+    assert message.endswith("or let the chief continue with the CPU by allowCpu: true")
     assert not chief.records(Event.DEVICES)
 
 
@@ -67,7 +67,7 @@ def test_so_do_those_that_do_not_train(make_cluster: MakeCluster, role: str) -> 
     replicas = {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}
     task = make_cluster(replicas=replicas, gpus={role: ASKED}).start(role)
     assert task.ended() == ExitCode.PROGRAM_ERROR
-    assert f"let the {role} go on" in task.until(Event.FAILED).fields["message"]
+    assert f"let the {role} continue" in task.until(Event.FAILED).fields["message"]
 
 
 @pytest.mark.parametrize("by", ["allowCpu", "this machine"])
