@@ -146,8 +146,8 @@ def is_quick(cell: Cell) -> bool:
     """
     known = cells(cell.strategy)
     row = [each for strategy in STRATEGIES for each in cells(strategy) if each.shape == cell.shape]
-    first = 5 * list(SHAPES).index(cell.shape)
-    return cell in known and cell in (row[first % len(row)], row[(first + 17) % len(row)])
+    first = 7 * list(SHAPES).index(cell.shape)
+    return cell in known and cell in (row[first % len(row)], row[(first + 1) % len(row)])
 
 
 def _turn(cell: Cell) -> int:
