@@ -13,7 +13,7 @@ from worker.failures import program_error
 from worker.input import replica_shares
 from worker.input.distribution import Share, batch_count, counted
 from worker.program import LoadedProgram
-from worker.steps.step import Steps, of_size
+from worker.steps.step import Steps, of_size, results_of
 from worker.tf_compat import keras_3
 from worker.tf_compat.keras_models import is_keras_3
 
@@ -107,11 +107,11 @@ class CompiledSteps(Steps):
         """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
         names = self._names.get(training)
         if names is None:
-            return _results(
+            return results_of(
                 [self.mean_loss, *(metric for metric in self.model.metrics if metric.name != "loss")]
             )
         kept = [metric for metric in self.model.metrics if self._is_kept(metric, training)]
-        results = _results([*kept, *self._means.values()])
+        results = results_of([*kept, *self._means.values()])
         return {name: results[name] for name in names if name in results}
 
     def _train_as_compiled(self, batch: Any, share: Share | None) -> Any:
@@ -138,7 +138,7 @@ class CompiledSteps(Steps):
         loss = keras_3.compute_loss(self.model, known, training)
         if not replica_shares.was_scaled():
             # The program's own compute_loss() returns a mean over the replica's examples.
-            loss = loss * tf.cast(self._part(share), loss.dtype)
+            loss = loss * tf.cast(self.part_of(share), loss.dtype)
         self.count_loss(tf.cast(keras_3.unscaled(loss), tf.float32) * size, size)
         return loss
 
@@ -146,7 +146,7 @@ class CompiledSteps(Steps):
         returned = self._by_model("train_step", batch, share, training=True)
         if not self.gives_loss:
             return tf.constant(0.0)
-        return self._mean_over_replica(returned["loss"]) * self._part(share)
+        return self._mean_over_replica(returned["loss"]) * self.part_of(share)
 
     def _by_model(self, name: str, batch: Any, share: Share | None, training: bool) -> dict[str, Any]:
         """Returns the results of the model's own step. Adds those to means that are in no metric of the
@@ -198,9 +198,6 @@ class CompiledSteps(Steps):
 
         return update_state
 
-    def _part(self, share: Share | None) -> Any:
-        return 1.0 / self.replicas if share is None else share.part
-
     def _trace(self, name: str, element: Any, training: bool) -> None:
         """Finds the results of the model's own step, and which of them are in a metric. It traces, and runs
         nothing.
@@ -247,17 +244,9 @@ def _flat(returned: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _results(metrics: list[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for metric in metrics:
-        result = metric.result()
-        found.update(result if isinstance(result, dict) else {metric.name: result})
-    return found
-
-
 def _names(metric: Any) -> list[str]:
     """Returns the names of the results of `metric`."""
-    traced = tf.function(lambda: _results([metric])).get_concrete_function()
+    traced = tf.function(lambda: results_of([metric])).get_concrete_function()
     return list(traced.structured_outputs)
 
 

@@ -7,6 +7,7 @@ gradients. The sum is the gradient of one replica with the whole batch, whatever
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -92,6 +93,10 @@ class Steps:
         """Returns whether the result of `train` is a share of the loss."""
         return True
 
+    def part_of(self, share: Share | None) -> Any:
+        """Returns the part of the global batch that a replica with this `share` has, `float32[]`."""
+        return 1.0 / self.replicas if share is None else share.part
+
     def reset(self) -> None:
         """Resets all metrics. It is called under the strategy's scope, in no replica's context."""
         for metric in self.metrics():
@@ -122,7 +127,7 @@ class Steps:
             penalty = self._penalty()
             if penalty is not None:
                 # Every replica adds a penalty, so each penalty is weighed by its replica's part of the batch.
-                part += penalty * (1.0 / self.replicas if share is None else share.part)
+                part += penalty * self.part_of(share)
             scaled = _scaled(optimizer, part)
         gradients = _unscaled(optimizer, tape.gradient(scaled, sources))
         self.exchange.apply(optimizer, gradients, variables)
@@ -191,13 +196,8 @@ class Steps:
 
     def results_in_graph(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
         """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
-        results: dict[str, Any] = {}
-        for metric in self.metrics():
-            if training and self._in_step is not None and metric.name not in self._in_step:
-                continue
-            result = metric.result()
-            results.update(result if isinstance(result, dict) else {metric.name: result})
-        return results
+        known = self._in_step if training else None
+        return results_of([metric for metric in self.metrics() if known is None or metric.name in known])
 
     def build_compiled(self, element: Any) -> None:
         """Makes the variables of the metrics and losses that the model was compiled with."""
@@ -262,6 +262,15 @@ def _build_compiled_metrics(model: Any, labels: Any, predictions: Any) -> None:
         metrics.build(labels, predictions)
     else:
         metrics.build(predictions, labels)
+
+
+def results_of(metrics: Iterable[Any]) -> dict[str, Any]:
+    """Returns the results of `metrics` by name: one metric may have several."""
+    found: dict[str, Any] = {}
+    for metric in metrics:
+        result = metric.result()
+        found.update(result if isinstance(result, dict) else {metric.name: result})
+    return found
 
 
 def _scaled(optimizer: Any, loss: Any) -> Any:
