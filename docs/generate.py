@@ -29,6 +29,7 @@ ORDER = (
     "Spec",
     "Program",
     "Role",
+    "WorkerRole",
     "RoleTemplate",
     "EnvVar",
     "JobMetadata",
@@ -147,7 +148,7 @@ def _models() -> list[str]:
     for name in ORDER:
         model = models[name]
         required = model.get("required", [])
-        shared = models["RoleTemplate"]["properties"] if name == "Role" else {}
+        shared = models["RoleTemplate"]["properties"] if name in ("Role", "WorkerRole") else {}
         rows = [
             [f"`{field}`", _type(value), _default(field, value, required), value.get("description", "")]
             for field, value in model.get("properties", {}).items()

@@ -22,6 +22,7 @@ from worker.contract import (
     Exported,
     Failed,
     Loaded,
+    MembershipRecord,
     Notice,
     Predicted,
     Predicting,
@@ -275,6 +276,19 @@ def predictions(predicted: Predicted) -> str:
     return f"{predicted.path} ({predicted.examples:,} examples in {files})"
 
 
+def membership(record: MembershipRecord) -> str:
+    """Returns `trains with 3 workers: worker 2 joined (its port answers)`."""
+    count = len(record.workers)
+    changes = [
+        f"worker{'' if len(numbers) == 1 else 's'} {_names([str(number) for number in numbers])} {verb}"
+        for numbers, verb in ((record.joined, "joined"), (record.left, "left"))
+        if numbers
+    ]
+    text = f"trains with {count} worker{'' if count == 1 else 's'}"
+    text += f": {', '.join(changes)}" if changes else ""
+    return f"{text} ({record.reason})" if record.reason else text
+
+
 def _released(released: Released) -> str:
     unreachable = released.unreachable
     text = f"shut down {len(released.tasks)} tasks"
@@ -286,6 +300,7 @@ _WORDS: Final[Mapping[type[Content], Callable[[Any], str]]] = {
     Waiting: _waiting,
     Devices: task_devices.describe,
     Ready: lambda _: "is ready",
+    MembershipRecord: membership,
     Training: _training,
     Progress: progress,
     Evaluation: evaluation,

@@ -128,13 +128,50 @@ class Env:
     """This task's private, writable directory; see `released_path`."""
     SOURCE: Final = "TF_LAUNCHER_SOURCE"
     """The directory of the program's source, which is put on the module path; unset without a source."""
+    ELASTIC_WORKERS: Final = "TF_LAUNCHER_ELASTIC_WORKERS"
+    """How many workers an elastic run may have, as JSON; unset in all other runs. See `ElasticWorkers`."""
 
     LOCAL: Final = "TF_LAUNCHER_LOCAL"
     """Set only where tasks are processes of this machine, where requests for resources have no effect. The
     value marks the run's processes for the launcher.
     """
 
-    RESERVED: Final = frozenset({TF_CONFIG, TASK_INDEX, ROLE, CONFIG, CLUSTER_FILE, TASK_DIR, SOURCE})
+    RESERVED: Final = frozenset(
+        {TF_CONFIG, TASK_INDEX, ROLE, CONFIG, CLUSTER_FILE, TASK_DIR, SOURCE, ELASTIC_WORKERS}
+    )
+
+
+@dataclass(frozen=True)
+class ElasticWorkers:
+    """How many workers an elastic run may have: it trains with `min` or more, `max` is the greatest number
+    that can be set, and `replicas` the number at its submission. 1 <= min <= replicas <= max. A TF_CONFIG
+    with the whole cluster lists the addresses of `max` workers.
+    """
+
+    min: int
+    max: int
+    replicas: int
+
+    def to_json(self) -> str:
+        """Returns the value of `Env.ELASTIC_WORKERS`."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+def elastic_workers(environment: Mapping[str, str]) -> ElasticWorkers | None:
+    """Reads `Env.ELASTIC_WORKERS`. Returns None for a run that is not elastic. Raises ValueError where the
+    variable has another text; it ignores fields of later versions.
+    """
+    text = environment.get(Env.ELASTIC_WORKERS)
+    if text is None:
+        return None
+    try:
+        document = json.loads(text)
+        found = ElasticWorkers(*(_count(document[each.name]) for each in fields(ElasticWorkers)))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{Env.ELASTIC_WORKERS} is not what the launcher sets: {text}") from error
+    if not 1 <= found.min <= found.replicas <= found.max:
+        raise ValueError(f"{Env.ELASTIC_WORKERS}: expected 1 <= min <= replicas <= max, got {text}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -230,6 +267,7 @@ class Event:
     WAITING: Final = "waiting"
     DEVICES: Final = "devices"
     READY: Final = "ready"
+    MEMBERSHIP: Final = "membership"
     TRAINING: Final = "training"
     PROGRESS: Final = "progress"
     EVALUATION: Final = "evaluation"
@@ -299,6 +337,20 @@ class Devices(NamedTuple):
 
 class Ready(NamedTuple):
     """A worker's or ps's server is up; an evaluator looks for checkpoints."""
+
+
+class MembershipRecord(NamedTuple):
+    """The primary task says which workers of an elastic run take part from now on. `workers` are their
+    numbers, ascending; `joined` and `left` are those that came and went since the record before. `reason` is
+    a short text, such as `worker 2 answers`. `generation` counts the memberships of a collective from 0; it
+    is None under a coordinator, which has no generations.
+    """
+
+    workers: Sequence[int]
+    joined: Sequence[int]
+    left: Sequence[int]
+    reason: str
+    generation: int | None
 
 
 class Training(NamedTuple):
@@ -402,6 +454,7 @@ Content = Union[  # Python 3.9 has no `|` for types.
     Waiting,
     Devices,
     Ready,
+    MembershipRecord,
     Training,
     Progress,
     Evaluation,
@@ -421,6 +474,7 @@ EVENTS: Final[Mapping[type[Any], str]] = {
     Waiting: Event.WAITING,
     Devices: Event.DEVICES,
     Ready: Event.READY,
+    MembershipRecord: Event.MEMBERSHIP,
     Training: Event.TRAINING,
     Progress: Event.PROGRESS,
     Evaluation: Event.EVALUATION,
@@ -558,6 +612,10 @@ def _texts(value: Any) -> Any:
     return tuple(map(_text, _checked(value, isinstance(value, (list, tuple)))))
 
 
+def _counts(value: Any) -> Any:
+    return tuple(map(_count, _checked(value, isinstance(value, (list, tuple)))))
+
+
 def _names(value: Any) -> Any:
     return {reason: _texts(each) for reason, each in _checked(value, isinstance(value, Mapping)).items()}
 
@@ -580,6 +638,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "Number": _number,
     "Number | None": lambda value: None if value is None else _number(value),
     "Mapping[str, Number]": _numbers,
+    "Sequence[int]": _counts,
     "Sequence[str]": _texts,
     "Mapping[str, Sequence[str]]": _names,
     "Sequence[Device]": _devices,

@@ -173,6 +173,19 @@ class Role(RoleTemplate):
     """Number of tasks of the role."""
 
 
+class WorkerRole(Role):
+    """The workers. With minReplicas the run is elastic: it starts with that many, takes in whoever comes, and
+    goes on without whoever is lost for good.
+    """
+
+    min_replicas: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Makes the run elastic: the least number of workers with which it trains. Left out: all workers are
+    needed, and their number stays what it is.
+    """
+    max_replicas: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """With minReplicas: the greatest number that the workers may have. Left out: `replicas`."""
+
+
 class Program(_Model):
     """A training program: plain Python with a model and a dataset."""
 
@@ -408,7 +421,7 @@ class Spec(_Model):
     """The coordinator under ParameterServer, which always has one; the only task of a one-task strategy;
     under Custom, the task whose success is the run's.
     """
-    worker: Role | None = None
+    worker: WorkerRole | None = None
     """Trains. Without a chief, worker 0 is MultiWorkerMirrored's chief."""
     ps: Role | None = None
     """Holds the variables as a parameter server; ParameterServer and Custom only."""

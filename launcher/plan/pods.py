@@ -279,11 +279,20 @@ def _job_fields(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
     return fields
 
 
+def _may_be_several(role: ResolvedRole) -> bool:
+    """Whether the Job counts the failures of each task by itself. That cannot be changed later, and the
+    number of elastic workers can.
+    """
+    return role.replicas > 1 or role.elastic is not None
+
+
 def _survives_a_task(topology: Topology, role: ResolvedRole) -> bool:
     """Whether the run goes on when a task of the role has failed for good. A coordinator gives a lost
-    worker's work to the others; a collective lacks it, and a parameter server has variables.
+    worker's work to the others, and so do elastic workers; a collective lacks it, and a parameter server has
+    variables.
     """
-    return role.name == "worker" and topology.cluster.spec.strategy == "ParameterServer"
+    coordinated = topology.cluster.spec.strategy == "ParameterServer"
+    return role.elastic is not None or (role.name == "worker" and coordinated)
 
 
 def _retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
@@ -296,7 +305,7 @@ def _retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
         if _goes_on_without(topology, role):
             return {"backoffLimitPerIndex": 0}
         return {"backoffLimit": 0 if role.restart_policy == "Never" else limit}
-    if role.replicas == 1:
+    if not _may_be_several(role):
         return {"backoffLimit": limit}
     if _survives_a_task(topology, role):
         return {"backoffLimitPerIndex": limit}
@@ -320,7 +329,7 @@ def _failure_rules(topology: Topology, role: ResolvedRole) -> list[Object]:
         return [disruption]
     if topology.jobset and role.name == "evaluator":
         return [disruption]
-    action = "FailIndex" if _survives_a_task(topology, role) and role.replicas > 1 else "FailJob"
+    action = "FailIndex" if _survives_a_task(topology, role) and _may_be_several(role) else "FailJob"
     return [
         disruption,
         # The task, or one of its peers, was told to leave. That uses up no try.
@@ -365,6 +374,8 @@ def _env(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) ->
         {"name": Env.CONFIG, "value": f"{CONFIG_PATH}/{RUN_FILE}"},
         {"name": Env.TASK_DIR, "value": TASK_PATH},
     ]
+    if (elastic := topology.elastic) is not None:
+        variables.append({"name": Env.ELASTIC_WORKERS, "value": elastic.to_json()})
     if source is not None:
         variables.append({"name": Env.SOURCE, "value": SOURCE_PATH})
     own = [entry(variable) for variable in role.env]

@@ -11,10 +11,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
-from launcher.config.spec import EnvVar, Requirements, Resources, Role, RoleName, Spec, VolumeMount
+from launcher.config.spec import (
+    EnvVar,
+    Requirements,
+    Resources,
+    Role,
+    RoleName,
+    Spec,
+    VolumeMount,
+    WorkerRole,
+)
 from launcher.naming import CONTAINER
 from launcher.pod_spec.strategic_merge import strategic_merge
-from worker.contract import ARCHIVE, GRACE_SECONDS, PORT
+from worker.contract import ARCHIVE, GRACE_SECONDS, PORT, ElasticWorkers
 
 DEFAULT_IMAGE: Final = "tf-launcher-worker:dev"
 """What `make images` builds."""
@@ -51,6 +60,10 @@ class ResolvedRole:
 
     name: RoleName
     replicas: int
+    min_replicas: int | None
+    """None where all tasks are needed."""
+    max_replicas: int
+    """`replicas`, but of elastic workers."""
     image: str
     image_pull_policy: str | None
     image_pull_secrets: tuple[Object, ...]
@@ -84,6 +97,13 @@ class ResolvedRole:
     """Whether its tasks read or write `modelDir`."""
     runtime: str | None
     """Travels or Image, where the file says it. Under Custom, where there is none, Image."""
+
+    @property
+    def elastic(self) -> ElasticWorkers | None:
+        """Between which numbers the role's tasks may come and go; None where their number is fixed."""
+        if self.min_replicas is None:
+            return None
+        return ElasticWorkers(self.min_replicas, self.max_replicas, self.replicas)
 
     def patched(self, pod: Mapping[str, Any]) -> Object:
         """The pod template with the podTemplates over it."""
@@ -165,9 +185,13 @@ def resolve(spec: Spec, name: RoleName, role: Role) -> ResolvedRole:
     command = _first(role.command, template.command, spec.command)
     args = _first(role.args, template.args, spec.args) or ()
     custom = is_custom(spec)
+    least = role.min_replicas if isinstance(role, WorkerRole) else None
+    most = role.max_replicas if isinstance(role, WorkerRole) and least is not None else None
     return ResolvedRole(
         name=name,
         replicas=role.replicas,
+        min_replicas=least,
+        max_replicas=role.replicas if most is None else most,
         image=role.image or template.image or spec.image or DEFAULT_IMAGE,
         image_pull_policy=role.image_pull_policy or template.image_pull_policy or spec.image_pull_policy,
         image_pull_secrets=_merged(

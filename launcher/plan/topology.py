@@ -15,7 +15,7 @@ from launcher import naming
 from launcher.config.spec import Role, RoleName, Spec, TrainingCluster
 from launcher.plan import roles
 from launcher.plan.roles import ResolvedRole
-from worker.contract import Env
+from worker.contract import ElasticWorkers, Env
 
 INDEX: Final = f"$({Env.TASK_INDEX})"
 """Replaced by Kubernetes in every pod with the pod's own index."""
@@ -74,7 +74,7 @@ class Topology:
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
-        """All of them, in the order of `roles`."""
+        """All that the run can have, in the order of `roles`."""
         return tuple(self._tasks())
 
     def _tasks(self) -> Iterator[Task]:
@@ -99,13 +99,18 @@ class Topology:
         host = f"{self.job_name(role)}-{index}.{self.run}"
         return f"{host}:{self.role(role).port}"
 
+    @property
+    def elastic(self) -> ElasticWorkers | None:
+        """How many workers there may be; None where the run is not elastic."""
+        return next((role.elastic for role in self.roles if role.elastic is not None), None)
+
     @cached_property
     def addresses(self) -> dict[RoleName, list[str]]:
-        """Of each role's tasks, in the order of `roles`."""
+        """Of each role's tasks, in the order of `roles`; also of those that elastic workers may get."""
         found = {}
         for role in self.roles:
             before, _, after = self.address(role.name, INDEX).partition(INDEX)
-            found[role.name] = [f"{before}{index}{after}" for index in range(role.replicas)]
+            found[role.name] = [f"{before}{index}{after}" for index in range(role.max_replicas)]
         return found
 
     @cached_property

@@ -37,7 +37,7 @@ def broken(cluster: TrainingCluster) -> list[Violation]:
     spec = cluster.spec
     planned = topology.build(cluster)
     found = [*_replicas(spec), *_options(spec), *_custom(spec), *_program(planned), *_evaluation(spec)]
-    found += _mode(planned)
+    found += [*_mode(planned), *_elastic(spec)]
     found += gang_scheduling.broken(planned)
     if spec.tensorboard is not None:
         found += _resources(spec.tensorboard, ("spec", "tensorboard"))
@@ -129,6 +129,32 @@ def _replicas(spec: Spec) -> Iterator[Violation]:
     elif chief + workers == 0 and (spec.chief is not None or spec.worker is not None):
         where = "chief" if spec.chief is not None else "worker"
         yield ("spec", where, "replicas"), "expected 1: someone must train"
+
+
+ELASTIC_STRATEGIES: Final[tuple[str, ...]] = ()
+"""The strategies whose runtime lets workers come and go."""
+
+
+def _elastic(spec: Spec) -> Iterator[Violation]:
+    """Yields what is wrong with minReplicas and maxReplicas."""
+    worker = spec.worker
+    if worker is None:
+        return
+    here: FieldPath = ("spec", "worker")
+    least, most = worker.min_replicas, worker.max_replicas
+    if least is None:
+        if most is not None:
+            said = "the number of workers is fixed without minReplicas: give that too, or remove this"
+            yield (*here, "maxReplicas"), said
+        return
+    if spec.strategy not in ELASTIC_STRATEGIES:
+        said = f"{spec.strategy} has a fixed number of workers: remove it"
+        yield (*here, "minReplicas"), said
+    if least > worker.replicas:
+        said = f"expected at most replicas, {worker.replicas}: the run would wait for workers that never come"
+        yield (*here, "minReplicas"), said
+    if most is not None and most < worker.replicas:
+        yield (*here, "maxReplicas"), f"expected at least replicas, {worker.replicas}"
 
 
 _OPTIONS_OF: Final[dict[str, tuple[str, ...]]] = {

@@ -10,6 +10,7 @@ import pytest
 from launcher.config.spec import TrainingCluster
 from launcher.plan import topology
 from launcher.plan.topology import Topology
+from worker.contract import ElasticWorkers
 
 
 def plan(strategy: str, *, program: bool = True, **roles: Any) -> Topology:
@@ -63,6 +64,18 @@ def test_parameter_server_is_sparse_for_workers_and_ps() -> None:
         "mnist-ps-1",
         "mnist-evaluator-0",
     ]
+
+
+def test_an_elastic_run_lists_the_workers_that_it_may_get() -> None:
+    worker = {"replicas": 2, "minReplicas": 1, "maxReplicas": 4}
+    planned = plan("ParameterServer", worker=worker, ps={})
+    assert planned.elastic == ElasticWorkers(1, 4, 2)
+    assert told(planned, "chief", 0)["cluster"]["worker"] == [at("worker", index) for index in range(4)]
+    assert told(planned, "worker", 3)["cluster"] == {"worker": {"3": at("worker", 3)}}
+    planned = plan("MultiWorkerMirrored", chief={}, worker={"replicas": 2, "minReplicas": 1})
+    assert planned.elastic == ElasticWorkers(1, 2, 2)
+    assert len(told(planned, "worker", 0)["cluster"]["worker"]) == 2
+    assert plan("MultiWorkerMirrored", chief={}, worker={"replicas": 2}).elastic is None
 
 
 def test_a_script_of_the_users_may_count_the_workers() -> None:
