@@ -245,15 +245,18 @@ def attempts(jobs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]
 
 def latest(records: Records, kind: type[C]) -> C | None:
     """What the newest record of this kind says, of any task."""
-    newest = latest_record(records, kind)
-    return newest.content if newest is not None and isinstance(newest.content, kind) else None
+    newest = latest_with_time(records, kind)
+    return None if newest is None else newest[0]
 
 
-def latest_record(records: Records, kind: type[C]) -> Record | None:
-    """The newest record of this kind, of any task, with its time."""
+def latest_with_time(records: Records, kind: type[C]) -> tuple[C, float] | None:
+    """What the newest record of this kind says, of any task, and when, in seconds since the epoch."""
     event = EVENTS[kind]
     found = [of_task[event] for of_task in records.values() if event in of_task]
-    return max(found, key=lambda record: record.time, default=None)
+    newest = max(found, key=lambda record: record.time, default=None)
+    if newest is None or not isinstance(newest.content, kind):
+        return None
+    return newest.content, newest.time
 
 
 def seconds(text: str | None) -> float | None:

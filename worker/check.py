@@ -92,7 +92,7 @@ def _loop(
     """Trains in the loop that a run would use, in one process, for one epoch of one step."""
     import tensorflow as tf
 
-    from worker.context import Loop
+    from worker.context import Hooks, Loop
 
     given = parameters.with_replicas(1)
     sampled = _Sampled(program)
@@ -104,14 +104,7 @@ def _loop(
         writes=True,
         workers=1,
         validates=True,
-        reporter=_Notices(reporter.task),
-        enter=activity.enter,
-        alive=lambda: None,
-        stepped=lambda: None,
-        failed=lambda _: None,
-        kept=[],
-        boundary=lambda *_: None,
-        evaluation={},
+        hooks=Hooks(_Notices(reporter.task), enter=activity.enter),
     )
     sampled.whole = loop
     return dataclasses.replace(loop, parameters=_one_step(given))

@@ -14,6 +14,29 @@ from worker.program import LoadedProgram
 from worker.reporting import Reporter
 
 
+def _ignore(*_: Any) -> None:
+    """Does nothing."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a loop calls while it works.
+
+    `enter` gets what the task begins to do. `alive` is called at every sign of life, `stepped` after the
+    first step, `failed` with a step's error before it is raised. `boundary(model, epoch, step, settle)` is
+    called before each execution, and may end the task: see `preemption.Preemption.boundary`. Objects put into
+    `kept` live as long as the process.
+    """
+
+    reporter: Reporter
+    enter: Callable[[str], None] = _ignore
+    alive: Callable[[], None] = _ignore
+    stepped: Callable[[], None] = _ignore
+    failed: Callable[[BaseException], None] = _ignore
+    boundary: Callable[..., None] = _ignore
+    kept: list[object] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class Loop:
     """The values that a training loop works with.
@@ -22,11 +45,6 @@ class Loop:
     another task and keeps none. `workers` counts the tasks that take steps. `strategy_options` and
     `evaluation` are the spec's. `address` is this task's own, None where it has none. `validates` is false
     where there is an evaluator.
-
-    `enter` is called with what the task begins to do, `alive` at every sign of life, `stepped` after the
-    first step, `failed` with a step's error before it is raised. Objects put into `kept` live as long as the
-    process. Loops call `boundary(model, epoch, step, settle)` before each execution; it may end the task: see
-    `preemption.Preemption.boundary`.
     """
 
     program: LoadedProgram
@@ -36,13 +54,7 @@ class Loop:
     writes: bool
     workers: int
     validates: bool
-    reporter: Reporter
-    enter: Callable[[str], None]
-    alive: Callable[[], None]
-    stepped: Callable[[], None]
-    failed: Callable[[BaseException], None]
-    kept: list[object]
-    boundary: Callable[..., None]
+    hooks: Hooks
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     address: str | None = None

@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from launcher.backends.base import Place
 from launcher.naming import ROLE_LABEL
-from launcher.status import RoleStatus, RunStatus, TaskStatus, latest, latest_record
+from launcher.status import RoleStatus, RunStatus, TaskStatus, latest, latest_with_time
 from worker import contract
 
 API_VERSION = "launcher/v1alpha1"
@@ -219,10 +219,10 @@ def _task(task: TaskStatus) -> Task:
 
 
 def _progress(status: RunStatus) -> Progress | None:
-    record = latest_record(status.records, contract.Progress)
-    said = None if record is None else record.content
-    if record is None or not isinstance(said, contract.Progress):
+    newest = latest_with_time(status.records, contract.Progress)
+    if newest is None:
         return None
+    said, time = newest
     return Progress(
         epoch=said.epoch,
         epochs=said.epochs,
@@ -231,18 +231,18 @@ def _progress(status: RunStatus) -> Progress | None:
         steps_per_second=said.steps_per_second,
         loss=said.loss,
         metrics=dict(said.metrics),
-        time=_time(record.time),
+        time=_time(time),
     )
 
 
 def _evaluation(status: RunStatus) -> Evaluation | None:
-    record = latest_record(status.records, contract.Evaluation)
-    said = None if record is None else record.content
-    if record is None or not isinstance(said, contract.Evaluation):
+    newest = latest_with_time(status.records, contract.Evaluation)
+    if newest is None:
         return None
+    said, time = newest
     return Evaluation(
         epoch=said.epoch,
         checkpoint=said.checkpoint,
         metrics=dict(said.metrics),
-        time=_time(record.time),
+        time=_time(time),
     )

@@ -19,7 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from worker.context import Loop
+from worker.context import Hooks, Loop
 from worker.parameters import TrainingParameters
 from worker.program import LoadedProgram
 from worker.reporting import Reporter
@@ -118,13 +118,7 @@ def ours(program: Any, strategy: Any, parameters: dict[str, Any] | None = None, 
         writes=True,
         workers=1,
         validates=False,
-        reporter=Reporter("numbers"),
-        enter=lambda doing: None,
-        alive=lambda: None,
-        stepped=lambda: None,
-        failed=lambda error: None,
-        kept=[],
-        boundary=lambda *_: None,
+        hooks=Hooks(Reporter("numbers")),
         **more,
     )
     return loops.train(loop)

@@ -125,7 +125,7 @@ def _service(loop: Loop, dataset: Any) -> Service | None:
     except (tf.errors.OpError, ValueError) as error:
         if isinstance(error, tf.errors.OpError) and is_lost_peer(error):
             raise
-        loop.reporter.notice(
+        loop.hooks.reporter.notice(
             f"{loop.program.entrypoint}: evaluation_dataset() cannot be handed out by tf.data service "
             f"({str(error).splitlines()[0]}): each worker reads its own shards of it, every sample once"
         )

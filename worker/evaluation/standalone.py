@@ -53,13 +53,13 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
     # A training that still runs may write another checkpoint while the tasks choose.
     epoch, _ = by_first_task(strategy, loop.writes)(trained_model.choose(directory, checkpoint), True)
     with strategy.scope():
-        loop.enter("running model()")
+        loop.hooks.enter("running model()")
         # The model comes first: lookup tables that a dataset uses are made in it.
         model = program.model()
         dataset, batches = datasets.evaluation_dataset(loop)
         model_build.build(model, dataset.element_spec, program.entrypoint)
         trained_model.load(loop, directory, model, epoch)
-    loop.enter(f"evaluating ckpt-{epoch}")
+    loop.hooks.enter(f"evaluating ckpt-{epoch}")
     if uses_coordinator(strategy):
         metrics = _by_workers(loop, model, dataset)
     elif program.has("loss") or program.has("train_step") or keras_models.is_keras_3(model):
@@ -70,7 +70,7 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
         metrics.pop("loss", None)  # the model was compiled without a loss, so the value has no meaning
     if loop.writes:
         _write_summary(directory, epoch, metrics)
-        loop.reporter.emit(Evaluation(f"ckpt-{epoch}", epoch, metrics))
+        loop.hooks.reporter.emit(Evaluation(f"ckpt-{epoch}", epoch, metrics))
     return model
 
 
@@ -82,7 +82,7 @@ def _by_keras(loop: Loop, model: Any, dataset: Any, batches: int) -> dict[str, f
     if distributed.has_shares:
         replica_shares.use_shares(model, distributed, distributed)
     given = Once(distributed.elements)
-    loop.kept.append(given)
+    loop.hooks.kept.append(given)
     callbacks = [_Alive(loop)]
     return as_floats(model.evaluate(given, steps=batches, verbose=0, return_dict=True, callbacks=callbacks))
 
@@ -97,28 +97,28 @@ def _by_replicas(loop: Loop, model: Any, dataset: Any, batches: int) -> dict[str
         return tf.constant(0.0)
 
     iteration = Iteration(loop.strategy, step, distributed, endless=True, eagerly=bool(model.run_eagerly))
-    loop.kept.append(iteration)
+    loop.hooks.kept.append(iteration)
     left = batches
     while left:
         _, ran = iteration.run(min(_STEPS, left))
         left -= ran
-        loop.alive()
+        loop.hooks.alive()
     return steps.results()
 
 
 def _by_workers(loop: Loop, model: Any, dataset: Any) -> dict[str, float]:
     coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
-    executions = Executions(coordinator, loop.workers, lambda _: loop.alive(), loop.failed)
+    executions = Executions(coordinator, loop.workers, lambda _: loop.hooks.alive(), loop.hooks.failed)
     with loop.strategy.scope():
         steps = _steps(loop, model, dataset)
     evaluation = inline.evaluation(loop, coordinator, executions, steps)
-    loop.kept.append(evaluation)
+    loop.hooks.kept.append(evaluation)
     return evaluation.run() if evaluation is not None else {}
 
 
 def _steps(loop: Loop, model: Any, dataset: Any) -> Steps:
     size, element = loop.parameters.global_batch_size, dataset.element_spec
-    steps = steps_of(loop.program, model, size, element, loop.reporter.notice)
+    steps = steps_of(loop.program, model, size, element, loop.hooks.reporter.notice)
     if not loop.program.has("loss") and not keras_models.is_keras_3(model):
         steps.build_compiled(dataset.element_spec)
     return steps
@@ -134,7 +134,7 @@ class _Alive(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         """Runs after each execution."""
-        self._loop.alive()
+        self._loop.hooks.alive()
 
 
 def _write_summary(directory: ModelDirectory, epoch: int, metrics: dict[str, float]) -> None:

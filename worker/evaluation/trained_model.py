@@ -42,7 +42,7 @@ def load(loop: Loop, directory: ModelDirectory, model: Any, epoch: int) -> None:
     Raises Failure where the checkpoint is another model's, or cannot be read.
     """
     path = directory.checkpoint(epoch)
-    loop.enter(f"reading {path}")
+    loop.hooks.enter(f"reading {path}")
     try:
         directory.load(model, epoch)
     except (AssertionError, ValueError) as error:
@@ -56,4 +56,4 @@ def load(loop: Loop, directory: ModelDirectory, model: Any, epoch: int) -> None:
         reason = classify(error, "reading it").message
         raise program_error(f"{path} cannot be read: {reason}; name another in spec.checkpoint") from error
     if loop.writes:
-        loop.reporter.emit(Loaded(f"ckpt-{epoch}", directory.path("checkpoints")))
+        loop.hooks.reporter.emit(Loaded(f"ckpt-{epoch}", directory.path("checkpoints")))

@@ -30,7 +30,7 @@ def check(loop: Loop, dataset: Any) -> None:
         if loop.program.has(method):
             raise program_error(f"{what}, by which what {method}() gives is divided; {advice}")
     if loop.writes:
-        loop.reporter.notice(f"{what}; to have no more of this notice, {advice}")
+        loop.hooks.reporter.notice(f"{what}; to have no more of this notice, {advice}")
 
 
 def batch_size(dataset: Any) -> int | None:

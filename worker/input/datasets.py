@@ -27,7 +27,7 @@ def training_dataset(loop: Loop) -> tuple[Any, int | None]:
 
     Raises Failure for an error of the program or its parameters.
     """
-    loop.enter("running train_dataset()")
+    loop.hooks.enter("running train_dataset()")
     dataset = loop.program.train_dataset(loop.parameters.global_batch_size)
     if not isinstance(dataset, tf.data.Dataset):
         return dataset, _steps_of_creator(loop)
@@ -132,7 +132,7 @@ def on_each_worker(loop: Loop) -> Any:
 
 def evaluation_dataset(loop: Loop) -> tuple[Any, int]:
     """Returns the program's evaluation dataset, and its number of batches."""
-    loop.enter("running evaluation_dataset()")
+    loop.hooks.enter("running evaluation_dataset()")
     dataset = loop.program.evaluation_dataset(loop.parameters.global_batch_size)
     size = int(dataset.cardinality())
     if size == tf.data.INFINITE_CARDINALITY:
@@ -172,7 +172,7 @@ def steps_per_epoch(loop: Loop, dataset: Any) -> int | None:
     why = "is infinite" if size == tf.data.INFINITE_CARDINALITY else "has no size that is known"
     if size == tf.data.UNKNOWN_CARDINALITY and _is_fit_of_replicas(loop):
         # Keras needs the number once the data is sharded.
-        loop.enter("counting the batches of train_dataset()")
+        loop.hooks.enter("counting the batches of train_dataset()")
         size = _counted(dataset)
     if size > 0:
         return size

@@ -178,12 +178,12 @@ class _Prediction:
         self._counted = self._all = self._parts = 0
         self._predicted = self._recorded = 0
         self._recorded_at = time.monotonic()
-        loop.kept.append(self)
+        loop.hooks.kept.append(self)
         with loop.strategy.scope():
-            loop.enter("running model()")
+            loop.hooks.enter("running model()")
             # The model comes first: lookup tables that a dataset uses are made in it.
             model = program.model()
-            loop.enter("running predict_dataset()")
+            loop.hooks.enter("running predict_dataset()")
             self._dataset = self._checked(program.predict_dataset(self._size))
             features, _ = _split(self._dataset.element_spec)
             model_build.build(model, (features,), program.entrypoint)
@@ -192,7 +192,7 @@ class _Prediction:
 
     def run(self) -> None:
         loop = self._loop
-        loop.enter("predicting")
+        loop.hooks.enter("predicting")
         self._recorded_at = time.monotonic()
         outputs = self._by_workers() if uses_coordinator(loop.strategy) else self._here()
         for part, batches in itertools.groupby(outputs, key=lambda output: output[0].part):
@@ -213,7 +213,7 @@ class _Prediction:
         self._files.clear(whole=False)
         state = replace(self._state, phase=DONE, examples=self._all, parts=self._parts)
         self._files.write_state(state)
-        report_done(self._loop.reporter, self._files, state)
+        report_done(self._loop.hooks.reporter, self._files, state)
 
     def _await_others(self) -> None:
         """Waits until every part exists. The watchdog ends the wait where no task writes for too long."""
@@ -221,7 +221,7 @@ class _Prediction:
         poll = _POLL_URL_SECONDS if "://" in files.root else _POLL_SECONDS
         while missing := len(set(range(self._parts)) - files.parts()):
             if growth != (growth := files.growth()):
-                loop.enter(f"waiting for {missing} files of the other tasks")
+                loop.hooks.enter(f"waiting for {missing} files of the other tasks")
             time.sleep(poll)
 
     def _here(self) -> Iterator[tuple[_Batch, Any]]:
@@ -229,7 +229,7 @@ class _Prediction:
         for batch in self._batches():
             predictions = self._forward.function(batch.features)
             if not self._predicted:
-                self._loop.stepped()
+                self._loop.hooks.stepped()
             yield batch, predictions
 
     def _by_workers(self) -> Iterator[tuple[_Batch, Any]]:
@@ -238,13 +238,13 @@ class _Prediction:
         """
         loop = self._loop
         coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
-        executions = Executions(coordinator, loop.workers, lambda _: loop.alive(), loop.failed)
+        executions = Executions(coordinator, loop.workers, lambda _: loop.hooks.alive(), loop.hooks.failed)
         waiting: collections.deque[tuple[_Batch, list[Any]]] = collections.deque()
 
         def oldest() -> tuple[_Batch, Any]:
             batch, (value,) = waiting.popleft()
             if not self._predicted:
-                loop.stepped()
+                loop.hooks.stepped()
             return batch, value.get()
 
         for batch in self._batches():
@@ -266,7 +266,7 @@ class _Prediction:
         for element in self._dataset:
             features, keys = _split(element)
             size = int(batch_count(features))
-            self._loop.alive()
+            self._loop.hooks.alive()
             if not size:
                 continue
             if not left:
@@ -283,14 +283,14 @@ class _Prediction:
 
     def _tell(self, *, over: bool = False) -> None:
         """Emits a record of this task's progress, once a second and at the end."""
-        self._loop.alive()
+        self._loop.hooks.alive()
         now = time.monotonic()
         seconds = now - self._recorded_at
         if seconds >= RECORD_SECONDS or over:
             rate = (self._predicted - self._recorded) / max(seconds, 1e-6)
             self._recorded_at, self._recorded = now, self._predicted
             examples = self._counted + self._predicted
-            self._loop.reporter.emit(Predicting(examples, round(rate, 1)))
+            self._loop.hooks.reporter.emit(Predicting(examples, round(rate, 1)))
 
     def _checked(self, dataset: Any) -> Any:
         entrypoint = self._loop.program.entrypoint

@@ -31,7 +31,7 @@ def advise(loop: Loop, model: Any, dataset: Any) -> None:
     if not loop.writes:
         return
     for sentence in (*_servers(loop, model), *_options(loop, dataset)):
-        loop.reporter.notice(sentence)
+        loop.hooks.reporter.notice(sentence)
 
 
 def _servers(loop: Loop, model: Any) -> Iterator[str]:

@@ -40,7 +40,7 @@ class Boundaries(keras_models.Callback):
         """Before each execution."""
         coordinator = keras_models.coordinator(self.model)
         settle = coordinator.join if coordinator is not None else None
-        self._loop.boundary(self.model, self._epoch, self.skipped + batch, settle)
+        self._loop.hooks.boundary(self.model, self._epoch, self.skipped + batch, settle)
 
 
 class WholeEpochs(keras_models.Callback):
@@ -161,9 +161,9 @@ class Checkpoints(keras_models.Callback):
         done, parameters = epoch + 1, self._loop.parameters
         is_last = done == parameters.epochs or self.model.stop_training
         if done % parameters.checkpoint_epochs == 0 or is_last:
-            self._loop.enter(f"writing checkpoint {done}")
+            self._loop.hooks.enter(f"writing checkpoint {done}")
             self._directory.save(self.model, done)
-            self._loop.enter("training")
+            self._loop.hooks.enter("training")
 
 
 class Validation(keras_models.Callback):
@@ -178,7 +178,7 @@ class Validation(keras_models.Callback):
         found = as_floats(logs)
         metrics = {name[4:]: value for name, value in found.items() if name.startswith("val_")}
         if metrics and self._loop.writes:
-            self._loop.reporter.emit(Evaluation(f"ckpt-{epoch + 1}", epoch + 1, metrics))
+            self._loop.hooks.reporter.emit(Evaluation(f"ckpt-{epoch + 1}", epoch + 1, metrics))
 
 
 class KeptData(keras_models.Callback):

@@ -33,28 +33,28 @@ def fit(loop: Loop, model: Any) -> Any:
         dataset, steps = datasets.training_dataset(loop)
         build(model, dataset, loop)
         _keep_metrics_apart(model, strategy)
-        loop.enter("reading the checkpoint")
-        position = loop.directory.resume(model, loop.reporter.notice) if loop.directory else Position()
-    loop.enter("running callbacks()")
+        loop.hooks.enter("reading the checkpoint")
+        position = loop.directory.resume(model, loop.hooks.reporter.notice) if loop.directory else Position()
+    loop.hooks.enter("running callbacks()")
     own = loop.program.callbacks(model)
     if uses_coordinator(strategy):
         for callback in own:
             callbacks.check_hooks(callback, loop.program.entrypoint)
     boundaries = callbacks.Boundaries(loop)
-    progress = Progress(
-        loop.reporter if loop.writes else None, loop.alive, loop.stepped, loop.failed, parameters.epochs
-    )
+    hooks = loop.hooks
+    reporter = hooks.reporter if loop.writes else None
+    progress = Progress(reporter, hooks.alive, hooks.stepped, hooks.failed, parameters.epochs)
     called = [progress, boundaries, *_packing(model, loop, steps, own), *own, callbacks.WholeEpochs(loop)]
     if uses_coordinator(strategy):
-        called.append(callbacks.KeptData(loop.kept))
+        called.append(callbacks.KeptData(loop.hooks.kept))
     if loop.directory is not None:
         called += saving(loop, model, loop.directory)
     data = fit_datasets.prepare(loop, model, dataset, steps, own)
     position = position.within(parameters.epochs, steps)
     done = position.epochs
     if loop.writes:
-        loop.reporter.emit(Training(parameters.epochs, steps, initial_epoch=done))
-    loop.enter("training")
+        loop.hooks.reporter.emit(Training(parameters.epochs, steps, initial_epoch=done))
+    loop.hooks.enter("training")
 
     def train(epochs: int, steps_per_epoch: int | None) -> None:
         with datasets.reading(loop):
@@ -168,7 +168,7 @@ def saving(loop: Loop, model: Any, directory: ModelDirectory) -> list[Any]:
     if curves.can_be_written():
         board = [keras_models.keras_of(model).callbacks.TensorBoard(logs, write_graph=False, profile_batch=0)]
     elif loop.writes:
-        loop.reporter.notice(curves.MISSING)
+        loop.hooks.reporter.notice(curves.MISSING)
     return [
         *board,
         callbacks.Validation(loop),

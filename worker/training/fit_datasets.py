@@ -53,11 +53,11 @@ def prepare(loop: Loop, model: Any, dataset: Any, steps: int | None, own: list[A
 
     def iterated() -> Any:
         once = Once(training.elements)
-        loop.kept.append(once)
+        loop.hooks.kept.append(once)
         return once
 
     validation = Once(evaluation.elements) if evaluation is not None else None
-    loop.kept.append(validation)
+    loop.hooks.kept.append(validation)
     return FitData(iterated, validation, evaluation_steps)
 
 
@@ -100,17 +100,17 @@ class _Evaluation(tf.keras.callbacks.Callback):  # type: ignore[misc]
         with loop.strategy.scope():
             steps = Steps(loop.program, model, loop.parameters.global_batch_size, loop.program.element)
             steps.build_compiled(loop.program.element)
-        executions = Executions(coordinator, loop.workers, lambda _: loop.alive(), loop.failed)
+        executions = Executions(coordinator, loop.workers, lambda _: loop.hooks.alive(), loop.hooks.failed)
         self._evaluation = inline.evaluation(loop, coordinator, executions, steps)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Adds its results to `logs`."""
         if self._evaluation is not None and logs is not None:
-            self._loop.enter(f"evaluating epoch {epoch + 1}")
+            self._loop.hooks.enter(f"evaluating epoch {epoch + 1}")
             for callback in self._own:
                 callback.on_test_begin()
             found = self._evaluation.run()
             for callback in self._own:
                 callback.on_test_end(found)
             logs.update({f"val_{name}": value for name, value in found.items()})
-            self._loop.enter("training")
+            self._loop.hooks.enter("training")

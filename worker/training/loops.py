@@ -24,7 +24,7 @@ def train(loop: Loop) -> Any:
     keras_3.mend(loop.strategy, replica_shares.part)
     with loop.strategy.scope():
         datasets.check_batch_size(loop)
-        loop.enter("running model()")
+        loop.hooks.enter("running model()")
         # The model precedes the datasets: lookup tables that they use are made in it.
         model = loop.program.model()
     if is_keras_3(model):
@@ -43,7 +43,7 @@ def _check_keras_3(loop: Loop, model: Any) -> None:
         raise program_error(f"{too_old}: take an image with a newer one")
     untested = versions.keras_untested(keras_3.version())
     if untested is not None and loop.writes:
-        loop.reporter.notice(untested)
+        loop.hooks.reporter.notice(untested)
     entrypoint, name = loop.program.entrypoint, loop.strategy_options.get("partitioner")
     if name is not None:
         raise program_error(

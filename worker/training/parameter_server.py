@@ -54,7 +54,7 @@ class _Coordination:
         parameters = loop.parameters
         self._loop = loop
         self._model = model
-        loop.kept.append(self)
+        loop.hooks.kept.append(self)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
         with loop.strategy.scope():
             dataset, steps = datasets.training_dataset(loop)
@@ -62,7 +62,7 @@ class _Coordination:
             # Never None here: training_dataset() raises Failure where the number is unknown.
             self._epoch_steps = steps = steps or 0
             if self._model.run_eagerly:
-                loop.reporter.notice(
+                loop.hooks.reporter.notice(
                     "model.compile(run_eagerly=True) has no meaning under ParameterServer: workers run graphs"
                 )
             fit.build(self._model, dataset, loop)
@@ -71,15 +71,14 @@ class _Coordination:
                 model,
                 parameters.global_batch_size,
                 dataset.element_spec,
-                loop.reporter.notice,
+                loop.hooks.reporter.notice,
             )
-            loop.enter("reading the checkpoint")
-            position = (
-                loop.directory.resume(self._model, loop.reporter.notice) if loop.directory else Position()
-            )
+            loop.hooks.enter("reading the checkpoint")
+            notice = loop.hooks.reporter.notice
+            position = loop.directory.resume(self._model, notice) if loop.directory else Position()
         self._position = position.within(parameters.epochs, steps)
-        self._records = Records(loop.reporter if loop.writes else None, parameters.epochs)
-        self._executions = Executions(self._coordinator, loop.workers, self._moved, loop.failed)
+        self._records = Records(loop.hooks.reporter if loop.writes else None, parameters.epochs)
+        self._executions = Executions(self._coordinator, loop.workers, self._moved, loop.hooks.failed)
         packed = self._steps.steps_per_execution(parameters.steps_per_execution)
         self._packing = Packing(packed)
         # Every worker gets several executions of an epoch, or some would wait long for the last.
@@ -97,17 +96,17 @@ class _Coordination:
 
     def run(self) -> Any:
         loop, model, epochs = self._loop, self._model, self._loop.parameters.epochs
-        loop.reporter.emit(Training(epochs, self._epoch_steps, initial_epoch=self._position.epochs))
+        loop.hooks.reporter.emit(Training(epochs, self._epoch_steps, initial_epoch=self._position.epochs))
         model.stop_training = False
         self._callbacks.on_train_begin()
         logs: dict[str, float] = {}
         for epoch in range(self._position.epochs, epochs):
-            loop.enter(f"training epoch {epoch + 1}")
+            loop.hooks.enter(f"training epoch {epoch + 1}")
             self._callbacks.on_epoch_begin(epoch)
             logs = self._train(epoch)
             is_saved = (epoch + 1) % loop.parameters.checkpoint_epochs == 0 or epoch + 1 == epochs
             if self._evaluation is not None and is_saved:
-                loop.enter(f"evaluating epoch {epoch + 1}")
+                loop.hooks.enter(f"evaluating epoch {epoch + 1}")
                 self._callbacks.on_test_begin()
                 found = self._evaluation.run()
                 self._callbacks.on_test_end(found)
@@ -120,7 +119,7 @@ class _Coordination:
 
     def _calling(self) -> Any:
         loop = self._loop
-        loop.enter("running callbacks()")
+        loop.hooks.enter("running callbacks()")
         called = loop.program.callbacks(self._model)
         for callback in called:
             callbacks.check_hooks(callback, loop.program.entrypoint)
@@ -140,7 +139,7 @@ class _Coordination:
         while step < self._epoch_steps:
             # The first step has a trace of its own, which shows how the unrolled steps must be traced.
             steps = self._packing.steps(self._epoch_steps - step) if self._has_stepped else 1
-            self._loop.boundary(self._model, epoch, step, self._executions.join)
+            self._loop.hooks.boundary(self._model, epoch, step, self._executions.join)
             if self._packing.settled or not self._has_stepped:
                 self._schedule(steps)
                 step += steps
@@ -200,8 +199,8 @@ class _Coordination:
         self._done += steps
         if steps and not self._has_stepped:
             self._has_stepped = True
-            self._loop.stepped()
-        self._loop.alive()
+            self._loop.hooks.stepped()
+        self._loop.hooks.alive()
 
     def _tell(self, value: Any) -> None:
         """Writes a record with the metrics in `value`."""

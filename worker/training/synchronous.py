@@ -41,7 +41,7 @@ class _Synchronous:
         parameters, strategy = loop.parameters, loop.strategy
         self._loop = loop
         self._model = model
-        loop.kept.append(self)
+        loop.hooks.kept.append(self)
         with strategy.scope():
             dataset, self._epoch_steps = datasets.training_dataset(loop)
             datasets.check_is_dataset(loop, dataset)
@@ -49,13 +49,12 @@ class _Synchronous:
             self._steps = steps_of(
                 loop.program, model, parameters.global_batch_size, dataset.element_spec, self._notice
             )
-            loop.enter("reading the checkpoint")
-            position = (
-                loop.directory.resume(self._model, loop.reporter.notice) if loop.directory else Position()
-            )
+            loop.hooks.enter("reading the checkpoint")
+            notice = loop.hooks.reporter.notice
+            position = loop.directory.resume(self._model, notice) if loop.directory else Position()
         self._position = position.within(parameters.epochs, self._epoch_steps)
-        self._records = Records(loop.reporter if loop.writes else None, parameters.epochs)
-        loop.enter("running callbacks()")
+        self._records = Records(loop.hooks.reporter if loop.writes else None, parameters.epochs)
+        loop.hooks.enter("running callbacks()")
         called = loop.program.callbacks(model)
         self._tells_batches = self._steps.as_compiled and any(
             keras_models.has_batch_hooks(callback) for callback in called
@@ -94,21 +93,21 @@ class _Synchronous:
 
     def _notice(self, sentence: str) -> None:
         if self._loop.writes:
-            self._loop.reporter.notice(sentence)
+            self._loop.hooks.reporter.notice(sentence)
 
     def run(self) -> Any:
         loop, model, epochs = self._loop, self._model, self._loop.parameters.epochs
         if loop.writes:
-            loop.reporter.emit(Training(epochs, self._epoch_steps, initial_epoch=self._position.epochs))
+            loop.hooks.reporter.emit(Training(epochs, self._epoch_steps, initial_epoch=self._position.epochs))
         model.stop_training = False
         self._callbacks.on_train_begin()
         logs: dict[str, float] = {}
         for epoch in range(self._position.epochs, epochs):
-            loop.enter(f"training epoch {epoch + 1}")
+            loop.hooks.enter(f"training epoch {epoch + 1}")
             self._callbacks.on_epoch_begin(epoch)
             logs = self._train(epoch)
             if self._evaluation is not None:
-                loop.enter(f"evaluating epoch {epoch + 1}")
+                loop.hooks.enter(f"evaluating epoch {epoch + 1}")
                 self._callbacks.on_test_begin()
                 found = self._evaluate(self._evaluation)
                 self._callbacks.on_test_end(found)
@@ -129,7 +128,7 @@ class _Synchronous:
             self._training.restart()
         began = self._iterations() - done
         while steps is None or done < steps:
-            loop.boundary(self._model, epoch, done)
+            loop.hooks.boundary(self._model, epoch, done)
             wanted = packing.steps(ALL if steps is None else steps - done)
             self._callbacks.on_train_batch_begin(done)
             try:
@@ -166,8 +165,8 @@ class _Synchronous:
     def _moved(self, done: int) -> None:
         if not self._has_stepped:
             self._has_stepped = True
-            self._loop.stepped()
-        self._loop.alive()
+            self._loop.hooks.stepped()
+        self._loop.hooks.alive()
         # All tasks of a collective must read the metrics at the same time, so they are read for hooks only.
         logs = {"loss": self._last_loss} if self._steps.gives_loss else {}
         if self._tells_batches:
@@ -184,7 +183,7 @@ class _Synchronous:
             return contextlib.nullcontext()
 
         def moved(iterations: int) -> None:
-            self._loop.alive()
+            self._loop.hooks.alive()
             self._records.write(iterations - began, {})
 
         return heartbeat(self._iterations, moved)
@@ -217,7 +216,7 @@ class _Synchronous:
         while left:
             _, ran = evaluation.run(min(wanted, left))
             left -= ran
-            self._loop.alive()
+            self._loop.hooks.alive()
         return self._steps.results()
 
     def _reset(self) -> None:

@@ -137,7 +137,7 @@ class _Training:
         self, program: LoadedProgram, parameters: Any, strategy: Any, boundary: Any, *, validates: bool = True
     ) -> Any:
         """Returns the loop, once the strategy exists."""
-        from worker.context import Loop
+        from worker.context import Hooks, Loop
 
         task, config = self._task, self._config
         if config.strategy == "ParameterServer":
@@ -151,13 +151,15 @@ class _Training:
             writes=task.is_primary,
             workers=_taking_steps(task),
             validates=validates,
-            reporter=self._reporter,
-            enter=self._activity.enter,
-            alive=self._watch.alive,
-            stepped=self._activity.stepped,
-            failed=self._step_failed,
-            kept=_KEPT,
-            boundary=boundary,
+            hooks=Hooks(
+                self._reporter,
+                enter=self._activity.enter,
+                alive=self._watch.alive,
+                stepped=self._activity.stepped,
+                failed=self._step_failed,
+                boundary=boundary,
+                kept=_KEPT,
+            ),
             strategy_options=config.strategy_options,
             evaluation=config.evaluation,
             address=task.address,
