@@ -122,10 +122,11 @@ def classify(
     shown = frames(error, roots)
     if _is_fit_of_keras_3(error):
         return program_error(f"{_FIT_OF_KERAS_3} ({_cut(said)})", shown)
-    if not shown and _is_op_error(error) and datasets:
-        from worker.tf_compat.graphs import dataset_frames
+    if not shown and _is_op_error(error):
+        from worker.tf_compat import graphs
 
-        shown = frames(error, roots, dataset_frames(error, list(datasets)))
+        made = graphs.function_frames(error) or graphs.dataset_frames(error, list(datasets))
+        shown = frames(error, roots, made)
     if not shown and not _is_op_error(error) and not isinstance(error, (ValueError, MemoryError)):
         # No frame is the user's, so it may be a defect of this runtime: the report needs the whole traceback.
         shown = "".join(traceback.format_exception(type(error), error, error.__traceback__))

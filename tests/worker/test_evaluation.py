@@ -170,7 +170,7 @@ def test_one_that_could_score_nothing_is_no_success(make_cluster: MakeCluster) -
 def test_keras_3_has_no_stock_evaluator(make_cluster: MakeCluster) -> None:
     evaluator = make_cluster(**WITH_EVALUATOR, evaluation=STOCK, keras=3).start("evaluator")
     assert evaluator.ended() == ExitCode.PROGRAM_ERROR
-    assert "spec.evaluation.method: Keras 3" in evaluator.until(Event.FAILED).fields["message"]
+    assert "of Keras 3, which has no SidecarEvaluator" in evaluator.until(Event.FAILED).fields["message"]
 
 
 @pytest.mark.parametrize("name", ["cluster", "cluster-stock"])

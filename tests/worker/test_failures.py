@@ -68,7 +68,7 @@ def test_the_next_chief_goes_on_without_a_worker_that_is_frozen(make_cluster: Ma
     assert "tiny-worker-0 (it accepts connections but does not answer)" in message
     second = cluster.start("chief")
     assert second.ended() == 0
-    assert "going on without tiny-worker-0" in notices(second)
+    assert "continuing without tiny-worker-0" in notices(second)
     assert second.until(Event.RELEASED).fields["tasks"] == ["tiny-worker-1", "tiny-ps-0"]
     assert [task.ended() for task in tasks.values()] == [0, 0]
     every_step_was_done(cluster)
@@ -126,7 +126,7 @@ def test_the_next_chief_goes_on_without_a_worker_that_is_cut_off(
     assert "nothing moved for 10 s" in first.until(Event.FAILED).fields["message"]
     second = cluster.start("chief", prefix=prefix)
     assert second.ended() == 0
-    assert "going on without tiny-worker-1" in notices(second)
+    assert "continuing without tiny-worker-1" in notices(second)
     assert tasks["worker", 0].ended() == 0
     assert tasks["ps", 0].ended() == 0
     every_step_was_done(cluster)

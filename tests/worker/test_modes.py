@@ -269,7 +269,7 @@ def test_an_unfinished_prediction_is_gone_on_with_only_where_nothing_has_changed
     written = first.stat().st_mtime_ns
 
     (same,) = trained.ran(ONE, "3", mode="Predict")
-    same.until_notice("holds an earlier run that did not finish: going on after its")
+    same.until_notice("holds an earlier run that did not finish: resuming after its")
     assert first.stat().st_mtime_ns == written
 
     state = trained.folder / "predictions.json"

@@ -1,7 +1,8 @@
 """Every strategy, style and shape of a program: each cell trains as a plain process does, or is refused.
 
-One process, or one cluster, goes through all cells of a strategy. `make test` runs some of them, `make
-shapes` all, and `--renew` writes what came of them to shapes.json, of which docs/reference.md has a table.
+One process, or one cluster, goes through all cells of a strategy. `make test` runs some of them, `make runtime`
+half, and `make shapes` all. `--renew` writes what came of them to shapes.json, of which docs/reference.md has
+a table.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.worker.matrix import driving
-from tests.worker.matrix.cells import SHAPES, STRATEGIES, STYLES, Cell, cells, is_quick, styles
+from tests.worker.matrix.cells import SHAPES, STRATEGIES, STYLES, Cell, cells, is_nightly, is_quick, styles
 from tests.worker.matrix.judging import Verdict, judge
 
 RECORD = Path(__file__).with_name("shapes.json")
@@ -40,11 +41,19 @@ def parameters() -> list[Any]:
         pytest.param(
             cell,
             id=str(cell),
-            marks=[] if is_quick(cell) and is_recorded(cell) else [pytest.mark.shapes],
+            marks=_marks(cell),
         )
         for strategy in STRATEGIES
         for cell in cells(strategy)
     ]
+
+
+def _marks(cell: Cell) -> list[Any]:
+    if not is_recorded(cell):
+        return [pytest.mark.shapes]
+    if is_nightly(cell):
+        return [pytest.mark.shapes, pytest.mark.nightly]
+    return [] if is_quick(cell) else [pytest.mark.shapes]
 
 
 @pytest.fixture(scope="module")

@@ -104,6 +104,24 @@ def test_a_batch_size_is_found_behind_what_keeps_batches() -> None:
     assert graphs.batch_size(numbers) is None
 
 
+def in_a_branch(number: tf.Tensor, limit: int, message: str) -> None:
+    tf.cond(number > 0, lambda: tf.debugging.assert_less(number, limit, message), tf.no_op)
+
+
+@pytest.mark.parametrize("checked", [tf.debugging.assert_less, in_a_branch])
+def test_the_function_that_raised_an_error_has_its_lines(checked: Any) -> None:
+    def at_most_three(number: tf.Tensor) -> tf.Tensor:
+        checked(number, 4, "too large")
+        return number + 1
+
+    count = tf.function(
+        lambda number: tf.while_loop(lambda n: n < 9, lambda n: (at_most_three(n),), [number])
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        count.get_concrete_function(tf.constant(0))(tf.constant(0))
+    assert "at_most_three" in [frame.name for frame in graphs.function_frames(caught.value)]
+
+
 def test_graphs_tell_shuffles_operations_and_lines() -> None:
     numbers = tf.data.Dataset.range(100)
     assert graphs.shuffles(numbers.shuffle(5).batch(2))

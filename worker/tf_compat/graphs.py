@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 _READERS = (
@@ -41,12 +41,33 @@ def dataset_frames(error: BaseException, datasets: list[Any]) -> list[traceback.
     """Returns all frames, outermost first, of the first operation named in `error` that is in one of
     `datasets`.
     """
-    names = _NODE.findall(str(error))
-    for dataset in datasets:
-        for graph in _graphs(dataset):
-            for name in names:
+    return _frames(error, (graph for dataset in datasets for graph in _graphs(dataset)))
+
+
+def function_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Returns all frames, outermost first, of the first operation named in `error` that is in the traced
+    function which raised it. Returns [] where no trace was called, as a coordinator does.
+
+    The text of an error that comes from another task may lack them ("stack traces unavailable").
+    """
+    import tensorflow as tf
+
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        function = frame.f_locals.get("self")
+        if isinstance(function, tf.types.experimental.ConcreteFunction):
+            return _frames(error, _nested(function.graph, set()))
+    return []
+
+
+def _frames(error: BaseException, graphs: Iterable[Any]) -> list[traceback.FrameSummary]:
+    searched = list(graphs)
+    for name in _NODE.findall(str(error)):
+        parts = name.split("/")
+        # A branch of tf.cond is inlined as the name of the conditional and that of its own operation.
+        for length in range(len(parts), 0, -1):
+            for graph in searched:
                 try:
-                    operation = graph.get_operation_by_name(name)
+                    operation = graph.get_operation_by_name("/".join(parts[:length]))
                 except (KeyError, ValueError):
                     continue
                 return [
