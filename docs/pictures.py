@@ -24,10 +24,10 @@ from launcher.backends.base import History, LogLine
 from launcher.backends.local.backend import LocalBackend
 from launcher.backends.local.following import RecordBook, StateReader
 from launcher.cli import live_view
-from launcher.remaining_time import Pace
 from launcher.report.model import report
 from launcher.report.timeline_rows import STATE_TEXTS
 from launcher.status import attempts, fold, latest
+from launcher.task_records.remaining_time import Pace
 from worker.contract import Progress, Record
 
 HERE: Final = Path(__file__).parent

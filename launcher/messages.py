@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from launcher import task_devices, task_output
 from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.status import ADMISSION, RUN_ENDED, RUN_FAILED, Phase, RoleStatus, RunStatus, TaskStatus
+from launcher.task_records import task_devices, task_output
 from worker.contract import (
     Content,
     Devices,

@@ -24,7 +24,7 @@ from typing import IO, Final
 from launcher.backends.base import Plan
 from launcher.errors import Problem, SpecError
 from launcher.plan import topology
-from launcher.task_output import is_chatter
+from launcher.task_records.task_output import is_chatter
 from launcher.validation import source
 from launcher.validation.loader import Loaded
 from worker.contract import Done, Env, Failed, Notice, Record, RunConfig

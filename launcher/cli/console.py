@@ -14,10 +14,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from launcher import evaluator_outcome, messages, task_activity, task_devices, task_output
+from launcher import messages
 from launcher.backends.base import PROGRAM, Backend, LogLine, Selection
 from launcher.errors import BackendError
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus, latest
+from launcher.task_records import evaluator_outcome, task_activity, task_devices, task_output
 from launcher.terminal import visible_all
 from worker.contract import Evaluation, Exported, Predicted, Progress
 

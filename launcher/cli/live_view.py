@@ -21,9 +21,9 @@ from launcher import messages
 from launcher.backends.base import PROGRAM, Backend, LogLine
 from launcher.cli.console import RoleTable, console, exit_code, headline, reasons, show_summary
 from launcher.errors import INTERRUPTED, ConflictError
-from launcher.remaining_time import Pace
 from launcher.status import Phase, RunStatus, latest
-from launcher.task_output import is_chatter
+from launcher.task_records.remaining_time import Pace
+from launcher.task_records.task_output import is_chatter
 from launcher.terminal import visible_all
 from worker.contract import Evaluation, Progress
 

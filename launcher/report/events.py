@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from launcher import messages, task_devices
+from launcher import messages
 from launcher.backends.base import History, RunEvent
 from launcher.report.amounts import counted, duration
 from launcher.report.restarts import Restart
 from launcher.report.timeline import TaskTimeline
 from launcher.status import Phase
+from launcher.task_records import task_devices
 from worker.contract import (
     Devices,
     Event,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Any, Final
 
-from launcher import evaluator_outcome, messages, task_devices
+from launcher import messages
 from launcher.backends.base import History
 from launcher.redaction import redacted_message
 from launcher.report import drawing
@@ -30,6 +30,7 @@ from launcher.report.timeline import (
 )
 from launcher.report.timeline_rows import Legend, Row, legend, row
 from launcher.status import Phase, RunStatus
+from launcher.task_records import evaluator_outcome, task_devices
 
 _BADGES: Final = {
     Phase.PENDING: ("plain", "Pending"),

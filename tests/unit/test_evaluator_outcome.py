@@ -9,12 +9,12 @@ from datetime import timezone
 import pytest
 from rich.console import Console
 
-from launcher import evaluator_outcome
 from launcher.backends.base import History, LogLine
 from launcher.cli import console
 from launcher.report.model import report
 from launcher.report.page import page
 from launcher.status import Phase
+from launcher.task_records import evaluator_outcome
 from tests.unit.histories import history, pod, says
 from tests.unit.test_console import _Nowhere
 from worker.contract import Event

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from launcher import task_activity
-from launcher.remaining_time import Pace
 from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
+from launcher.task_records import task_activity
+from launcher.task_records.remaining_time import Pace
 from worker.contract import (
     EVENTS,
     Content,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from launcher import messages, task_devices
+from launcher import messages
 from launcher.backends.base import EVERYONE, LogLine
 from launcher.backends.local import following
 from launcher.backends.local.store import RunDirectory
@@ -21,6 +21,7 @@ from launcher.plan import topology
 from launcher.report.model import report
 from launcher.report.page import page
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
+from launcher.task_records import task_devices
 from launcher.validation import loader
 from tests.unit.histories import history, pod, says
 from tests.unit.test_console import _Nowhere

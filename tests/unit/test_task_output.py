@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.task_output import is_chatter
+from launcher.task_records.task_output import is_chatter
 
 # Real lines: of TensorFlow 2.21 on a CPU, and of the GPU images of 2.15 to 2.18.
 CHATTER = """\

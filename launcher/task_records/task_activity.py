@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from launcher.evaluator_outcome import EVALUATOR
 from launcher.status import Phase, RunStatus, TaskStatus, latest
+from launcher.task_records.evaluator_outcome import EVALUATOR
 from worker.contract import Doing, Evaluation, Event, Ready, Record, Training, Waiting
 
 IDLE: Final = "idle"
