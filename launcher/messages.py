@@ -166,7 +166,9 @@ def _not_after(news: News, spoken: Iterable[tuple[str, float]]) -> News:
 
 def who(role: str, index: int, status: RunStatus) -> str:
     """Returns `worker 1`, or `chief` where the role has one task."""
-    several = any(known.role == role and known.desired > 1 for known in status.roles)
+    several = any(
+        known.role == role and (known.desired > 1 or known.elastic is not None) for known in status.roles
+    )
     return f"{role} {index}" if several else role
 
 
@@ -347,6 +349,8 @@ def endings(before: RunStatus | None, after: RunStatus) -> list[News]:
         said += (News(name, text, task.finished, bad=bad) for text, bad in news)
     known = {role.role: role for role in before.roles} if before else {}
     for role in after.roles:
+        if role.role in known and (was := known[role.role].desired) != role.desired:
+            said.append(News("run", f"is to have {role.desired} {role.role}s, {was} before"))
         ended = None if role.waiting else _end(role.role, after)
         if text := _role_end(known.get(role.role), role, after):
             said.append(News(role.role, text, ended, bad=text.startswith("failed")))

@@ -50,6 +50,8 @@ NEEDED_ANNOTATION: Final = f"{DOMAIN}/needed"
 """On a Job that is not the primary: `true` or `false`, whether its failure fails the run. Without the
 annotation, the role decides.
 """
+ELASTIC_ANNOTATION: Final = f"{DOMAIN}/elastic"
+"""On the workers' Job of an elastic run: how many there may be, see `worker.contract.ElasticWorkers`."""
 SPEC_ANNOTATION: Final = f"{DOMAIN}/spec"
 RECLAIM_ANNOTATION: Final = f"{DOMAIN}/reclaim-policy"
 

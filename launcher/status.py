@@ -11,8 +11,16 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from launcher.naming import CONTAINER, DOMAIN, NEEDED_ANNOTATION, PRIMARY_ANNOTATION, ROLE_LABEL, RUN_LABEL
-from worker.contract import ARCHIVE, EVENTS, Content, Event, Failed, Record, pod_name
+from launcher.naming import (
+    CONTAINER,
+    DOMAIN,
+    ELASTIC_ANNOTATION,
+    NEEDED_ANNOTATION,
+    PRIMARY_ANNOTATION,
+    ROLE_LABEL,
+    RUN_LABEL,
+)
+from worker.contract import ARCHIVE, EVENTS, Content, ElasticWorkers, Event, Failed, Record, pod_name
 
 INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 """Label and annotation of an Indexed Job's pods."""
@@ -26,6 +34,9 @@ ADMISSION: Final = "AwaitsAdmission"
 RUN_ENDED: Final = "RunEnded"
 RUN_FAILED: Final = "RunFailed"
 """The reasons of Jobs that the launcher has ended, since the run has succeeded, or failed."""
+
+SCALED_DOWN: Final = "ScaledDown"
+"""The reason of a pod on this machine that was stopped since its elastic run has fewer workers now."""
 
 SERVING: Final = ("worker", "ps")
 """Roles that work for the primary; nothing needs them once it has ended."""
@@ -92,7 +103,8 @@ class RoleStatus:
     """A role's Job. `active` pods have not ended, `ready` ones run; `failed` counts failed pods.
 
     `reason` and `message` are those of the Job's condition, or say why tasks do not start if it is `waiting`.
-    `needed`: whether the run fails if the Job fails; None if its role decides that.
+    `needed`: whether the run fails if the Job fails; None if its role decides that. `elastic`: how many tasks
+    there may be, of workers that may come and go; None where `desired` is fixed.
     """
 
     role: str
@@ -108,6 +120,12 @@ class RoleStatus:
     message: str = ""
     waiting: bool = False
     needed: bool | None = None
+    elastic: ElasticWorkers | None = None
+
+    @property
+    def least(self) -> int:
+        """How many tasks the run needs of the role."""
+        return self.desired if self.elastic is None else min(self.elastic.min, self.desired)
 
 
 @dataclass(frozen=True)
@@ -161,8 +179,8 @@ class RunStatus:
 
     @property
     def all_run(self) -> bool:
-        """Whether every task runs, or has succeeded already."""
-        return all(role.ready + role.succeeded >= role.desired for role in self.roles)
+        """Whether every task runs, or has succeeded already; of elastic workers, as many as are needed."""
+        return all(role.ready + role.succeeded >= role.least for role in self.roles)
 
     def last_failure(self, role: str) -> TaskStatus | None:
         """The task of the role that failed last; deleted pods have not failed."""
@@ -306,6 +324,7 @@ def _role(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> RoleStatus:
         reason=why.get("reason") or "",
         message=why.get("message") or "",
         needed=said_needed(job),
+        elastic=elastic(job),
     )
 
 
@@ -313,6 +332,15 @@ def said_needed(job: Mapping[str, Any]) -> bool | None:
     """Whether the run fails if this Job fails; None if the Job does not say. Those of a TFJob do."""
     said = _annotations(job).get(NEEDED_ANNOTATION)
     return None if said is None else said == "true"
+
+
+def elastic(job: Mapping[str, Any]) -> ElasticWorkers | None:
+    """How many tasks the Job may have; None where their number is fixed."""
+    text = _annotations(job).get(ELASTIC_ANNOTATION)
+    try:
+        return None if text is None else ElasticWorkers.from_json(text)
+    except ValueError:
+        return None  # changed by hand
 
 
 def leaves(job: dict[str, Any]) -> bool:
@@ -336,8 +364,15 @@ def _job_phase(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> tuple[Pha
 
 
 def _tasks(jobs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> list[TaskStatus]:
-    """The latest pod of each index that has had one, in the Jobs' order."""
-    return [_task(job, index, own) for job, index, own in _by_task(jobs, pods)]
+    """The latest pod of each index that has had one, in the Jobs' order. A task that elastic workers do not
+    have any more is left out once it has ended.
+    """
+    found = [(job, _task(job, index, own)) for job, index, own in _by_task(jobs, pods)]
+    return [task for job, task in found if not (_is_scaled_away(job, task) and task.phase in _TERMINAL)]
+
+
+def _is_scaled_away(job: Mapping[str, Any], task: TaskStatus) -> bool:
+    return elastic(job) is not None and task.index >= (job["spec"].get("completions") or 1)
 
 
 def _by_task(

@@ -156,22 +156,27 @@ class ElasticWorkers:
         """Returns the value of `Env.ELASTIC_WORKERS`."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
+    @classmethod
+    def from_json(cls, text: str) -> ElasticWorkers:
+        """Reads the output of `to_json`. Raises ValueError for any other text. It ignores fields of later
+        versions.
+        """
+        try:
+            document = json.loads(text)
+            found = cls(*(_count(document[each.name]) for each in fields(cls)))
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"not what the launcher writes of elastic workers: {text}") from error
+        if not 1 <= found.min <= found.replicas <= found.max:
+            raise ValueError(f"expected 1 <= min <= replicas <= max of elastic workers, got {text}")
+        return found
+
 
 def elastic_workers(environment: Mapping[str, str]) -> ElasticWorkers | None:
     """Reads `Env.ELASTIC_WORKERS`. Returns None for a run that is not elastic. Raises ValueError where the
-    variable has another text; it ignores fields of later versions.
+    variable has another text than the launcher's.
     """
     text = environment.get(Env.ELASTIC_WORKERS)
-    if text is None:
-        return None
-    try:
-        document = json.loads(text)
-        found = ElasticWorkers(*(_count(document[each.name]) for each in fields(ElasticWorkers)))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{Env.ELASTIC_WORKERS} is not what the launcher sets: {text}") from error
-    if not 1 <= found.min <= found.replicas <= found.max:
-        raise ValueError(f"{Env.ELASTIC_WORKERS}: expected 1 <= min <= replicas <= max, got {text}")
-    return found
+    return None if text is None else ElasticWorkers.from_json(text)
 
 
 @dataclass(frozen=True)

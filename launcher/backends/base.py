@@ -268,6 +268,12 @@ class Backend(Protocol):
     def resume(self, run: str, namespace: str) -> None:
         """Undoes `suspend`. Raises ConflictError after the run's end."""
 
+    def scale(self, run: str, namespace: str, workers: int) -> int:
+        """Changes the number of an elastic run's workers while it runs. Returns the number before. Raises
+        ConflictError where the run is not elastic, may not have that many, is suspended or has ended, or was
+        scaled by somebody else meanwhile.
+        """
+
     def kill(self, run: str, namespace: str, task: str) -> None:
         """Ends the process of a task, such as `worker-1`, by SIGKILL: for its Job it has failed. Raises
         NotFoundError for a task that the run does not have, ConflictError for one that does not run.

@@ -548,6 +548,21 @@ def kill(options: Namespace) -> int:
     return 0
 
 
+def scale(options: Namespace) -> int:
+    """Changes the number of workers."""
+    backend, namespace = _sought(options)
+    before = backend.scale(options.name, namespace, options.workers)
+    found = options.name + backend.options(namespace)
+    if before == options.workers:
+        print(f"run {options.name} is to have {before} workers already; see: {PROGRAM} status {found}")
+    else:
+        print(
+            f"run {options.name} is to have {options.workers} workers, {before} before; "
+            f"watch them come or go with: {PROGRAM} status {found} -w"
+        )
+    return 0
+
+
 def suspend(options: Namespace) -> int:
     """Stops the tasks for now."""
     backend, namespace = _sought(options)

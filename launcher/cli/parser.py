@@ -338,6 +338,15 @@ def parser() -> StrictParser:
     added = add("kill", commands.kill, "end a task by SIGKILL, to see its run survive that (this machine)")
     _add_run(added)
     added.add_argument("task", metavar="TASK", help="such as worker-1; a role alone is its first task")
+    added = add("scale", commands.scale, "change the number of an elastic run's workers while it runs")
+    _add_run(added)
+    added.add_argument(
+        "--workers",
+        type=count,
+        required=True,
+        metavar="N",
+        help="between minReplicas and maxReplicas of its file",
+    )
     added = add("suspend", commands.suspend, "stop a run's tasks for now")
     _add_run(added)
     added = add("resume", commands.resume, "continue a suspended run from its last backup")

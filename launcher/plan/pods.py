@@ -153,6 +153,8 @@ def job_plan(topology: Topology, role: ResolvedRole, source: ProgramFiles | None
     if role.name == topology.primary:
         annotations[naming.PRIMARY_ANNOTATION] = "true"
         annotations[naming.SPEC_ANNOTATION] = topology.cluster.model_dump_json(exclude_defaults=True)
+    elif role.elastic is not None:
+        annotations[naming.ELASTIC_ANNOTATION] = role.elastic.to_json()
     elif roles.is_custom(topology.cluster.spec):
         needed = not _goes_on_without(topology, role)
         annotations[naming.NEEDED_ANNOTATION] = "true" if needed else "false"

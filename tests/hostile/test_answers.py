@@ -65,6 +65,7 @@ COMMANDS = (
     ("events", "my-run"),
     ("report", "my-run", "--backend", "kubernetes", "-o", "-"),
     ("delete", "my-run", "--backend", "kubernetes"),
+    ("scale", "my-run", "--workers", "3", "--backend", "kubernetes"),
     ("suspend", "my-run", "--backend", "kubernetes"),
     ("tensorboard", "my-run", "--backend", "kubernetes"),
     ("doctor",),

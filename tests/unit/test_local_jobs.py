@@ -113,6 +113,50 @@ def test_fail_index_ends_an_index_and_not_the_job() -> None:
     assert reason(job) == "FailedIndexes"
 
 
+def test_more_indexes_are_started_on_top() -> None:
+    job = controller(completions=2, parallelism=2, backoffLimitPerIndex=0)
+    assert job.startable(0.0) == [0, 1]
+    job.scale(4)
+    assert (job.completions, job.parallelism, job.generation) == (4, 4, 2)
+    assert job.startable(0.0) == [2, 3]
+    assert job.startable(0.0) == []
+
+
+def test_fewer_indexes_take_the_highest_away() -> None:
+    job = controller(completions=4, parallelism=4, backoffLimitPerIndex=0)
+    job.startable(0.0)
+    end(job, 3, 1)
+    assert job.failed_indexes == {3}
+    job.scale(2)
+    assert job.failed_indexes == set()
+    end(job, 2, 0)  # it was told to stop, and has just finished
+    assert (job.succeeded, reason(job)) == (set(), "")
+    end(job, 0, 0)
+    end(job, 1, 0)
+    assert reason(job) == "CompletionsReached"
+
+
+def test_an_index_that_comes_back_waits_for_its_pod_and_begins_anew() -> None:
+    job = controller(completions=3, parallelism=3, backoffLimitPerIndex=0)
+    job.startable(0.0)
+    end(job, 2, 1)
+    job.scale(1)
+    job.scale(3)
+    assert job.startable(0.0) == [2], "it had failed for good"
+    job.removed(1)
+    assert job.startable(0.0) == [1]
+
+
+def test_fewer_indexes_may_be_the_end() -> None:
+    job = controller(completions=3, parallelism=3, backoffLimitPerIndex=0)
+    job.startable(0.0)
+    end(job, 0, 0)
+    job.scale(1)
+    assert reason(job) == "CompletionsReached"
+    job.scale(3)
+    assert (job.completions, job.generation) == (1, 2), "an end that is decided stays"
+
+
 def test_the_deadline_counts_from_the_resumption() -> None:
     job = controller(completions=1, activeDeadlineSeconds=10)
     job.startable(0.0)

@@ -9,7 +9,7 @@ import pytest
 from launcher import messages
 from launcher.backends.base import LogLine
 from launcher.status import Phase, RunStatus, attempts, fold, latest, seconds
-from worker.contract import Exported, Record, Released
+from worker.contract import ElasticWorkers, Exported, Record, Released
 
 EARLY, LATE, LATER = "2026-01-02T03:04:05Z", "2026-01-02T03:05:00Z", "2026-01-02T03:06:05Z"
 
@@ -68,6 +68,47 @@ def test_nothing_has_started() -> None:
         ("worker", 2, 0),
     ]
     assert (status.started, status.finished) == (None, None)
+
+
+def elastic(completions: int, **status: Any) -> dict[str, Any]:
+    """Returns the workers' Job of an elastic run: at least 2, at most 8."""
+    made = job("worker", completions, **status)
+    made["metadata"]["annotations"] = {"tf-launcher.dev/elastic": ElasticWorkers(2, 8, 2).to_json()}
+    return made
+
+
+def test_elastic_workers_run_when_as_many_as_are_needed_do() -> None:
+    status = fold([job("chief", primary=True, ready=1), elastic(8, ready=1)], [])
+    assert not status.all_run
+    status = fold([job("chief", primary=True, ready=1), elastic(8, ready=2)], [])
+    assert status.all_run
+    assert status.roles[1].elastic == ElasticWorkers(2, 8, 2)
+
+
+def test_a_worker_that_was_scaled_away_is_shown_until_it_has_ended() -> None:
+    pods = [pod("worker", index, "Running") for index in (0, 1)]
+    pods.append(pod("worker", 2, "Running", deletionTimestamp=LATE))
+    pods.append(pod("worker", 3, "Failed", deletionTimestamp=LATE, code=143))
+    pods.append(pod("worker", 4, "Failed", code=1))
+    status = fold([job("chief", primary=True), elastic(2)], pods)
+    assert [task.index for task in status.tasks] == [0, 1, 2]
+    assert status.last_failure("worker") is None
+    # Of a run whose workers are fixed, a pod beyond them is someone else's doing.
+    status = fold([job("chief", primary=True), job("worker", 2)], pods)
+    assert [task.index for task in status.tasks] == [0, 1, 2, 3, 4]
+
+
+def test_an_annotation_that_was_changed_by_hand() -> None:
+    made = elastic(2)
+    made["metadata"]["annotations"]["tf-launcher.dev/elastic"] = "8"
+    assert fold([made], []).roles[0].elastic is None
+
+
+def test_a_run_that_was_scaled_says_so() -> None:
+    before, after = (fold([job("chief", primary=True), elastic(count)], []) for count in (3, 5))
+    assert [(news.who, news.text) for news in messages.endings(before, after)] == [
+        ("run", "is to have 5 workers, 3 before")
+    ]
 
 
 def test_an_image_that_is_not_there_is_shown() -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from launcher.backends import copied_files
 from launcher.backends.base import (
@@ -38,6 +38,9 @@ from launcher.naming import ROLE_LABEL, RUN_LABEL
 if TYPE_CHECKING:
     from launcher.backends.kubernetes.state.root_object import RootObject
     from launcher.status import RunStatus
+
+_SCALE_TRIES: Final = 20
+"""While its pods start, a Job's status changes a few times a second."""
 
 
 class KubernetesBackend:
@@ -241,6 +244,37 @@ class KubernetesBackend:
             f"A pod is deleted by: kubectl -n {namespace} delete pod --grace-period=0 -l "
             f"{RUN_LABEL}={run},{ROLE_LABEL}={role},{INDEX_KEY}={index}",
         )
+
+    @understood
+    def scale(self, run: str, namespace: str, workers: int) -> int:
+        """See `base.Backend.scale`. One patch of both numbers: the server refuses completions alone, and
+        parallelism alone would end any pods. The Job's resourceVersion makes it the only one of two.
+        """
+        from launcher.backends import scaling
+
+        options = self.options(namespace)
+        seen: int | None = None
+        for attempt in range(_SCALE_TRIES):
+            job = scaling.workers_job(run, self._jobs(run, namespace)[0], workers, options)
+            before = scaling.replicas(job)
+            if seen is not None and seen != before:
+                raise scaling.outrun(run, job, options)
+            if before == workers:
+                return before
+            patch = {
+                "metadata": {"resourceVersion": job["metadata"]["resourceVersion"]},
+                "spec": {"completions": workers, "parallelism": workers},
+            }
+            try:
+                self._client.merge("Job", namespace, job["metadata"]["name"], patch)
+            except ApiError as error:
+                # A change of the Job's status is a conflict, too.
+                if error.status != 409 or attempt == _SCALE_TRIES - 1:
+                    raise
+                seen = before
+            else:
+                return before
+        raise AssertionError("the last try returns or raises")
 
     @understood
     def suspend(self, run: str, namespace: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.backends import copied_files, folders
+from launcher.backends import copied_files, folders, scaling
 from launcher.backends.base import (
     PROGRAM,
     Board,
@@ -233,6 +233,25 @@ class LocalBackend:
         if found.phase is not Phase.RUNNING or not directory.send(f"crash:{found.name}"):
             raise ConflictError(f"{task} of run {run} is not running", f"It is {found.phase}.".lower())
 
+    def scale(self, run: str, namespace: str, workers: int) -> int:
+        """See `base.Backend.scale`."""
+        directory, options = self._directory(run, namespace), self.options(namespace)
+        job = scaling.workers_job(run, following.read_jobs(directory), workers, options)
+        before, generation = scaling.replicas(job), _generation(job)
+        if before == workers:
+            return before
+        if not directory.send(f"scale:{job['metadata']['name']}:{workers}:{generation}"):
+            raise scaling.ended(run)
+        until = time.monotonic() + _ANSWER_SECONDS
+        while _generation(job) == generation:
+            if time.monotonic() >= until:
+                raise self._silent(directory)
+            time.sleep(0.02)
+            job = scaling.workers_job(run, following.read_jobs(directory), workers, options)
+        if scaling.replicas(job) != workers:
+            raise scaling.outrun(run, job, options)
+        return before
+
     def suspend(self, run: str, namespace: str) -> None:
         """See `base.Backend.suspend`."""
         self._set_suspended(run, namespace, suspended=True)
@@ -382,11 +401,15 @@ class LocalBackend:
             time.sleep(0.02)
         else:
             if told:
-                raise BackendError(
-                    f"run {run} does not answer", f"{directory.log_path} may say why; it may still obey."
-                )
+                raise self._silent(directory)
         word = "suspended" if suspended else "resumed"
         raise ConflictError(f"run {run} has ended, so it cannot be {word}", "Submit it again.")
+
+    @staticmethod
+    def _silent(directory: RunDirectory) -> BackendError:
+        return BackendError(
+            f"run {directory.run} does not answer", f"{directory.log_path} may say why; it may still obey."
+        )
 
     def _longest_grace(self, directory: RunDirectory) -> float:
         try:
@@ -410,6 +433,11 @@ class LocalBackend:
             f"cannot keep the run's files under {self._root}: {error.strerror or error}{where}",
             "Free some space, or set XDG_STATE_HOME to a directory that can be written.",
         )
+
+
+def _generation(job: Mapping[str, Any]) -> int:
+    """How often the Job was changed; before the supervisor's first word it was not."""
+    return int(job["metadata"].get("generation") or 1)
 
 
 def _no_cluster(what: str) -> BackendError:

@@ -85,7 +85,13 @@ anything = Kind("anything", lambda _: True)
 _TEXTS: Final[Mapping[str, Any]] = {ANY: text}
 _CONDITION: Final[Mapping[str, Any]] = {"type": text, "status": text, "reason?": text, "message?": text}
 _JOB: Final[Mapping[str, Any]] = {
-    "metadata": {"name": file_name, "namespace?": namespace_name, "labels?": _TEXTS, "annotations?": _TEXTS},
+    "metadata": {
+        "name": file_name,
+        "namespace?": namespace_name,
+        "generation?": count,
+        "labels?": _TEXTS,
+        "annotations?": _TEXTS,
+    },
     "spec": {"completions?": count, "suspend?": flag},
     "status?": {
         **dict.fromkeys(("active?", "ready?", "succeeded?", "failed?"), count),

@@ -299,6 +299,12 @@ def _read_status(directory: RunDirectory) -> RunStatus:
     return fold_state(reader, state, book)
 
 
+def read_jobs(directory: RunDirectory) -> list[dict[str, Any]]:
+    """The run's Jobs as they are now. Raises NotFoundError."""
+    jobs: list[dict[str, Any]] = StateReader(directory).read()[0]["jobs"]
+    return jobs
+
+
 def read_history(directory: RunDirectory) -> History:
     """The run's past, with all that its tasks have recorded."""
     reader = StateReader(directory)

@@ -23,7 +23,7 @@ from launcher.backends.kubernetes.state import jobsets
 from launcher.errors import BackendError, ConflictError, LauncherError
 from launcher.naming import QUEUE_LABEL, RUN_LABEL, SPEC_ANNOTATION
 from launcher.plan import runtime_archive
-from launcher.status import condition
+from launcher.status import condition, elastic
 from worker.contract import RunConfig
 
 _QUOTA_SECONDS: Final = 10.0
@@ -290,8 +290,9 @@ class Submission:
             self._notes.append(f"it is suspended; resume it with: {PROGRAM} resume {found}")
 
     def _align(self, live: Object) -> None:
-        """The object without what may differ between submissions of one file: whether it is suspended, the
-        submission's id, and the launcher's version with its runtime, which the run keeps.
+        """The object without what may differ between submissions of one file: whether it is suspended, how
+        many elastic workers it has now, the submission's id, and the launcher's version with its runtime,
+        which the run keeps.
         """
         for item in self._objects[1:]:
             _own(item, live)
@@ -301,6 +302,8 @@ class Submission:
                 there = live if item is self._objects[0] else self._client.get("Job", self._namespace, name)
                 if there is not None:
                     item["spec"]["suspend"] = bool(there["spec"].get("suspend"))
+                    if elastic(there) is not None and elastic(item) is not None:
+                        item["spec"] |= {name: there["spec"][name] for name in ("completions", "parallelism")}
             elif item["kind"] == "ConfigMap":
                 there = self._client.get("ConfigMap", self._namespace, item["metadata"]["name"])
                 _take_run_id(item, there or {})

@@ -31,6 +31,7 @@ def job_view(
     metadata["annotations"] = {
         name: value for name, value in (metadata.get("annotations") or {}).items() if name != SPEC_ANNOTATION
     }
+    metadata["generation"] = controller.generation
     spec = {name: value for name, value in job["spec"].items() if name != "template"}
     status = {**controller.status(), "terminating": terminating}
     status["active"] -= terminating
@@ -43,7 +44,12 @@ def job_view(
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": metadata,
-        "spec": {**spec, "suspend": controller.suspended},
+        "spec": {
+            **spec,
+            "completions": controller.completions,
+            "parallelism": controller.parallelism,
+            "suspend": controller.suspended,
+        },
         "status": status,
     }
 

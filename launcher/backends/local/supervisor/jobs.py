@@ -52,6 +52,8 @@ class JobController:
         spec = job["spec"]
         self.name: str = job["metadata"]["name"]
         self.completions: int = spec.get("completions", 1)
+        self.generation = 1
+        """How often its spec was changed, from 1, as Kubernetes counts."""
         self.suspended: bool = bool(spec.get("suspend"))
         self.verdict: Verdict | None = None
         self.active: set[int] = set()
@@ -64,7 +66,7 @@ class JobController:
         self.restarting = True
         """False: no failed pod is replaced any more."""
         self._spec = spec
-        self._parallelism: int = spec.get("parallelism", self.completions)
+        self.parallelism: int = spec.get("parallelism", self.completions)
         self._per_index: int | None = spec.get("backoffLimitPerIndex")
         default = DEFAULT_BACKOFF_LIMIT if self._per_index is None else UNLIMITED
         self._limit: int = spec.get("backoffLimit", default)
@@ -88,7 +90,7 @@ class JobController:
         if self.started_at is None:
             self.started_at = now
         indexes = []
-        while self._waiting and self._waiting[0][0] <= now and len(self.active) < self._parallelism:
+        while self._waiting and self._waiting[0][0] <= now and len(self.active) < self.parallelism:
             _, index = heapq.heappop(self._waiting)
             self.active.add(index)
             indexes.append(index)
@@ -99,7 +101,7 @@ class JobController:
         if self.suspended or self.verdict is not None:
             return None
         times = []
-        if self.restarting and self._waiting and len(self.active) < self._parallelism:
+        if self.restarting and self._waiting and len(self.active) < self.parallelism:
             times.append(self._waiting[0][0])
         if (deadline := self._deadline()) is not None:
             times.append(deadline)
@@ -108,6 +110,8 @@ class JobController:
     def ended(self, index: int, pod_name: str, pod_status: Mapping[str, Any], now: float) -> None:
         """A pod has ended by itself. `pod_status` is the pod's, with its exit code."""
         self.active.discard(index)
+        if index >= self.completions:
+            return
         if pod_status["phase"] == "Succeeded":
             self.succeeded.add(index)
             self._since_success = 0
@@ -118,7 +122,7 @@ class JobController:
     def removed(self, index: int) -> None:
         """A pod is gone that the supervisor stopped: neither a success nor a failure."""
         self.active.discard(index)
-        if self.verdict is None:
+        if self.verdict is None and index < self.completions:
             heapq.heappush(self._waiting, (0.0, index))
 
     def expire(self, now: float) -> None:
@@ -150,6 +154,26 @@ class JobController:
     def resume(self) -> None:
         """Undoes `suspend`. activeDeadlineSeconds counts from now."""
         self.suspended = False
+
+    def scale(self, completions: int) -> None:
+        """Changes the number of indexes, and of pods at a time with it. The caller stops the pods of indexes
+        that are no more. An index that comes back begins anew, also one that had failed for good.
+        """
+        if self.verdict is not None:
+            return
+        before, self.completions, self.parallelism = self.completions, completions, completions
+        self.generation += 1
+        for ended in (self.succeeded, self.failed_indexes):
+            ended.intersection_update(range(completions))
+        for counts in (self._index_failures, self._delays):
+            for index in [index for index in counts if index >= completions]:
+                del counts[index]
+        self._waiting = [(time, index) for time, index in self._waiting if index < completions]
+        # One whose pod still ends waits for that, see `removed`.
+        added = set(range(before, completions)) - self.active
+        self._waiting += [(0.0, index) for index in sorted(added)]
+        heapq.heapify(self._waiting)
+        self._judge()
 
     def stop_restarting(self) -> None:
         """No failed pod is replaced any more."""

@@ -27,7 +27,7 @@ from launcher.backends.local.store import RunDirectory, Submission, temporary_ro
 from launcher.backends.local.supervisor.job_status import Clock, job_view
 from launcher.backends.local.supervisor.jobs import Backoff, JobController, Verdict
 from launcher.naming import PRIMARY_ANNOTATION
-from launcher.status import Phase, leaves, said_needed
+from launcher.status import SCALED_DOWN, Phase, leaves, said_needed
 
 _RETRY_SECONDS: Final = 1.0
 """Seconds until the next try to write the state to a full disk."""
@@ -116,6 +116,8 @@ class Supervisor:
             self._stop("deleted by user")
         elif word == "interrupt":
             self._stop("interrupted")
+        elif word.startswith("scale:"):
+            self._scale(*word.removeprefix("scale:").split(":"))
         elif word.startswith("crash:"):
             for pod in self._live.values():
                 if pod.object["spec"]["hostname"] == word.removeprefix("crash:"):
@@ -125,6 +127,12 @@ class Supervisor:
             for pod in self._live.values():
                 pod.kill()
         self._dirty = True
+
+    def _scale(self, job: str, completions: str, generation: str) -> None:
+        """`generation` is that of the Job which the command saw: of two commands at once the first wins."""
+        for controller in self._controllers:
+            if controller.name == job and controller.generation == int(generation):
+                controller.scale(int(completions))
 
     def _stop(self, reason: str) -> None:
         for controller in self._controllers:
@@ -157,7 +165,7 @@ class Supervisor:
         for pod in self._live.values():
             if pod.kill_at is not None and now >= pod.kill_at:
                 pod.kill()
-            elif (reason := self._why_stopped(self._controllers[pod.job])) is not None:
+            elif (reason := self._why_stopped(self._controllers[pod.job], pod.index)) is not None:
                 self._dirty |= pod.stop(now, self._clock.text(now), reason)
         if now >= self._look_due:
             self._look_due = now + LOOK_SECONDS
@@ -173,9 +181,11 @@ class Supervisor:
             self._dirty |= controller.settle(now)
 
     @staticmethod
-    def _why_stopped(controller: JobController) -> str | None:
+    def _why_stopped(controller: JobController, index: int) -> str | None:
         if controller.verdict is not None:
             return controller.verdict.reason
+        if index >= controller.completions:
+            return SCALED_DOWN
         return "Suspended" if controller.suspended else None
 
     def _reap(self, now: float) -> None:

@@ -1,0 +1,75 @@
+"""Whether the number of an elastic run's workers can be changed now. Pure, for both backends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launcher.errors import ConflictError
+from launcher.naming import PRIMARY_ANNOTATION, PROGRAM, ROLE_LABEL
+from launcher.status import condition, elastic
+
+_ROLE = "worker"
+
+
+def workers_job(
+    run: str, jobs: Sequence[Mapping[str, Any]], workers: int, options: str = ""
+) -> Mapping[str, Any]:
+    """The Job to change so that the run has this many workers. Raises ConflictError, with the reason, where
+    that cannot be. `options` are those with which a command finds the run.
+    """
+    own = [job for job in jobs if (job["metadata"].get("labels") or {}).get(ROLE_LABEL) == _ROLE]
+    if not own:
+        raise ConflictError(f"run {run} has no workers, so their number cannot be changed")
+    job = own[0]
+    allowed = elastic(job)
+    if allowed is None:
+        raise ConflictError(
+            f"the workers of run {run} are {replicas(job)} for as long as it lasts",
+            "Submit it with minReplicas in spec.worker, which makes it elastic.",
+        )
+    if any(_has_ended(each) and _is_primary(each) for each in jobs):
+        raise ended(run)
+    if any(each["spec"].get("suspend") for each in jobs):
+        raise ConflictError(
+            f"run {run} is suspended, so it cannot be scaled",
+            f"Resume it first, with: {PROGRAM} resume {run}{options}",
+        )
+    if _has_ended(job):
+        raise ConflictError(
+            f"all workers of run {run} have failed for good, so it cannot be scaled",
+            f"`{PROGRAM} status {run}{options}` says why; correct it, and submit the run again.",
+        )
+    if not allowed.min <= workers <= allowed.max:
+        raise ConflictError(
+            f"run {run} can have {allowed.min} to {allowed.max} workers, not {workers}",
+            "minReplicas and maxReplicas in spec.worker say so, for as long as the run lasts.",
+        )
+    return job
+
+
+def replicas(job: Mapping[str, Any]) -> int:
+    """How many tasks the Job is to have."""
+    return int(job["spec"].get("completions") or 1)
+
+
+def ended(run: str) -> ConflictError:
+    """The error for a run that has ended."""
+    return ConflictError(f"run {run} has ended, so it cannot be scaled", "Submit it again.")
+
+
+def outrun(run: str, job: Mapping[str, Any], options: str = "") -> ConflictError:
+    """The error for a run that was scaled while it was to be scaled. `job` is as it is now."""
+    return ConflictError(
+        f"run {run} was scaled by somebody else meanwhile: it is to have {replicas(job)} workers now",
+        f"`{PROGRAM} status {run}{options}` shows it; scale it again, if that is not what you want.",
+    )
+
+
+def _is_primary(job: Mapping[str, Any]) -> bool:
+    return (job["metadata"].get("annotations") or {}).get(PRIMARY_ANNOTATION) == "true"
+
+
+def _has_ended(job: Mapping[str, Any]) -> bool:
+    """Whether its end is decided, if its pods are not gone yet."""
+    return condition(job, "Complete", "Failed", "SuccessCriteriaMet", "FailureTarget") is not None
