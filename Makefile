@@ -151,7 +151,9 @@ bench-submit: $(STAMP)  ## Prints what a submission and a start cost, on the kub
 .PHONY: bench-train
 bench-train: $(STAMP)  ## Trains by the runtime and by the tutorials' loops in turns, then with more workers
 	$(BIN)/python -m benchmarks.train $(BENCH)
+	$(BIN)/python -m benchmarks.keras_3
 	$(BIN)/python -m benchmarks.scaling
+	$(BIN)/python -m benchmarks.first_step
 
 .PHONY: bench-recovery
 bench-recovery: $(STAMP)  ## Kills a task of each role and times the next step; BENCH="--backend kubernetes --image ..."

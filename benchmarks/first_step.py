@@ -1,5 +1,6 @@
 """What the launcher adds to a start: from `submit --backend local` to the first training step, against the
-same five processes started by hand with the same TF_CONFIG.
+same five processes started by hand with the same TF_CONFIG. Once with the runtime that is installed, and once
+with the one that travels.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from benchmarks import recording
@@ -28,11 +30,11 @@ SHORT = ("spec.program.parameters.epochs=1", "spec.program.parameters.stepsPerEp
 SECONDS = 300
 
 
-def launched(directory: Path) -> float:
-    """Seconds from `submit` to the first step."""
+def launched(directory: Path, runtime: str) -> float:
+    """Seconds from `submit` to the first step, with `runtime` as spec.runtime."""
     environment = {**ENVIRONMENT, "XDG_STATE_HOME": str(directory)}
     python = [sys.executable, "-m", "launcher"]
-    flags = [f"--set={override}" for override in SHORT]
+    flags = [f"--set={override}" for override in (*SHORT, f"spec.runtime={runtime}")]
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -151,9 +153,14 @@ def first_step(printed: Iterable[str]) -> float:
 def main() -> None:
     """Measures in turns and prints. One round before the first is not counted."""
     options = recording.parser("benchmarks.first_step", str(__doc__), 5).parse_args()
-    times: dict[str, list[float]] = {"submit --backend local": [], "by hand": []}
+    ways: dict[str, Callable[[Path], float]] = {
+        "submit --backend local": partial(launched, runtime="Image"),
+        "submit, runtime: Travels": partial(launched, runtime="Travels"),
+        "by hand": by_hand,
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
     for round_ in range(options.rounds + 1):
-        for (name, taken), measure in zip(times.items(), (launched, by_hand), strict=True):
+        for (name, taken), measure in zip(times.items(), ways.values(), strict=True):
             with tempfile.TemporaryDirectory() as directory:
                 seconds = measure(Path(directory))
             print(f"{name}: {seconds:.2f} s", file=sys.stderr)

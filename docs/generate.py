@@ -261,15 +261,21 @@ VERSIONS_TEXT = (
     "one is refused by one message; with a TensorFlow newer than the newest of these there is a notice. "
     "`make test-tensorflow` made an environment of each from PyPI, with nothing of the launcher's in it. "
     "From the archive that travels it ran the tests of all that TensorFlow and Keras keep private and the "
-    "runtime uses, and the demo (ParameterServer, an evaluator, export), which trains on 1,000 images there "
-    "and is scored on 300."
+    "runtime uses. It trained Keras 3 models with several optimizers for 20 steps on two replicas, whose "
+    "weights equal those of one process within 1e-12. It ran the demo (ParameterServer, an evaluator, "
+    "export), which trains on 1,000 images there and is scored on 300."
 )
 
 
 def _versions(record: dict[str, Any]) -> list[str]:
     """A table, a row for each TensorFlow and Python."""
     heads = {"tensorflow-cpu": "TensorFlow", "python": "Python", "keras": "Keras 3", "tf_keras": "tf_keras"}
-    heads |= {"tensorboard": "TensorBoard", "contracts": "tests passed", "accuracy": "the demo's accuracy"}
+    heads |= {
+        "tensorboard": "TensorBoard",
+        "contracts": "tests passed",
+        "keras_3": "Keras 3 optimizers",
+        "accuracy": "the demo's accuracy",
+    }
     rows = [[str(row[name] or "none") for name in heads] for row in record.values()]
     return [VERSIONS_TEXT, _table(list(heads.values()), rows)]
 

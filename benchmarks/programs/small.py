@@ -28,6 +28,37 @@ def samples() -> Any:
     return tf.data.Dataset.from_tensor_slices((features, labels)).shuffle(2048)
 
 
+class Wide:
+    """Trained by Model.fit: an embedding of 50,000 rows, of which a batch needs at most 128."""
+
+    keras: Any = tf.keras
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        pass
+
+    def model(self) -> Any:
+        """From `int64[batch, 4]` to `float32[batch, 1]`."""
+        layers = self.keras.layers
+        model = self.keras.Sequential(
+            [
+                self.keras.Input((4,), dtype="int64"),
+                layers.Embedding(50_000, 32),
+                layers.Flatten(),
+                layers.Dense(16, activation="relu"),
+                layers.Dense(1),
+            ]
+        )
+        model.compile(self.keras.optimizers.Adam(), "mse", metrics=["mae"])
+        return model
+
+    def train_dataset(self, batch_size: int) -> Any:
+        """2,048 examples once."""
+        words = tf.random.stateless_uniform([2048, 4], seed=[1, 2], maxval=50_000, dtype=tf.int64)
+        labels = tf.cast(words[:, :1], tf.float32) / 50_000
+        dataset = tf.data.Dataset.from_tensor_slices((words, labels)).shuffle(2048)
+        return dataset.batch(batch_size, drop_remainder=True)
+
+
 class ByLoss:
     """Trained by a loop of the runtime's."""
 
@@ -62,3 +93,26 @@ class ByFit:
     def train_dataset(self, batch_size: int) -> Any:
         """All samples once."""
         return samples().batch(batch_size, drop_remainder=True)
+
+
+class ByFitOfKeras3(ByFit):
+    """The same model, of Keras 3."""
+
+    def model(self) -> Any:
+        """See `build_model`."""
+        import keras
+
+        layers = keras.layers
+        model = keras.Sequential([keras.Input((8,)), layers.Dense(16, activation="relu"), layers.Dense(1)])
+        model.compile(keras.optimizers.Adam(), "mse", metrics=["mae"])
+        return model
+
+
+class WideOfKeras3(Wide):
+    """The same model, of Keras 3."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__(parameters)
+        import keras
+
+        self.keras = keras

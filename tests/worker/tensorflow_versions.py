@@ -2,7 +2,8 @@
 
 For each version, and the Python after the `@`, it makes an environment with TensorFlow and tf_keras from
 PyPI, for CPUs only, and nothing of the launcher's. In it, from the archive that travels with a run, it runs
-the tests of what TensorFlow and Keras keep private, and the demo with its five tasks. It writes the results
+the tests of what TensorFlow and Keras keep private, compares the weights of Keras 3 models on two replicas
+with those of one process, and runs the demo with its five tasks. It writes the results
 to tests/worker/tensorflow_versions.json, from which `make docs` makes a table. It tries one version at a
 time: an environment has about 1.5 GB, and is removed again.
 """
@@ -28,10 +29,13 @@ from launcher.plan import runtime_archive
 ROOT: Final = Path(__file__).resolve().parents[2]
 RECORD: Final = Path(__file__).with_suffix(".json")
 CONTRACTS: Final = "tests/worker/test_tf_compat.py"
-_NEEDED: Final = ("tests/worker/cluster.py", CONTRACTS)
+KERAS_3: Final = "tests/worker/keras_3_numbers.py"
+_NEEDED: Final = ("tests/worker/cluster.py", CONTRACTS, KERAS_3)
 _DEMO: Final = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"
 _LEAST_ACCURACY: Final = 0.75
 """Accuracy of the demo's last checkpoint, on the 300 held-out images that travel; chance is 0.1."""
+_MOST_DIFFERENCE: Final = 1e-12
+"""Of a weight in float64."""
 _SECONDS: Final = 1200
 _PACKAGES: Final = ("tensorflow-cpu", "keras", "tf_keras", "tensorboard")
 
@@ -80,20 +84,35 @@ def _installed(folder: Path, python: Path) -> dict[str, str]:
     return {name: found.get(name.replace("-", "_"), "") for name in names}
 
 
-def _contracts(folder: Path, python: Path) -> int:
-    """How many of the tests pass, on the archive's own files: nothing else of the checkout is there."""
+def _tree(folder: Path) -> Path:
+    """The archive's own files and the tests: nothing else of the checkout is there."""
     tree = folder / "tree"
     with zipfile.ZipFile(io.BytesIO(runtime_archive.packed(None))) as archive:
         archive.extractall(tree)
     for name in _NEEDED:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tree / name)
+    return tree
+
+
+def _contracts(tree: Path, python: Path) -> int:
+    """How many of the tests pass."""
     (tree / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib -p no:cacheprovider\n")
     said = _run([str(python), "-m", "pytest", "-q", CONTRACTS], tree, PYTHONPATH=str(tree))
     counted = re.search(r"(\d+) passed", said)
     if counted is None or " skipped" in said:
         raise FailedError(said)
     return int(counted[1])
+
+
+def _keras_3(tree: Path, python: Path) -> int:
+    """How many optimizers of Keras 3 give two replicas the weights of one process."""
+    found = json.loads(_run([str(python), KERAS_3], tree).splitlines()[-1])
+    found.pop("overflow")  # in float32, because its loss scale is
+    far = {name: value for name, value in found.items() if value > _MOST_DIFFERENCE}
+    if far:
+        raise FailedError(f"weights of Keras 3 models differ from those of one process: {far}")
+    return len(found)
 
 
 def _demo(folder: Path, python: Path) -> float:
@@ -118,9 +137,11 @@ def passed(version: str, python: str) -> dict[str, Any]:
         folder = Path(made)
         interpreter = _environment(folder, version, python)
         installed = _installed(folder, interpreter)
+        tree = _tree(folder)
         return {
             **installed,
-            "contracts": _contracts(folder, interpreter),
+            "contracts": _contracts(tree, interpreter),
+            "keras_3": _keras_3(tree, interpreter),
             "accuracy": _demo(folder, interpreter),
         }
 
