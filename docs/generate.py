@@ -276,7 +276,7 @@ def _versions(record: dict[str, Any]) -> list[str]:
         "keras_3": "Keras 3 optimizers",
         "accuracy": "the demo's accuracy",
     }
-    rows = [[str(row[name] or "none") for name in heads] for row in record.values()]
+    rows = [[str(row.get(name) or "none") for name in heads] for row in record.values()]
     return [VERSIONS_TEXT, _table(list(heads.values()), rows)]
 
 
