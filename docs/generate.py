@@ -328,7 +328,7 @@ OUTPUT_TEXT = (
     "`schema status` and `schema list` print it as JSON Schema. With `--watch` each change is a document, as "
     "JSON in a line of its own."
 )
-OUTPUT = ("Run", "Metadata", "Status", "Progress", "Evaluation", "Role", "Task", "RunList")
+OUTPUT = ("Run", "Metadata", "Status", "Progress", "Evaluation", "Membership", "Role", "Task", "RunList")
 
 
 def _output() -> list[str]:

@@ -449,6 +449,13 @@ def _signal_name(code: int) -> str:
         return ""
 
 
+def ready(role: RoleStatus) -> str:
+    """Returns how many tasks of the role run: `1`; of elastic workers `6 of 8, at least 2`."""
+    if role.elastic is None or role.phase in (Phase.SUCCEEDED, Phase.FAILED):
+        return f"{role.ready}"
+    return f"{role.ready} of {role.desired}, at least {role.elastic.min}"
+
+
 def stopped_with_run(role: RoleStatus, status: RunStatus) -> str:
     """Returns a word for the end of a role that has not failed itself, but was stopped with the run; else "".
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final, TypeVar
 
+from launcher.index_ranges import parse_indexes
 from launcher.naming import (
     CONTAINER,
     DOMAIN,
@@ -104,7 +105,8 @@ class RoleStatus:
 
     `reason` and `message` are those of the Job's condition, or say why tasks do not start if it is `waiting`.
     `needed`: whether the run fails if the Job fails; None if its role decides that. `elastic`: how many tasks
-    there may be, of workers that may come and go; None where `desired` is fixed.
+    there may be, of workers that may come and go; None where `desired` is fixed. `given_up` counts tasks that
+    have failed for good, and are not tried again.
     """
 
     role: str
@@ -121,6 +123,7 @@ class RoleStatus:
     waiting: bool = False
     needed: bool | None = None
     elastic: ElasticWorkers | None = None
+    given_up: int = 0
 
     @property
     def least(self) -> int:
@@ -325,7 +328,15 @@ def _role(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> RoleStatus:
         message=why.get("message") or "",
         needed=said_needed(job),
         elastic=elastic(job),
+        given_up=_given_up(status),
     )
+
+
+def _given_up(status: Mapping[str, Any]) -> int:
+    try:
+        return len(parse_indexes(status.get("failedIndexes") or ""))
+    except (TypeError, AttributeError, ValueError):
+        return 0  # a file of this machine that was changed by hand
 
 
 def said_needed(job: Mapping[str, Any]) -> bool | None:

@@ -56,6 +56,9 @@ class Role:
     succeeded. `served`: at least one has succeeded. `needed`: whether the run fails if the Job fails; None if
     the Job does not say. `stopped`: it was stopped already. `last_failure` is the task that failed last, as
     `mnist-ps-0 ended with exit code 1`, "" where none is known.
+
+    `least` is how many tasks the run needs of elastic workers, 0 of all other roles, and `left` how many have
+    not failed for good. `short_since` is when fewer than needed were first seen.
     """
 
     role: str
@@ -68,6 +71,9 @@ class Role:
     needed: bool | None = None
     stopped: bool = False
     last_failure: str = ""
+    least: int = 0
+    left: int = 0
+    short_since: float | None = None
 
 
 @dataclass(frozen=True)
@@ -123,11 +129,7 @@ def _before_the_end(primary: Role, others: Sequence[Role], now: float, limits: L
     """Stops a primary that cannot go on: TensorFlow's coordinator would wait for ever for a lost ps."""
     if primary.stopped or primary.phase is Phase.SUSPENDED:
         return _NOTHING
-    missed = [
-        (role.ended_at, role)
-        for role in others
-        if role.ended_at is not None and role.phase is Phase.FAILED and _is_needed(role)
-    ]
+    missed = [(since, role) for role in others if (since := _missed_since(role)) is not None]
     if not missed:
         return _NOTHING
     since, role = min(missed, key=lambda found: found[0])
@@ -135,10 +137,25 @@ def _before_the_end(primary: Role, others: Sequence[Role], now: float, limits: L
     due = since + limits.failed_seconds
     if now < due:
         return Decision(due=due)
-    why = f"{role.job} has failed" + (f" ({role.last_failure})" if role.last_failure else "")
-    why += ", and the run cannot go on without it"
+    why = _why_missed(role)
     notice = f"{why}: {primary.job} is stopped"
     return Decision(stops=(Stop((primary.job,), RUN_FAILED, f"Stopped, since {why}", notice, why),))
+
+
+def _missed_since(role: Role) -> float | None:
+    """Since when the run cannot go on for lack of this role; None while it can."""
+    if role.ended_at is not None:
+        return role.ended_at if role.phase is Phase.FAILED and _is_needed(role) else None
+    return role.short_since if role.left < role.least else None
+
+
+def _why_missed(role: Role) -> str:
+    last = f" ({role.last_failure})" if role.last_failure else ""
+    if role.ended_at is None:
+        left = "1 task is" if role.left == 1 else f"{role.left} tasks are"
+        others = f"the others have failed for good{last}"
+        return f"{left} left of {role.job}, {others}, and the run needs {role.least}"
+    return f"{role.job} has failed{last}, and the run cannot go on without it"
 
 
 def _is_needed(role: Role) -> bool:

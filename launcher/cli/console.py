@@ -20,7 +20,7 @@ from launcher.errors import BackendError
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus, latest
 from launcher.task_records import evaluator_outcome, task_activity, task_devices, task_output
 from launcher.terminal import visible_all
-from worker.contract import Evaluation, Exported, Predicted, Progress
+from worker.contract import Evaluation, Exported, MembershipRecord, Predicted, Progress
 
 _UNBOUNDED: Final = 10_000
 """Columns of output that is not a terminal."""
@@ -96,7 +96,7 @@ class RoleTable:
 
     def _cells(self, role: RoleStatus) -> dict[str, Text]:
         counts = {
-            "READY": f"{role.ready}",
+            "READY": messages.ready(role),
             "SUCCEEDED": f"{role.succeeded}/{role.desired}",
             "FAILED": f"{role.failed}",
             "RESTARTS": f"{role.restarts}",
@@ -159,6 +159,8 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
         out.print(f"and {len(troubled) - _MOST_TROUBLED} tasks more that failed or were started again")
     for _, text, bad in task_devices.of_run(status):
         out.print(Text(text, style="red" if bad else ""))
+    if (members := latest(status.records, MembershipRecord)) is not None:
+        out.print(Text(messages.membership(members)))
     if (evaluation := latest(status.records, Evaluation)) is not None:
         out.print(messages.evaluation(evaluation))
 

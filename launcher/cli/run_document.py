@@ -52,12 +52,24 @@ class Evaluation(_Model):
     time: Time = Field(description="When that was said.")
 
 
+class Membership(_Model):
+    """Which workers of an elastic run take part, as its primary task last reported it."""
+
+    workers: list[int] = Field(description="Their numbers, ascending.")
+    generation: int | None = Field(
+        description="Of a collective: how often the workers have changed; null under ParameterServer."
+    )
+    time: Time = Field(description="When that was said.")
+
+
 class Role(_Model):
     """A role and its Job."""
 
     role: str = Field(description="chief, worker, ps or evaluator.")
     phase: str = Field(description="As the run's.")
-    replicas: int = Field(description="Tasks that there are to be.")
+    replicas: int = Field(description="Tasks that there are to be; `scale` changes those of elastic workers.")
+    min_replicas: int | None = Field(description="Of elastic workers: how many the run needs; else null.")
+    max_replicas: int | None = Field(description="Of elastic workers: how many there may be; else null.")
     ready: int = Field(description="Tasks that run.")
     succeeded: int = Field(description="Tasks that have succeeded.")
     failed: int = Field(description="Pods that have failed, those that were replaced too.")
@@ -108,6 +120,7 @@ class Status(_Model):
     duration_seconds: float | None = Field(description="From its start until its end, or now.")
     progress: Progress | None = Field(description="Of the training; null before it begins.")
     evaluation: Evaluation | None = Field(description="Null before there is one.")
+    membership: Membership | None = Field(description="Null in a run that is not elastic, or has not begun.")
     export: str | None = Field(description="Where the exported model is, as the tasks see it.")
     model_directory: str | None = Field(description="As the command status says; null in a list.")
     roles: list[Role] = Field(description="The primary first.")
@@ -158,6 +171,7 @@ def of_run(status: RunStatus, place: Place, now: float, model_directory: str | N
             duration_seconds=None if status.started is None else round(max(0.0, until - status.started), 3),
             progress=_progress(status),
             evaluation=_evaluation(status),
+            membership=_membership(status),
             export=None if exported is None else exported.path,
             model_directory=model_directory,
             roles=[_role(role) for role in status.roles],
@@ -191,6 +205,8 @@ def _role(role: RoleStatus) -> Role:
         role=role.role,
         phase=role.phase.value,
         replicas=role.desired,
+        min_replicas=role.elastic.min if role.elastic is not None else None,
+        max_replicas=role.elastic.max if role.elastic is not None else None,
         ready=role.ready,
         succeeded=role.succeeded,
         failed=role.failed,
@@ -246,3 +262,11 @@ def _evaluation(status: RunStatus) -> Evaluation | None:
         metrics=dict(said.metrics),
         time=_time(time),
     )
+
+
+def _membership(status: RunStatus) -> Membership | None:
+    newest = latest_with_time(status.records, contract.MembershipRecord)
+    if newest is None:
+        return None
+    said, time = newest
+    return Membership(workers=list(said.workers), generation=said.generation, time=_time(time))

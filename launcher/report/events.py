@@ -19,6 +19,7 @@ from worker.contract import (
     Exported,
     Failed,
     Loaded,
+    MembershipRecord,
     Notice,
     Predicted,
     Record,
@@ -33,7 +34,7 @@ MOST: Final = 250
 _MOST_ALIKE: Final = 4
 """More events of one reason than this, about tasks of one role, are shown as one."""
 
-_SHOWN: Final = (Training, Loaded, Notice, Exported, Predicted, Failed, Released)
+_SHOWN: Final = (MembershipRecord, Training, Loaded, Notice, Exported, Predicted, Failed, Released)
 _KINDS: Final = {
     Event.FAILED: "bad",
     Event.NOTICE: "warning",

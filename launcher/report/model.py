@@ -29,7 +29,7 @@ from launcher.report.timeline import (
     with_possible_times,
 )
 from launcher.report.timeline_rows import Legend, Row, legend, row
-from launcher.status import Phase, RunStatus
+from launcher.status import Phase, RoleStatus, RunStatus
 from launcher.task_records import evaluator_outcome, task_devices
 
 _BADGES: Final = {
@@ -166,12 +166,18 @@ def _clock(time: float, zone: tzinfo | None, form: str) -> str:
 
 
 def _facts(status: RunStatus, begin: float, zone: tzinfo | None) -> tuple[str, ...]:
-    tasks = ", ".join(f"{role.desired:,} {_plural(role.role, role.desired)}" for role in status.roles)
+    tasks = ", ".join(map(_count, status.roles))
     return (
         f"namespace {status.namespace}",
         tasks,
         f"submitted {_clock(begin, zone, '%Y-%m-%d %H:%M:%S %Z')}",
     )
+
+
+def _count(role: RoleStatus) -> str:
+    """`1 chief`; of elastic workers how many there are to be now, and how many there may be."""
+    text = f"{role.desired:,} {_plural(role.role, role.desired)}"
+    return text if role.elastic is None else f"{text} ({role.elastic.min:,} to {role.elastic.max:,})"
 
 
 def _program(spec: Mapping[str, Any]) -> list[str]:
@@ -200,9 +206,10 @@ def _plural(role: str, count: int) -> str:
 
 def _gaps(history: History, tasks: Sequence[TaskTimeline]) -> list[str]:
     """What the page cannot show, because the cluster has deleted it."""
-    desired = sum(role.desired for role in history.status.roles)
+    known = {(task.role, task.index) for task in tasks}
     begun = history.status.phase not in (Phase.PENDING, Phase.SUSPENDED)
-    gone = desired - len(tasks)
+    roles = history.status.roles
+    gone = sum((role.role, index) not in known for role in roles for index in range(role.desired))
     if begun and history.status.ended and gone:
         return [f"The pods of {counted(gone, 'task')} have been deleted, so their times are not known."]
     return []

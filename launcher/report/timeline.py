@@ -225,6 +225,8 @@ class _Builder:
         last, status = self._attempts[-1], self._status
         over = last.phase is Phase.SUCCEEDED or last.finished is None
         roles = [role for role in status.roles if role.role == self._key[0]]
+        if any(role.elastic is not None and self._key[1] >= role.desired for role in roles):
+            return False  # the run has fewer workers now
         ended = any(role.phase in (Phase.SUCCEEDED, Phase.FAILED) for role in roles)
         return not over and not ended and not status.ended
 

@@ -106,6 +106,23 @@ def test_workers_come_and_go(api: Api, backend: KubernetesBackend, kubelet: Kube
         backend.scale(RUN, space, 3)
 
 
+def test_a_run_ends_when_fewer_workers_are_left_than_it_needs(
+    backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    follower = submitted(backend, kubelet, tmp_path, NO_RETRIES)
+    first, second, _ = kubelet.pods("worker")
+    kubelet.end(second, 1)
+    status = follower.until(lambda status: status.roles[1].given_up == 1)
+    assert (status.phase, follower.notices) == (Phase.RUNNING, [])
+    kubelet.end(first, 1)
+    follower.until(lambda _: follower.notices)
+    (notice,) = follower.notices
+    assert notice == (
+        "1 task is left of mnist-worker, the others have failed for good "
+        "(mnist-worker-0 ended with exit code 1), and the run needs 2: mnist-chief is stopped"
+    )
+
+
 def test_what_cannot_be(backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path) -> None:
     space = kubelet.namespace
     with pytest.raises(NotFoundError):

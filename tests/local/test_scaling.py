@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,29 @@ def test_a_worker_that_failed_for_good_is_tried_again_when_it_comes_back(
     come_to(machine, 0, 1, 2)
     end.touch()
     assert machine.end().phase is Phase.SUCCEEDED
+
+
+def test_a_run_ends_when_fewer_workers_are_left_than_it_needs(machine: Machine, tmp_path: Path) -> None:
+    fail = tmp_path / "fail"
+    code = (
+        f"import os, pathlib, time\nprint('up', flush=True)\n"
+        f"while not pathlib.Path({str(fail)!r} + os.environ['TASK_INDEX']).exists(): time.sleep(0.02)\n"
+        "raise SystemExit(1)\n"
+    )
+    machine = Machine(machine.root, replace(machine.settings, failed_seconds=0.3))
+    machine.submit(job("chief", WAIT, primary=True), elastic(code, replicas=4, least=2))
+    come_to(machine, 0, 1, 2, 3)
+    for index in (3, 1):
+        Path(f"{fail}{index}").touch()
+    status = come_to(machine, 0, 2)
+    assert status.phase is Phase.RUNNING
+    Path(f"{fail}0").touch()
+    status = machine.end()
+    assert status.phase is Phase.FAILED
+    assert status.message == (
+        "Stopped, since 1 task is left of demo-worker, the others have failed for good "
+        "(demo-worker-0 ended with exit code 1), and the run needs 2"
+    )
 
 
 def test_what_cannot_be(machine: Machine, tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 
 from launcher.backends.base import LogLine, Place
-from launcher.cli import console, run_table
+from launcher.cli import console, run_document, run_table
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus
+from worker.contract import ElasticWorkers, Event, Record
 
 
 def test_a_list_cuts_no_name_short() -> None:
@@ -60,3 +61,32 @@ def test_what_a_queue_says_is_whole() -> None:
     file = io.StringIO()
     console.show_status(_Nowhere(), status, console.console(file))  # type: ignore[arg-type]
     assert words in file.getvalue().splitlines()
+
+
+def elastic_run(phase: Phase = Phase.RUNNING) -> RunStatus:
+    roles = (
+        RoleStatus("chief", "x-chief", phase, 1, 1, 1, 0, 0, 0),
+        RoleStatus("worker", "x-worker", phase, 8, 6, 6, 0, 0, 0, elastic=ElasticWorkers(2, 16, 8)),
+    )
+    fields = {"workers": [0, 1, 3], "joined": [3], "left": [2, 4], "reason": "4 is lost", "generation": 5}
+    records = {"x-chief-0": {Event.MEMBERSHIP: Record(Event.MEMBERSHIP, "x-chief-0", 7.0, fields)}}
+    return RunStatus("x", "y", phase, False, "", "", roles, (), records=records)
+
+
+def test_elastic_workers_are_so_many_of_how_many() -> None:
+    file = io.StringIO()
+    console.show_status(_Nowhere(), elastic_run(), console.console(file))  # type: ignore[arg-type]
+    lines = file.getvalue().splitlines()
+    (worker,) = [line for line in lines if line.startswith("worker")]
+    assert "   6 of 8, at least 2   " in worker
+    (chief,) = [line for line in lines if line.startswith("chief")]
+    assert chief.split()[1] == "1"
+    assert "trains with 3 workers: worker 3 joined, workers 2, 4 left (4 is lost)" in lines
+
+
+def test_elastic_workers_in_a_document() -> None:
+    status = run_document.of_run(elastic_run(), Place("local"), 10.0)["status"]
+    chief, worker = status["roles"]
+    assert (chief["minReplicas"], chief["maxReplicas"]) == (None, None)
+    assert (worker["minReplicas"], worker["replicas"], worker["maxReplicas"]) == (2, 8, 16)
+    assert status["membership"] == {"workers": [0, 1, 3], "generation": 5, "time": "1970-01-01T00:00:07Z"}

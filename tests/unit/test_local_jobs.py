@@ -9,12 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.backends.local.supervisor.jobs import Backoff, JobController, Verdict
-from launcher.backends.local.supervisor.pod_failure_policy import (
-    format_indexes,
-    match_failure,
-    parse_indexes,
-    success_rule,
-)
+from launcher.backends.local.supervisor.pod_failure_policy import match_failure, success_rule
+from launcher.index_ranges import format_indexes, parse_indexes
 
 
 def controller(**spec: Any) -> JobController:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+from collections.abc import Sequence
 from datetime import timezone
 from html.parser import HTMLParser
 from pathlib import Path
@@ -26,7 +27,7 @@ from launcher.report.task_groups import grouped
 from launcher.report.timeline import task_timelines
 from launcher.status import Phase
 from tests.unit.histories import BEGIN, event, history, pod, says, step
-from worker.contract import Event, Record, line_of
+from worker.contract import ElasticWorkers, Event, Record, line_of
 
 TRAINING = says("chief", 0, 0, 5, "training", epochs=8, steps_per_epoch=10, initial_epoch=0)
 
@@ -256,6 +257,32 @@ def test_pods_that_are_gone_are_missed() -> None:
         "1 of 2 logs could not be read: why.",
         "The pods of 1 task have been deleted, so their times are not known.",
     )
+
+
+def test_elastic_workers_that_came_and_went() -> None:
+    def member(time: float, *workers: int, joined: Sequence[int] = (), left: Sequence[int] = ()) -> LogLine:
+        numbers = {"workers": list(workers), "joined": list(joined), "left": list(left)}
+        return says("chief", 0, 0, time, "membership", **numbers, reason="", generation=None)
+
+    pods = [
+        pod("chief", finished=100, exit_code=0),
+        pod("worker", 0, finished=100, exit_code=0),
+        pod("worker", 1, created=20, finished=60, exit_code=143, deleted=True),
+    ]
+    lines = [TRAINING, member(10, 0, joined=[0]), member(25, 0, 1, joined=[1]), member(60, 0, left=[1])]
+    of = history(pods, lines, finished=100)
+    chief, worker = of.status.roles
+    worker = dataclasses.replace(worker, desired=1, elastic=ElasticWorkers(1, 4, 2))
+    of = dataclasses.replace(of, status=dataclasses.replace(of.status, roles=(chief, worker)))
+    found = shown(of)
+    assert found.missing == ()
+    texts = [event.text for event in found.events]
+    assert "trains with 2 workers: worker 1 joined" in texts
+    assert "trains with 1 worker: worker 1 left" in texts
+    assert not any("143" in text or "again" in text for text in texts)
+    assert "1 chief, 1 worker (1 to 4)" in found.facts
+    (gone,) = [task for task in task_timelines(of) if (task.role, task.index) == ("worker", 1)]
+    assert gone.segments[-1].end == BEGIN + 60, "nobody comes in its place"
 
 
 HOSTILE = (

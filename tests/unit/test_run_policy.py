@@ -198,3 +198,24 @@ def test_with_clean_policy_none_what_has_time_is_waited_for() -> None:
     assert decide(chief, others, "None", OTHER_IMAGE_SECONDS) == Decision(due=EVALUATOR_SECONDS)
     late = decide(chief, others, "None", EVALUATOR_SECONDS)
     assert late == Decision(left=("demo-worker", "demo-evaluator"))
+
+
+SHORT_OF_WORKERS = replace(
+    WORKER, least=2, left=1, short_since=5.0, last_failure="demo-worker-2 ended with exit code 1"
+)
+
+
+def test_fewer_elastic_workers_than_needed_end_the_run() -> None:
+    decision = decide(CHIEF, [SHORT_OF_WORKERS], "Running", 6.0)
+    assert decision == Decision(due=5.0 + FAILED_SECONDS), "the chief may have its own words"
+    (stop,) = decide(CHIEF, [SHORT_OF_WORKERS], "Running", 5.0 + FAILED_SECONDS).stops
+    assert stop.jobs == ("demo-chief",)
+    assert stop.message == (
+        "Stopped, since 1 task is left of demo-worker, the others have failed for good "
+        "(demo-worker-2 ended with exit code 1), and the run needs 2"
+    )
+
+
+def test_as_many_elastic_workers_as_needed_do() -> None:
+    enough = replace(SHORT_OF_WORKERS, left=2)
+    assert decide(CHIEF, [enough], "Running", 1000.0) == Decision()

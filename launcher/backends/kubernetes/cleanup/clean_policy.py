@@ -15,7 +15,7 @@ from launcher.backends.kubernetes.cleanup import stopping
 from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
 from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, RunState
 from launcher.backends.run_policy import Role, Stop
-from launcher.status import Phase, RunStatus
+from launcher.status import Phase, RoleStatus, RunStatus
 
 _TERMINAL = (Phase.SUCCEEDED, Phase.FAILED)
 
@@ -34,6 +34,8 @@ class CleanUp:
         self._ended_at: dict[str, float] = {}
         self._stopped_at: dict[str, float] = {}
         """When a Job was stopped, by this process or another one; by the Job's name."""
+        self._short_since: dict[str, float] = {}
+        """Since when fewer tasks are left than the run needs, for each Job of which that is so."""
         self._ending = False
         """This process has stopped the primary before its end."""
         self._forbidden = False
@@ -62,6 +64,8 @@ class CleanUp:
         names = [role.job for role in status.roles if role.phase in _TERMINAL]
         # A JobSet may start again what had ended.
         self._ended_at = {name: self._ended_at.get(name, now) for name in names}
+        short = [role.job for role in status.roles if _left(role) < _least(role)]
+        self._short_since = {name: self._short_since.get(name, now) for name in short}
         leaving = set()
         for job in run_state.jobs:
             if job["leaves"]:
@@ -81,6 +85,9 @@ class CleanUp:
                 needed=role.needed,
                 stopped=role.job in self._stopped_at,
                 last_failure=_last_failure(status, role.role),
+                least=_least(role),
+                left=_left(role),
+                short_since=self._short_since.get(role.job),
             )
             for role in status.roles
         ]
@@ -123,6 +130,15 @@ class CleanUp:
 
 def _goes_on(role: Role) -> bool:
     return role.ended_at is None and role.phase is not Phase.SUSPENDED
+
+
+def _least(role: RoleStatus) -> int:
+    """How many tasks the run needs of elastic workers; 0 of other roles."""
+    return role.elastic.min if role.elastic is not None else 0
+
+
+def _left(role: RoleStatus) -> int:
+    return role.desired - role.given_up
 
 
 def _last_failure(status: RunStatus, role: str) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from launcher.backends.local.supervisor.pod_failure_policy import format_indexes, match_failure, success_rule
+from launcher.backends.local.supervisor.pod_failure_policy import match_failure, success_rule
+from launcher.index_ranges import format_indexes
 
 UNLIMITED: Final = 2**31 - 1
 DEFAULT_BACKOFF_LIMIT: Final = 6

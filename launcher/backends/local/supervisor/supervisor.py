@@ -27,7 +27,7 @@ from launcher.backends.local.store import RunDirectory, Submission, temporary_ro
 from launcher.backends.local.supervisor.job_status import Clock, job_view
 from launcher.backends.local.supervisor.jobs import Backoff, JobController, Verdict
 from launcher.naming import PRIMARY_ANNOTATION
-from launcher.status import SCALED_DOWN, Phase, leaves, said_needed
+from launcher.status import SCALED_DOWN, Phase, elastic, leaves, said_needed
 
 _RETRY_SECONDS: Final = 1.0
 """Seconds until the next try to write the state to a full disk."""
@@ -69,6 +69,8 @@ class Supervisor:
         """All pods of the run, in the order of their creation."""
         self._failures: dict[int, str] = {}
         """The task that failed last, and how, for each Job."""
+        self._short_since: dict[int, float] = {}
+        """Since when fewer tasks are left than the run needs, for each Job of which that is so."""
         self._policy_due: float | None = None
         self._told_to_end = False
         self._dirty = True
@@ -245,7 +247,7 @@ class Supervisor:
         """Carries out `run_policy`. Tasks cannot run without a supervisor, so cleanPolicy None has no effect
         on this machine; `preflight.left_out` says so.
         """
-        roles = [self._role(number) for number in range(len(self._controllers))]
+        roles = [self._role(number, now) for number in range(len(self._controllers))]
         primary = roles.pop(self._primary)
         decision = run_policy.decide(primary, roles, "Running", now, self._submission.settings)
         self._policy_due = decision.due
@@ -256,9 +258,16 @@ class Supervisor:
                 if controller.name in stop.jobs:
                     controller.decide(Verdict("Failed", stop.reason, stop.message))
 
-    def _role(self, number: int) -> run_policy.Role:
+    def _role(self, number: int, now: float) -> run_policy.Role:
         """The Job as the policy sees it."""
         controller, template = self._controllers[number], self._templates[number]
+        elastic_workers = elastic(template.job)
+        least = elastic_workers.min if elastic_workers is not None else 0
+        left = controller.completions - len(controller.failed_indexes)
+        if left < least:
+            self._short_since.setdefault(number, now)
+        else:
+            self._short_since.pop(number, None)
         phase = Phase.SUSPENDED if controller.suspended else Phase.RUNNING
         if controller.finished and controller.verdict is not None:
             phase = Phase.SUCCEEDED if controller.verdict.type == "Complete" else Phase.FAILED
@@ -273,6 +282,9 @@ class Supervisor:
             needed=said_needed(template.job),
             stopped=controller.verdict is not None,
             last_failure=self._failures.get(number, ""),
+            least=least,
+            left=left,
+            short_since=self._short_since.get(number),
         )
 
     def _write(self, ended: bool) -> None:
