@@ -43,6 +43,7 @@ def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
     planned = topology.build(loaded.cluster, jobset=as_jobset)
     if as_jobset:
         _check_name(loaded, planned)
+        _check_fixed(loaded, planned)
     program = source.read(loaded)
     made = _plan(loaded, planned, program, run_id)
     if as_jobset or gang_scheduling.gang(loaded.cluster.spec) != "Kueue":
@@ -55,6 +56,12 @@ def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
 def _check_name(loaded: Loaded, planned: Topology) -> None:
     if said := jobset.name_too_long(planned):
         raise SpecError([Problem(loaded.source, 0, 0, "metadata.name", said)])
+
+
+def _check_fixed(loaded: Loaded, planned: Topology) -> None:
+    if planned.elastic is not None:
+        said = "a JobSet's Jobs keep their numbers of tasks: remove it, or render plain Jobs"
+        raise SpecError([loaded.problem(("spec", "worker", "minReplicas"), said)])
 
 
 def _plan(loaded: Loaded, planned: Topology, program: ProgramFiles | None, run_id: str) -> Plan:

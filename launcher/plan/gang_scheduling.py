@@ -86,14 +86,17 @@ def members(topology: Topology) -> dict[RoleName, int]:
     """How many tasks of each role must run for the strategy to make progress.
 
     A coordinator can train with one worker, and uses the others when they start. Of collectives and parameter
-    servers all must run. The evaluator does not count, since the training does not need it.
+    servers all must run. Of elastic workers minReplicas must run. The evaluator does not count, since the
+    training does not need it.
     """
     survives = topology.cluster.spec.strategy == "ParameterServer"
-    return {
-        role.name: 1 if role.name == "worker" and survives else role.replicas
-        for role in topology.roles
-        if role.name != "evaluator"
-    }
+    needed: dict[RoleName, int] = {}
+    for role in topology.roles:
+        if role.min_replicas is not None:
+            needed[role.name] = role.min_replicas
+        elif role.name != "evaluator":
+            needed[role.name] = 1 if role.name == "worker" and survives else role.replicas
+    return needed
 
 
 def membership(topology: Topology, role: RoleName) -> tuple[dict[str, str], dict[str, str]]:

@@ -37,7 +37,7 @@ def broken(cluster: TrainingCluster) -> list[Violation]:
     spec = cluster.spec
     planned = topology.build(cluster)
     found = [*_replicas(spec), *_options(spec), *_custom(spec), *_program(planned), *_evaluation(spec)]
-    found += [*_mode(planned), *_elastic(spec)]
+    found += [*_mode(planned), *_elastic(planned)]
     found += gang_scheduling.broken(planned)
     if spec.tensorboard is not None:
         found += _resources(spec.tensorboard, ("spec", "tensorboard"))
@@ -135,8 +135,9 @@ ELASTIC_STRATEGIES: Final[tuple[str, ...]] = ()
 """The strategies whose runtime lets workers come and go."""
 
 
-def _elastic(spec: Spec) -> Iterator[Violation]:
+def _elastic(planned: Topology) -> Iterator[Violation]:
     """Yields what is wrong with minReplicas and maxReplicas."""
+    spec = planned.cluster.spec
     worker = spec.worker
     if worker is None:
         return
@@ -147,14 +148,65 @@ def _elastic(spec: Spec) -> Iterator[Violation]:
             said = "the number of workers is fixed without minReplicas: give that too, or remove this"
             yield (*here, "maxReplicas"), said
         return
-    if spec.strategy not in ELASTIC_STRATEGIES:
-        said = f"{spec.strategy} has a fixed number of workers: remove it"
-        yield (*here, "minReplicas"), said
+    if why := _fixed(spec):
+        yield (*here, "minReplicas"), f"{why}: remove it"
+        return
     if least > worker.replicas:
         said = f"expected at most replicas, {worker.replicas}: the run would wait for workers that never come"
         yield (*here, "minReplicas"), said
     if most is not None and most < worker.replicas:
         yield (*here, "maxReplicas"), f"expected at least replicas, {worker.replicas}"
+    if spec.sparse_cluster_spec is False:
+        said = "workers that come and go cannot all know each other: remove it"
+        yield ("spec", "sparseClusterSpec"), said
+    for role in planned.roles:
+        if role.name in ("chief", "worker") and role.runs_script:
+            said = (
+                f"the {role.name} has a command or args, and a script keeps to the workers in its TF_CONFIG: "
+                "give a program, or remove minReplicas"
+            )
+            yield (*here, "minReplicas"), said
+            break
+    if spec.strategy == "MultiWorkerMirrored":
+        yield from _elastic_collective(spec)
+
+
+def _fixed(spec: Spec) -> str:
+    """Why the number of workers cannot change, "" if it can."""
+    if spec.strategy == "Custom":
+        return "Custom runs the image's own command, which keeps to the workers in its TF_CONFIG"
+    if spec.strategy in topology.SINGLE_TASK:
+        return f"{spec.strategy} trains in one process"
+    if gang_scheduling.gang(spec) == "Kueue":
+        return "Kueue admits a run with a number of pods that does not change"
+    if spec.mode != "Train":
+        return f"only a training lets workers come and go, and the mode is {spec.mode}"
+    if spec.strategy not in ELASTIC_STRATEGIES:
+        return f"{spec.strategy} has a fixed number of workers"
+    return ""
+
+
+def _elastic_collective(spec: Spec) -> Iterator[Violation]:
+    """Yields what elastic workers need of MultiWorkerMirrored: who goes on takes over from a checkpoint."""
+    if spec.chief is None or not spec.chief.replicas:
+        said = (
+            "missing: with minReplicas a chief leads the workers, since none of them is sure to stay; give "
+            "chief: {}, and one worker less"
+        )
+        yield ("spec", "chief"), said
+    if spec.model_dir is None:
+        said = "missing: with minReplicas the tasks go on from a checkpoint there, such as modelDir: /model"
+        yield ("spec", "modelDir"), said
+    parameters = spec.program.parameters if spec.program is not None else {}
+    if parameters.get("batchSizePerReplica") is not None:
+        said = "with minReplicas the global batch stays what it is, whoever takes part: give globalBatchSize"
+        yield ("spec", "program", "parameters", "batchSizePerReplica"), said
+    if spec.strategy_options.auto_shard in ("FILE", "OFF"):
+        said = (
+            f"with {spec.strategy_options.auto_shard} each worker has data of its own, and with minReplicas "
+            "it may leave within an epoch: use DATA, or leave it out"
+        )
+        yield ("spec", "strategyOptions", "autoShard"), said
 
 
 _OPTIONS_OF: Final[dict[str, tuple[str, ...]]] = {
@@ -437,7 +489,7 @@ def _environment(template: RoleTemplate, here: FieldPath) -> Iterator[Violation]
 
 def _limits(planned: Topology) -> Iterator[Violation]:
     cluster = planned.cluster
-    pods = [pod_name(planned.run, role.name, role.replicas - 1) for role in planned.roles]
+    pods = [pod_name(planned.run, role.name, role.max_replicas - 1) for role in planned.roles]
     longest = max(pods, key=len)
     if (over := len(longest) - naming.LABEL_LENGTH) > 0:
         said = (

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launcher import planning
 from launcher.config.spec import TrainingCluster
+from launcher.errors import SpecError
 from launcher.naming import ROLE_LABEL
-from launcher.plan import rendering, topology
-from launcher.validation import rules
+from launcher.plan import gang_scheduling, rendering, topology
+from launcher.validation import loader, rules
 from worker.contract import ElasticWorkers, Env, elastic_workers
 
 Object = dict[str, Any]
@@ -99,23 +102,104 @@ def refusals(found: TrainingCluster) -> dict[str, str]:
     return {".".join(map(str, path)): message for path, message in rules.broken(found)}
 
 
+@pytest.fixture
+def supported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "ELASTIC_STRATEGIES", tuple(RUNS))
+
+
+ELASTIC: Object = {"replicas": 3, "minReplicas": 2, "maxReplicas": 5}
+MULTI = "MultiWorkerMirrored"
+
+
+@pytest.mark.usefixtures("supported")
+@pytest.mark.parametrize("strategy", RUNS)
+def test_what_may_be(strategy: str) -> None:
+    assert refusals(cluster(strategy, ELASTIC)) == {}
+    assert refusals(cluster(strategy, {"replicas": 3, "minReplicas": 3})) == {}
+    assert refusals(cluster(strategy, ELASTIC, scheduling={"gang": "Volcano"})) == {}
+
+
+@pytest.mark.usefixtures("supported")
 @pytest.mark.parametrize(
-    ("worker", "field", "expected"),
+    ("strategy", "worker", "spec", "field", "expected"),
     [
-        ({"minReplicas": 4}, "minReplicas", "expected at most replicas, 3"),
-        ({"minReplicas": 1, "maxReplicas": 2}, "maxReplicas", "expected at least replicas, 3"),
-        ({"maxReplicas": 4}, "maxReplicas", "fixed without minReplicas"),
+        (MULTI, {"minReplicas": 4}, {}, "worker.minReplicas", "expected at most replicas, 3"),
+        (MULTI, {"maxReplicas": 2}, {}, "worker.maxReplicas", "expected at least replicas, 3"),
+        (MULTI, {"minReplicas": None}, {}, "worker.maxReplicas", "fixed without minReplicas"),
+        (MULTI, {}, {"chief": None}, "chief", "give chief: {}, and one worker less"),
+        (MULTI, {}, {"chief": {"replicas": 0}}, "chief", "none of them is sure to stay"),
+        (MULTI, {}, {"modelDir": None}, "modelDir", "the tasks go on from a checkpoint there"),
+        (MULTI, {}, {"strategyOptions": {"autoShard": "FILE"}}, "strategyOptions.autoShard", "use DATA"),
+        (MULTI, {}, {"strategyOptions": {"autoShard": "OFF"}}, "strategyOptions.autoShard", "use DATA"),
+        (
+            MULTI,
+            {},
+            {"program": {"entrypoint": "mnist:Mnist", "parameters": {"batchSizePerReplica": 8}}},
+            "program.parameters.batchSizePerReplica",
+            "give globalBatchSize",
+        ),
+        (MULTI, {}, {"mode": "Evaluate"}, "worker.minReplicas", "only a training"),
+        (MULTI, {}, {"scheduling": {"queue": "team-a"}}, "worker.minReplicas", "Kueue admits"),
+        (
+            "ParameterServer",
+            {},
+            {"sparseClusterSpec": False},
+            "sparseClusterSpec",
+            "cannot all know each other",
+        ),
+        (
+            "ParameterServer",
+            {"args": ["--", "a.py"]},
+            {},
+            "worker.minReplicas",
+            "a script keeps to the workers",
+        ),
+        ("ParameterServer", {}, {"chief": {"command": ["a"]}}, "worker.minReplicas", "a script keeps to the"),
+        ("Custom", {}, {"program": None, "command": ["a"]}, "worker.minReplicas", "the image's own command"),
+        ("Mirrored", {"replicas": 1, "minReplicas": 1}, {}, "worker.minReplicas", "trains in one process"),
     ],
 )
-def test_numbers_that_contradict_each_other(
-    worker: Object, field: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rules, "ELASTIC_STRATEGIES", ("ParameterServer",))
-    (found,) = refusals(cluster("ParameterServer", {"replicas": 3, **worker})).items()
-    assert found[0] == f"spec.worker.{field}"
-    assert expected in found[1]
+def test_what_cannot_be(strategy: str, worker: Object, spec: Object, field: str, expected: str) -> None:
+    found = refusals(cluster(strategy, {**ELASTIC, **worker}, **spec))
+    assert list(found) == [f"spec.{field}"]
+    assert expected in found[f"spec.{field}"]
 
 
-def test_a_strategy_without_elastic_workers() -> None:
-    found = refusals(cluster("Mirrored", {"replicas": 1, "minReplicas": 1}))
-    assert found == {"spec.worker.minReplicas": "Mirrored has a fixed number of workers: remove it"}
+def test_a_strategy_whose_runtime_does_not_let_workers_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "ELASTIC_STRATEGIES", ())
+    found = refusals(cluster("ParameterServer", ELASTIC))
+    assert found == {"spec.worker.minReplicas": "ParameterServer has a fixed number of workers: remove it"}
+
+
+@pytest.mark.usefixtures("supported")
+def test_the_longest_name_is_that_of_the_last_worker_there_may_be() -> None:
+    worker = {"replicas": 10, "minReplicas": 10, "maxReplicas": 11}
+    found = cluster("ParameterServer", worker)
+    name = "m" * (63 - len("-worker-10"))
+    named = found.model_copy(update={"metadata": found.metadata.model_copy(update={"name": name})})
+    assert refusals(named) == {}
+    longer = found.model_copy(update={"metadata": found.metadata.model_copy(update={"name": f"{name}m"})})
+    assert "shorten the run's name by 1" in refusals(longer)["metadata.name"]
+
+
+@pytest.mark.parametrize("strategy", RUNS)
+def test_a_gang_needs_no_more_workers_than_the_run(strategy: str) -> None:
+    found = topology.build(cluster(strategy, ELASTIC, evaluator={}, scheduling={"gang": "Volcano"}))
+    group = gang_scheduling.pod_group(found)
+    assert group is not None
+    others = 2 if strategy == "ParameterServer" else 1
+    spec = group["spec"]
+    assert isinstance(spec, dict)
+    assert (spec["minMember"], spec["minTaskMember"]["worker"]) == (others + 2, 2)
+
+
+@pytest.mark.usefixtures("supported")
+def test_a_jobset_keeps_its_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(json.dumps(cluster("ParameterServer", ELASTIC).model_dump(exclude_defaults=True)))
+    (loaded,) = loader.load(str(path))
+    with pytest.raises(SpecError) as caught:
+        planning.plan(loaded, as_jobset=True)
+    (problem,) = caught.value.problems
+    assert problem.path == "spec.worker.minReplicas"
+    assert "a JobSet's Jobs keep their numbers of tasks" in problem.message
