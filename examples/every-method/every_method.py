@@ -43,13 +43,14 @@ class EveryMethod:
         return keras.losses.sparse_categorical_crossentropy(labels, predictions, from_logits=True)
 
     def train_step(self, model: Any, batch: Any, global_batch_size: int) -> Any:
-        """The replica's share of the mean over the global batch."""
+        """The replica's share of the mean over the global batch. The metrics are the step's own business."""
         images, labels = batch
         with tf.GradientTape() as tape:
             logits = model(images, training=True)
             losses = self.loss(labels, logits)
             share = tf.nn.compute_average_loss(losses, global_batch_size=global_batch_size)
         model.optimizer.apply(tape.gradient(share, model.trainable_variables), model.trainable_variables)
+        model.compute_metrics(images, labels, logits)
         return share
 
     def callbacks(self) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,8 @@ class Pod:
     def __init__(self, directory: Path, cluster: str, role: str) -> None:
         directory.chmod(0o755)
         (directory / "cluster.yaml").write_text(cluster)
-        shutil.copy(ROOT / "examples" / "fashion-mnist" / "fashion_mnist.py", directory)
+        for program in ("fashion-mnist/fashion_mnist.py", "every-method/every_method.py"):
+            shutil.copy(ROOT / "examples" / program, directory)
         (loaded,) = loader.load(str(directory / "cluster.yaml"))
         objects = planning.plan(loaded).objects
         (job,) = [
@@ -166,6 +168,12 @@ class Pod:
             (folder / item["path"]).write_bytes(data[item["key"]])
 
 
+def trained(image: Image, pod: Pod) -> subprocess.CompletedProcess[str]:
+    done = image.run(*pod.container["command"], options=pod.options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
 def records(output: str, event: str) -> list[Record]:
     parsed = [Record.parse(line) for line in output.splitlines()]
     return [record for record in parsed if record is not None and record.event == event]
@@ -180,8 +188,7 @@ def test_an_image_trains_without_network_rights_or_a_writable_root(
     image: Image = request.getfixturevalue(kind)
     chosen = "Image" if kind == "worker" else "Travels"
     pod = Pod(tmp_path, f"{CLUSTER}  image: {image.name}\n  runtime: {chosen}\n", "chief")
-    done = image.run(*pod.container["command"], options=pod.options)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = trained(image, pod)
     (devices,) = records(done.stdout, Event.DEVICES)
     assert devices.fields["runtime"] == f"{launcher_package.__version__} {runtime}"
     last = records(done.stdout, Event.PROGRESS)[-1]
@@ -189,6 +196,16 @@ def test_an_image_trains_without_network_rights_or_a_writable_root(
     assert last.fields["metrics"]["accuracy"] >= 0.70
     (exported,) = records(done.stdout, Event.EXPORTED)
     assert exported.fields["path"] == "/model/export/1"
+
+
+def test_a_plain_image_trains_a_model_of_keras_3(plain: Image, tmp_path: Path) -> None:
+    cluster = CLUSTER.replace("fashion_mnist", "every_method").replace("FashionMnist", "EveryMethod")
+    pod = Pod(tmp_path, f"{cluster}  image: {plain.name}\n", "chief")
+    done = trained(plain, pod)
+    last = records(done.stdout, Event.PROGRESS)[-1]
+    assert (last.fields["epoch"], last.fields["step"]) == (2, 94)
+    assert last.fields["metrics"]["accuracy"] >= 0.70
+    assert records(done.stdout, Event.EXPORTED)
 
 
 def test_a_plain_image_has_nothing_of_ours(plain: Image) -> None:

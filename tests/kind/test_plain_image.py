@@ -9,10 +9,15 @@ from tests.kind.conftest import PLAIN_IMAGE
 from tests.kind.runs import DEMO, Runs, accuracy
 from worker.contract import Event
 
+KERAS_3 = DEMO.parents[1] / "every-method" / "cluster.yaml"
 TASKS = {"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}
 
 
-@pytest.mark.skipif(not PLAIN_IMAGE, reason="LAUNCHER_TEST_PLAIN_IMAGE names no image (`make plain-image`)")
+pytestmark = pytest.mark.skipif(
+    not PLAIN_IMAGE, reason="LAUNCHER_TEST_PLAIN_IMAGE names no image (`make plain-image`)"
+)
+
+
 def test_the_demo_trains_and_leaves_nothing(runs: Runs) -> None:
     runs.image = PLAIN_IMAGE
     done = runs.launcher("submit", str(DEMO), *runs.settings())
@@ -23,5 +28,15 @@ def test_the_demo_trains_and_leaves_nothing(runs: Runs) -> None:
         assert runs.job(role)["status"]["succeeded"] == count
         (devices, *_) = runs.records(role, event=Event.DEVICES)
         assert "that travels with the run" in devices.fields["runtime"]
+    assert runs.of("delete").returncode == 0
+    assert wait_for(lambda: not runs.left(), 90), runs.left()
+
+
+def test_a_model_of_keras_3_trains_on_two_workers(runs: Runs) -> None:
+    runs.image = PLAIN_IMAGE
+    done = runs.launcher("submit", str(KERAS_3), *runs.settings())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert accuracy(done.stdout) >= 0.70
+    assert runs.job("worker")["status"]["succeeded"] == 2
     assert runs.of("delete").returncode == 0
     assert wait_for(lambda: not runs.left(), 90), runs.left()
