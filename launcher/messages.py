@@ -30,6 +30,7 @@ from worker.contract import (
     Ready,
     Record,
     Released,
+    Restarted,
     Training,
     Waiting,
     WasReleased,
@@ -162,6 +163,11 @@ def _not_after(news: News, spoken: Iterable[tuple[str, float]]) -> News:
     """Moves the start of a role before the first record of its tasks."""
     times = [when for role, when in spoken if role == _role(news)]
     return replace(news, time=min([*times, *([] if news.time is None else [news.time])], default=None))
+
+
+def restarts(pods: int, in_place: int) -> str:
+    """Returns how often tasks were started again: `1`, or `1, 2 in place` if their pods have done it, too."""
+    return f"{pods}, {in_place} in place" if in_place else f"{pods}"
 
 
 def who(role: str, index: int, status: RunStatus) -> str:
@@ -312,6 +318,7 @@ _WORDS: Final[Mapping[type[Content], Callable[[Any], str]]] = {
     Exported: lambda exported: f"exported the model to {exported.path}",
     Notice: lambda notice: notice.message,
     Failed: lambda failed: f"failed: {failed.message}",
+    Restarted: lambda restarted: f"started again in its pod (restart {restarted.restart} there)",
     Released: _released,
     WasReleased: lambda released: f"released: {released.outcome}",
     Done: lambda _: "done",

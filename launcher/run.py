@@ -77,8 +77,9 @@ class Run:
         tasks `index` of these; then, with `follow`, what they print until the run has ended.
 
         `since` limits it to the last seconds, `tail` to the last lines of each pod. `previous` reads the pods
-        that a task had before its latest one. Raises NotFoundError for a role or an index that the run does
-        not have. `print(line)` prints a line for people to read; `line.text` is what the task printed.
+        and processes that a task had before its latest one. Raises NotFoundError for a role or an index that
+        the run does not have. `print(line)` prints a line for people to read; `line.text` is what the task
+        printed.
         """
         from launcher import messages
 

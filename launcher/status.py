@@ -21,7 +21,17 @@ from launcher.naming import (
     ROLE_LABEL,
     RUN_LABEL,
 )
-from worker.contract import ARCHIVE, EVENTS, Content, ElasticWorkers, Event, Failed, Record, pod_name
+from worker.contract import (
+    ARCHIVE,
+    EVENTS,
+    Content,
+    ElasticWorkers,
+    Event,
+    Failed,
+    Record,
+    Restarted,
+    pod_name,
+)
 
 INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 """Label and annotation of an Indexed Job's pods."""
@@ -77,7 +87,8 @@ class TaskStatus:
     `exit_code` is None while it runs. All times are seconds since the epoch: `created` with the object,
     `started` when a node had accepted it, `running` when its process began, `finished` when that ended.
     `deleted`: the pod was deleted and did not end by itself. `node` is "" if it has none. `attempt` is the
-    pod's number, as in its log lines.
+    pod's number, as in its log lines. `in_place`, in a report only: it is a training process that was started
+    again in the pod of the one before.
     """
 
     name: str
@@ -97,6 +108,7 @@ class TaskStatus:
     attempt: int = 0
     before: TaskStatus | None = None
     pod: str = ""
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -196,10 +208,28 @@ class RunStatus:
 
     def failure_record(self, task: TaskStatus) -> Failed | None:
         """Why the task's pod failed, if the worker runtime in it has said so."""
-        record = self.records.get(task.name, {}).get(Event.FAILED)
+        own = self.records.get(task.name, {})
+        record, restarted = own.get(Event.FAILED), own.get(Event.RESTARTED)
         if record is None or record.time < (task.started or 0.0) - _CLOCK_SECONDS:
             return None  # none, or an earlier pod's
+        if restarted is not None and restarted.time >= record.time:
+            return None  # an earlier process's
         return record.content if isinstance(record.content, Failed) else None
+
+    def restarts_in_place(self, role: str, index: int | None = None) -> int:
+        """How often the worker runtime has started training processes again, in the latest pods of the role
+        or of one of its tasks.
+        """
+        found = 0
+        for task in self.tasks:
+            record = self.records.get(task.name, {}).get(Event.RESTARTED)
+            if task.role != role or index not in (None, task.index) or record is None:
+                continue
+            if record.time >= (task.started or 0.0) - _CLOCK_SECONDS and isinstance(
+                record.content, Restarted
+            ):
+                found += record.content.restart
+        return found
 
     @property
     def failures(self) -> tuple[TaskStatus, ...]:

@@ -23,15 +23,16 @@ class Hooks:
     """What a loop calls while it works.
 
     `enter` gets what the task begins to do. `alive` is called at every sign of life, `stepped` after the
-    first step, `failed` with a step's error before it is raised. `boundary(model, epoch, step, settle)` is
-    called before each execution, and may end the task: see `preemption.Preemption.boundary`. Objects put into
-    `kept` live as long as the process.
+    first step, `saved` when a checkpoint or a part of the predictions is written, `failed` with a step's
+    error before it is raised. `boundary(model, epoch, step, settle)` is called before each execution, and may
+    end the task: see `preemption.Preemption.boundary`. Objects put into `kept` live as long as the process.
     """
 
     reporter: Reporter
     enter: Callable[[str], None] = _ignore
     alive: Callable[[], None] = _ignore
     stepped: Callable[[], None] = _ignore
+    saved: Callable[[], None] = _ignore
     failed: Callable[[BaseException], None] = _ignore
     boundary: Callable[..., None] = _ignore
     kept: list[object] = field(default_factory=list)

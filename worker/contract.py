@@ -35,6 +35,10 @@ GRACE_SECONDS: Final = 30
 """Seconds from SIGTERM to SIGKILL: Kubernetes' default of a pod's terminationGracePeriodSeconds."""
 
 
+RESTART_SECONDS: Final = 600
+"""The time within which `RunConfig.restarts_in_place` counts."""
+
+
 GRPC_FAIL_FAST: Final = ("GRPC_FAIL_FAST", "use_caller")
 """A variable of TensorFlow's servers and clients, and its value: the loss of a task is an error at once, and
 a task that is not up yet is waited for. With `false` a chief hangs on a lost ps, with `true` it fails too
@@ -195,7 +199,8 @@ class RunConfig:
     as "nvidia.com/gpu: 8"; `allow_cpu` has the roles that may do without. `grace_seconds` has the seconds
     from SIGTERM to SIGKILL, of each role whose value is not GRACE_SECONDS. `version` is that of the launcher
     that made the run, "" in runs of launchers that did not record it. `travels` has the roles whose runtime
-    goes with the run.
+    goes with the run. A training process is started again in its pod at most `restarts_in_place` times within
+    RESTART_SECONDS.
     """
 
     run: str
@@ -219,6 +224,7 @@ class RunConfig:
     grace_seconds: Mapping[str, int] = field(default_factory=dict)
     version: str = VERSION
     travels: Collection[str] = ()
+    restarts_in_place: int = 0
 
     def to_json(self) -> str:
         """Returns one line with sorted keys, so that the same run gives the same ConfigMap."""
@@ -282,6 +288,7 @@ class Event:
     EXPORTED: Final = "exported"
     NOTICE: Final = "notice"
     FAILED: Final = "failed"
+    RESTARTED: Final = "restarted"
     RELEASED: Final = "released"
     DONE: Final = "done"
 
@@ -435,6 +442,15 @@ class Failed(NamedTuple):
     exit_code: int
 
 
+class Restarted(NamedTuple):
+    """The training process ended with `exit_code` and was started again in its pod, where it is the
+    `restart`-th time.
+    """
+
+    exit_code: int
+    restart: int
+
+
 class Released(NamedTuple):
     """The chief has released `tasks` (pod names), and could not reach `unreachable`."""
 
@@ -469,6 +485,7 @@ Content = Union[  # Python 3.9 has no `|` for types.
     Exported,
     Notice,
     Failed,
+    Restarted,
     Released,
     WasReleased,
     Done,
@@ -489,6 +506,7 @@ EVENTS: Final[Mapping[type[Any], str]] = {
     Exported: Event.EXPORTED,
     Notice: Event.NOTICE,
     Failed: Event.FAILED,
+    Restarted: Event.RESTARTED,
     WasReleased: Event.RELEASED,
     Released: Event.RELEASED,
     Done: Event.DONE,

@@ -49,10 +49,14 @@ _NOT_A_SENTENCE = (
 
 
 class Failure(Exception):  # noqa: N818 - it may be no error of ours at all
-    """Ends the task. It has one sentence, the frames of the user's files or "", and the exit code."""
+    """Ends the task. It has one sentence, the frames of the user's files or "", and the exit code.
 
-    def __init__(self, message: str, exit_code: ExitCode, frames: str = "") -> None:
+    `in_place`: a retry in the same pod may succeed, if any retry may.
+    """
+
+    def __init__(self, message: str, exit_code: ExitCode, frames: str = "", in_place: bool = True) -> None:
         super().__init__(message)
+        self.in_place = in_place
         self.message = message
         self.exit_code = exit_code
         self.frames = frames

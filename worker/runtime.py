@@ -1,34 +1,42 @@
 """`python -m worker` finds out which task this process is, and runs that task.
 
-It imports TensorFlow only after the environment variables are set, and after the training task has forked its
-supervisor.
+It imports TensorFlow only after the environment variables are set, and in a process that the task's
+supervisor has started.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import NoReturn
 
 from worker import scripts
 from worker.cluster import server
 from worker.contract import GRPC_FAIL_FAST, VERSION, Doing
 from worker.failures import Failure, classify, program_error
 from worker.imports import import_tensorflow
-from worker.process import supervisor
+from worker.process import starter, supervisor
 from worker.reporting import Reporter
 from worker.task import Task, from_environment
 
 _DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+_AGAIN = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "from worker import runtime; runtime.start_training(sys.argv[1:])"
+)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code, or leaves with it."""
     reporter = Reporter(socket.gethostname())
+    environment = dict(os.environ)  # TF_CONFIG may become too long for another program's environment
     try:
         script = scripts.parse(arguments)
         task = from_environment()
@@ -41,8 +49,22 @@ def main(arguments: Sequence[str]) -> int:
     # The role decides, as TFConfigClusterResolver().task_type does, but before TensorFlow is imported.
     seconds = max(task.config.stall_seconds, task.config.starting_deadline_seconds)
     first = supervisor.stalled("starting", seconds)
-    part, peers = _part(task, script)
-    return supervisor.supervise(part, first, task.name, peers, task.grace_seconds)
+    again = [sys.executable, "-c", _AGAIN, json.dumps(sys.path), *arguments]
+    work = replace(_work(task, script), again=again, environment=environment)
+    collective = task.config.strategy == "MultiWorkerMirrored" and task.config.mode != "Predict"
+    limits = supervisor.Limits(task.grace_seconds, task.config.restarts_in_place, collective)
+    return supervisor.supervise(work, first, task.name, {} if task.serves else task.peers, limits)
+
+
+def start_training(arguments: Sequence[str]) -> NoReturn:
+    """Starts training processes for a supervisor that has lost its starter. The last four arguments are the
+    pipes and the supervisor's process id.
+    """
+    *own, orders, reports, signs, parent = arguments
+    task = from_environment()
+    prepare_environment(task.config.keras)
+    work = _work(task, scripts.parse(own))
+    supervisor.serve(work, starter.Pipes(int(orders), int(reports), int(signs)), int(parent))
 
 
 def _check_version(task: Task) -> None:
@@ -58,15 +80,25 @@ def _check_version(task: Task) -> None:
         )
 
 
-def _part(task: Task, script: Sequence[str]) -> tuple[Callable[[supervisor.Watch], int], Mapping[str, str]]:
-    """Returns the function that the task runs, and the peers that it may wait for."""
+def _work(task: Task, script: Sequence[str]) -> supervisor.Work:
+    """Returns what the task does."""
+    forks = task.config.restarts_in_place > 0
+    if script and not task.serves:
+        # It may set variables that TensorFlow reads at its import.
+        return supervisor.Work(lambda watch: scripts.run(task, watch, script), forks=forks)
+    # If there is at most one training process, a preload would only cost memory.
+    preload = partial(_preload, task) if forks else None
     if task.serves:
-        return lambda watch: _run(task, partial(_serve, watch=watch)), {}
-    if script:
-        return lambda watch: scripts.run(task, watch, script), task.peers
+        return supervisor.Work(lambda watch: _run(task, partial(_serve, watch=watch)), preload, forks)
     if task.role == "evaluator":
-        return lambda watch: _run(task, partial(_evaluate, watch=watch)), {}
-    return lambda watch: _train(task, watch), task.peers
+        return supervisor.Work(lambda watch: _run(task, partial(_evaluate, watch=watch)), preload, forks)
+    return supervisor.Work(lambda watch: _train(task, watch), preload, forks)
+
+
+def _preload(task: Task) -> None:
+    """Imports TensorFlow for all training processes to come."""
+    Reporter(task.name).emit(Doing("importing TensorFlow"))
+    import_tensorflow(keras=not task.serves)
 
 
 def prepare_environment(keras: int | None) -> None:
@@ -133,7 +165,7 @@ def _evaluate(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
         doing.enter(f"importing {task.config.entrypoint}")
         loaded = program.load(task.config.entrypoint, task.source, task.config.parameters)
         roots = loaded.roots
-        return Evaluator(task, loaded, reporter, doing.enter).run()
+        return Evaluator(task, loaded, reporter, doing.enter, watch.came_further).run()
     except Exception as error:
         raise classify(error, doing.doing, roots) from error
 

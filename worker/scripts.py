@@ -81,6 +81,7 @@ class _Run:
         if self.supervised:
             if first:
                 self.watch.expect(self.silence())
+                self.watch.came_further()
             self.watch.alive()
         elif first or time.monotonic() - self.spoke >= 1.0:
             # No other process watches this one. It ends with exit code 1, after which the task is retried.
@@ -216,6 +217,8 @@ class _Script:
 
     def _fail(self, error: BaseException) -> int:
         code, failure = self._verdict(error)
+        if not failure.in_place:
+            self._watch.stay_down()
         said = failed(failure, code)
         self._watch.expect(Silence(_LEAVING_SECONDS, said, code))
         atexit._run_exitfuncs()

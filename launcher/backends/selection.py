@@ -19,7 +19,8 @@ class Selection:
     `mnist-worker-1` or `mnist-worker-1-x7k2p`.
 
     `since`: of the last so many seconds only; `tail`: of each pod the last so many lines only; `previous`: of
-    the pods that a task had before its latest one only.
+    the pods that a task had before its latest one only, and of the processes that this one had before its
+    latest one.
     """
 
     roles: Collection[str] = ()

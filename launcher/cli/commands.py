@@ -456,7 +456,7 @@ def logs(options: Namespace) -> int:
 
 def _nothing_printed(options: Namespace) -> str:
     if options.previous:
-        return "no task that is meant had a pod before its latest one"
+        return "no task that is meant had a pod or a process before its latest one"
     when = " in that time" if options.since is not None else " yet"
     return f"what is meant has printed nothing{when}; `{PROGRAM} status {options.name}` says how it is"
 

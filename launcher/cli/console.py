@@ -99,7 +99,7 @@ class RoleTable:
             "READY": messages.ready(role),
             "SUCCEEDED": f"{role.succeeded}/{role.desired}",
             "FAILED": f"{role.failed}",
-            "RESTARTS": f"{role.restarts}",
+            "RESTARTS": messages.restarts(role.restarts, self._status.restarts_in_place(role.role)),
             "NODE": _nodes(role, self._status),
         }
         cells = {"ROLE": Text(role.role), **{name: Text(text) for name, text in counts.items()}}

@@ -277,7 +277,9 @@ def parser() -> StrictParser:
         help="when each line was printed (on this machine within a second)",
     )
     added.add_argument(
-        "--previous", action="store_true", help="of the pods that a task had before its latest one only"
+        "--previous",
+        action="store_true",
+        help="of the pods and processes that a task had before its latest one only",
     )
     added.add_argument("--raw", action="store_true", help="as the tasks print it, without prefixes")
 

@@ -74,6 +74,7 @@ class Role(_Model):
     succeeded: int = Field(description="Tasks that have succeeded.")
     failed: int = Field(description="Pods that have failed, those that were replaced too.")
     restarts: int = Field(description="Pods that took another's place.")
+    restarts_in_place: int = Field(description="How often its latest pods have started a process again.")
     reason: str = Field(description="Of its end, or why tasks do not start: one word.")
     message: str = Field(description="The same as a sentence.")
 
@@ -88,6 +89,7 @@ class Task(_Model):
     pod: str = Field(description="The pod's name.")
     node: str = Field(description='The node\'s; "" before there is one.')
     restarts: int = Field(description="How many pods it has had before.")
+    restarts_in_place: int = Field(description="How often its pod has started the process again.")
     exit_code: int | None = Field(description="Null while it runs.")
     reason: str = Field(description="Of its state: one word.")
     message: str = Field(description="The same as a sentence.")
@@ -174,8 +176,8 @@ def of_run(status: RunStatus, place: Place, now: float, model_directory: str | N
             membership=_membership(status),
             export=None if exported is None else exported.path,
             model_directory=model_directory,
-            roles=[_role(role) for role in status.roles],
-            tasks=[_task(task) for task in status.tasks],
+            roles=[_role(role, status) for role in status.roles],
+            tasks=[_task(task, status) for task in status.tasks],
         ),
     )
     return document.model_dump(mode="json", by_alias=True)
@@ -200,7 +202,7 @@ def _time_or_null(seconds: float | None) -> datetime | None:
     return None if seconds is None else _time(seconds)
 
 
-def _role(role: RoleStatus) -> Role:
+def _role(role: RoleStatus, status: RunStatus) -> Role:
     return Role(
         role=role.role,
         phase=role.phase.value,
@@ -211,12 +213,13 @@ def _role(role: RoleStatus) -> Role:
         succeeded=role.succeeded,
         failed=role.failed,
         restarts=role.restarts,
+        restarts_in_place=status.restarts_in_place(role.role),
         reason=role.reason,
         message=role.message,
     )
 
 
-def _task(task: TaskStatus) -> Task:
+def _task(task: TaskStatus, status: RunStatus) -> Task:
     return Task(
         name=task.name,
         role=task.role,
@@ -225,6 +228,7 @@ def _task(task: TaskStatus) -> Task:
         pod=task.pod,
         node=task.node,
         restarts=task.restarts,
+        restarts_in_place=status.restarts_in_place(task.role, task.index),
         exit_code=task.exit_code,
         reason=task.reason,
         message=task.message,

@@ -132,7 +132,8 @@ def task_table(status: RunStatus) -> Table:
     for task in status.tasks:
         state = f"{task.phase} ({task.reason})" if task.reason else str(task.phase)
         code = "" if task.exit_code is None else str(task.exit_code)
-        cells = (f"{task.role}-{task.index}", Text(state, style=STYLES[task.phase]), str(task.restarts), code)
+        again = messages.restarts(task.restarts, status.restarts_in_place(task.role, task.index))
+        cells = (f"{task.role}-{task.index}", Text(state, style=STYLES[task.phase]), again, code)
         table.add_row(*cells, age(task.created), task.node, task.pod)
     return table
 

@@ -211,7 +211,14 @@ class RunPolicy(_Model):
     """When a task is retried, and when the run ends."""
 
     backoff_limit: Count | None = 3
-    """Number of retries of each task; under Custom, of all tasks of a role together. null sets no limit."""
+    """Number of retries of each task, each with a new pod; under Custom, of all tasks of a role together.
+    null sets no limit.
+    """
+    restarts_in_place: Annotated[int, Field(ge=0, le=1000)] = 3
+    """How often within ten minutes a training process that was killed, or has lost another task, is started
+    again in its pod, at once and without using up a retry. After that the pod fails, and is retried. 0: every
+    such failure is the pod's. It has no effect on a `command` that is not `python -m worker`.
+    """
     active_deadline_seconds: Seconds | None = None
     """The run fails when it has lasted longer."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = 3600

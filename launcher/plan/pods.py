@@ -143,6 +143,7 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
         starting_deadline_seconds=policy.starting_deadline_seconds,
         stall_seconds=policy.stall_seconds,
         chief_lost_seconds=policy.chief_lost_seconds,
+        restarts_in_place=policy.restarts_in_place,
         grace_seconds={name: grace for name, grace in graces.items() if grace != GRACE_SECONDS},
     )
 

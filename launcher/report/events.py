@@ -113,7 +113,9 @@ def _of_restarts(restarts: Sequence[Restart]) -> Iterable[ReportEvent]:
         why = "it was told to stop" if restart.stopped else restart.why
         for attempt in restart.task.attempts:
             if attempt.attempt == restart.attempt and attempt.running is not None:
-                yield ReportEvent(attempt.running, restart.task.name, "warning", f"started again ({why})")
+                where = " in its pod" if restart.in_place else ""
+                text = f"started again{where} ({why})"
+                yield ReportEvent(attempt.running, restart.task.name, "warning", text)
 
 
 def _of_records(history: History) -> Iterable[ReportEvent]:

@@ -17,6 +17,7 @@ from launcher.report.amounts import counted, duration, number, rate
 from launcher.report.curves import LOSS, SPEED, Curve, curves, last
 from launcher.report.drawing import Chart, Tick, share
 from launcher.report.events import ReportEvent, report_events, shortened
+from launcher.report.processes import by_process
 from launcher.report.restarts import Restart, restarts
 from launcher.report.task_groups import grouped
 from launcher.report.time_breakdown import TimeBreakdown, break_down
@@ -117,7 +118,7 @@ class Report:
 
 def report(history: History, zone: tzinfo | None = None) -> Report:
     """The report. Times of day are in `zone`, or in this machine's own if that is None."""
-    history = with_possible_times(history)
+    history = by_process(with_possible_times(history))
     status = history.status
     tasks = task_timelines(history)
     again = restarts(tasks)
@@ -246,8 +247,12 @@ def _figures(
     if SPEED in named and (speed := last(named[SPEED], held_out=False)) is not None:
         found.append(Figure("Steps per second", rate(speed.value), f"epoch {speed.epoch:.3g}"))
     if again:
-        stopped = sum(restart.stopped for restart in again)
-        note = f"{stopped} of them by a suspension or a move" if stopped else "of all tasks"
+        kinds = {
+            "by a suspension or a move": sum(restart.stopped for restart in again),
+            "in their pods": sum(restart.in_place for restart in again),
+        }
+        noted = [f"{count} {kind}" for kind, count in kinds.items() if count]
+        note = f"of them {' and '.join(noted)}" if noted else "of all tasks"
         found.append(Figure("Restarts", f"{len(again):,}", note))
     return tuple(found)
 

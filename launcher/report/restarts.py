@@ -24,6 +24,7 @@ class Restart:
 
     `name` is the task that caused the restart and `why` is how its pod ended. It is the task itself, unless
     that reported that it had lost another one. `stopped`: no pod failed, this one was told to stop.
+    `in_place`: the pod is the same, and only its training process is another one.
     """
 
     task: TaskTimeline
@@ -33,6 +34,7 @@ class Restart:
     name: str
     why: str
     stopped: bool = False
+    in_place: bool = False
 
 
 def restarts(tasks: Sequence[TaskTimeline]) -> list[Restart]:
@@ -47,6 +49,7 @@ def _of_task(task: TaskTimeline, tasks: Sequence[TaskTimeline]) -> list[Restart]
     numbers = [attempt.attempt for attempt in task.attempts[1:]]
     if expected > task.latest.attempt:
         numbers.append(expected)
+    in_place = {attempt.attempt for attempt in task.attempts if attempt.in_place}
     for before, number in zip(task.attempts, numbers, strict=False):
         failed = _end(before, task)
         at_work = [s.start for s in task.segments if s.attempt == number and s.state in WORKING]
@@ -54,7 +57,7 @@ def _of_task(task: TaskTimeline, tasks: Sequence[TaskTimeline]) -> list[Restart]
         if not before.deleted and before.exit_code == ExitCode.RETRYABLE:
             name, why = _cause(tasks, failed) or (name, why)
         back = min(at_work, default=None)
-        found.append(Restart(task, number, failed, back, name, why, before.deleted))
+        found.append(Restart(task, number, failed, back, name, why, before.deleted, number in in_place))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -16,6 +17,7 @@ from launcher.backends.local.store import RunDirectory
 from launcher.errors import NotFoundError
 from tests.local.command_line import ENDS, CommandLine
 from tests.local.machine import eventually, python
+from worker.contract import Event, line_of
 
 COUNTS = python("import os\nfor n in range(5): print(os.environ['TASK_INDEX'], n)")
 
@@ -148,12 +150,23 @@ def test_earlier_pods_only(command: CommandLine, tmp_path: Path) -> None:
     assert command.good("logs", "demo", "--raw", "--previous") == "first\n"
 
 
+def test_earlier_processes_of_a_pod(command: CommandLine) -> None:
+    """The record is that of the worker runtime, which starts the next process."""
+    again = line_of(Event.RESTARTED, "demo-worker-0", 1.0, {"exit_code": 137, "restart": 1})
+    code = f"print('one'); print('two'); print({again!r}); print('three')"
+    assert command.run("demo", worker={"command": python(code)}).code == 0
+    assert command.good("logs", "demo", "--raw", "--previous").splitlines() == ["one", "two", again]
+    assert command.good("logs", "demo", "--raw", "--previous", "--tail", "2").splitlines() == ["two", again]
+    status = json.loads(command.good("status", "demo", "-o", "json"))
+    assert [(each["restarts"], each["restartsInPlace"]) for each in status["status"]["roles"]] == [(0, 0)]
+
+
 def test_nothing_printed_is_said(command: CommandLine) -> None:
     assert command.run("demo", worker={"command": python("pass")}).code == 0
     ran = command("logs", "demo")
     assert (ran.code, ran.out) == (0, "")
     assert ran.err.startswith("note: run demo: what is meant has printed nothing yet")
-    assert "no task that is meant had a pod before" in command("logs", "demo", "--previous").err
+    assert "no task that is meant had a pod or a process before" in command("logs", "demo", "--previous").err
 
 
 def test_growth(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from worker.contract import (
     Ready,
     Record,
     Released,
+    Restarted,
     Training,
     Waiting,
     WasReleased,
@@ -81,6 +82,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     Event.EXPORTED: {"path": "/model/export"},
     Event.NOTICE: {"message": "a notice"},
     Event.FAILED: {"message": "no data", "traceback": "", "exit_code": 70},
+    Event.RESTARTED: {"exit_code": 137, "restart": 1},
     Event.RELEASED: {"tasks": ["mnist-ps-0"], "unreachable": []},
     Event.DONE: {},
 }
@@ -214,6 +216,7 @@ CONTENT: list[Content] = [
     Exported("/model/export"),
     Notice("a notice"),
     Failed("no data", "", 70),
+    Restarted(137, 1),
     Released(("mnist-ps-0",), ()),
     Done(),
 ]

@@ -6,6 +6,8 @@ import dataclasses
 
 from launcher.backends.base import History
 from launcher.report.amounts import duration
+from launcher.report.events import report_events
+from launcher.report.processes import by_process
 from launcher.report.restarts import restarts
 from launcher.report.time_breakdown import TimeBreakdown, break_down
 from launcher.report.timeline import State, TaskTimeline, task_timelines
@@ -25,6 +27,59 @@ def where(of: History) -> TimeBreakdown:
 
 def told(of: History) -> list[str]:
     return [f"{duration(share.seconds)} {share.text}" for share in where(of).visible]
+
+
+def test_a_process_that_was_started_again_in_its_pod_costs_what_a_pod_would() -> None:
+    """The worker is killed, the chief loses it, and both start again without a new pod."""
+    chief = pod("chief", finished=200, exit_code=0)
+    worker = pod("worker", finished=200, exit_code=0)
+    lines = [
+        says("chief", 0, 0, 10, "training", epochs=8, steps_per_epoch=10, initial_epoch=0),
+        step(50, 4, 10),
+        says("worker", 0, 0, 99, "failed", message="killed", traceback="", exit_code=137),
+        says("worker", 0, 0, 99.5, "restarted", exit_code=137, restart=1),
+        says("chief", 0, 0, 100, "failed", message="a task was lost", traceback="", exit_code=75),
+        says("chief", 0, 0, 100.5, "restarted", exit_code=75, restart=1),
+        says("chief", 0, 0, 110, "training", epochs=8, steps_per_epoch=10, initial_epoch=3),
+        step(120, 4, 10),
+        step(190, 8, 10),
+    ]
+    of = by_process(history([chief, worker], lines, finished=200))
+    tasks = task_timelines(of)
+    assert segments(tasks[0]) == [
+        ("starting", 0, 10),
+        ("training", 10, 100),
+        ("down", 100, 100.5),
+        ("starting", 100.5, 110),
+        ("training", 110, 190),
+        ("finishing", 190, 200),
+    ]
+    assert [(mark.kind, mark.text) for mark in tasks[0].marks] == [
+        ("failed", "lost another task, or stalled")
+    ]
+    first, second = restarts(tasks)
+    assert (first.name, first.why, first.in_place) == ("worker", "killed", True)
+    assert (second.name, second.why, second.in_place) == ("worker", "killed", True)
+    assert first.failed == BEGIN + 100
+    assert "10 s lost to 1 restart of worker (killed)" in told(of)
+    assert [event.text for event in report_events(of, tasks, [first])].count(
+        "started again in its pod (killed)"
+    )
+
+
+def test_pods_keep_their_order_beside_processes() -> None:
+    """A pod with two processes, and the pod that took its place."""
+    pods = [pod("chief", finished=50, exit_code=75), pod("chief", attempt=1, created=60)]
+    lines = [
+        says("chief", 0, 0, 20, "restarted", exit_code=137, restart=1),
+        says("chief", 0, 0, 30, "ready"),
+        says("chief", 0, 1, 70, "ready"),
+    ]
+    of = by_process(history(pods, lines, seen=80))
+    found = [(each.attempt, each.in_place, each.exit_code, each.finished) for each in of.attempts]
+    assert found == [(0, False, 137, BEGIN), (1, True, 75, BEGIN + 50), (2, False, None, None)]
+    assert [line.attempt for line in of.lines] == [1, 1, 2]
+    assert [restart.in_place for restart in restarts(task_timelines(of))] == [True, False]
 
 
 CHIEF = [

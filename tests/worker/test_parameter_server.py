@@ -210,7 +210,7 @@ def listens(cluster: Cluster, role: str, index: int) -> bool:
 
 def children(process: int) -> list[int]:
     command = ["ps", "-o", "pid=", "--ppid", str(process)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True)
+    text = subprocess.run(command, capture_output=True, text=True, check=False)
     return [int(word) for word in text.stdout.split()]
 
 

@@ -245,17 +245,18 @@ def test_a_chief_is_lost_only_after_its_time() -> None:
 SUPERVISE = """
 import os, signal, sys, time
 from worker.contract import Released
-from worker.process.supervisor import Silence, stalled, supervise
+from worker.process.supervisor import Limits, Silence, Work, stalled, supervise
 def train(watch):
     {body}
-supervise(train, stalled("starting", {seconds}), "tiny-chief-0", {{}}, {grace})
+work = Work(train, forks={restarts} > 0)
+supervise(work, stalled("starting", {seconds}), "tiny-chief-0", {{}}, Limits({grace}, {restarts}))
 """
 
 
 def supervised(
-    body: str, seconds: float = 20.0, stacks: bool = False, grace: int = 30
+    body: str, seconds: float = 20.0, stacks: bool = False, grace: int = 30, restarts: int = 0
 ) -> tuple[int, list[Record]]:
-    done = run_python(SUPERVISE.format(body=body, seconds=seconds, grace=grace))
+    done = run_python(SUPERVISE.format(body=body, seconds=seconds, grace=grace, restarts=restarts))
     assert ("in train" in done.stderr) if stacks else done.stderr == ""
     return done.returncode, [record for line in done.stdout.splitlines() if (record := Record.parse(line))]
 
@@ -278,7 +279,7 @@ def test_signs_of_life_keep_it_going() -> None:
 def test_a_frozen_pod_has_not_been_silent() -> None:
     body = "print(os.getpid(), flush=True); [(time.sleep(0.1), watch.alive()) for _ in range(10)]; return 0"
     with subprocess.Popen(
-        [sys.executable, "-c", SUPERVISE.format(body=body, seconds=2.0, grace=30)],
+        [sys.executable, "-c", SUPERVISE.format(body=body, seconds=2.0, grace=30, restarts=0)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,
@@ -315,7 +316,9 @@ def test_a_crash_is_told_as_a_shell_would() -> None:
 
 
 def test_nobody_trains_on_after_the_supervisor() -> None:
-    code = SUPERVISE.format(body="print(os.getpid(), flush=True); time.sleep(60)", seconds=60, grace=30)
+    code = SUPERVISE.format(
+        body="print(os.getpid(), flush=True); time.sleep(60)", seconds=60, grace=30, restarts=0
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

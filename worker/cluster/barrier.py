@@ -48,7 +48,7 @@ def wait_for_all(
 
 def unanswered(error: probes.Unanswered) -> Failure:
     """Returns the failure of a task whose peers did not answer in time."""
-    return Failure(f"{error} (startingDeadlineSeconds)", ExitCode.RETRYABLE)
+    return Failure(f"{error} (startingDeadlineSeconds)", ExitCode.RETRYABLE, in_place=False)
 
 
 def leave_together(task: Task, activity: Activity, alive: Callable[[], None]) -> None:

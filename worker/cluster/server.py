@@ -68,6 +68,7 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
             f"the gRPC server could not start on {task.address}: is the port taken?"
         ) from error
     reporter.emit(Ready())
+    watch.came_further()
     watch.expect(stalled("serving", min(_HUNG_SECONDS, task.config.stall_seconds / 2)))
     outcome = _until_released(task, watch, _Told(task))
     reporter.emit(WasReleased(outcome))

@@ -44,8 +44,14 @@ class Evaluator:
     """
 
     def __init__(
-        self, task: Task, program: LoadedProgram, reporter: Reporter, enter: Callable[[str], None]
+        self,
+        task: Task,
+        program: LoadedProgram,
+        reporter: Reporter,
+        enter: Callable[[str], None],
+        scored: Callable[[], None] = lambda: None,
     ) -> None:
+        """`enter` is called with what the task begins to do, `scored` when a score is written."""
         config = task.config
         if not config.model_dir:
             raise program_error("spec.modelDir: an evaluator needs it, to find the checkpoints")
@@ -53,6 +59,7 @@ class Evaluator:
         self._program = program
         self._reporter = reporter
         self._enter = enter
+        self._scored = scored
         # The evaluator has one replica, with the batch size of one replica of the training.
         self._parameters = TrainingParameters.read(config.parameters).with_replicas(1)
         self._directory = ModelDirectory(config.model_dir)
@@ -214,6 +221,7 @@ class Evaluator:
         self._reporter.emit(Evaluation(f"ckpt-{epoch}", epoch, metrics))
         self._evaluated = epoch
         self._write_note()
+        self._scored()
 
     @property
     def _note(self) -> str:

@@ -202,6 +202,7 @@ class _Prediction:
                 self._predicted += batch.size
                 self._tell()
             self._files.finish_part(file, self._state)
+            loop.hooks.saved()
         if not self._all:
             raise program_error(f"{loop.program.entrypoint}: predict_dataset({self._size}) is empty")
         self._tell(over=True)

@@ -130,6 +130,8 @@ class Lease:
         self.holder = holder
         self._path = f"{directory.rstrip('/')}/lease.json"
         self._files = files or (RemoteFiles() if is_remote(directory) else LocalFiles())
+        self._stopped = threading.Event()
+        self._renewing: threading.Thread | None = None
 
     def claim(self, alive: Callable[[], None] = lambda: None) -> None:
         """Takes the lease, after some seconds where another run had it.
@@ -179,15 +181,24 @@ class Lease:
         """
 
         def renew() -> None:
-            while True:
-                time.sleep(RENEW_SECONDS)
+            while not self._stopped.wait(RENEW_SECONDS):
                 with contextlib.suppress(OSError):
                     other = self.renew()
                     if other is not None:
                         overtaken(other)
                         return
 
-        threading.Thread(target=renew, name="lease", daemon=True).start()
+        self._renewing = threading.Thread(target=renew, name="lease", daemon=True)
+        self._renewing.start()
+
+    def stop(self, seconds: float) -> bool:
+        """Ends the renewals, and leaves the file for the next process of the same run. Returns whether the
+        last renewal was over within `seconds`.
+        """
+        self._stopped.set()
+        if self._renewing is not None:
+            self._renewing.join(seconds)
+        return self._renewing is None or not self._renewing.is_alive()
 
     def to_json(self) -> dict[str, Any]:
         """Returns a document for the supervisor."""

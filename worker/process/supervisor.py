@@ -1,28 +1,33 @@
-"""A process that watches a training process, and ends it when it is silent for too long.
+"""A process that watches a training process: it ends one that is silent for too long, and starts one that
+has failed again.
 
 TensorFlow waits for ever for a hung peer, inside an operation that holds Python's lock. No thread and no
 signal handler of that process can end it; faulthandler can, but with exit code 1. So the process that the pod
-started forks before TensorFlow is imported. The child trains. The parent, a few MB of standard library, reads
-the child's signs of life from a pipe. If the child is silent for too long, the parent kills it and leaves
-with the exit code that was agreed before. If the parent is killed, the child is killed too.
+started, a few MB of standard library, forks before TensorFlow is imported. Its child, the starter, starts the
+training process: see `starter`. If the training process is silent for too long, the supervisor kills it and
+leaves with the exit code that was agreed before. If the supervisor is killed, the others are killed too.
 
-The protocol: the child writes `Silence`, one JSON line, which says how long it may be silent from now on, and
-what the parent says and does after that. An empty line is a sign of life, and the time starts again.
+A training process that loses a peer, or is killed, is started again at once and in the same pod, with the
+pod's address: see `restarts`. A Job would make another pod, after 10 s and more. A process that was silent is
+not: its node may be the reason, and another pod may get another node.
+
+The protocol: the training process writes `Silence`, one JSON line, which says how long it may be silent from
+now on, and what the supervisor says and does after that. An empty line is a sign of life, and the time starts
+again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import json
 import os
 import select
 import signal
-import sys
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -33,12 +38,15 @@ from worker.contract import (
     ExitCode,
     Failed,
     Notice,
+    Restarted,
     content_of,
     emit,
     fields_of,
 )
-from worker.process import probes
+from worker.process import probes, starter
 from worker.process.lease import Holder, Lease, message
+from worker.process.orphans import adopt_orphans, end_children
+from worker.process.restarts import Restarts
 from worker.process.worker_monitor import WorkerMonitor
 
 _GRACE_MARGIN = 3.0
@@ -47,8 +55,14 @@ position until then.
 """
 _LOOKS = 10
 """Number of times within a silence at which the supervisor checks that it was not stopped itself."""
+_OWN_SECONDS = 0.1
+"""More than this process itself needs between two looks."""
 _STACKS_SECONDS = 0.5
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PEERS_END_SECONDS = 5.0
+"""Limit for the other tasks of a collective to notice that one was lost, which takes them 0.7 s."""
+_PEERS_POLL_SECONDS = 0.05
+_LEASE_SECONDS = 10.0
+"""Limit for a renewal of the lease that is going on. A disk that hangs for longer will not be well soon."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +128,14 @@ class Watch:
         """Has the supervisor report from now on which of `workers` (pod name to address) are gone or back."""
         self._write(json.dumps({"workers": workers}).encode() + b"\n", patient=True)
 
+    def came_further(self) -> None:
+        """Says that the task has come further than before its last restart: see `Restarts`."""
+        self._write(b'{"further": true}\n', patient=True)
+
+    def stay_down(self) -> None:
+        """Says that another process in this pod would fail like this one."""
+        self._write(b'{"again": false}\n', patient=True)
+
     def alive(self) -> None:
         """Gives a sign of life. It is cheap: at most ten a second are sent."""
         now = time.monotonic()
@@ -144,56 +166,115 @@ class Watch:
                     select.select([], [self._pipe], [])
 
 
+@dataclass(frozen=True)
+class Work:
+    """What the training process does.
+
+    `train` returns its exit code. `preload` imports what `train` needs, once for all training processes; None
+    if nothing may be imported before. `forks`: there may be several training processes. `again` is the
+    command of a new Python that calls `serve`, for a starter that was lost; it is empty where there is none.
+    `environment` is the one for it.
+    """
+
+    train: Callable[[Watch], int]
+    preload: Callable[[], None] | None = None
+    forks: bool = False
+    again: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`grace` is the pod's, in seconds. The training process is started again at most `restarts` times within
+    ten minutes. In a `collective` no task can go on without the others.
+    """
+
+    grace: float = GRACE_SECONDS
+    restarts: int = 0
+    collective: bool = False
+
+
 def supervise(
-    train: Callable[[Watch], int],
-    first: Silence,
-    task: str,
-    addresses: Mapping[str, str],
-    grace: float = GRACE_SECONDS,
+    work: Work, first: Silence, task: str, addresses: Mapping[str, str], limits: Limits | None = None
 ) -> NoReturn:
-    """Runs `train` in a child process under watch, and leaves with its exit code or the agreed one.
+    """Does `work` in a child process under watch, and leaves with its exit code or the agreed one.
 
     `first` is valid until the child sends another Silence. `addresses` (pod name to `host:port`) are the
-    peers that may cause a stall. `grace` is the pod's, in seconds. It forks, so it must be called while the
-    process has one thread.
+    peers that may cause a stall. It forks, so it must be called while the process has one thread.
     """
-    reading, writing = os.pipe()
-    parent = os.getpid()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        os.set_blocking(writing, False)
-        _die_with(parent)
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
-        code = 1
-        try:
-            code = train(Watch(writing))
-        except SystemExit as error:
-            code = error.code if isinstance(error.code, int) else 1
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    os.close(writing)
-    os._exit(_Supervisor(child, reading, first, task, addresses, grace).run())
+    os._exit(_Supervisor(work, first, task, addresses, limits or Limits()).run())
+
+
+def serve(work: Work, pipes: starter.Pipes, supervisor: int) -> NoReturn:
+    """Is the starter of `supervisor`, in the Python of `work.again`."""
+    os.set_blocking(pipes.signs, False)
+    starter.serve(lambda signs: work.train(Watch(signs)), work.preload, pipes, supervisor, work.forks)
+
+
+class _Starter:
+    """The starter process, as the supervisor sees it.
+
+    `process` is its process id, `child` that of the training process while there is one. `signs` and
+    `reports` are the descriptors to read from.
+    """
+
+    def __init__(self, work: Work, *, forked: bool) -> None:
+        """A forked one is forked from this process, which must have one thread; else a new Python is one."""
+        orders, self._orders = os.pipe()
+        self.reports, reports = os.pipe()
+        self.signs, signs = os.pipe()
+        theirs = starter.Pipes(orders, reports, signs)
+        parent = os.getpid()
+        if forked:
+            self.process = os.fork()
+            if self.process == 0:
+                for descriptor in (self._orders, self.reports, self.signs):
+                    os.close(descriptor)
+                serve(work, theirs, parent)
+        else:
+            command = [*work.again, *map(str, theirs), str(parent)]
+            # Popen would wait for its process, if it were not kept.
+            self._popen = subprocess.Popen(command, pass_fds=theirs, env=dict(work.environment))
+            self.process = self._popen.pid
+        for descriptor in theirs:
+            os.close(descriptor)
+        os.set_blocking(self.signs, False)
+        os.set_blocking(self.reports, False)
+        self.child: int | None = None
+        self._buffer = b""
+
+    def start(self) -> None:
+        """Orders a training process."""
+        with contextlib.suppress(BrokenPipeError):  # it has ended
+            os.write(self._orders, b"1")
+
+    def hear(self) -> int | None:
+        """Reads its reports. Returns the wait status of a training process that has ended."""
+        *lines, self._buffer = (self._buffer + _read(self.reports)).split(b"\n")
+        status = None
+        for line in lines:
+            report = json.loads(line)
+            self.child = report.get("started")
+            status = report.get("ended", status)
+        return status
+
+    def close(self) -> None:
+        """Frees what is left of one that has ended."""
+        for descriptor in (self._orders, self.reports, self.signs):
+            os.close(descriptor)
 
 
 class _Supervisor:
     def __init__(
-        self,
-        child: int,
-        pipe: int,
-        first: Silence,
-        task: str,
-        addresses: Mapping[str, str],
-        grace: float,
+        self, work: Work, first: Silence, task: str, addresses: Mapping[str, str], limits: Limits
     ) -> None:
-        self._child = child
-        self._pipe = pipe
-        self._silence = first
+        self._work = work
+        self._first = self._silence = first
         self._task = task
         self._addresses = addresses
-        self._term_seconds = max(0.0, grace - _GRACE_MARGIN)
+        self._limits = limits
+        self._restarts = Restarts(limits.restarts)
+        self._may_restart = True
         self._kill_at: float | None = None
         self._buffer = b""
         self._lease: Lease | None = None
@@ -202,6 +283,8 @@ class _Supervisor:
         self._wake: int | None = None
 
     def run(self) -> int:
+        adopt_orphans()
+        self._starter = _Starter(self._work, forked=True)
         wakeup, signalled = os.pipe()
         os.set_blocking(signalled, False)
         os.set_blocking(wakeup, False)
@@ -210,56 +293,125 @@ class _Supervisor:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._terminate)
-        heard = time.monotonic()
-        watched = [self._pipe, wakeup]
+        self._starter.start()
+        heard = looked = time.monotonic()
         while True:
-            status = self._reap()
+            status = self._ended()
             if status is not None:
                 code = self._left(status)
+                if self._starts_again(code):
+                    heard = looked = time.monotonic()
+                    continue
                 if self._lease is not None and code != ExitCode.RETRYABLE:
                     self._lease.give_back()
                 return code
             now = time.monotonic()
-            if self._kill_at is not None and now >= self._kill_at:
+            # If this process was stopped (a frozen pod, a suspended machine), so was the child.
+            heard += max(0.0, now - looked - _OWN_SECONDS)
+            if self._kill_at is not None and (now >= self._kill_at or self._starter.child is None):
                 self._kill()
                 return ExitCode.PREEMPTED
             if self._kill_at is None and now - heard >= self._silence.seconds:
                 return self._silent()
             until = self._kill_at if self._kill_at is not None else heard + self._silence.seconds
             pause = max(0.0, min(until - now, max(0.1, self._silence.seconds / _LOOKS)))
+            watched = [self._starter.signs, self._starter.reports, wakeup]
             ready, _, _ = select.select(watched, [], [], pause)
-            # If this process was stopped (a frozen pod, a suspended machine), so was the child.
-            heard += max(0.0, time.monotonic() - now - pause)
+            looked = time.monotonic()
+            heard += max(0.0, looked - now - pause)
             if wakeup in ready:
-                os.read(wakeup, 4096)
-            if self._pipe in ready:
-                data = os.read(self._pipe, 65536)
-                if data:
-                    heard = time.monotonic()
-                    self._hear(data)
-                else:
-                    watched.remove(self._pipe)  # the child is about to end
+                _read(wakeup)
+            if self._starter.signs in ready:
+                heard = looked
+                self._hear()
 
-    def _hear(self, data: bytes) -> None:
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
+    def _ended(self) -> int | None:
+        """Returns the training process's wait status once it has ended. As process 1 of a container, this
+        process also reaps orphans.
+        """
+        before = self._starter.child
+        status = self._starter.hear()
+        if self._starter.child not in (None, before) and self._kill_at is not None:
+            self._send(signal.SIGTERM)  # the signal came before the process was there
+        while True:
+            try:
+                process, reaped = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if process == self._starter.process:
+                # With it the training process is killed, if it was not the same.
+                self._starter.process = 0
+                status = status if status is not None else reaped
+            if process == 0:
+                break
+        if status is not None:
+            self._starter.child = None
+            self._hear()
+        return status
+
+    def _starts_again(self, code: int) -> bool:
+        """Starts the training process again if it may be, and returns whether it did."""
+        if self._is_told_to_stop() or not self._may_restart or not self._restarts.allowed(code):
+            return False
+        if not self._starter.process and not self._work.again:
+            return False
+        if self._lease is not None and not self._lease.stop(_LEASE_SECONDS):
+            return False
+        self._attendance.follow({})
+        end_children(but=self._starter.process)
+        if self._limits.collective:
+            self._await_peers_end()
+        if self._is_told_to_stop():
+            return False
+        self._restarts.add(time.monotonic())
+        emit(self._task, Restarted(code, self._restarts.count))
+        self._lease, self._lost, self._buffer, self._silence = None, False, b"", self._first
+        if not self._starter.process:
+            self._starter.close()
+            self._starter = _Starter(self._work, forked=False)
+        self._starter.start()
+        return True
+
+    def _is_told_to_stop(self) -> bool:
+        return self._kill_at is not None
+
+    def _await_peers_end(self) -> None:
+        """Waits until every other task's training process has ended, too: a collective cannot go on without
+        this one. A new process would connect to the old ones, and fail with them.
+        """
+        deadline = time.monotonic() + _PEERS_END_SECONDS
+        there = dict(self._addresses)
+        while there and not self._is_told_to_stop() and time.monotonic() < deadline:
+            there = {name: each for name, each in there.items() if probes.connects(each, 0.5)}
+            time.sleep(_PEERS_POLL_SECONDS)
+
+    def _hear(self) -> None:
+        *lines, self._buffer = (self._buffer + _read(self._starter.signs)).split(b"\n")
         for line in lines:
             if not line:
                 continue
             document = json.loads(line)
             if "lease" in document:
-                self._lease = Lease.from_json(document["lease"])
-                self._lease.keep(self._overtaken)
+                self._keep(Lease.from_json(document["lease"]))
             elif "workers" in document:
                 self._attendance.follow(document["workers"])
+            elif "further" in document:
+                self._restarts.came_further(time.monotonic())
+            elif "again" in document:
+                self._may_restart = document["again"]
             elif not self._lost:
                 self._silence = Silence.from_json(document)
 
-    def _overtaken(self, other: Holder) -> None:
-        """Runs in the lease's thread."""
-        self._lost = True
-        self._silence = overtaken(other)
-        if self._wake is not None:
-            os.write(self._wake, b"x")
+    def _keep(self, lease: Lease) -> None:
+        def overtaken_by(other: Holder) -> None:
+            """Runs in the lease's thread."""
+            if self._lease is lease and self._wake is not None:
+                self._lost = True
+                self._silence = overtaken(other)
+                os.write(self._wake, b"x")
+
+        self._lease = lease
+        lease.keep(overtaken_by)
 
     def _silent(self) -> int:
         silence = self._silence
@@ -276,34 +428,24 @@ class _Supervisor:
 
     def _show_stacks(self) -> None:
         """Prints all stacks to standard error: only they show where a process hangs."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._child, signal.SIGUSR1)
+        self._send(signal.SIGUSR1)
         time.sleep(_STACKS_SECONDS)
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        self._kill_at = self._kill_at or time.monotonic() + self._term_seconds
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._child, signal.SIGTERM)
+        self._kill_at = self._kill_at or time.monotonic() + max(0.0, self._limits.grace - _GRACE_MARGIN)
+        self._send(signal.SIGTERM)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._starter.child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._starter.child, number)
 
     def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._child, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._child, 0)
-
-    def _reap(self) -> int | None:
-        """Returns the child's wait status once it has ended. As process 1 of a container, it also reaps
-        orphans.
-        """
-        while True:
-            try:
-                process, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return None
-            if process == self._child:
-                return status
-            if process == 0:
-                return None
+        self._send(signal.SIGKILL)
+        if self._starter.process:
+            os.kill(self._starter.process, signal.SIGKILL)  # its number is not used again before it is reaped
+            os.waitpid(self._starter.process, 0)
+        end_children()
 
     def _left(self, status: int) -> int:
         code = os.waitstatus_to_exitcode(status)
@@ -318,19 +460,10 @@ class _Supervisor:
         return 128 - code
 
 
-def _die_with(parent: int) -> None:
-    """Has the kernel kill this process when its parent ends, for whatever reason."""
-    if sys.platform == "linux":
-        import ctypes
-
-        if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0:
-            if os.getppid() != parent:
-                os._exit(ExitCode.RETRYABLE)
-            return
-
-    def follow() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(ExitCode.RETRYABLE)
-
-    threading.Thread(target=follow, name="follow", daemon=True).start()
+def _read(descriptor: int) -> bytes:
+    """Returns all that is there now to read."""
+    data = b""
+    with contextlib.suppress(BlockingIOError):
+        while part := os.read(descriptor, 65536):
+            data += part
+    return data

@@ -163,6 +163,7 @@ class Checkpoints(keras_models.Callback):
         if done % parameters.checkpoint_epochs == 0 or is_last:
             self._loop.hooks.enter(f"writing checkpoint {done}")
             self._directory.save(self.model, done)
+            self._loop.hooks.saved()
             self._loop.hooks.enter("training")
 
 

@@ -112,6 +112,7 @@ class Preemption:
             directory = ModelDirectory(tempfile.mkdtemp(prefix="scratch-"))
         if position > Position():
             directory.back_up(model, position)
+            self._watch.came_further()
         if self._writes:
             why = "SIGTERM" if self._told else "SIGTERM to another task"
             self._reporter.notice(f"{why}: checkpoint saved at {position}, exiting")

@@ -156,6 +156,7 @@ class _Training:
                 enter=self._activity.enter,
                 alive=self._watch.alive,
                 stepped=self._activity.stepped,
+                saved=self._watch.came_further,
                 failed=self._step_failed,
                 boundary=boundary,
                 kept=_KEPT,
@@ -316,6 +317,8 @@ class _Training:
         self._reporter.emit(Done())
 
     def _fail(self, failure: Failure) -> int:
+        if not failure.in_place:
+            self._watch.stay_down()
         self._reporter.failed(failure)
         if failure.exit_code == ExitCode.RETRYABLE:
             return failure.exit_code  # the other tasks stay, for the retry

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Final
 
 from launcher.backends.base import EVERYONE, PROGRAM, History, LogLine, Selection, Update, submitted
+from launcher.backends.earlier_processes import of_earlier_processes
 from launcher.backends.local.log_growth import Growth
 from launcher.backends.local.store import BrokenRunError, RunDirectory, Submission
 from launcher.errors import NotFoundError
@@ -129,6 +130,11 @@ class _LogFile:
             lines.append(self._line(line, self._growth.time(end) if self._growth is not None else None))
         return lines
 
+    def read_all(self, *, last: bool) -> Iterator[LogLine]:
+        """All lines since the last call."""
+        while lines := self.read(last=last):
+            yield from lines
+
     def _line(self, content: bytes, time: float | None = None) -> LogLine:
         text = content.decode(errors="replace").rstrip("\r")
         return LogLine(self._role, self._index, self.attempt, text, Record.parse(text), time)
@@ -176,19 +182,24 @@ class Logs:
         self._most = most
         self._timed = timed
         self._files: dict[str, _LogFile] = {}
+        self._latest: set[str] = set()
+        """The pods of which only earlier processes are meant."""
 
     def update(self, state: Mapping[str, Any], since: float | None = None) -> None:
         """Adds the logs of new pods. `since` is that of the selection, in seconds since the epoch."""
         latest = {_task(pod): pod["metadata"]["uid"] for pod in state["pods"]}
         for pod in state["pods"]:
             uid = pod["metadata"]["uid"]
-            if uid in self._files or (self._selection.previous and uid == latest[_task(pod)]):
+            if uid in self._files:
                 continue
             file = _LogFile(self._directory, pod, self._most)
             if self._selection.takes(self._directory.run, *file.task, file.name):
                 self._files[uid] = file
+                only_earlier = self._selection.previous and uid == latest[_task(pod)]
+                if only_earlier:
+                    self._latest.add(uid)
                 if self._timed:
-                    file.time_lines(since, self._selection.tail)
+                    file.time_lines(since, None if only_earlier else self._selection.tail)
 
     def beginnings(self) -> list[LogLine]:
         """The records that the tasks write once, if `tail` skips them. Call it before reading."""
@@ -200,9 +211,11 @@ class Logs:
 
     def drain(self, *, last: bool) -> Iterator[LogLine]:
         """All that is there, task by task."""
-        for file in sorted(self._files.values(), key=lambda file: file.task):
-            while lines := file.read(last=last):
-                yield from lines
+        for uid, file in sorted(self._files.items(), key=lambda item: item[1].task):
+            if uid in self._latest:
+                yield from of_earlier_processes(file.read_all(last=last), self._selection.tail)
+            else:
+                yield from file.read_all(last=last)
 
 
 def _task(pod: Mapping[str, Any]) -> tuple[str, str]:

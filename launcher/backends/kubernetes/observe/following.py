@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from launcher.backends.base import LogLine, Selection, Update
+from launcher.backends.earlier_processes import of_earlier_processes
 from launcher.backends.kubernetes.api.client import Client
 from launcher.backends.kubernetes.api.parallel import together
 from launcher.backends.kubernetes.cleanup import stopping
@@ -239,6 +240,7 @@ def _lines(
     until_end: bool,
 ) -> Iterator[LogLine]:
     chosen = _chosen(root.run, run_state, selection)
+    latest = _latest(run_state.pods())
     running = sum(1 for pod in chosen if pod["status"]["phase"] in ("Pending", "Running"))
     if until_end and running > _MOST_STREAMS:
         raise BackendError(
@@ -251,7 +253,11 @@ def _lines(
     for pod in filter(has_begun, chosen):
         log = PodLog(client, LogSource.of(pod, namespace))
         try:
-            for line in log.read(since=selection.since, tail=selection.tail):
+            if selection.previous and _attempt(pod) == latest[task_of(pod)]:
+                found = of_earlier_processes(log.read(since=selection.since), selection.tail)
+            else:
+                found = log.read(since=selection.since, tail=selection.tail)
+            for line in found:
                 some = True
                 yield line
         except BackendError as error:
@@ -267,21 +273,17 @@ def _lines(
 
 def _chosen(run: str, run_state: RunState, selection: Selection) -> list[SlimPod]:
     """The pods, role by role and task by task, oldest first."""
-    pods = run_state.pods()
-    attempts = {
-        task_of(pod): _attempt(pod) for pod in pods
-    }  # the last one of each task overwrites the others
     order = {job["metadata"]["uid"]: number for number, job in enumerate(run_state.jobs)}
-    chosen = [
-        pod
-        for pod in pods
-        if selection.takes(run, *task_of(pod), pod["metadata"]["name"])
-        and not (selection.previous and _attempt(pod) == attempts[task_of(pod)])
-    ]
+    chosen = [pod for pod in run_state.pods() if selection.takes(run, *task_of(pod), pod["metadata"]["name"])]
     return sorted(
         chosen,
         key=lambda pod: (min(order.get(uid, 99) for uid in pod["metadata"]["owners"]), task_of(pod)[1]),
     )
+
+
+def _latest(pods: Sequence[SlimPod]) -> dict[tuple[str, int], int]:
+    """The attempt of each task's latest pod: the last one overwrites the others."""
+    return {task_of(pod): _attempt(pod) for pod in pods}
 
 
 def _attempt(pod: SlimPod) -> int:
