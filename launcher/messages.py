@@ -12,6 +12,7 @@ from typing import Any, Final
 from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.status import ADMISSION, RUN_ENDED, RUN_FAILED, Phase, RoleStatus, RunStatus, TaskStatus
 from launcher.task_records import task_devices, task_output
+from launcher.wording import counted
 from worker.contract import (
     Content,
     Devices,
@@ -286,13 +287,12 @@ def predictions(predicted: Predicted) -> str:
 
 def membership(record: MembershipRecord) -> str:
     """Returns `trains with 3 workers: worker 2 joined (its port answers)`."""
-    count = len(record.workers)
     changes = [
         f"worker{'' if len(numbers) == 1 else 's'} {_names([str(number) for number in numbers])} {verb}"
         for numbers, verb in ((record.joined, "joined"), (record.left, "left"))
         if numbers
     ]
-    text = f"trains with {count} worker{'' if count == 1 else 's'}"
+    text = f"trains with {counted(len(record.workers), 'worker')}"
     text += f": {', '.join(changes)}" if changes else ""
     return f"{text} ({record.reason})" if record.reason else text
 
@@ -357,7 +357,7 @@ def endings(before: RunStatus | None, after: RunStatus) -> list[News]:
     known = {role.role: role for role in before.roles} if before else {}
     for role in after.roles:
         if role.role in known and (was := known[role.role].desired) != role.desired:
-            said.append(News("run", f"is to have {role.desired} {role.role}s, {was} before"))
+            said.append(News("run", f"is to have {counted(role.desired, role.role)}, {was} before"))
         ended = None if role.waiting else _end(role.role, after)
         if text := _role_end(known.get(role.role), role, after):
             said.append(News(role.role, text, ended, bad=text.startswith("failed")))

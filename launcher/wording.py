@@ -1,4 +1,4 @@
-"""Writes lists in a sentence."""
+"""Writes lists and counts in a sentence."""
 
 from __future__ import annotations
 
@@ -10,3 +10,8 @@ def listed(parts: Sequence[str], most: int | None = None, last: str = "and") -> 
     if most is not None and len(parts) > most:
         parts = [*parts[: most - 1], f"{len(parts) - most + 1} more"]
     return f" {last} ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+
+
+def counted(count: int, noun: str) -> str:
+    """Returns `1 restart`, `2 restarts`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -8,6 +8,7 @@ from typing import Any
 from launcher.errors import ConflictError
 from launcher.naming import PRIMARY_ANNOTATION, PROGRAM, ROLE_LABEL
 from launcher.status import condition, elastic
+from launcher.wording import counted
 
 _ROLE = "worker"
 
@@ -61,7 +62,8 @@ def ended(run: str) -> ConflictError:
 def outrun(run: str, job: Mapping[str, Any], options: str = "") -> ConflictError:
     """The error for a run that was scaled while it was to be scaled. `job` is as it is now."""
     return ConflictError(
-        f"run {run} was scaled by somebody else meanwhile: it is to have {replicas(job)} workers now",
+        f"run {run} was scaled by somebody else meanwhile: it is to have "
+        f"{counted(replicas(job), 'worker')} now",
         f"`{PROGRAM} status {run}{options}` shows it; scale it again, if that is not what you want.",
     )
 

@@ -550,14 +550,19 @@ def kill(options: Namespace) -> int:
 
 def scale(options: Namespace) -> int:
     """Changes the number of workers."""
+    from launcher.wording import counted
+
     backend, namespace = _sought(options)
     before = backend.scale(options.name, namespace, options.workers)
     found = options.name + backend.options(namespace)
     if before == options.workers:
-        print(f"run {options.name} is to have {before} workers already; see: {PROGRAM} status {found}")
+        print(
+            f"run {options.name} is to have {counted(before, 'worker')} already; "
+            f"see: {PROGRAM} status {found}"
+        )
     else:
         print(
-            f"run {options.name} is to have {options.workers} workers, {before} before; "
+            f"run {options.name} is to have {counted(options.workers, 'worker')}, {before} before; "
             f"watch them come or go with: {PROGRAM} status {found} -w"
         )
     return 0

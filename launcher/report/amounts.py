@@ -26,11 +26,6 @@ def duration(seconds: float) -> str:
     return f"{days} d {hours} h"
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 restart`, `2 restarts`."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
 def number(value: float) -> str:
     """A loss or a metric: `0.4312`, `27.4`, `1.2e-05`."""
     if value == 0:

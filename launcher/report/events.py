@@ -8,11 +8,12 @@ from typing import Final
 
 from launcher import messages
 from launcher.backends.base import History, RunEvent
-from launcher.report.amounts import counted, duration
+from launcher.report.amounts import duration
 from launcher.report.restarts import Restart
 from launcher.report.timeline import TaskTimeline
 from launcher.status import Phase
 from launcher.task_records import task_devices
+from launcher.wording import counted
 from worker.contract import (
     Devices,
     Event,

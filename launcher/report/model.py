@@ -13,7 +13,7 @@ from launcher import messages
 from launcher.backends.base import History
 from launcher.redaction import redacted_message
 from launcher.report import drawing
-from launcher.report.amounts import counted, duration, number, rate
+from launcher.report.amounts import duration, number, rate
 from launcher.report.curves import LOSS, SPEED, Curve, curves, last
 from launcher.report.drawing import Chart, Tick, share
 from launcher.report.events import ReportEvent, report_events, shortened
@@ -32,6 +32,7 @@ from launcher.report.timeline import (
 from launcher.report.timeline_rows import Legend, Row, legend, row
 from launcher.status import Phase, RoleStatus, RunStatus
 from launcher.task_records import evaluator_outcome, task_devices
+from launcher.wording import counted
 
 _BADGES: Final = {
     Phase.PENDING: ("plain", "Pending"),

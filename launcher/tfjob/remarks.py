@@ -20,6 +20,8 @@ A TFJob, as a cluster.yaml. Where it is not as with the training-operator, a com
 SPARSE: Final = """\
 A worker is told of itself and the parameter servers, as with the operator. A parameter server is told of
 itself under its own index, the chief of everyone: what the operator told them TensorFlow does not take.
+The number of workers stays what it is: to change it while the run goes on, the strategy must be
+ParameterServer or MultiWorkerMirrored with a program, whose worker has minReplicas.
 """
 
 EVALUATOR: Final = """\

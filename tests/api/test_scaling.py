@@ -12,6 +12,7 @@ from launcher.backends.base import Selection
 from launcher.backends.kubernetes.api.client import Client
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.preflight import rbac
+from launcher.cli import parser
 from launcher.errors import ConflictError, NotFoundError
 from launcher.status import Phase, RunStatus
 from launcher.validation import rules
@@ -175,3 +176,30 @@ def test_the_least_role_is_enough(
     least = KubernetesBackend(str(user(api, namespace, rbac.rules(()), tmp_path)), settings=SETTINGS)
     assert least.scale(RUN, namespace, 4) == 3
     assert spec(api, namespace)["completions"] == 4
+
+
+def test_the_command(
+    api: Api,
+    backend: KubernetesBackend,
+    namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    backend.submit(plan(tmp_path, namespace, *ELASTIC), detach=True)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = parser.main([*arguments, "-n", namespace])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    code, out, _ = run("scale", RUN, "--workers", "5")
+    assert (code, out.partition(";")[0]) == (0, "run mnist is to have 5 workers, 3 before")
+    code, out, _ = run("scale", RUN, "--workers", "5")
+    assert (code, out.partition(";")[0]) == (0, "run mnist is to have 5 workers already")
+    code, _, err = run("scale", RUN, "--workers", "6")
+    assert (code, "can have 2 to 5 workers, not 6" in err) == (4, True)
+    code, out, _ = run("status", RUN)
+    assert "0 of 5, at least 2" in out

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from launcher.backends.base import Selection
 from launcher.backends.local.store import RunDirectory
 from launcher.errors import ConflictError, NotFoundError
 from launcher.naming import ELASTIC_ANNOTATION
@@ -85,6 +86,10 @@ def test_workers_come_and_go(machine: Machine, tmp_path: Path) -> None:
     ]
     assert machine.texts("worker").count("told to leave") == 4
     assert scale(machine, 1) == 1, "it has that many already"
+    last = Selection(names=("worker-4",))
+    assert "told to leave" in [
+        line.text for line in machine.backend.logs("demo", "default", last, follow=False)
+    ]
 
     assert scale(machine, 2) == 1
     status = come_to(machine, 0, 1)
@@ -181,7 +186,7 @@ def test_of_two_commands_at_once_the_first_wins(
     send = RunDirectory.send
 
     def after_another(self: RunDirectory, word: str) -> bool:
-        return send(self, "scale:demo-worker:4:1") and send(self, word)
+        return send(self, f"scale:demo-worker:4:1\n{word}")
 
     with monkeypatch.context() as patched:
         patched.setattr(RunDirectory, "send", after_another)

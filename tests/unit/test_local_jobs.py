@@ -128,6 +128,8 @@ def test_fewer_indexes_take_the_highest_away() -> None:
     end(job, 2, 0)  # it was told to stop, and has just finished
     assert (job.succeeded, reason(job)) == (set(), "")
     end(job, 0, 0)
+    job.removed(3)
+    assert job.startable(0.0) == []
     end(job, 1, 0)
     assert reason(job) == "CompletionsReached"
 

@@ -259,23 +259,24 @@ def test_pods_that_are_gone_are_missed() -> None:
     )
 
 
-def test_elastic_workers_that_came_and_went() -> None:
+def elastic_history(**end: Any) -> History:
+    """Returns a run's history in which worker 1 joined, and left when the run was scaled to one worker."""
+
     def member(time: float, *workers: int, joined: Sequence[int] = (), left: Sequence[int] = ()) -> LogLine:
         numbers = {"workers": list(workers), "joined": list(joined), "left": list(left)}
         return says("chief", 0, 0, time, "membership", **numbers, reason="", generation=None)
 
-    pods = [
-        pod("chief", finished=100, exit_code=0),
-        pod("worker", 0, finished=100, exit_code=0),
-        pod("worker", 1, created=20, finished=60, exit_code=143, deleted=True),
-    ]
+    gone = pod("worker", 1, created=20, finished=60, exit_code=143, deleted=True)
     lines = [TRAINING, member(10, 0, joined=[0]), member(25, 0, 1, joined=[1]), member(60, 0, left=[1])]
-    of = history(pods, lines, finished=100)
+    of = history([pod("chief"), pod("worker"), gone], lines, **end)
     chief, worker = of.status.roles
     worker = dataclasses.replace(worker, desired=1, elastic=ElasticWorkers(1, 4, 2))
-    of = dataclasses.replace(of, status=dataclasses.replace(of.status, roles=(chief, worker)))
+    return dataclasses.replace(of, status=dataclasses.replace(of.status, roles=(chief, worker)))
+
+
+def test_elastic_workers_that_came_and_went() -> None:
+    of = elastic_history(seen=100)
     found = shown(of)
-    assert found.missing == ()
     texts = [event.text for event in found.events]
     assert "trains with 2 workers: worker 1 joined" in texts
     assert "trains with 1 worker: worker 1 left" in texts
@@ -283,6 +284,7 @@ def test_elastic_workers_that_came_and_went() -> None:
     assert "1 chief, 1 worker (1 to 4)" in found.facts
     (gone,) = [task for task in task_timelines(of) if (task.role, task.index) == ("worker", 1)]
     assert gone.segments[-1].end == BEGIN + 60, "nobody comes in its place"
+    assert shown(elastic_history(finished=100)).missing == (), "it has more tasks than it is to have"
 
 
 HOSTILE = (

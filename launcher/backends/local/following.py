@@ -394,6 +394,9 @@ def follow_logs(directory: RunDirectory, selection: Selection, *, until_end: boo
         job["metadata"]["labels"].get(ROLE_LABEL, ""): job["spec"].get("completions") or 1
         for job in state["jobs"]
     }
+    for pod in state["pods"]:  # a worker that was scaled away has printed something, too
+        role, index = _task(pod)
+        replicas[role] = max(replicas.get(role, 1), int(index) + 1)
     selection.check(directory.run, replicas, [pod["metadata"]["name"] for pod in state["pods"]])
     return _lines(directory, reader, selection, until_end)
 

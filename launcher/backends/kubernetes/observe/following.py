@@ -226,6 +226,9 @@ def logs(
     run_state = look(client, namespace, root)
     status = run_state.status({})
     replicas = {role.role: role.desired for role in status.roles}
+    for pod in run_state.pods():  # a worker that was scaled away may have printed something, too
+        role, index = task_of(pod)
+        replicas[role] = max(replicas.get(role, 1), index + 1)
     selection.check(root.run, replicas, [pod["metadata"]["name"] for pod in run_state.pods()])
     return _lines(client, namespace, root, selection, settings, run_state, until_end)
 
