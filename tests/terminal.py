@@ -66,6 +66,12 @@ class Terminal:
         """Returns the last picture."""
         return [self.lines, *self.pictures()][-1]
 
+    def resize(self, columns: int) -> None:
+        """Gives the terminal another width. What is on the screen is cut there, as xterm does."""
+        size = struct.pack("HHHH", self._screen.lines, columns, 0, 0)
+        fcntl.ioctl(self._controller, termios.TIOCSWINSZ, size)
+        self._screen.resize(columns=columns)
+
     def _read(self) -> bool:
         ready, _, _ = select.select([self._controller], [], [], max(0.0, self._deadline - time.monotonic()))
         assert ready, "the command neither writes nor ends:\n" + "\n".join(self.lines)

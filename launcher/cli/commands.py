@@ -570,19 +570,27 @@ def scale(options: Namespace) -> int:
 
 def suspend(options: Namespace) -> int:
     """Stops the tasks for now."""
+    from launcher.status import Phase
+
     backend, namespace = _sought(options)
+    already = backend.status(options.name, namespace).phase is Phase.SUSPENDED
     backend.suspend(options.name, namespace)
     found = options.name + backend.options(namespace)
-    print(f"run {options.name} is suspended; resume it with: {PROGRAM} resume {found}")
+    said = "was suspended already" if already else "is suspended"
+    print(f"run {options.name} {said}; resume it with: {PROGRAM} resume {found}")
     return 0
 
 
 def resume(options: Namespace) -> int:
     """Undoes `suspend`."""
+    from launcher.status import Phase
+
     backend, namespace = _sought(options)
+    running = backend.status(options.name, namespace).phase is Phase.RUNNING
     backend.resume(options.name, namespace)
     found = options.name + backend.options(namespace)
-    print(f"run {options.name} is resumed; watch it with: {PROGRAM} wait {found}")
+    said = "was not suspended" if running else "is resumed"
+    print(f"run {options.name} {said}; watch it with: {PROGRAM} wait {found}")
     return 0
 
 

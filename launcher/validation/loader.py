@@ -23,6 +23,7 @@ from launcher.config import yaml_positions
 from launcher.config.spec import API_VERSION, FLAT_FORM, FULL_FORM, Strategy, TrainingCluster
 from launcher.config.yaml_positions import MAX_BYTES, MAX_DEPTH, Document, FieldPath
 from launcher.errors import Problem, SpecError
+from launcher.naming import PROGRAM
 from launcher.pod_spec.pod_fields import MISSING
 from launcher.validation import rules
 from launcher.wording import listed
@@ -163,7 +164,9 @@ def _nearest(path: Path) -> str:
     except OSError:
         return ""
     near = difflib.get_close_matches(path.name, names, 1)
-    return f"; did you mean {path.with_name(near[0])}?" if near else ""
+    if near:
+        return f"; did you mean {path.with_name(near[0])}?"
+    return "" if path.suffix else f": expected a cluster.yaml, not a run's name; `{PROGRAM} init` writes one"
 
 
 _TOP_LEVEL: Final = ("apiVersion", "kind", "metadata", "spec")

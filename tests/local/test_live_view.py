@@ -151,6 +151,30 @@ def test_a_failure_is_red(tmp_path: Path) -> None:
         assert seen.colour("chief ended with exit code 70") == "red"
 
 
+def headings(lines: list[str]) -> list[bool]:
+    """Returns for each table whether it has all columns."""
+    return ["SUCCEEDED" in line for line in lines if line.startswith("ROLE")]
+
+
+def test_a_terminal_that_is_made_narrower_and_wider_again(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    spec = yaml.safe_load(SPEC)
+    # It ends when the test says so.
+    end = tmp_path / "end"
+    waits = f"import pathlib, time\nwhile not pathlib.Path({str(end)!r}).exists(): time.sleep(0.1)"
+    spec["spec"]["chief"]["command"] = ["python", "-c", waits]
+    path.write_text(yaml.safe_dump(spec))
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": str(ROOT)}
+    with terminal([*LAUNCHER, "submit", str(path), "--backend", "local"], 100, 50, environment) as seen:
+        for columns, wide in ((100, True), (45, False), (100, True)):
+            seen.resize(columns)
+            seen.until(lambda lines, wide=wide: headings(lines) == [wide])  # type: ignore[misc]
+        end.touch()
+        lines = seen.to_the_end()
+        assert seen.process.returncode == 0
+        assert [line.split()[0] for line in lines if line.startswith(("ROLE", "chief "))] == ["ROLE", "chief"]
+
+
 def test_a_pipe_gets_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     spec = yaml.safe_load(SPEC)
