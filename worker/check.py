@@ -102,7 +102,7 @@ def _loop(
         strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
         directory=None,
         writes=True,
-        workers=1,
+        count_workers=lambda: 1,
         validates=True,
         hooks=Hooks(_Notices(reporter.task), enter=activity.enter),
     )

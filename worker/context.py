@@ -43,9 +43,9 @@ class Loop:
     """The values that a training loop works with.
 
     `directory` is None without a modelDir. `writes` is false in a task that takes part in the checkpoints of
-    another task and keeps none. `workers` counts the tasks that take steps. `strategy_options` and
-    `evaluation` are the spec's. `address` is this task's own, None where it has none. `validates` is false
-    where there is an evaluator.
+    another task and keeps none. `count_workers()` is the number of tasks that take steps, which may change.
+    `strategy_options` and `evaluation` are the spec's. `address` is this task's own, None where it has none.
+    `validates` is false where there is an evaluator.
     """
 
     program: LoadedProgram
@@ -53,9 +53,14 @@ class Loop:
     strategy: tf.distribute.Strategy
     directory: ModelDirectory | None
     writes: bool
-    workers: int
+    count_workers: Callable[[], int]
     validates: bool
     hooks: Hooks
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     address: str | None = None
+
+    @property
+    def workers(self) -> int:
+        """Returns how many tasks take steps now."""
+        return self.count_workers()

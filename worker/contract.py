@@ -266,6 +266,20 @@ def leaving_path(task_dir: str, own: str, peer: str) -> str:
     return _peers_file(task_dir, own, peer, "leaving")
 
 
+def identity_path(task_dir: str, own: str, peer: str) -> str:
+    """Returns the path of the file in which the server `peer` says what it runs. Arguments as in
+    `released_path`.
+    """
+    return _peers_file(task_dir, own, peer, "identity")
+
+
+def chief_path(task_dir: str, own: str, peer: str) -> str:
+    """Returns the path of the file in which the server `peer` has the number of its chief's context.
+    Arguments as in `released_path`.
+    """
+    return _peers_file(task_dir, own, peer, "chief")
+
+
 def _peers_file(task_dir: str, own: str, peer: str, name: str) -> str:
     parts = [peer if part == own else part for part in task_dir.split("/")]
     return "/".join([*parts, name])

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker.contract import GRACE_SECONDS, Env, ExitCode, RunConfig, pod_name
+from worker.contract import (
+    GRACE_SECONDS,
+    ElasticWorkers,
+    Env,
+    ExitCode,
+    RunConfig,
+    elastic_workers,
+    pod_name,
+)
 from worker.failures import Failure
 
 
@@ -28,8 +36,8 @@ class Task:
     cluster: Mapping[str, Mapping[int, str]]
     directory: str | None
     source: Path | None
-    renumbered: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """Names of pods that do not follow from role and index: see `leave_out`."""
+    elastic: ElasticWorkers | None = None
+    """Set in an elastic run: `cluster` has as many workers as there may be."""
 
     @property
     def name(self) -> str:
@@ -58,7 +66,7 @@ class Task:
 
     def pod(self, role: str, index: int) -> str:
         """Returns the pod name of a task of `cluster`."""
-        return self.renumbered.get((role, index)) or pod_name(self.config.run, role, index)
+        return pod_name(self.config.run, role, index)
 
     @property
     def serves(self) -> bool:
@@ -97,6 +105,10 @@ def from_environment() -> Task:
     index = task.get("index", os.environ.get(Env.TASK_INDEX, "0"))
     source = os.environ.get(Env.SOURCE)
     try:
+        elastic = elastic_workers(os.environ)
+    except ValueError as error:
+        raise _misuse(str(error)) from error
+    try:
         return Task(
             config=config,
             role=role,
@@ -104,28 +116,10 @@ def from_environment() -> Task:
             cluster={name: _by_index(tasks) for name, tasks in document.get("cluster", {}).items()},
             directory=os.environ.get(Env.TASK_DIR),
             source=Path(source).resolve() if source else None,
+            elastic=elastic,
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise _misuse(f"{Env.TF_CONFIG} does not describe a cluster: {error}") from error
-
-
-def leave_out(task: Task, pods: Collection[str]) -> Task:
-    """Returns `task` in a cluster without `pods`, and changes `os.environ` too. The other tasks are numbered
-    without a gap.
-
-    A server that was started under another number takes the number that its chief gives it (TensorFlow 2.21).
-    """
-    cluster: dict[str, dict[int, str]] = {}
-    names: dict[tuple[str, int], str] = {}
-    for role, tasks in task.cluster.items():
-        left = [(task.pod(role, index), address) for index, address in sorted(tasks.items())]
-        left = [(name, address) for name, address in left if name not in pods]
-        cluster[role] = {index: address for index, (_, address) in enumerate(left)}
-        names.update({(role, index): name for index, (name, _) in enumerate(left)})
-    lists = {role: list(tasks.values()) for role, tasks in cluster.items()}
-    own = {"type": task.role, "index": task.index}
-    os.environ[Env.TF_CONFIG] = json.dumps({"cluster": lists, "task": own})
-    return replace(task, cluster=cluster, renumbered=names)
 
 
 def _assemble_tf_config() -> None:

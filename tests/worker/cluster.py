@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from worker.contract import Env, Event, Record, RunConfig, pod_name
+from worker.contract import ElasticWorkers, Env, Event, Record, RunConfig, pod_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -124,13 +124,15 @@ class Cluster:
         source: Path = PROGRAMS,
         parameters: Mapping[str, Any] | None = None,
         model_dir: str | None = "",
+        elastic: ElasticWorkers | None = None,
         **config: Any,
     ) -> None:
         self.directory = directory
         self.source = source
         self.model_dir = directory / "model"
-        self.replicas = dict(replicas)
-        tasks = [(role, index) for role, count in replicas.items() for index in range(count)]
+        self.elastic = elastic
+        self.replicas = {**replicas, "worker": elastic.max} if elastic is not None else dict(replicas)
+        tasks = [(role, index) for role, count in self.replicas.items() for index in range(count)]
         self.addresses = dict(zip(tasks, _free_addresses(len(tasks)), strict=True))
         trains = [self.addresses[task] for task in tasks if task[0] in ("chief", "worker")]
         self.config = RunConfig(
@@ -175,6 +177,8 @@ class Cluster:
         tf_config = self.tf_config(role, index)
         if tf_config:
             environment[Env.TF_CONFIG] = json.dumps(tf_config)
+        if self.elastic is not None:
+            environment[Env.ELASTIC_WORKERS] = self.elastic.to_json()
         return environment
 
     def tf_config(self, role: str, index: int) -> dict[str, Any] | None:

@@ -478,9 +478,10 @@ def test_metrics_of_keras_3_that_replicas_share() -> None:
 
 
 CLUSTER = """
-import json, socket
+import json, socket, threading
 import tensorflow as tf
-from worker.tf_compat import connections, keras_models, remote_values, strategies
+from worker.tf_compat import connections, keras_models, remote_values, server_contexts, strategies
+from worker.tf_compat.coordinator import coordinate
 from worker.tf_compat.lookup_tables import reach_tables_from_loops
 found = {"before": [connections.is_connected(), connections.own_device()]}
 sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
@@ -499,19 +500,40 @@ servers = [
     for index in (0, 1)
 ]
 resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(cluster, rpc_layer="grpc")
-strategy = tf.distribute.ParameterServerStrategy(
-    resolver, variable_partitioner=tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
-)
+seen = []
+with connections.limited_to(lambda: [0], lambda: seen.append(connections.is_connected())):
+    strategy = tf.distribute.ParameterServerStrategy(
+        resolver, variable_partitioner=tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
+    )
 found["counts"] = [
     strategies.uses_coordinator(strategy), strategies.worker_count(strategy), strategies.ps_count(strategy)
 ]
 found["after"] = [connections.is_connected(), connections.own_device()]
-seen = []
-connections.before_connecting(lambda: seen.append(connections.connecting()))
-connections.connect_again()
-found["again"] = [seen, connections.connecting()]
-
+absences = coordinate(strategy, [1])
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+def workers():
+    index = tf.function(lambda: tf.distribute.coordinator.experimental_get_current_worker_index())
+    values = [coordinator.schedule(index) for _ in range(50)]
+    return sorted({int(value.fetch()) for value in values})
+found["first"] = [seen, sorted(absences.workers()), workers()]
+connections.use_alone(True)
+changing = threading.Thread(target=connections.connect, args=([0, 1],))
+changing.start()
+changing.join(1.0)
+found["changing"] = [changing.is_alive(), connections.connecting(), connections.changes()]
+with connections.unused():
+    changing.join()
+connections.use_alone(False)
+absences.end([1])
+while workers() != [0, 1]:
+    pass
+found["both"] = [sorted(absences.workers()), connections.connecting(), connections.changes()]
+absences.fail(tf.errors.UnavailableError(None, None, "a ps is lost"))
+try:
+    coordinator.join()
+except tf.errors.UnavailableError as error:
+    found["failed"] = str(error)
+
 value = coordinator.schedule(tf.function(lambda: tf.constant(5.0)))
 coordinator.join()
 found["value"] = [remote_values.is_done(value), remote_values.error_of(value), float(value.get())]
@@ -547,6 +569,16 @@ model.fit(
     tf.keras.utils.experimental.DatasetCreator(data), steps_per_epoch=2, callbacks=[Looks()], verbose=0
 )
 connections.keep_functions()
+
+def reads():
+    with tf.device("/job:ps/replica:0/task:1/device:CPU:0"):
+        tf.timestamp()
+reads()
+closed = [server_contexts.close(f"localhost:{port}", server_contexts.own_id()) for port in ports[3:] + [1]]
+try:
+    reads()
+except tf.errors.AbortedError as error:
+    found["closed"] = [*closed, "Unable to find a context_id" in str(error)]
 print(json.dumps(found), flush=True)
 import os
 os._exit(0)
@@ -558,7 +590,11 @@ def test_a_cluster_of_parameter_servers() -> None:
         "before": [False, None],
         "counts": [True, 1, 2],
         "after": [True, "/job:chief/replica:0/task:0/device:CPU:0"],
-        "again": [[False], False],
+        "first": [[True], [1], [0]],
+        "changing": [True, False, 0],
+        "both": [[], False, 1],
+        "failed": "a ps is lost",
+        "closed": [True, False, True],
         "value": [True, None, 5.0],
         "table": 3,
         "whole": [True, False],

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from worker.contract import ExitCode, Waiting
+from worker.contract import ElasticWorkers, ExitCode, Waiting
 from worker.failures import Failure
 from worker.process import probes
 from worker.process.activity import Activity
@@ -16,6 +16,8 @@ from worker.reporting import Reporter
 from worker.task import Task
 
 _OUTLIVE_SECONDS = 30.0
+_SETTLING_SECONDS = 2.0
+"""Pods that are created together are ready within about as long of one another."""
 _FINISHED = "finished"
 _NAMED = 3
 
@@ -23,17 +25,19 @@ _NAMED = 3
 def gather(task: Task, activity: Activity, reporter: Reporter, alive: Callable[[], None]) -> None:
     """Waits until every peer answers. Raises Failure (RETRYABLE) that names those that do not."""
     try:
-        wait_for_all(task, task.config.starting_deadline_seconds, activity, reporter, alive)
+        wait_for_peers(task, task.config.starting_deadline_seconds, activity, reporter, alive)
     except probes.Unanswered as error:
-        raise unanswered(error) from error
+        raise unanswered(task, error) from error
 
 
-def wait_for_all(
+def wait_for_peers(
     task: Task, seconds: float, activity: Activity, reporter: Reporter, alive: Callable[[], None]
-) -> None:
-    """Waits until every peer answers, for at most `seconds`. Raises `peers.Unanswered`."""
+) -> dict[str, str]:
+    """Waits until every peer answers, for at most `seconds`; in an elastic run, until enough workers do.
+    Returns the workers that are not there, and why. Raises `probes.Unanswered`.
+    """
     if not task.peers:
-        return
+        return {}
 
     def report(reasons: Mapping[str, str], waited: float) -> None:
         deadline = task.config.starting_deadline_seconds
@@ -43,12 +47,43 @@ def wait_for_all(
     # Tasks of a collective strategy have no server while they wait for one another.
     check = probes.fault if task.config.strategy == "ParameterServer" else probes.absence
     with probes.listening(task.address):
-        probes.wait(task.peers, seconds, report, alive, check)
+        if task.elastic is None:
+            return probes.wait(task.peers, seconds, report, alive, check)
+        return probes.wait(task.peers, seconds, report, alive, check, _Enough(task, task.elastic))
 
 
-def unanswered(error: probes.Unanswered) -> Failure:
+def unanswered(task: Task, error: probes.Unanswered) -> Failure:
     """Returns the failure of a task whose peers did not answer in time."""
-    return Failure(f"{error} (startingDeadlineSeconds)", ExitCode.RETRYABLE, in_place=False)
+    message = f"{error} (startingDeadlineSeconds)"
+    if task.elastic is not None:
+        came = task.elastic.max - len(_workers(task) & set(error.missing))
+        message = f"{came} of at least {task.elastic.min} workers came (minReplicas): {message}"
+    return Failure(message, ExitCode.RETRYABLE, in_place=False)
+
+
+class _Enough:
+    """Says when an elastic run begins: when all ps and all workers that were asked for are there; or with
+    fewer, but at least the minimum, when no more have come for a while.
+    """
+
+    def __init__(self, task: Task, elastic: ElasticWorkers) -> None:
+        self._workers = _workers(task)
+        self._elastic = elastic
+        self._came = 0
+        self._since = 0.0
+
+    def __call__(self, missing: Mapping[str, str]) -> bool:
+        if missing.keys() - self._workers:
+            return False
+        came, now = len(self._workers - missing.keys()), time.monotonic()
+        if came != self._came:
+            self._came, self._since = came, now
+        settled = now - self._since >= _SETTLING_SECONDS
+        return came >= self._elastic.replicas or (came >= self._elastic.min and settled)
+
+
+def _workers(task: Task) -> set[str]:
+    return {task.pod("worker", worker) for worker in task.cluster.get("worker", {})}
 
 
 def leave_together(task: Task, activity: Activity, alive: Callable[[], None]) -> None:

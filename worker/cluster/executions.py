@@ -29,15 +29,15 @@ class Executions:
     """Schedules functions, and looks which are done without waiting for them.
 
     At most about half a second of work is scheduled ahead, so that the end of an epoch, a checkpoint and
-    SIGTERM need not wait long. There are at least two executions for each of `workers`, or a worker would
-    wait for its next. `moved` is called with the number of finished steps whenever some finish, `failed` with
-    an error before it is raised.
+    SIGTERM need not wait long. There are at least two executions for each worker, or one would wait for its
+    next; `workers()` is their number at the moment. `moved` is called with the number of finished steps
+    whenever some finish, `failed` with an error before it is raised.
     """
 
     def __init__(
         self,
         coordinator: Any,
-        workers: int,
+        workers: Callable[[], int],
         moved: Callable[[int], None],
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -46,7 +46,7 @@ class Executions:
         self._moved = moved
         self._failed = failed
         self._pending: collections.deque[_Execution] = collections.deque()
-        self._depth = _LEAST * workers
+        self._depth = _LEAST
         self._since = time.monotonic()
         self._finished = 0
 
@@ -58,7 +58,7 @@ class Executions:
         `steps` is the number of steps in the execution. `report` is called later, in this thread, with the
         value that `function` returned. Raises the error of any function that was scheduled before.
         """
-        while len(self._pending) >= self._depth:
+        while len(self._pending) >= self._depth * self._workers():
             self._wait()
         self._pending.append(_Execution(steps, self._coordinator.schedule(function, args=arguments), report))
         self._look()
@@ -113,6 +113,6 @@ class Executions:
         seconds = now - self._since
         if seconds < _AHEAD_SECONDS:
             return
-        ahead = self._finished / seconds * _AHEAD_SECONDS / self._workers
-        self._depth = self._workers * max(_LEAST, min(_MOST, round(ahead)))
+        ahead = self._finished / seconds * _AHEAD_SECONDS / self._workers()
+        self._depth = max(_LEAST, min(_MOST, round(ahead)))
         self._since, self._finished = now, 0

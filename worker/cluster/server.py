@@ -39,19 +39,21 @@ counts as stalled.
 
 
 def forget_release(task: Task) -> None:
-    """Removes the release file that an earlier container of this pod got. Call it before the server is up."""
-    for path in (_released(task), _leaving(task)):
-        if path is not None:
-            path.unlink(missing_ok=True)
+    """Removes the files that an earlier container of this pod got. Call it before the server is up."""
+    if task.directory is not None:
+        for path_of in (contract.released_path, contract.leaving_path, contract.chief_path):
+            Path(path_of(task.directory, task.name, task.name)).unlink(missing_ok=True)
 
 
 def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
     """Runs the server. Returns the exit code."""
     tf = import_tensorflow(keras=False)
-    from worker.cluster import devices
+    from worker.cluster import admission, devices
 
     devices.check(task)
     devices.report(task, reporter, tasks=int(task.role == "worker"))
+    if task.elastic is not None:
+        admission.introduce(task)
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     try:
         server = tf.distribute.Server(

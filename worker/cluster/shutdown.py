@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -30,9 +30,16 @@ _SERVING = ("worker", "ps")
 
 
 def release(
-    task: Task, outcome: str, reporter: Reporter, watch: Watch, exit_code: int, connected: bool
+    task: Task,
+    outcome: str,
+    reporter: Reporter,
+    watch: Watch,
+    exit_code: int,
+    connected: bool,
+    lost: Collection[str] = (),
 ) -> None:
-    """Releases every worker and ps of `task.cluster` that answers, one by one, and reports them.
+    """Releases every worker and ps of `task.cluster` that answers, one by one, and reports them. It does not
+    wait for the return of the workers `lost` (pod names), and reports them only where they answer.
 
     Everything must be saved before. If an operation blocks nevertheless, the watchdog ends this process with
     `exit_code` and reports the other tasks as unreachable. `connected` says whether a strategy has connected
@@ -53,11 +60,16 @@ def release(
 
     expect()
     # A hung task would block the first operation sent to it, and every thread with it.
-    away = _away({name: address for name, (_, _, address) in addresses.items()}, expect)
+    away = _away({name: address for name, (_, _, address) in addresses.items()}, lost, expect)
     answering = {name: task for name, task in addresses.items() if name not in away}
+    addresses = {name: task for name, task in addresses.items() if name in answering or name not in lost}
     if not connected and not _connect(task, answering.values()):
         answering = {}
-    _regain([(role, index) for role, index, _ in answering.values()], not away, expect)
+    # A hung task would hold up a change of the cluster, and so would a ps that is away.
+    can_connect = probes.SILENT not in away.values() and not any(
+        role == "ps" for name, (role, _, _) in addresses.items() if name in away
+    )
+    _regain([(role, index) for role, index, _ in answering.values()], can_connect, expect)
     for name, (role, index, _) in answering.items():
         expect()
         if _write(task, name, role, index, outcome):
@@ -66,23 +78,26 @@ def release(
     reporter.emit(Released(released, unreachable))
 
 
-def _away(addresses: Mapping[str, str], alive: Callable[[], None]) -> dict[str, str]:
+def _away(addresses: Mapping[str, str], lost: Collection[str], alive: Callable[[], None]) -> dict[str, str]:
     """Returns the tasks that do not answer. It waits for a task that restarts, since nobody would release it
-    later.
+    later, but for none of those that are `lost`.
     """
+    given_up: dict[str, str] = {}
     deadline = time.monotonic() + RETURN_SECONDS
     while True:
         away = probes.faults(addresses, TASK_SECONDS)
         alive()
+        given_up.update({name: reason for name, reason in away.items() if name in lost})
+        away = {name: reason for name, reason in away.items() if name not in lost}
         returning = [name for name, reason in away.items() if reason != probes.SILENT]
         if not returning or time.monotonic() > deadline:
-            return away
+            return {**given_up, **away}
         addresses = {name: address for name, address in addresses.items() if name in away}
         time.sleep(0.5)
 
 
-def _regain(tasks: list[tuple[str, int]], all_are_there: bool, alive: Callable[[], None]) -> None:
-    """Makes restarted tasks usable, before the first task is released.
+def _regain(tasks: list[tuple[str, int]], can_connect: bool, alive: Callable[[], None]) -> None:
+    """Makes tasks usable that restarted or came a moment ago, before the first task is released.
 
     A restarted server answers a new connection at once. gRPC retries its old connection only after a while,
     which is longer the longer the server was away.
@@ -90,13 +105,14 @@ def _regain(tasks: list[tuple[str, int]], all_are_there: bool, alive: Callable[[
     deadline = time.monotonic() + RETURN_SECONDS
     while time.monotonic() < deadline:
         alive()
-        states = [_state(role, index) for role, index in tasks]
-        if _State.UNREACHED in states:
-            time.sleep(0.5)
-            continue
-        if _State.STALE in states and all_are_there:
-            _adopt()
-        return
+        states = {_state(role, index) for role, index in tasks}
+        if can_connect and states - {_State.USABLE}:
+            with contextlib.suppress(tf.errors.OpError):
+                connections.connect([index for role, index in tasks if role == "worker"])
+            return
+        if _State.UNREACHED not in states:
+            return
+        time.sleep(0.5)
 
 
 def _write(task: Task, name: str, role: str, index: int, outcome: str) -> bool:
@@ -145,12 +161,3 @@ def _connect(task: Task, answering: Any) -> bool:
     except (tf.errors.OpError, RuntimeError, ValueError):
         return False
     return True
-
-
-def _adopt() -> None:
-    """Makes restarted tasks known to this process again, as the coordinator does when it next uses them.
-
-    It blocks while any task of the cluster is away, so it comes before the first one is released.
-    """
-    with contextlib.suppress(tf.errors.OpError):
-        connections.connect_again()

@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.cluster.reconnect import connect_when_back
 from worker.failures import Failure, program_error
 from worker.task import Task
 from worker.tf_compat.lookup_tables import reach_tables_from_loops
@@ -39,7 +38,8 @@ def prepare(task: Task) -> None:
 def build(task: Task) -> tf.distribute.Strategy:
     """Builds the strategy `task.config.strategy` in a task that runs the training loop.
 
-    ParameterServer: every worker and ps must answer before, or the call blocks without a limit.
+    ParameterServer: every worker and ps must answer before, or the call blocks without a limit. Within
+    `Membership` it connects to those that do.
     MultiWorkerMirrored: the call blocks until all tasks make it, and no TensorFlow operation may run before.
     Raises Failure, which names the option, for a strategy that does not work with the devices here.
     """
@@ -144,7 +144,6 @@ def _parameter_server(task: Task) -> tf.distribute.Strategy:
     strategy = tf.distribute.ParameterServerStrategy(
         tf.distribute.cluster_resolver.TFConfigClusterResolver(), variable_partitioner=_partitioner(task)
     )
-    connect_when_back(task)
     reach_tables_from_loops()
     return strategy
 

@@ -51,7 +51,6 @@ class Evaluation:
         self._executions = executions
         self._steps = steps
         self._sums = Sums(steps.metrics())
-        self._shards = _SHARDS_PER_WORKER * loop.workers
         service = _service(loop, dataset) if loop.evaluation.get("exact") else None
         self._score_job = tf.function(partial(self._of_job, service)) if service is not None else None
         self._datasets = coordinator.create_per_worker_dataset(
@@ -68,10 +67,9 @@ class Evaluation:
         return self._steps.results()
 
     def _by_shards(self) -> list[Any]:
-        return self._run(
-            self._score_shard,
-            [(self._datasets, tf.constant(shard, tf.int64)) for shard in range(self._shards)],
-        )
+        count = _SHARDS_PER_WORKER * self._loop.workers
+        shards = [(tf.constant(count, tf.int64), tf.constant(shard, tf.int64)) for shard in range(count)]
+        return self._run(self._score_shard, [(self._datasets, *shard) for shard in shards])
 
     def _by_service(self) -> list[Any]:
         """Returns nothing where a worker was lost at every try, together with the data that it
@@ -95,9 +93,9 @@ class Evaluation:
         self._executions.join()
         return found
 
-    def _of_shard(self, dataset: Any, shard: Any) -> list[Any]:
-        """Returns the sums of the metrics over the samples of one shard."""
-        return self._over(dataset.shard(self._shards, shard).prefetch(tf.data.AUTOTUNE))
+    def _of_shard(self, dataset: Any, shards: Any, shard: Any) -> list[Any]:
+        """Returns the sums of the metrics over the samples of one of the shards."""
+        return self._over(dataset.shard(shards, shard).prefetch(tf.data.AUTOTUNE))
 
     def _of_job(self, service: Service, job: Any) -> list[Any]:
         """Returns the sums over the samples of a job that no other execution reads. A retry reads the job

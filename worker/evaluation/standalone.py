@@ -108,7 +108,7 @@ def _by_replicas(loop: Loop, model: Any, dataset: Any, batches: int) -> dict[str
 
 def _by_workers(loop: Loop, model: Any, dataset: Any) -> dict[str, float]:
     coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
-    executions = Executions(coordinator, loop.workers, lambda _: loop.hooks.alive(), loop.hooks.failed)
+    executions = Executions(coordinator, loop.count_workers, lambda _: loop.hooks.alive(), loop.hooks.failed)
     with loop.strategy.scope():
         steps = _steps(loop, model, dataset)
     evaluation = inline.evaluation(loop, coordinator, executions, steps)

@@ -239,7 +239,9 @@ class _Prediction:
         """
         loop = self._loop
         coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
-        executions = Executions(coordinator, loop.workers, lambda _: loop.hooks.alive(), loop.hooks.failed)
+        executions = Executions(
+            coordinator, loop.count_workers, lambda _: loop.hooks.alive(), loop.hooks.failed
+        )
         waiting: collections.deque[tuple[_Batch, list[Any]]] = collections.deque()
 
         def oldest() -> tuple[_Batch, Any]:

@@ -127,11 +127,14 @@ def wait(
     report: Callable[[Mapping[str, str], float], None],
     alive: Callable[[], None] = lambda: None,
     check: Callable[[str], str | None] = fault,
-) -> None:
-    """Returns when every peer has answered once. Raises `Unanswered` after `deadline` seconds.
+    enough: Callable[[Mapping[str, str]], bool] = lambda missing: not missing,
+) -> dict[str, str]:
+    """Waits until every peer has answered once, or the missing ones are no longer waited for. Returns these
+    and their faults. Raises `Unanswered` after `deadline` seconds.
 
-    `report(reasons, seconds)` gets the missing peers and their faults: after the first round, then about
-    every ten seconds, and once more when none is missing. `alive` is called about once a round.
+    `enough(missing)` is called after each round with the missing peers and their faults. `report(reasons,
+    seconds)` gets them after the first round, then about every ten seconds, and none at the end. `alive` is
+    called about once a round.
     """
     started = time.monotonic()
     missing = dict(peers)
@@ -143,11 +146,11 @@ def wait(
             alive()
             missing = {name: missing[name] for name, reason in reasons.items() if reason}
             waited = time.monotonic() - started
-            if not missing:
+            why = {name: reasons[name] or "" for name in missing}
+            if enough(why):
                 if reported_any:
                     report({}, waited)
-                return
-            why = {name: reasons[name] or "" for name in missing}
+                return why
             if waited >= deadline:
                 raise Unanswered(why, deadline)
             if waited - reported >= _REPORT_SECONDS:

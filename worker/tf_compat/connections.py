@@ -5,11 +5,18 @@ None of these has a public function. TensorFlow is imported when a function is c
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 _connecting = threading.Event()
+_changes = 0
+_cluster: Any = None
+"""The whole cluster of a strategy that was made in `limited_to`, a ServerDef."""
+_use = threading.Lock()
+_user: int | None = None
+"""The thread that holds `_use`, see `use_alone`."""
 
 
 def is_connected() -> bool:
@@ -30,30 +37,89 @@ def own_device() -> str | None:
     return f"/job:{server.job_name}/replica:0/task:{server.task_index}/device:CPU:0"
 
 
-def connect_again() -> None:
-    """Makes restarted tasks known to this process, as the coordinator does when it next uses them.
+@contextlib.contextmanager
+def limited_to(workers: Callable[[], Collection[int]], connected: Callable[[], None]) -> Iterator[None]:
+    """Has the strategy that is made in the block connect to `workers()` of its cluster, and to no other
+    worker. `connected` is called once it has.
 
-    It blocks while any task of the cluster is away. Raises OpError where one is lost meanwhile.
-    """
-    _context().update_server_def(_context().get_server_def())
-
-
-def before_connecting(action: Callable[[], None]) -> None:
-    """Has this process call `action` from now on each time before it opens new connections to
-    lost workers.
+    The strategy still counts all workers of the cluster.
     """
     own = _context()
-    update = own.update_server_def
+    original = own.set_server_def
 
-    def updated(*arguments: Any, **named: Any) -> None:
-        action()
+    def set_server_def(server_def: Any, *arguments: Any, **named: Any) -> None:
+        global _cluster
+        _cluster = server_def
+        original(_limited(server_def, workers()), *arguments, **named)
+        connected()
+
+    own.set_server_def = set_server_def
+    try:
+        yield
+    finally:
+        del own.set_server_def
+
+
+def connect(workers: Collection[int]) -> None:
+    """Connects this process to `workers` of its cluster, and to no other worker. Restarted tasks become known
+    to it, and functions are registered at new ones. Calls on the other workers continue.
+
+    It blocks until the thread of `use_alone` waits, while a worker that is hung leaves, and while one of
+    `workers` or a ps is away. Raises OpError where one is lost meanwhile; then the next call mends that.
+    """
+    global _changes
+    own = _context()
+    server_def = _limited(_cluster or own.get_server_def(), workers)
+    with _use if _user != threading.get_ident() else contextlib.nullcontext():
         _connecting.set()
-        try:
-            update(*arguments, **named)
-        finally:
-            _connecting.clear()
+        _changes += 1
+        own.update_server_def(server_def)
+        _connecting.clear()
 
-    own.update_server_def = updated
+
+def changes() -> int:
+    """Returns how many times the cluster was changed, or has begun to be."""
+    return _changes
+
+
+def use_alone(alone: bool) -> None:
+    """Says whether this thread now uses TensorFlow for itself, except in `unused`: no other thread may change
+    the cluster meanwhile.
+
+    TensorFlow (2.21) registers new functions, and those that it makes of single operations, at all workers.
+    Where one is removed at that moment, an operation on this very machine fails: "Client for target
+    /job:worker/replica:0/task:0 not found".
+    """
+    global _user
+    if alone:
+        _use.acquire()
+        _user = threading.get_ident()
+    else:
+        _user = None
+        _use.release()
+
+
+@contextlib.contextmanager
+def unused() -> Iterator[None]:
+    """In the block this thread only waits: other threads may change the cluster."""
+    if _user != threading.get_ident():
+        yield
+        return
+    use_alone(False)
+    try:
+        yield
+    finally:
+        use_alone(True)
+
+
+def _limited(server_def: Any, workers: Collection[int]) -> Any:
+    limited = type(server_def)()
+    limited.CopyFrom(server_def)
+    for job in limited.cluster.job:
+        if job.name == "worker":
+            for index in set(job.tasks) - set(workers):
+                del job.tasks[index]
+    return limited
 
 
 def connecting() -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from worker.tf_compat import connections
+
 
 def is_done(value: Any) -> bool:
     """Returns whether `value` is final: it has failed, or is in this process.
@@ -26,4 +28,5 @@ def wait(value: Any, seconds: float | None = None) -> bool:
     """Waits until a worker has finished with `value`, with or without an error. Returns false after
     `seconds`.
     """
-    return bool(value._status_available_event.wait(seconds))
+    with connections.unused():
+        return bool(value._status_available_event.wait(seconds))

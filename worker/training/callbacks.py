@@ -84,18 +84,24 @@ class Packer(keras_models.Callback):
     """Finds `steps_per_execution` of a Keras 2 model during the first epoch, by `packing`.
 
     Under ParameterServer the executions of all workers overlap, and those of an epoch are scheduled at once.
-    So, until the number is found, this callback lets some be scheduled and waits for them. `most` is the
-    upper limit of the number. `agree` returns the number of the task that decides for all.
+    So, until the number is found, this callback lets some be scheduled and waits for them. `most()` is the
+    upper limit of the number, and `workers()` the number of tasks that take steps: both may change between
+    two epochs. `agree` returns the number of the task that decides for all.
     """
 
     def __init__(
-        self, packing: Packing, workers: int, most: int | None, agree: Callable[[int, bool], tuple[int, bool]]
+        self,
+        packing: Packing,
+        workers: Callable[[], int],
+        most: Callable[[], int | None],
+        agree: Callable[[int, bool], tuple[int, bool]],
     ) -> None:
         super().__init__()
         self._packing = packing
         self._workers = workers
         self._most = most
         self._agree = agree
+        self._found: int | None = None
         self._since = 0.0
         self._steps_done = 0
         self._scheduled: list[Any] = []
@@ -106,6 +112,8 @@ class Packer(keras_models.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Starts the clock."""
+        if self._found is not None and uses_coordinator(self.model.distribute_strategy):
+            keras_models.set_steps_per_execution(self.model, self._limited(self._found))
         self._steps_done = 0
         self._scheduled = []
         self._since = time.monotonic()
@@ -117,7 +125,7 @@ class Packer(keras_models.Callback):
         steps, self._steps_done = batch + 1 - self._steps_done, batch + 1
         if uses_coordinator(self.model.distribute_strategy):
             self._scheduled.append(logs)
-            if len(self._scheduled) < _EXECUTIONS_PER_MEASUREMENT * self._workers:
+            if len(self._scheduled) < _EXECUTIONS_PER_MEASUREMENT * self._workers():
                 return
             for value in self._scheduled:
                 # If it failed, the next call that schedules raises the error.
@@ -140,11 +148,16 @@ class Packer(keras_models.Callback):
 
     def _take(self) -> None:
         packing = self._packing
-        if not packing.settled and self._most is not None and packing.number > self._most:
+        if not packing.settled and packing.number > self._limited(packing.number):
             packing.epoch_ended()
-        number = packing.number if self._most is None else min(packing.number, self._most)
-        packing.agree(*self._agree(number, packing.settled))
+        if packing.settled and self._found is None:
+            self._found = packing.number
+        packing.agree(*self._agree(self._limited(packing.number), packing.settled))
         keras_models.set_steps_per_execution(self.model, packing.number)
+
+    def _limited(self, number: int) -> int:
+        most = self._most()
+        return number if most is None else min(number, most)
 
 
 class Checkpoints(keras_models.Callback):

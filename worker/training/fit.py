@@ -147,18 +147,21 @@ def _packing(model: Any, loop: Loop, steps: int | None, own: list[Any]) -> list[
         given = 1  # the program's own step cannot leave filler examples out, so its batches get none
     compiled = keras_models.steps_per_execution(model)
     found = given is None and compiled == 1 and steps is not None
-    most = steps
-    if steps is not None and uses_coordinator(loop.strategy):
+
+    def most() -> int | None:
+        if steps is None or not uses_coordinator(loop.strategy):
+            return steps
         # Every worker needs several executions in an epoch, or it would wait for another.
-        most = max(1, steps // (_EXECUTIONS_PER_WORKER * loop.workers))
-    if most == 1 or any(keras_models.has_batch_hooks(callback) for callback in own):
+        return max(1, steps // (_EXECUTIONS_PER_WORKER * loop.workers))
+
+    if most() == 1 or any(keras_models.has_batch_hooks(callback) for callback in own):
         found = False
     keras_models.configure_steps_per_execution(model, given or compiled)
     if not found:
         return []
     keras_models.leave_steps_per_execution_to_us(model)
     agree = by_first_task(loop.strategy, loop.writes)
-    return [callbacks.Packer(Packing(), loop.workers, most, agree)]
+    return [callbacks.Packer(Packing(), loop.count_workers, most, agree)]
 
 
 def saving(loop: Loop, model: Any, directory: ModelDirectory) -> list[Any]:

@@ -100,7 +100,9 @@ class _Evaluation(tf.keras.callbacks.Callback):  # type: ignore[misc]
         with loop.strategy.scope():
             steps = Steps(loop.program, model, loop.parameters.global_batch_size, loop.program.element)
             steps.build_compiled(loop.program.element)
-        executions = Executions(coordinator, loop.workers, lambda _: loop.hooks.alive(), loop.hooks.failed)
+        executions = Executions(
+            coordinator, loop.count_workers, lambda _: loop.hooks.alive(), loop.hooks.failed
+        )
         self._evaluation = inline.evaluation(loop, coordinator, executions, steps)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

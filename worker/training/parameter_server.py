@@ -78,11 +78,10 @@ class _Coordination:
             position = loop.directory.resume(self._model, notice) if loop.directory else Position()
         self._position = position.within(parameters.epochs, steps)
         self._records = Records(loop.hooks.reporter if loop.writes else None, parameters.epochs)
-        self._executions = Executions(self._coordinator, loop.workers, self._moved, loop.hooks.failed)
+        self._executions = Executions(self._coordinator, loop.count_workers, self._moved, loop.hooks.failed)
         packed = self._steps.steps_per_execution(parameters.steps_per_execution)
         self._packing = Packing(packed)
-        # Every worker gets several executions of an epoch, or some would wait long for the last.
-        self._most = max(1, steps // (_EXECUTIONS_PER_WORKER * loop.workers))
+        self._is_packed = packed is None
         if loop.strategy.num_replicas_in_sync == 1:
             self._steps.exchange = Together(_learning_rate(self._model, loop.program))
         self._unrolled = _unrolled(packed)
@@ -138,7 +137,7 @@ class _Coordination:
         self._done = step = first
         while step < self._epoch_steps:
             # The first step has a trace of its own, which shows how the unrolled steps must be traced.
-            steps = self._packing.steps(self._epoch_steps - step) if self._has_stepped else 1
+            steps = self._packing.steps(min(self._most, self._epoch_steps - step)) if self._has_stepped else 1
             self._loop.hooks.boundary(self._model, epoch, step, self._executions.join)
             if self._packing.settled or not self._has_stepped:
                 self._schedule(steps)
@@ -177,9 +176,19 @@ class _Coordination:
         self._bound()
         return count * steps
 
+    @property
+    def _most(self) -> int:
+        """Returns how many steps an execution may have. Every worker gets several executions of an epoch, or
+        some would wait long for the last.
+        """
+        if not self._is_packed:
+            return self._epoch_steps
+        return max(1, self._epoch_steps // (_EXECUTIONS_PER_WORKER * self._loop.workers))
+
     def _bound(self) -> None:
+        """Ends the search where more steps are of no use. With fewer workers they may be later."""
         if self._packing.number > self._most:
-            self._packing.agree(self._most, True)
+            self._packing.agree(self._packing.number, True)
 
     def _schedule(self, steps: int) -> None:
         """Schedules `steps`: in calls of `several` as far as its unrolled steps fit, the rest one by one."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from worker.cluster.barrier import leave_together, unanswered, wait_for_all
+from worker.cluster.barrier import leave_together, unanswered, wait_for_peers
 from worker.contract import Doing, Done, ExitCode, Exported
 from worker.failures import Failure, Left, classify, program_error, writing
 from worker.imports import import_tensorflow
@@ -21,7 +21,7 @@ from worker.process.activity import Activity
 from worker.process.supervisor import Silence, Watch, overtaken
 from worker.program import LoadedProgram, load, user_roots
 from worker.reporting import Reporter, failed
-from worker.task import Task, leave_out
+from worker.task import Task
 from worker.tf_compat.checkpoint_io import save_here
 
 _FAILED_STEP_SECONDS = 20.0
@@ -47,6 +47,9 @@ class _Training:
         self._program: LoadedProgram | None = None
         self._directory: Any = None
         self._connected = False
+        self._absent: dict[str, str] = {}
+        """The workers that the training begins without, and why."""
+        self._membership: Any = None
         self._export_version: int | None = None
         """Set once the model directory is claimed for this run."""
 
@@ -140,7 +143,7 @@ class _Training:
         from worker.context import Hooks, Loop
 
         task, config = self._task, self._config
-        if config.strategy == "ParameterServer":
+        if config.strategy == "ParameterServer" and task.elastic is None:
             workers = task.cluster.get("worker", {})
             self._watch.attend({task.pod("worker", index): workers[index] for index in workers})
         return Loop(
@@ -149,7 +152,7 @@ class _Training:
             strategy=strategy,
             directory=self._directory,
             writes=task.is_primary,
-            workers=_taking_steps(task),
+            count_workers=self._taking_steps,
             validates=validates,
             hooks=Hooks(
                 self._reporter,
@@ -226,8 +229,17 @@ class _Training:
         from worker.cluster import devices, strategies
 
         self._activity.enter("connecting to the cluster")
-        strategy = strategies.build(task)
-        devices.report(self._task, self._reporter, strategy, _taking_steps(self._task))
+        if task.config.strategy == "ParameterServer":
+            from worker.cluster.membership import Membership
+
+            workers = task.cluster.get("worker", {})
+            absent = [index for index in workers if task.pod("worker", index) in self._absent]
+            build = partial(strategies.build, task)
+            self._membership = Membership(task, absent, build, self._reporter, self._step_failed)
+            strategy = self._membership.strategy
+        else:
+            strategy = strategies.build(task)
+        devices.report(self._task, self._reporter, strategy, self._taking_steps())
         self._connected = task.config.strategy == self._config.strategy
         return strategy
 
@@ -252,7 +264,8 @@ class _Training:
         return f"/job:{self._task.role}/replica:0/task:{self._task.index}/device:CPU:0"
 
     def _wait(self, deadline: float, again: bool = False) -> None:
-        """Waits until every peer answers. Raises Failure (RETRYABLE) that names those that do not.
+        """Waits until every peer answers; in an elastic run, until enough workers do. Raises Failure
+        (RETRYABLE) that names those that do not.
 
         A restarted chief goes on without workers that are gone, hung or cut off.
         """
@@ -260,15 +273,16 @@ class _Training:
         if coordinates and again:
             deadline = min(deadline, self._config.stall_seconds)
         try:
-            wait_for_all(self._task, deadline, self._activity, self._reporter, self._watch.alive)
+            self._absent = wait_for_peers(
+                self._task, deadline, self._activity, self._reporter, self._watch.alive
+            )
         except probes.Unanswered as error:
-            if coordinates and again and self._spares(error.missing):
-                self._task = leave_out(self._task, error.missing)
-                self._reporter.notice(
-                    f"continuing without {probes.described(error.missing)}: used when the chief starts again"
-                )
-                return
-            raise unanswered(error) from error
+            if not (coordinates and again and self._spares(error.missing)):
+                raise unanswered(self._task, error) from error
+            self._absent = error.missing
+            self._reporter.notice(
+                f"continuing without {probes.described(error.missing)}: used when it answers"
+            )
 
     def _spares(self, missing: Collection[str]) -> bool:
         """Returns whether the run can go on without `missing`: only workers, and not all of them."""
@@ -336,17 +350,22 @@ class _Training:
         if self._config.strategy != "ParameterServer":
             return
         self._watch.attend({})  # the workers leave now, and are not lost
-        from worker.cluster.shutdown import release
+        from worker.cluster.shutdown import RETURN_SECONDS, release
 
         if not self._connected:
             # The run ends before its training began, so the servers may not be up yet.
             with contextlib.suppress(Failure):
                 self._wait(self._config.starting_deadline_seconds)
-        release(self._task, outcome, self._reporter, self._watch, exit_code, self._connected)
+        task, lost = self._task, list(self._absent)
+        if self._membership is not None:
+            there = self._membership.close(RETURN_SECONDS)
+            lost = [task.pod("worker", index) for index in task.cluster["worker"] if index not in there]
+        lost = lost if task.elastic is not None else []
+        release(task, outcome, self._reporter, self._watch, exit_code, self._connected, lost)
 
-
-def _taking_steps(task: Task) -> int:
-    """Returns how many tasks take steps. ParameterServer's chief only coordinates."""
-    coordinates = task.config.strategy == "ParameterServer"
-    chiefs = 0 if coordinates else len(task.cluster.get("chief", {}))
-    return max(1, len(task.cluster.get("worker", {})) + chiefs)
+    def _taking_steps(self) -> int:
+        """Returns how many tasks take steps. ParameterServer's chief only coordinates."""
+        if self._membership is not None:
+            return int(self._membership.count())
+        cluster = self._task.cluster
+        return max(1, len(cluster.get("worker", {})) + len(cluster.get("chief", {})))
