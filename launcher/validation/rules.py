@@ -131,7 +131,7 @@ def _replicas(spec: Spec) -> Iterator[Violation]:
         yield ("spec", where, "replicas"), "expected 1: someone must train"
 
 
-ELASTIC_STRATEGIES: Final[tuple[str, ...]] = ()
+ELASTIC_STRATEGIES: Final = ("ParameterServer",)
 """The strategies whose runtime lets workers come and go."""
 
 
