@@ -45,7 +45,7 @@ FROM build AS worker-cpu-packages
 RUN --mount=type=cache,target=/root/.cache/pip \
     --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    python3 /build/select.py /build/lock.txt tensorflow-cpu tensorflow tf-keras tensorboard > /build/worker.txt \
+    python3 /build/select.py /build/lock.txt tensorflow-cpu tensorflow tf-keras tensorboard obstore > /build/worker.txt \
     && ${INSTALL} -r /build/worker.txt
 
 FROM build AS worker-gpu-packages

@@ -27,6 +27,9 @@ ARCHIVE: Final = "/opt/tf-launcher/runtime/worker.zip"
 -m worker`.
 """
 
+BUCKET_SCHEME: Final = "s3"
+"""The scheme of URLs that TensorFlow cannot open, and the runtime can."""
+
 PORT: Final = 2222
 """Every task's gRPC port. 2222 is customary for TensorFlow."""
 
@@ -111,6 +114,12 @@ class ExitCode(IntEnum):
     """The task left on SIGTERM (128 + 15), the code of a process without a handler. It is never 0: a Job
     would count a preempted worker as finished and not replace it.
     """
+
+
+BUCKET_KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+"""The keys of the Secret that `storage.secretName` names, and the variables that tasks get them in. The last
+one may be missing.
+"""
 
 
 class Env:

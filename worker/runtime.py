@@ -18,6 +18,7 @@ from functools import partial
 from typing import NoReturn
 
 from worker import scripts
+from worker.buckets.bucket import check_library, is_bucket
 from worker.cluster import server
 from worker.contract import GRPC_FAIL_FAST, VERSION, Doing
 from worker.failures import Failure, classify, program_error
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         script = scripts.parse(arguments)
         task = from_environment()
         _check_version(task)
+        _check_bucket(task)
     except Failure as failure:
         reporter.failed(failure)
         print(f"worker: {failure.message}", file=sys.stderr)
@@ -78,6 +80,13 @@ def _check_version(task: Task) -> None:
             "image of the launcher's version (spec.image, or the role's own), or spec.runtime: Travels, by "
             "which the launcher sends its own"
         )
+
+
+def _check_bucket(task: Task) -> None:
+    """Raises Failure where this task needs a library for a bucket and the image lacks it."""
+    directory = task.config.model_dir or ""
+    if is_bucket(directory) and task.config.entrypoint is not None and not task.serves:
+        check_library(directory)
 
 
 def _work(task: Task, script: Sequence[str]) -> supervisor.Work:

@@ -17,6 +17,7 @@ from launcher.config.value_types import (
     Count,
     DnsLabel,
     EnvName,
+    HttpUrl,
     Items,
     LabelKey,
     LabelValue,
@@ -240,7 +241,9 @@ class RunPolicy(_Model):
 
 
 class Storage(_Model):
-    """The claim that is made for `modelDir`, where no volumeMount of yours covers that path."""
+    """The claim that is made for `modelDir`, where no volumeMount of yours covers that path; or how an s3://
+    URL is reached.
+    """
 
     size: Quantity = "10Gi"
     storage_class_name: ObjectName | None = None
@@ -252,6 +255,15 @@ class Storage(_Model):
     reclaim_policy: Literal["Retain", "Delete"] = "Retain"
     """Delete: the command `delete` removes the claim with the run, and the model with it. Nothing else
     removes the claim: a run that was stopped or has failed resumes from it when it is submitted again.
+    """
+    endpoint: HttpUrl | None = None
+    """s3: the server's URL, such as https://minio.example.com:9000. Left out: AWS."""
+    region: Text | None = None
+    """s3: the bucket's region. Left out: us-east-1, which other servers than AWS' take."""
+    secret_name: ObjectName | None = None
+    """s3: the Secret with the credentials, of the run's namespace, by the keys AWS_ACCESS_KEY_ID,
+    AWS_SECRET_ACCESS_KEY and, if there is one, AWS_SESSION_TOKEN. Left out: the pod's identity, of its
+    service account or its node.
     """
 
 
@@ -420,10 +432,10 @@ class Spec(_Model):
     """
     model_dir: Text | None = None
     """Where checkpoints, backup, logs and export go: a path, in a volume of yours or else in a claim that is
-    made for it; or a gs:// URL. Other URLs need an image of yours whose TensorFlow supports them.
+    made for it; or an s3:// or gs:// URL. Other URLs need an image of yours whose TensorFlow supports them.
     """
     storage: Storage | None = None
-    """The claim that is made for `modelDir`."""
+    """The claim that is made for `modelDir`, or how an s3:// URL is reached."""
     chief: Role | None = None
     """The coordinator under ParameterServer, which always has one; the only task of a one-task strategy;
     under Custom, the task whose success is the run's.

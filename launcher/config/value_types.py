@@ -75,6 +75,14 @@ EnvName = Annotated[
 MountPath = Annotated[
     Text, _checked(lambda p: p.startswith("/") and ":" not in p, "an absolute path without ':'")
 ]
+# Without user and password: the file is printed, and lies in annotations.
+HttpUrl = Annotated[
+    Text,
+    _checked(
+        re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(/[^\s?#@]*)?").fullmatch,
+        "a URL without user, password and query, such as https://minio.example.com:9000",
+    ),
+]
 CheckpointName = Annotated[
     str, _checked(re.compile(r"ckpt-[1-9]\d{0,8}").fullmatch, "the name of a checkpoint, such as ckpt-3")
 ]

@@ -382,8 +382,16 @@ def _env(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) ->
     if source is not None:
         variables.append({"name": Env.SOURCE, "value": SOURCE_PATH})
     own = [entry(variable) for variable in role.env]
-    told = _for_scripts(topology, role)
+    told = [*_for_buckets(topology, role), *_for_scripts(topology, role)]
     return [*variables, *told, *_transport(topology, role), *_module_path(role, source), *own]
+
+
+def _for_buckets(topology: Topology, role: ResolvedRole) -> list[Object]:
+    """How the role's tasks reach a bucket. Variables that the user gives are left to the user."""
+    if not storage.mirrors(topology, role):
+        return []
+    given = {variable.name for variable in role.env}
+    return [each for each in storage.bucket_variables(topology) if each["name"] not in given]
 
 
 def _for_scripts(topology: Topology, role: ResolvedRole) -> list[Object]:

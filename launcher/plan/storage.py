@@ -14,6 +14,7 @@ from launcher.plan import roles
 from launcher.plan.roles import CONFIG_PATH, RUNTIME_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
 from launcher.plan.topology import Topology
 from launcher.wording import listed
+from worker.contract import BUCKET_KEYS, BUCKET_SCHEME
 
 RESERVED_PATHS: Final = (CONFIG_PATH, SOURCE_PATH, RUNTIME_PATH, TASK_PATH)
 """Where the launcher mounts what every pod gets. /tmp may be mounted over, or into."""
@@ -22,6 +23,16 @@ _NO_DIRECTORIES: Final = (*RESERVED_PATHS, "/dev", "/proc", "/sys")
 BUILT_IN: Final = ("gs",)
 """The schemes that the worker image's TensorFlow opens: `tf.io.gfile.get_registered_schemes()` less `file`
 and `ram`. Others need a plugin, and tensorflow-io's last release, 0.37.1, is for TensorFlow 2.16."""
+
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]((/[^/\s]+)*/?)")
+"""A bucket's name, as AWS allows it, and a path in it."""
+_OF_BUCKETS: Final = {"endpoint": "endpoint", "region": "region", "secret_name": "secretName"}
+_OF_CLAIMS: Final = {
+    "size": "size",
+    "storage_class_name": "storageClassName",
+    "access_modes": "accessModes",
+    "reclaim_policy": "reclaimPolicy",
+}
 
 # What TensorFlow takes for a URL; anything else it takes for a path.
 _URL: Final = re.compile(r"([a-z][a-z0-9.]*)://([^/].*)")
@@ -67,6 +78,32 @@ def on_one_node(topology: Topology) -> tuple[RoleName, ...]:
     if any(held.mount is not None for held in found) or _readers(spec, found) < 2:
         return ()
     return tuple(held.role for held in found)
+
+
+def mirrors(topology: Topology, role: ResolvedRole) -> bool:
+    """Whether the runtime keeps a mirror of the model directory in the role's tasks, since TensorFlow cannot
+    open its URL. Scripts see the URL as it is.
+    """
+    spec = topology.cluster.spec
+    is_program = spec.program is not None and spec.program.entrypoint is not None
+    is_runtime = role.uses_runtime and not role.runs_script and is_program
+    return is_runtime and role.touches_model_dir and _scheme(spec.model_dir) == BUCKET_SCHEME
+
+
+def bucket_variables(topology: Topology) -> list[Object]:
+    """The variables by which the libraries of S3 find the server and the credentials."""
+    given = topology.cluster.spec.storage or Storage.model_construct()
+    found: list[Object] = []
+    if given.endpoint is not None:
+        found.append({"name": "AWS_ENDPOINT_URL", "value": given.endpoint.replace("$", "$$")})
+    if given.region is not None:
+        found.append({"name": "AWS_REGION", "value": given.region.replace("$", "$$")})
+    for key in BUCKET_KEYS if given.secret_name is not None else ():
+        reference: Object = {"name": given.secret_name, "key": key}
+        if key == BUCKET_KEYS[-1]:
+            reference["optional"] = True
+        found.append({"name": key, "valueFrom": {"secretKeyRef": reference}})
+    return found
 
 
 def _readers(spec: Spec, found: Sequence[Holding]) -> int:
@@ -118,11 +155,15 @@ def notices(topology: Topology) -> Iterator[str]:
         yield (
             f"spec.storage: one node at a time can mount a ReadWriteOnce claim, so the {pods} pods of "
             f"{listed(names)} are placed on one node; accessModes: [ReadWriteMany], or a modelDir such as "
-            "gs://bucket/run, lets them spread"
+            "s3://bucket/run, lets them spread"
         )
     scheme = _scheme(spec.model_dir)
-    if scheme is not None and scheme not in BUILT_IN:
-        yield f"spec.modelDir: {scheme}:// needs a plugin in your image; TensorFlow itself opens gs:// only"
+    alone = [role.name for role in topology.roles if role.touches_model_dir and not mirrors(topology, role)]
+    if scheme is not None and scheme not in BUILT_IN and alone:
+        yield (
+            f"spec.modelDir: {scheme}:// needs a library in the image of the {listed(alone)}; TensorFlow "
+            "itself opens gs:// only"
+        )
 
 
 def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
@@ -143,8 +184,10 @@ def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
         other = "the path itself, such as /model" if scheme == "file" else "a path, such as /model"
         yield here, f"expected {other}, or a URL such as gs://bucket/run, not {path}"
     elif (known := _scheme(path)) is not None:
-        if spec.storage is not None:
-            yield ("spec", "storage"), f"modelDir is {path}: there is nothing to mount; remove storage"
+        yield from _of_url(spec.storage, path, known)
+        if known == BUCKET_SCHEME and spec.tensorboard is not None:
+            said = f"TensorBoard cannot open {known}://: remove it, and use the command tensorboard"
+            yield ("spec", "tensorboard"), said
         yield from _known(topology, known)
     elif not path.startswith("/") or ":" in path or path.rstrip("/") == "" or ".." in path.split("/"):
         said = f"expected an absolute path other than /, or a URL such as gs://bucket/run, not {path}"
@@ -155,6 +198,10 @@ def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
         yield here, f"{path} is not for a model: choose another, such as /model"
     else:
         yield from _volumes(topology, path)
+        for name, field in _OF_BUCKETS.items():
+            if spec.storage is not None and name in spec.storage.model_fields_set:
+                said = f"it is for modelDir: s3://..., and modelDir is {path}; remove {field}"
+                yield ("spec", "storage", field), said
 
 
 def _scheme(path: str | None) -> str | None:
@@ -162,12 +209,29 @@ def _scheme(path: str | None) -> str | None:
     return match[1] if match else None
 
 
+def _of_url(given: Storage | None, url: str, scheme: str) -> Iterator[tuple[FieldPath, str]]:
+    """The rules for a URL, and for what `storage` says beside it."""
+    where: FieldPath = ("spec", "storage")
+    if scheme != BUCKET_SCHEME:
+        if given is not None:
+            yield where, f"modelDir is {url}: there is nothing to mount; remove storage"
+        return
+    if not _BUCKET.fullmatch(url.partition("://")[2]) or {".", ".."} & set(url.split("/")):
+        yield ("spec", "modelDir"), f"expected a bucket and a path in it, as in s3://bucket/run, not {url}"
+    for name, field in _OF_CLAIMS.items():
+        if given is not None and name in given.model_fields_set:
+            yield (*where, field), f"modelDir is {url}: no claim is made for it; remove {field}"
+
+
 def _known(topology: Topology, scheme: str) -> Iterator[tuple[FieldPath, str]]:
     """An image of the user's may have what the launcher's lacks."""
     ours = [
         role.name
         for role in topology.roles
-        if role.touches_model_dir and role.image == roles.DEFAULT_IMAGE and role.uses_runtime
+        if role.touches_model_dir
+        and role.image == roles.DEFAULT_IMAGE
+        and role.uses_runtime
+        and not mirrors(topology, role)
     ]
     if scheme not in BUILT_IN and ours:
         said = (
@@ -175,6 +239,8 @@ def _known(topology: Topology, scheme: str) -> Iterator[tuple[FieldPath, str]]:
             "TensorFlow knows gs:// only, and tensorflow-io, which adds others, is not released for it; use "
             "gs:// or a volume, or give spec.image, an image of yours that can"
         )
+        if scheme == BUCKET_SCHEME:
+            said += " (for a program with an entrypoint the runtime opens s3://)"
         yield ("spec", "modelDir"), said
 
 

@@ -395,8 +395,9 @@ def test_one_directory_by_two_ways_is_one() -> None:
 
 
 def test_an_image_of_the_users_may_open_what_ours_cannot() -> None:
-    (said,) = notices(cluster(image="example.com/s3:1", modelDir="s3://bucket/run"))
-    assert "s3:// needs a plugin in your image" in said
+    (said,) = notices(cluster(image="example.com/hdfs:1", modelDir="hdfs://host/run"))
+    assert "hdfs:// needs a library in the image of the chief" in said
+    assert notices(cluster(image="example.com/any:1", modelDir="s3://bucket/run")) == []
     assert notices(cluster(modelDir="gs://bucket/run")) == []
 
 

@@ -22,18 +22,21 @@ import concurrent.futures
 import contextlib
 import json
 import re
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from worker.failures import classify, is_lost_peer, program_error, writing
+from worker.checkpoints.files import Files, open_files
+from worker.failures import Failure, classify, is_lost_peer, program_error, writing
 from worker.tf_compat.trackable import Named, children
 
 KEPT = 5
 """Number of checkpoints kept. The evaluator may be this many epochs behind without missing one."""
+FOLDERS = ("checkpoints", "backup")
+"""The folders that only the first task of a run writes."""
 _CHECKPOINT = re.compile(r"ckpt-(\d+)\.index$")
 _COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
 """Checkpoints of earlier versions lack it: they have only the names of `tf.train.Checkpoint(root=model)`."""
@@ -84,44 +87,38 @@ class ModelDirectory:
     and writing happens on `io_device` instead, because only chief and evaluator have the volume.
     """
 
-    def __init__(self, root: str, io_device: str | None = None) -> None:
-        self.root = root.rstrip("/") or "/"
+    def __init__(self, root: str, io_device: str | None = None, files: Files | None = None) -> None:
+        self.files = files or open_files(root)
+        self.root = self.files.root
         self._options = tf.train.CheckpointOptions(experimental_io_device=io_device)
 
     def path(self, *parts: str) -> str:
-        """Returns the path of a file in the directory."""
-        return "/".join([self.root.rstrip("/"), *parts])
+        """Returns the path or URL of a file in the directory."""
+        return self.files.path("/".join(parts))
 
     def read_state(self) -> RunState | None:
         """Returns None if the file is missing or cannot be read (yet)."""
         try:
-            with tf.io.gfile.GFile(self.path("run-state.json")) as file:
-                document = json.loads(file.read())
+            document = json.loads(self.files.read("run-state.json") or "")
             outcome, export = document.get("outcome", ""), int(document.get("export", 1))
             if not 0 < export <= _MOST_EXPORTS:
                 return None
             return RunState(document["runId"], document["phase"], outcome, export)
-        except (
-            *(tf.errors.OpError, ValueError, KeyError, TypeError),
-            *(AttributeError, OverflowError, RecursionError),  # of JSON that is no state
-        ):
-            return None
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            return None  # JSON that is no state
 
     def write_state(self, state: RunState) -> None:
-        """Writes the whole file or nothing. Raises Failure where the directory cannot be written."""
+        """Writes the whole file or nothing, after everything that was saved before. Raises Failure where the
+        directory cannot be written.
+        """
         document = {
             "runId": state.run_id,
             "phase": state.phase,
             "outcome": state.outcome,
             "export": state.export,
         }
-        path = self.path("run-state.json")
-        with writing(path):
-            tf.io.gfile.makedirs(self.root)
-            # The temporary name is constant, so that a killed writer leaves one such file and not many.
-            with tf.io.gfile.GFile(path + ".new", "w") as file:
-                file.write(json.dumps(document) + "\n")
-            tf.io.gfile.rename(path + ".new", path, overwrite=True)
+        self.files.write("run-state.json", json.dumps(document) + "\n")
+        self.files.settle()
 
     def epochs(self) -> list[int]:
         """Returns the epochs of the complete checkpoints, ascending. TensorFlow writes a checkpoint's index
@@ -145,22 +142,20 @@ class ModelDirectory:
 
     def remove_checkpoints(self) -> None:
         """Removes the checkpoints of a finished run."""
-        for name in ("checkpoints", "backup"):
-            with writing(self.path(name)):
-                if tf.io.gfile.exists(self.path(name)):
-                    tf.io.gfile.rmtree(self.path(name))
+        for name in FOLDERS:
+            self.files.remove_folder(name)
 
     def save(self, model: Any, epoch: int) -> None:
         """Saves weights, optimizer and its iterations, all or nothing; then removes the oldest
-        checkpoints.
+        checkpoints. In a bucket it is saved when `files.settle()` returns True.
         """
-        self._write(model, self.checkpoint(epoch), epoch)
+        self._write(model, f"checkpoints/ckpt-{epoch}", epoch)
         epochs = [found for found in self.epochs() if found <= epoch][-KEPT:]
         with writing(self.path("checkpoints", "checkpoint")):
             self._write_index(epochs)
         for found in self.epochs():
             if found not in epochs:  # too old, or a later one that could not be read
-                self._remove(self.checkpoint(found))
+                self._remove(f"checkpoints/ckpt-{found}")
         for backup in self.backups():
             self._remove(self._backup(backup))
 
@@ -179,20 +174,20 @@ class ModelDirectory:
         Raises OpError for a checkpoint that was removed or is damaged, AssertionError or ValueError for one
         of another model.
         """
-        self._load(model, self.checkpoint(epoch))
+        self._load(model, f"checkpoints/ckpt-{epoch}")
 
     def resume(self, model: Any, notice: Callable[[str], None]) -> Position:
         """Loads the newest checkpoint that is complete. Returns its position."""
-        found = {Position(epoch): self.checkpoint(epoch) for epoch in self.epochs()}
+        found = {Position(epoch): f"checkpoints/ckpt-{epoch}" for epoch in self.epochs()}
         found.update({backup: self._backup(backup) for backup in self.backups()})
         for position in sorted(found, reverse=True):
-            path = found[position]
+            name, path = found[position], self.path(found[position])
             try:
                 if position == min(found):
                     # A damaged checkpoint may be half loaded. The one before it then overwrites those values,
                     # but here there is none.
-                    _read_through(path)
-                self._load(model, path)
+                    _read_through(self._fetched(name))
+                self._load(model, name)
                 return position
             except (AssertionError, ValueError) as error:
                 raise program_error(
@@ -213,36 +208,45 @@ class ModelDirectory:
         """Has `write(path)` fill a new directory, then moves it to the place of `version`, where an earlier
         attempt may have written one. Returns the path.
         """
-        path = self.path("export", str(version))
-        new = self.path(f".export-{uuid.uuid4().hex[:8]}")
-        with writing(path):
-            for leftover in tf.io.gfile.glob(self.path(".export-*")):
-                tf.io.gfile.rmtree(leftover)
-            tf.io.gfile.makedirs(new)
-        write(new)
-        with writing(path):
-            tf.io.gfile.makedirs(self.path("export"))
-            if tf.io.gfile.exists(path):
-                tf.io.gfile.rmtree(path)
-            tf.io.gfile.rename(new, path)
-        return path
+        return self.files.write_folder(f"export/{version}", write, last="saved_model.pb")
+
+    def index(self, epoch: int) -> bytes:
+        """Returns a checkpoint's index, which has a checksum of each tensor. Raises OpError."""
+        with tf.io.gfile.GFile(self._fetched(f"checkpoints/ckpt-{epoch}") + ".index", "rb") as file:
+            return bytes(file.read())
+
+    def fetch_newest(self) -> None:
+        """Makes the newest checkpoint be where `files.local` says, and a file that
+        `tf.train.latest_checkpoint` reads.
+        """
+        if self.files.is_mirrored and (epochs := self.epochs()):
+            name = f"ckpt-{epochs[-1]}"
+            if self.files.fetch_checkpoint(f"checkpoints/{name}"):
+                path = self.files.local("checkpoints/checkpoint")
+                Path(path).write_text(f'model_checkpoint_path: "{name}"\n', encoding="utf-8")
 
     def _found(self, folder: str, name: re.Pattern[str]) -> list[re.Match[str]]:
-        try:
-            names = tf.io.gfile.listdir(self.path(folder))
-        except tf.errors.NotFoundError:
-            return []
-        return [match for text in names if (match := name.fullmatch(text))]
+        return [match for text in self.files.names(folder) if (match := name.fullmatch(text))]
 
     def _backup(self, position: Position) -> str:
-        return self.path("backup", f"ckpt-{position.epochs}-{position.steps}")
+        return f"backup/ckpt-{position.epochs}-{position.steps}"
 
-    def _write(self, model: Any, path: str, saves: int) -> None:
+    def _write(self, model: Any, name: str, saves: int) -> None:
+        self.files.before_checkpoint()
+        path = self.files.local(name)
         with writing(path):
             tf.io.gfile.makedirs(path.rpartition("/")[0])
             tf.train.Checkpoint(root=_by_every_name(model, saves)).write(path, options=self._options)
+        self.files.checkpoint_written(name)
 
-    def _load(self, model: Any, path: str) -> None:
+    def _fetched(self, name: str) -> str:
+        """Returns the prefix of the checkpoint's files, for TensorFlow to read. Raises NotFoundError."""
+        if not self.files.fetch_checkpoint(name):
+            raise tf.errors.NotFoundError(None, None, f"{self.path(name)} was removed meanwhile")
+        return self.files.local(name)
+
+    def _load(self, model: Any, name: str) -> None:
+        path = self._fetched(name)
         # Not model.load_weights: that of Keras 3 cannot read TensorFlow's checkpoints.
         with _reading(path):
             by_name = tf.train.load_checkpoint(path).has_tensor(_COUNTER)
@@ -256,25 +260,22 @@ class ModelDirectory:
 
         TensorFlow's own function would write absolute paths, or wrong ones for a URL.
         """
-        times = [tf.io.gfile.stat(self.checkpoint(epoch) + ".index").mtime_nsec / 1e9 for epoch in epochs]
+        times = [self.files.modified(f"checkpoints/ckpt-{epoch}.index") for epoch in epochs]
         lines = [
             f'model_checkpoint_path: "ckpt-{epochs[-1]}"',
             *(f'all_model_checkpoint_paths: "ckpt-{epoch}"' for epoch in epochs),
             *(f"all_model_checkpoint_timestamps: {time}" for time in times),
         ]
-        path = self.path("checkpoints", "checkpoint")
-        with tf.io.gfile.GFile(path + ".new", "w") as file:
-            file.write("\n".join(lines) + "\n")
-        tf.io.gfile.rename(path + ".new", path, overwrite=True)
+        self.files.write("checkpoints/checkpoint", "\n".join(lines) + "\n")
 
-    def _remove(self, prefix: str) -> None:
+    def _remove(self, name: str) -> None:
+        folder, _, prefix = name.rpartition("/")
+        data = [found for found in self.files.names(folder) if found.startswith(f"{prefix}.data-")]
         # The index goes first: without it the checkpoint is not listed, and a reader that has it open gets an
         # error.
-        for path in [f"{prefix}.index", *tf.io.gfile.glob(f"{prefix}.data-*")]:
-            try:
-                tf.io.gfile.remove(path)
-            except tf.errors.OpError:
-                pass
+        for each in [f"{name}.index", *(f"{folder}/{each}" for each in data)]:
+            with contextlib.suppress(Failure):
+                self.files.remove([each])
 
 
 def _by_every_name(model: Any, saves: int) -> Named:
@@ -340,8 +341,8 @@ def begin(directory: ModelDirectory, run_id: str, notice: Callable[[str], None])
     """Claims the model directory for `run_id`, before anything else is written to it. `notice` is told what
     happens to the files of a finished run, before it happens.
     """
-    exports = directory.path("export")
-    if tf.io.gfile.exists(exports) and not tf.io.gfile.isdir(exports):
+    if directory.files.is_file("export"):
+        exports = directory.path("export")
         raise program_error(
             f"{exports} is a file, where a folder is expected for the exported model: move it"
         )

@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.checkpoints.files import open_files
 from worker.checkpoints.model_directory import ModelDirectory
 from worker.contract import Done, Evaluation, ExitCode, Ready
 from worker.failures import is_lost_peer, program_error, writing
@@ -31,6 +32,7 @@ from worker.tf_compat import keras_models
 
 _POLL_SECONDS = 0.25
 _POLL_URL_SECONDS = 5.0
+_NOTE = "logs/evaluation/evaluated.json"
 _NUMBER = re.compile(r"ckpt-(\d+)$")
 _checkpoints_iterator = tf.train.checkpoints_iterator  # `_replaced` puts another function in its place
 
@@ -62,7 +64,9 @@ class Evaluator:
         self._scored = scored
         # The evaluator has one replica, with the batch size of one replica of the training.
         self._parameters = TrainingParameters.read(config.parameters).with_replicas(1)
-        self._directory = ModelDirectory(config.model_dir)
+        # A bucket may be gone for a while: nobody waits for the evaluator.
+        files = open_files(config.model_dir, patience=config.chief_lost_seconds, notice=reporter.notice)
+        self._directory = ModelDirectory(config.model_dir, files=files)
         self._latest_only = config.evaluation.get("checkpoints", "All") == "Latest"
         self._poll = _POLL_URL_SECONDS if "://" in config.model_dir else _POLL_SECONDS
         self._chief = (
@@ -133,7 +137,7 @@ class Evaluator:
         evaluator = tf.keras.utils.SidecarEvaluator(
             model,
             data=dataset,
-            checkpoint_dir=self._directory.path("checkpoints"),
+            checkpoint_dir=self._directory.files.local("checkpoints"),
             # The number of the last checkpoint, whatever checkpointEpochs is.
             max_evaluations=self._parameters.epochs,
             callbacks=[_Scored(self._report)],
@@ -154,7 +158,8 @@ class Evaluator:
                 yield path
 
     def _arrivals(self) -> Iterator[str]:
-        folder = self._directory.path("checkpoints")
+        folder = self._directory.files.local("checkpoints")
+        self._directory.fetch_newest()
         yield from _checkpoints_iterator(folder, timeout=0, timeout_fn=self._is_finished)
 
     def _is_finished(self) -> bool:
@@ -165,6 +170,7 @@ class Evaluator:
         known, self._over = self._over, self._over or self._is_over()
         if not known:
             time.sleep(self._poll)
+            self._directory.fetch_newest()
         return known
 
     def _is_claimed(self) -> bool:
@@ -212,7 +218,7 @@ class Evaluator:
 
     def _report(self, metrics: dict[str, float]) -> None:
         """Reports the metrics of the checkpoint `self._epoch`."""
-        epoch, folder = self._epoch, self._directory.path("logs", "evaluation")
+        epoch, folder = self._epoch, self._directory.files.logs("logs/evaluation")
         with writing(folder):
             self._writer = self._writer or tf.summary.create_file_writer(folder)
             with self._writer.as_default():
@@ -223,24 +229,18 @@ class Evaluator:
         self._write_note()
         self._scored()
 
-    @property
-    def _note(self) -> str:
-        return self._directory.path("logs", "evaluation", "evaluated.json")
-
     def _read_note(self) -> int:
         """Returns the newest checkpoint of this run that was scored; 0 where none was."""
         try:
-            with tf.io.gfile.GFile(self._note) as file:
-                document = json.loads(file.read())
+            document = json.loads(self._directory.files.read(_NOTE) or "")
             return int(document["epoch"]) if document["runId"] == self._config.run_id else 0
-        except (tf.errors.OpError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             return 0
 
     def _write_note(self) -> None:
-        with writing(self._note):
-            with tf.io.gfile.GFile(self._note + ".new", "w") as file:
-                file.write(json.dumps({"runId": self._config.run_id, "epoch": self._evaluated}) + "\n")
-            tf.io.gfile.rename(self._note + ".new", self._note, overwrite=True)
+        document = {"runId": self._config.run_id, "epoch": self._evaluated}
+        self._directory.files.write(_NOTE, json.dumps(document) + "\n")
+        self._directory.files.settle()
 
 
 def check_program(program: LoadedProgram) -> None:

@@ -139,6 +139,6 @@ class _Alive(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
 def _write_summary(directory: ModelDirectory, epoch: int, metrics: dict[str, float]) -> None:
     """Writes the figures where the evaluator writes them, with its names and steps."""
-    folder = directory.path("logs", "evaluation")
+    folder = directory.files.logs("logs/evaluation")
     with writing(folder), tf.summary.create_file_writer(folder).as_default():
         curves.write(metrics, epoch)

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from worker.checkpoints.files import Files, open_files
 from worker.contract import ExitCode
 from worker.failures import Failure, writing
 
@@ -63,42 +64,39 @@ def part_sizes(tasks: int) -> Iterator[int]:
 class PredictionFiles:
     """The files in `root`, a path or URL. `task` is this task's pod."""
 
-    def __init__(self, root: str, task: str) -> None:
-        self.root = root
+    def __init__(self, root: str, task: str, files: Files | None = None) -> None:
+        self._files = files or open_files(root)
+        self.root = self._files.root
         self._task = task
 
     def read_state(self) -> PredictionState | None:
         """Returns None where the file is missing or cannot be read (yet)."""
         try:
-            with tf.io.gfile.GFile(self._path("predictions.json")) as file:
-                return PredictionState(**json.loads(file.read()))
-        except (tf.errors.OpError, ValueError, TypeError):
+            return PredictionState(**json.loads(self._files.read("predictions.json") or ""))
+        except (ValueError, TypeError):
             return None
 
     def write_state(self, state: PredictionState) -> None:
         """Writes the whole file or nothing. Raises Failure where the directory cannot be written."""
-        path = self._path("predictions.json")
-        with writing(path):
-            tf.io.gfile.makedirs(self.root)
-            with tf.io.gfile.GFile(path + ".new", "w") as file:
-                file.write(json.dumps(asdict(state), indent=2) + "\n")
-            tf.io.gfile.rename(path + ".new", path, overwrite=True)
+        self._files.write("predictions.json", json.dumps(asdict(state), indent=2) + "\n")
+        self._files.settle()
 
     def parts(self) -> set[int]:
         """Returns the numbers of the complete parts."""
-        return {int(match[1]) for name in self._names() if (match := _PART.fullmatch(name))}
+        return {int(match[1]) for name in self._files.names("") if (match := _PART.fullmatch(name))}
 
     def clear(self, *, whole: bool = True) -> None:
         """Removes the temporary files of tasks that were killed; with `whole`, also all parts."""
-        for name in self._names():
-            if name.startswith(".part-") or (whole and _PART.fullmatch(name)):
-                with writing(self._path(name)):
-                    tf.io.gfile.remove(self._path(name))
+        names = self._files.names("")
+        self._files.remove(
+            name for name in names if name.startswith(".part-") or (whole and _PART.fullmatch(name))
+        )
+        self._files.settle()
 
     def open_part(self, number: int) -> PartFile:
         """Opens a new file, which becomes the part when it is complete."""
         name = f"part-{number:05}.jsonl"
-        return PartFile(self._path(f".{name}.{self._task}"), self._path(name))
+        return PartFile(self._files, f".{name}.{self._task}", name)
 
     def finish_part(self, file: PartFile, state: PredictionState) -> None:
         """Renames the file to the part. Raises Failure (RETRYABLE) where the predictions no longer belong to
@@ -112,29 +110,22 @@ class PredictionFiles:
     def growth(self) -> object:
         """Returns a value that changes when any task writes."""
         found = []
-        for name in self._names():
+        for name in self._files.names(""):
             if name.startswith(".part-"):
                 with contextlib.suppress(tf.errors.NotFoundError):  # it was renamed to a part meanwhile
-                    found.append((name, tf.io.gfile.stat(self._path(name)).length))
+                    found.append((name, tf.io.gfile.stat(self._files.path(name)).length))
         return sorted(found), len(self.parts())
-
-    def _path(self, name: str) -> str:
-        return f"{self.root.rstrip('/')}/{name}"
-
-    def _names(self) -> list[str]:
-        try:
-            return [str(name) for name in tf.io.gfile.listdir(self.root)]
-        except tf.errors.NotFoundError:
-            return []
 
 
 class PartFile:
-    """A file of lines. It is written as `new` and renamed to `path` when all lines are written."""
+    """A file of lines. It is written as `new` and renamed to `name` when all lines are written."""
 
-    def __init__(self, new: str, path: str) -> None:
-        self._file = tf.io.gfile.GFile(new, "w")
-        self._new = new
-        self._path = path
+    def __init__(self, files: Files, new: str, name: str) -> None:
+        self._files = files
+        self._name = name
+        self._new = files.local(new)
+        self._path = files.local(name)
+        self._file = tf.io.gfile.GFile(self._new, "w")
 
     def write(self, text: str) -> None:
         """Appends `text`. Raises Failure where the directory cannot be written."""
@@ -146,6 +137,7 @@ class PartFile:
         with writing(self._path):
             self._file.close()
             tf.io.gfile.rename(self._new, self._path, overwrite=True)
+        self._files.upload(self._name)
 
 
 def lines(first: int, keys: Any, predictions: Any) -> str:

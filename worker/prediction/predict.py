@@ -103,7 +103,7 @@ def begin(
     if before is not None and same_run and trained_model.epoch_of(before.checkpoint) in directory.epochs():
         wanted = before.checkpoint  # a training that still runs may have written a newer checkpoint since
     name = f"ckpt-{trained_model.choose(directory, wanted)}"
-    fingerprint = _fingerprint(task, directory.checkpoint(trained_model.epoch_of(name)), size)
+    fingerprint = _fingerprint(task, directory, trained_model.epoch_of(name), size)
     state = PredictionState(config.run_id, PREDICTING, name, fingerprint)
     if before is not None and (before.phase, before.fingerprint) == (PREDICTING, fingerprint):
         done = len(files.parts())
@@ -145,13 +145,12 @@ def predict(
     _Prediction(loop, directory, files, state, share).run()
 
 
-def _fingerprint(task: Task, checkpoint: str, size: int) -> str:
+def _fingerprint(task: Task, directory: ModelDirectory, epoch: int, size: int) -> str:
     """Returns a digest of everything that the predictions, and their division into parts, depend on."""
     config = task.config
     told = [config.entrypoint, config.keras, config.parameters, config.strategy, config.replicas, size]
-    digest = hashlib.sha256(json.dumps([*told, checkpoint], sort_keys=True).encode())
-    with tf.io.gfile.GFile(f"{checkpoint}.index", "rb") as file:
-        digest.update(file.read())  # the index has a checksum of each tensor
+    digest = hashlib.sha256(json.dumps([*told, directory.checkpoint(epoch)], sort_keys=True).encode())
+    digest.update(directory.index(epoch))  # it has a checksum of each tensor
     for path in sorted(task.source.rglob("*")) if task.source is not None else ():
         name = path.relative_to(task.source or path)
         left_out = any(part.startswith(".") or part == "__pycache__" for part in name.parts)

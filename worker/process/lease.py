@@ -7,9 +7,12 @@ that it was overtaken and leaves. Only the counter is compared, never the clocks
 
     {"run": "mnist", "id": "6f1c", "holder": "9ab2", "task": "mnist-chief-0", "since": "...", "counter": 17}
 
+In a bucket each write is conditional: the file must still be the one that was read. So of two chiefs that
+take a lease at the same moment one is refused. Elsewhere the later write wins, and the other chief notices.
+
 Standard library only: the supervisor process renews the lease, because TensorFlow may hold Python's lock in
-the training process for as long as a peer hangs. A lease behind a URL needs TensorFlow, so there a thread of
-the training process renews it.
+the training process for as long as a peer hangs. A lease behind a URL is renewed by a thread of the training
+process: the supervisor forks, which neither TensorFlow's client nor that of buckets survives.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from worker.buckets.bucket import Bucket, ChangedError, is_bucket
 from worker.failures import program_error
 
 RENEW_SECONDS = 3.0
@@ -48,25 +52,28 @@ class Holder:
 
 
 class Files(Protocol):
-    """Small files under a path or URL. `read` returns None for a missing file; all methods raise OSError."""
+    """Small files under a path or URL. `read` returns the text, None for a missing file, and the version of
+    the file. `write` may refuse, with FileExistsError, to replace another version than the given one. All
+    methods raise OSError.
+    """
 
-    def read(self, path: str) -> str | None: ...  # noqa: D102
-    def write(self, path: str, text: str) -> None: ...  # noqa: D102
+    def read(self, path: str) -> tuple[str | None, str | None]: ...  # noqa: D102
+    def write(self, path: str, text: str, version: str | None) -> None: ...  # noqa: D102
     def remove(self, path: str) -> None: ...  # noqa: D102
 
 
 class LocalFiles:
     """Files in a mounted path."""
 
-    def read(self, path: str) -> str | None:
+    def read(self, path: str) -> tuple[str | None, str | None]:
         """See `Files`."""
         try:
-            return Path(path).read_text(encoding="utf-8")
+            return Path(path).read_text(encoding="utf-8"), None
         except FileNotFoundError:
-            return None
+            return None, None
 
-    def write(self, path: str, text: str) -> None:
-        """Writes the whole file or nothing."""
+    def write(self, path: str, text: str, version: str | None) -> None:
+        """Writes the whole file or nothing, whatever is there."""
         # The temporary name is constant, so that a killed writer leaves one such file and not many.
         new = Path(f"{path}.new")
         new.parent.mkdir(parents=True, exist_ok=True)
@@ -81,18 +88,18 @@ class LocalFiles:
 class RemoteFiles:
     """Files that TensorFlow opens. An object store writes a file whole."""
 
-    def read(self, path: str) -> str | None:
+    def read(self, path: str) -> tuple[str | None, str | None]:
         """See `Files`."""
         import tensorflow as tf
 
         try:
             with self._errors(), tf.io.gfile.GFile(path) as file:
-                return str(file.read())
+                return str(file.read()), None
         except FileNotFoundError:
-            return None
+            return None, None
 
-    def write(self, path: str, text: str) -> None:
-        """See `Files`."""
+    def write(self, path: str, text: str, version: str | None) -> None:
+        """Writes whatever is there."""
         import tensorflow as tf
 
         with self._errors(), tf.io.gfile.GFile(path, "w") as file:
@@ -117,9 +124,41 @@ class RemoteFiles:
             raise OSError(str(error)) from error
 
 
+class BucketFiles:
+    """Objects in `bucket`."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    def read(self, path: str) -> tuple[str | None, str | None]:
+        """See `Files`."""
+        found = self._bucket.read(self._name(path))
+        return (None, None) if found is None else (found[0].decode(errors="replace"), found[1])
+
+    def write(self, path: str, text: str, version: str | None) -> None:
+        """Refuses where the object is another than the one with `version`."""
+        try:
+            self._bucket.replace(self._name(path), text.encode(), version)
+        except ChangedError as error:
+            raise FileExistsError(str(error)) from None
+
+    def remove(self, path: str) -> None:
+        """See `Files`."""
+        self._bucket.remove([self._name(path)])
+
+    def _name(self, path: str) -> str:
+        return path[len(self._bucket.url) + 1 :]
+
+
 def is_remote(directory: str) -> bool:
-    """Returns whether only TensorFlow can open the directory."""
+    """Returns whether the training process itself must renew the lease."""
     return "://" in directory
+
+
+def _files(directory: str) -> Files:
+    if is_bucket(directory):
+        return BucketFiles(Bucket(directory))
+    return RemoteFiles() if is_remote(directory) else LocalFiles()
 
 
 class Lease:
@@ -129,7 +168,7 @@ class Lease:
         self.directory = directory
         self.holder = holder
         self._path = f"{directory.rstrip('/')}/lease.json"
-        self._files = files or (RemoteFiles() if is_remote(directory) else LocalFiles())
+        self._files = files or _files(directory)
         self._stopped = threading.Event()
         self._renewing: threading.Thread | None = None
 
@@ -138,38 +177,56 @@ class Lease:
 
         Raises Failure (PROGRAM_ERROR) where another run has it now, OSError where the file cannot be written.
         """
-        found = self._read()
+        found, version = self._read()
         if found is not None and found.id != self.holder.id:
             until = time.monotonic() + STALE_SECONDS
             while time.monotonic() < until:
                 alive()
                 time.sleep(_LOOK_SECONDS)
-                now = self._read()
+                asked = time.monotonic()
+                now, version = self._read()
+                # While a bucket does not answer, its holder cannot renew the lease either.
+                until += max(0.0, time.monotonic() - asked - _LOOK_SECONDS)
                 if now is None or now.id == self.holder.id:
                     break
                 if (now.holder, now.counter) != (found.holder, found.counter):
-                    raise program_error(
-                        f"spec.modelDir: {self.directory} belongs to the run {now.run!r} ({now.task}, since "
-                        f"{now.since}), which is training: wait for its end, delete it, or give this run a "
-                        "directory of its own"
-                    )
+                    raise self._taken(now)
         counter = 0 if found is None else found.counter + 1
-        self._write(replace(self.holder, counter=counter))
+        while True:
+            try:
+                self._write(replace(self.holder, counter=counter), version)
+                return
+            except FileExistsError:
+                now, version = self._read()
+                if now is not None and now.holder == self.holder.holder:
+                    return  # it was written, and the answer was lost
+                if now is not None and now.id != self.holder.id:
+                    raise self._taken(now) from None
+                alive()  # an earlier chief of this run has renewed it, or given it back
+
+    def _taken(self, by: Holder) -> Exception:
+        return program_error(
+            f"spec.modelDir: {self.directory} belongs to the run {by.run!r} ({by.task}, since {by.since}), "
+            "which is training: wait for its end, delete it, or give this run a directory of its own"
+        )
 
     def renew(self) -> Holder | None:
         """Increments the counter. Returns the holder that has overtaken this process, or None. Raises
         OSError.
         """
-        found = self._read()
+        found, version = self._read()
         if found is not None and found.holder != self.holder.holder:
             return found
-        self._write(replace(self.holder, counter=0 if found is None else found.counter + 1))
+        try:
+            self._write(replace(self.holder, counter=0 if found is None else found.counter + 1), version)
+        except FileExistsError:
+            pass  # the next call reads who has written it
         return None
 
     def give_back(self) -> None:
         """Removes the lease if this process still holds it. Never raises."""
         with contextlib.suppress(OSError):
-            found = self._read()
+            found, _ = self._read()
             if found is not None and found.holder == self.holder.holder:
                 self._files.remove(self._path)
 
@@ -210,16 +267,16 @@ class Lease:
         fields = dict(document)
         return cls(fields.pop("directory"), Holder(**fields))
 
-    def _read(self) -> Holder | None:
-        """Treats a damaged file as a missing one."""
-        text = self._files.read(self._path)
+    def _read(self) -> tuple[Holder | None, str | None]:
+        """Returns the holder and the file's version. A damaged file has no holder."""
+        text, version = self._files.read(self._path)
         try:
-            return Holder(**json.loads(text)) if text else None
+            return (Holder(**json.loads(text)) if text else None), version
         except (TypeError, ValueError):
-            return None
+            return None, version
 
-    def _write(self, holder: Holder) -> None:
-        self._files.write(self._path, json.dumps(asdict(holder)) + "\n")
+    def _write(self, holder: Holder, version: str | None) -> None:
+        self._files.write(self._path, json.dumps(asdict(holder)) + "\n", version)
 
 
 def new_holder(run: str, run_id: str, address: str | None, task: str) -> Holder:

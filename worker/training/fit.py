@@ -166,7 +166,7 @@ def _packing(model: Any, loop: Loop, steps: int | None, own: list[Any]) -> list[
 
 def saving(loop: Loop, model: Any, directory: ModelDirectory) -> list[Any]:
     """Returns callbacks in their order: the checkpoint is written last in an epoch."""
-    logs = directory.path("logs") if loop.writes else tempfile.mkdtemp(prefix="logs-")
+    logs = directory.files.logs("logs") if loop.writes else tempfile.mkdtemp(prefix="logs-")
     board = []
     if curves.can_be_written():
         board = [keras_models.keras_of(model).callbacks.TensorBoard(logs, write_graph=False, profile_batch=0)]

@@ -40,6 +40,10 @@ from worker.reporting import Reporter
 from worker.task import Task
 
 _SERVERS_SECONDS = 2.0
+_UPLOAD_MARGIN = 6.0
+"""Seconds before the end of the grace period at which an upload is given up. The supervisor kills this
+process 3 s later.
+"""
 _LAST_SECONDS = 10.0
 """Seconds for the other tasks to save, once the first task is ready to leave."""
 
@@ -59,6 +63,8 @@ class Preemption:
         self._watch = watch
         self._writes = task.is_primary
         self._told = False
+        self._told_at = 0.0
+        self._upload_seconds = max(1.0, task.grace_seconds - _UPLOAD_MARGIN)
         self._training = False
         self._peers = _Peers(task) if _is_collective(task) else None
         self._servers = _Servers(task)
@@ -74,7 +80,11 @@ class Preemption:
             self._peers.watch()
 
     def end(self) -> None:
-        """Ends after all steps: SIGTERM ends the process at once again."""
+        """Ends after all steps, when the last checkpoint is where it is kept. From then on SIGTERM ends the
+        process at once again.
+        """
+        if self._directory is not None and self._writes:
+            self._upload(self._directory, "the last checkpoint")
         leave_on_signal()
         if self._told:
             os._exit(ExitCode.PREEMPTED)
@@ -95,6 +105,7 @@ class Preemption:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._told = True
+        self._told_at = self._told_at or time.monotonic()
         if not self._training:
             os._exit(ExitCode.PREEMPTED)
 
@@ -114,8 +125,10 @@ class Preemption:
             directory.back_up(model, position)
             self._watch.came_further()
         if self._writes:
+            self._told_at = self._told_at or time.monotonic()  # it was another task
             why = "SIGTERM" if self._told else "SIGTERM to another task"
-            self._reporter.notice(f"{why}: checkpoint saved at {position}, exiting")
+            if self._upload(directory, f"the checkpoint of {position}"):
+                self._reporter.notice(f"{why}: checkpoint saved at {position}, exiting")
         if self._peers is not None:
             self._watch.expect(Silence(_LAST_SECONDS, _UNSAVED, ExitCode.PREEMPTED))
             with contextlib.suppress(*ERRORS):
@@ -123,6 +136,22 @@ class Preemption:
         # Tasks without SIGTERM use this code too: that they leave is no failure of theirs, and must not be
         # counted.
         raise Left(ExitCode.PREEMPTED)
+
+    def _upload(self, directory: ModelDirectory, what: str) -> bool:
+        """Waits until all that was saved is in a bucket; after SIGTERM at most until the grace period ends.
+        Returns whether it is.
+        """
+
+        def is_late() -> bool:
+            return self._told_at > 0 and time.monotonic() > self._told_at + self._upload_seconds
+
+        if directory.files.settle(is_late):
+            return True
+        self._reporter.notice(
+            f"SIGTERM: {what} is lost: its upload to {directory.root} did not end within the grace period "
+            "(terminationGracePeriodSeconds); the next attempt resumes from the checkpoint before"
+        )
+        return False
 
 
 _UNSAVED = Notice("left without having heard that every other task had saved its part")

@@ -6,11 +6,13 @@ It runs in the child process of `worker/process/supervisor.py`.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from worker.buckets.bucket import Bucket, BucketError, is_bucket
 from worker.cluster.barrier import leave_together, unanswered, wait_for_peers
 from worker.contract import Doing, Done, ExitCode, Exported
 from worker.failures import Failure, Left, classify, program_error, writing
@@ -25,6 +27,9 @@ from worker.task import Task
 from worker.tf_compat.checkpoint_io import save_here
 
 _FAILED_STEP_SECONDS = 20.0
+_LEASE_SECONDS = 5.0
+_LAST_UPLOAD_SECONDS = 120.0
+"""The longest wait for an upload when the task has failed."""
 _KEPT: list[object] = []
 """Objects that must live as long as the process: to delete a remote function sends a message to each task,
 and logs a line for each that has left.
@@ -46,6 +51,8 @@ class _Training:
         self._activity = Activity(watch, self._reporter, task.config.stall_seconds, starting_seconds)
         self._program: LoadedProgram | None = None
         self._directory: Any = None
+        self._held: lease.Lease | None = None
+        """A lease that this process renews and gives back itself."""
         self._connected = False
         self._absent: dict[str, str] = {}
         """The workers that the training begins without, and why."""
@@ -54,6 +61,12 @@ class _Training:
         """Set once the model directory is claimed for this run."""
 
     def run(self) -> int:
+        code = self._outcome()
+        if self._held is not None and code != ExitCode.RETRYABLE and self._held.stop(_LEASE_SECONDS):
+            self._held.give_back()
+        return code
+
+    def _outcome(self) -> int:
         try:
             self._train()
         except Left as left:
@@ -101,7 +114,7 @@ class _Training:
             sidecar.check_program(self._program)
         if config.model_dir:
             activity.enter("claiming the model directory")
-            directory = model_directory.ModelDirectory(config.model_dir, self._io_device())
+            directory = self._open(config.model_dir)
             if task.is_primary:
                 self._claim(config.model_dir)
             # Not earlier: until the claim it may be another run's.
@@ -173,13 +186,12 @@ class _Training:
         """Evaluates the model of an earlier run, or predicts with it. It neither claims the model directory
         nor writes a run's state: that training may be done, or still run.
         """
-        from worker.checkpoints.model_directory import ModelDirectory
         from worker.evaluation import standalone, trained_model
 
         config = self._config
         if not config.model_dir:
             raise program_error(f"spec.modelDir: mode: {config.mode} needs it, to find the checkpoints")
-        directory = ModelDirectory(config.model_dir, self._io_device())
+        directory = self._open(config.model_dir)
         if config.mode == "Predict":
             self._predict(program, parameters, directory)
             return
@@ -190,13 +202,15 @@ class _Training:
         _KEPT.append(standalone.evaluate(loop, directory, config.checkpoint))
 
     def _predict(self, program: LoadedProgram, parameters: Any, directory: Any) -> None:
+        from worker.checkpoints.files import open_files
         from worker.evaluation import trained_model
         from worker.prediction import predict
         from worker.prediction.files import DONE, PredictionFiles
 
         task, config = self._task, self._config
         predict.check_program(program)
-        files = PredictionFiles(directory.path("predictions", config.run), task.name)
+        root = directory.path("predictions", config.run)
+        files = PredictionFiles(root, task.name, open_files(root, **self._outages()))
         state = files.read_state()
         again = state is not None and state.run_id == config.run_id != ""
         if state is not None and again and state.phase == DONE:
@@ -243,14 +257,39 @@ class _Training:
         self._connected = task.config.strategy == self._config.strategy
         return strategy
 
+    def _open(self, root: str) -> Any:
+        """Returns the model directory. Nothing is read or written yet."""
+        from worker.checkpoints.files import open_files
+        from worker.checkpoints.model_directory import FOLDERS, ModelDirectory
+
+        trains = self._config.mode == "Train" and self._task.is_primary
+        files = open_files(root, FOLDERS if trains else (), **self._outages())
+        return ModelDirectory(root, self._io_device(), files)
+
+    def _outages(self) -> Any:
+        """Returns what is done while a bucket does not answer."""
+        return {
+            "patience": self._config.stall_seconds,
+            "notice": self._reporter.notice,
+            "alive": self._watch.alive,
+        }
+
     def _claim(self, directory: str) -> None:
         """Claims the model directory. Raises Failure where another run has it."""
         config = self._config
         holder = lease.new_holder(config.run, config.run_id, config.chief_address, self._task.name)
+        if is_bucket(directory):
+            try:
+                files = lease.BucketFiles(Bucket(directory, **self._outages()))
+                lease.Lease(directory, holder, files).claim(self._watch.alive)
+            except BucketError as error:
+                raise error.as_failure() from None
         held = lease.Lease(directory, holder)
-        with writing(directory):
-            held.claim(self._watch.alive)
+        if not is_bucket(directory):
+            with writing(directory):
+                held.claim(self._watch.alive)
         if lease.is_remote(directory):
+            self._held = held
             held.keep(lambda other: self._watch.expect(overtaken(other)))
         else:
             self._watch.hold(held)
@@ -318,6 +357,13 @@ class _Training:
             path = self._directory.write_export(self._export_version or 1, partial(program.export, model))
         self._reporter.emit(Exported(path))
 
+    def _upload_last(self) -> None:
+        """Waits for the upload of what was saved before a failure."""
+        until = time.monotonic() + _LAST_UPLOAD_SECONDS
+        if self._directory is not None and self._task.is_primary:
+            with contextlib.suppress(Failure):
+                self._directory.files.settle(lambda: time.monotonic() > until)
+
     def _write_state(self, phase: str, outcome: str) -> None:
         from worker.checkpoints.model_directory import RunState
 
@@ -335,6 +381,7 @@ class _Training:
             self._watch.stay_down()
         self._reporter.failed(failure)
         if failure.exit_code == ExitCode.RETRYABLE:
+            self._upload_last()
             return failure.exit_code  # the other tasks stay, for the retry
         if self._export_version is not None:
             with contextlib.suppress(Failure):

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from launcher.backends import copied_files
+from launcher.backends import bucket_files, copied_files
 from launcher.backends.base import (
     PROGRAM,
     Board,
@@ -199,6 +199,12 @@ class KubernetesBackend:
         """See `base.Backend.tensorboard`. By a tunnel to the run's own."""
         from launcher.backends.kubernetes import tensorboard
 
+        _, primary, _ = self._found(run, namespace)
+        model_dir = submitted(primary, "spec", "modelDir") or ""
+        if bucket_files.is_bucket(model_dir):
+            from launcher.backends.board_process import BoardProcess
+
+            return BoardProcess(run, model_dir, port, submitted(primary, "spec", "storage") or {})
         return tensorboard.open_tunnel(self._client, run, namespace, self._jobs(run, namespace)[1], port)
 
     @understood
@@ -211,6 +217,10 @@ class KubernetesBackend:
         if not model_dir:
             raise no_model_directory(run)
         mount = _mount(primary, model_dir)
+        if bucket_files.is_bucket(model_dir):
+            inner = copied_files.relative(path, (model_dir,))
+            storage = submitted(primary, "spec", "storage") or {}
+            return bucket_files.copied(model_dir, storage, run, inner, target)
         if mount is None:
             raise ConflictError(
                 f"the files of run {run} are at {model_dir}, which is no volume of its pods",

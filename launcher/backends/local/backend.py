@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.backends import copied_files, folders, scaling
+from launcher.backends import bucket_files, copied_files, folders, scaling
 from launcher.backends.base import (
     PROGRAM,
     Board,
@@ -185,7 +185,7 @@ class LocalBackend:
 
     def tensorboard(self, run: str, namespace: str, port: int = 0) -> Board:
         """See `base.Backend.tensorboard`. Starts one, whether the run's spec asks for it or not."""
-        from launcher.backends.local.tensorboard import LocalBoard
+        from launcher.backends.board_process import BoardProcess
 
         directory = self.places(run, namespace).get("model directory")
         if directory is None:
@@ -193,7 +193,7 @@ class LocalBackend:
                 f"run {run} has no model directory that TensorBoard could show",
                 "Submit it with a `modelDir` in its spec, such as /model.",
             )
-        return LocalBoard(run, directory, port)
+        return BoardProcess(run, directory, port, self._storage(run, namespace))
 
     def copy(self, run: str, namespace: str, path: str, target: str, seconds: float) -> Path:
         """See `base.Backend.copy`."""
@@ -201,6 +201,8 @@ class LocalBackend:
         if directory is None:
             raise no_model_directory(run)
         inner = copied_files.relative(path, (directory, self._model_dir(run, namespace)))
+        if bucket_files.is_bucket(directory):
+            return bucket_files.copied(directory, self._storage(run, namespace), run, inner, target)
         source = Path(directory, inner)
         if not copied_files.is_there(source, Path(directory)):
             there = next(folder for folder in source.parents if folder.is_dir())
@@ -213,9 +215,16 @@ class LocalBackend:
 
     def _model_dir(self, run: str, namespace: str) -> str:
         """As the file of the run has it."""
+        return str(self._given(run, namespace, "modelDir") or "")
+
+    def _storage(self, run: str, namespace: str) -> Mapping[str, Any]:
+        return self._given(run, namespace, "storage") or {}
+
+    def _given(self, run: str, namespace: str, name: str) -> Any:
+        """The field of the run's spec, as its file has it; None where it is left out."""
         submission = self._directory(run, namespace).submission()
         jobs = submission.of_kind("Job") if submission is not None else []
-        return str(submitted(jobs[0], "spec", "modelDir") or "") if jobs else ""
+        return next((given for job in jobs if (given := submitted(job, "spec", name))), None)
 
     def history(self, run: str, namespace: str) -> History:
         """See `base.Backend.history`. Nobody but the tasks themselves says anything here."""

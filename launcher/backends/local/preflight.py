@@ -65,7 +65,7 @@ def _problems(template: PodTemplate) -> Iterator[str]:
     try:
         launch = template.launch(template.pod(0, 0, ""))
     except MissingError as missing:
-        yield f"{missing} is not on this machine: give the value itself, or mark it optional"
+        yield f"{missing} is not on this machine: {missing.advice}"
         return
     except volume_paths.OutsideError as outside:
         yield str(outside)

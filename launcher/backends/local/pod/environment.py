@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
+from worker.contract import BUCKET_KEYS
+
 ConfigMaps = Mapping[str, Mapping[str, str]]
 """The run's own ConfigMaps: name -> key -> value."""
 
@@ -26,6 +28,15 @@ ADDRESS: Final = "127.0.0.1"
 class MissingError(Exception):
     """A variable comes from something that does not exist on this machine. The text says from what."""
 
+    def __init__(self, what: str, advice: str = "give the value itself, or mark it optional") -> None:
+        super().__init__(what)
+        self.advice = advice
+
+
+_CREDENTIALS: Final = (
+    "export it in this shell (a profile is not read: eval "
+    '"$(aws configure export-credentials --format env)" exports one)'
+)
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
@@ -45,7 +56,8 @@ def environment(
 ) -> dict[str, str]:
     """The variables of `container` in `pod`: envFrom first, then env in order, each seeing those before it.
 
-    Raises MissingError for a Secret, or a ConfigMap that is not the run's, unless it is optional.
+    The credentials for a bucket are this process's own, since this machine has no Secrets. Raises
+    MissingError for another Secret, or a ConfigMap that is not the run's, unless it is optional.
     """
     variables: dict[str, str] = {}
     for source in container.get("envFrom") or ():
@@ -97,9 +109,14 @@ def _value(
             return None
         raise MissingError(f"env {entry['name']}: key {reference['key']} of ConfigMap {reference['name']}")
     if (reference := source.get("secretKeyRef")) is not None:
+        if entry["name"] in BUCKET_KEYS and entry["name"] in os.environ:
+            return os.environ[entry["name"]]
         if reference.get("optional"):
             return None
-        raise MissingError(f"env {entry['name']}: key {reference['key']} of Secret {reference['name']}")
+        what = f"env {entry['name']}: key {reference['key']} of Secret {reference['name']}"
+        if entry["name"] in BUCKET_KEYS:
+            raise MissingError(what, _CREDENTIALS)
+        raise MissingError(what)
     if source:
         raise MissingError(f"env {entry['name']}: {next(iter(source))}")
     return ""

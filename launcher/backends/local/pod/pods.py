@@ -20,8 +20,9 @@ from launcher.backends.local.process.mount_namespace import View
 from launcher.backends.local.process.processes import MARK, Launch
 from launcher.backends.local.store import RunDirectory, Submission, new_uid, temporary_root
 from launcher.naming import DOMAIN, ROLE_LABEL
+from launcher.plan.pods import RUN_FILE
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
-from worker.contract import GRACE_SECONDS
+from worker.contract import BUCKET_KEYS, BUCKET_SCHEME, GRACE_SECONDS
 
 PROCESS_ANNOTATION: Final = f"{DOMAIN}/process"
 """See `processes.identity`."""
@@ -32,6 +33,15 @@ _INHERITED: Final = (
 )  # fmt: skip
 """Variables that replace the image's environment. The user's others are left out, since they do not exist on
 a cluster either.
+"""
+
+_BUCKET_VARIABLES: Final = (
+    *BUCKET_KEYS, "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ROLE_ARN",
+    "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+)  # fmt: skip
+"""Variables of the user's that say who may use a bucket, and where it is. On a cluster a Secret or the pod's
+identity does; no others get them.
 """
 
 _READ_ONLY: Final = ("configMap", "secret", "downwardAPI", "projected")
@@ -147,10 +157,18 @@ class PodTemplate:
         # Without a volume there, /tmp is the container's own and goes with it.
         env["TMPDIR"] = translation.path("/tmp") or str(self._temporary(index))  # noqa: S108
         env.update((name, translation.text(value)) for name, value in own.items())
+        if self._uses_bucket:
+            env.update((name, os.environ[name]) for name in _BUCKET_VARIABLES if os.environ.get(name))
+            env.update((name, own[name]) for name in ("AWS_ENDPOINT_URL", "AWS_REGION") if name in own)
         env[MARK] = f"{self._submission.uid}/{pod['metadata']['uid']}"
         log = self._directory.log(self.hostname(index), attempt)
         view = self._view(index, variables) if self._surroundings.views else None
         return Launch(argv, env, self._cwd(index, translation), log, view)
+
+    @property
+    def _uses_bucket(self) -> bool:
+        documents = (files[RUN_FILE] for files in self._config_maps.values() if RUN_FILE in files)
+        return any(f'"{BUCKET_SCHEME}://' in document for document in documents)
 
     def _view(self, index: int, variables: Mapping[str, str]) -> View:
         mounts: dict[str, str] = {}

@@ -12,8 +12,11 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from typing import Final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
 
+from launcher.backends.bucket_files import BucketFiles, LogsMirror, is_bucket
 from launcher.errors import BackendError
 from launcher.plan.tensorboard import MODULE, arguments
 
@@ -30,18 +33,26 @@ runpy.run_module({MODULE!r}, run_name="__main__", alter_sys=True)
 """
 
 
-class LocalBoard:
-    """Shows a directory; see `base.Board`. `port` is 0 for any that is free.
+class BoardProcess:
+    """Shows a directory, of a bucket a copy of its logs; see `base.Board`. `port` is 0 for any that is free;
+    `storage` is the spec's.
 
     Raises BackendError where TensorBoard is not installed, does not start, or the port is in use.
     """
 
-    def __init__(self, run: str, directory: str, port: int) -> None:
+    def __init__(self, run: str, directory: str, port: int, storage: Mapping[str, Any] | None = None) -> None:
         if importlib.util.find_spec("tensorboard") is None:
             raise BackendError(
                 f"TensorBoard is not installed for {sys.executable}",
                 "Install it: `python -m pip install tensorboard`, or tf-launcher with its `worker` extra.",
             )
+        self._logs: LogsMirror | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if is_bucket(directory):
+            # TensorFlow, by which TensorBoard reads, cannot.
+            self._folder = tempfile.TemporaryDirectory(prefix="tf-launcher-logs-")
+            self._logs = LogsMirror(BucketFiles(directory, storage or {}), Path(self._folder.name))
+            directory = self._folder.name
         port = _free(port)
         self.url = f"http://127.0.0.1:{port}/"
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
@@ -59,7 +70,7 @@ class LocalBoard:
             self.close()
             raise
 
-    def __enter__(self) -> LocalBoard:
+    def __enter__(self) -> BoardProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,6 +93,10 @@ class LocalBoard:
             self._process.kill()
             self._process.wait()
         self._output.close()
+        if self._logs is not None:
+            self._logs.close()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def _wait_until_it_answers(self) -> None:
         until = time.monotonic() + _START_SECONDS
