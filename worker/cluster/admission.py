@@ -8,6 +8,7 @@ small files on the server's own disk, by operations placed on the server.
 from __future__ import annotations
 
 import concurrent.futures
+import glob
 import hashlib
 import json
 from collections.abc import Collection, Iterator
@@ -132,10 +133,7 @@ class Admission:
     def _free(self, role: str, index: int) -> None:
         """Has this chief follow the one before it: what that had on the server is freed."""
         path = self._path(contract.chief_path, role, index)
-        try:
-            earlier = _read(path, role, index)
-        except tf.errors.NotFoundError:
-            earlier = ""
+        earlier = _read(path, role, index)
         own = server_contexts.own_id()
         if earlier.isdecimal() and int(earlier) != own:
             server_contexts.close(self._task.cluster[role][index], int(earlier))
@@ -143,12 +141,9 @@ class Admission:
             tf.io.write_file(path, str(own))
 
     def _identity(self, worker: int) -> Identity | None:
-        try:
-            return Identity.from_json(
-                _read(self._path(contract.identity_path, "worker", worker), "worker", worker)
-            )
-        except tf.errors.NotFoundError:
-            return None
+        return Identity.from_json(
+            _read(self._path(contract.identity_path, "worker", worker), "worker", worker)
+        )
 
     def _path(self, path_of: Any, role: str, index: int) -> str:
         task = self._task
@@ -156,7 +151,11 @@ class Admission:
 
 
 def _read(path: str, role: str, index: int) -> str:
+    """Returns the text of a server's file, "" where there is none."""
     with _on(role, index):
+        # No attempt to read a missing file: a later operation on the server may raise that error, too.
+        if int(tf.size(tf.io.matching_files(glob.escape(path)))) == 0:
+            return ""
         text = tf.io.read_file(path)
     return bytes(text.numpy()).decode(errors="replace")
 
