@@ -1,9 +1,9 @@
 """Kills tasks of real runs at random moments, and reports whether a step was lost: `make chaos`.
 
 Each run is submitted to the local backend, which restarts its tasks by the rules of their Jobs. During
-training, one of its tasks gets a signal: SIGKILL for all of its processes; SIGTERM for its first process, as
-on a drained node; or SIGSTOP for the process that trains. The run must end by itself, and its last checkpoint
-must have counted every step.
+training, one of its tasks gets a signal: SIGKILL for all of its processes ("kill"), or only for the one that
+trains ("crash"); SIGTERM for its first process, as on a drained node; or SIGSTOP for the process that trains.
+The run must end by itself, and its last checkpoint must have counted every step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import processes, recording
-from benchmarks.chaos_cases import DUE, EPOCHS, IN_FLIGHT, ROWS, STEPS, Case, cases, cluster_file
+from benchmarks.chaos_cases import DUE, EPOCHS, IN_FLIGHT, ROWS, SIGNALS, STEPS, Case, cases, cluster_file
 from benchmarks.measuring import ROOT, table
 from worker.contract import Event, Failed, Progress, Record, Training
 
@@ -118,8 +118,8 @@ class Trial:
             processes.send(found, signal.SIGKILL)
         elif self._case.signal == "term":
             processes.send(found[:1], signal.SIGTERM)
-        else:
-            processes.send(found[-1:], signal.SIGSTOP)
+        else:  # the training process is the newest
+            processes.send(found[-1:], SIGNALS[self._case.signal])
         return True
 
     def _examine(self, outcome: Outcome) -> None:

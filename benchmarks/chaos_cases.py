@@ -16,7 +16,12 @@ PACKED = 2
 IN_FLIGHT = 2 * PACKED
 """Steps that two workers may have in flight."""
 STEP_MICROSECONDS = 25_000
-SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}
+SIGNALS = {
+    "kill": signal.SIGKILL,
+    "crash": signal.SIGKILL,
+    "term": signal.SIGTERM,
+    "stop": signal.SIGSTOP,
+}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,9 @@
 The minimum is what TensorFlow itself takes. It is measured with the same cluster of processes, started by
 hand, which run only `benchmarks/programs/bare.py`; tasks that must restart do so at the moment of the kill.
 On Kubernetes the same script is the plain command of the same Jobs, so the minimum includes a new pod.
+
+A task is killed in two ways: with its pod, which its Job replaces (`restartsInPlace: 0`); and "in its pod",
+the training process alone, which the runtime starts again there.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +35,7 @@ SHAPES = [
     Shape("OneDevice", {"chief": 1, "evaluator": 1}, [("evaluator", 0), ("chief", 0)]),
     Shape("Mirrored", {"chief": 1}, [("chief", 0)]),
 ]
+SHAPES += [replace(shape, in_place=True) for shape in SHAPES]
 BACKOFFS = {"local": Backoff(), "kubernetes": Backoff(10.0, 600.0)}
 SETTLE_SECONDS = 3.0
 """Seconds of training before each kill: longer than an epoch, so that there is a checkpoint to
@@ -88,7 +92,7 @@ def measure(
     shape: Shape, backend: str, image: str, rounds: int, taken: dict[tuple[str, Task], Measured]
 ) -> None:
     """Adds measurements to `taken`, by strategy and victim; the launcher and the minimum take turns."""
-    keeps_addresses = backend == "kubernetes" and shape.strategy == "ParameterServer"
+    keeps_addresses = backend == "kubernetes" and shape.strategy == "ParameterServer" and not shape.in_place
     settle = GRPC_SECONDS if keeps_addresses else SETTLE_SECONDS
     for round_ in range(1, rounds + 1):
         for least in (False, True):
@@ -101,20 +105,22 @@ def measure(
                     training = Submitted(shape, directory, backend, image, bare=least)
                 found = kills(training, shape, settle)
             for victim, (seconds, pause) in zip(shape.victims, found, strict=True):
-                kept = taken.setdefault((shape.strategy, victim), Measured())
+                kept = taken.setdefault((shape.name, victim), Measured())
                 (kept.minimum if least else kept.recovery).append(seconds)
                 if not least:
                     kept.pause.append(pause)
                 how = "at the least" if least else "recovered"
                 print(
-                    f"round {round_}, {shape.strategy} {victim[0]} {victim[1]}: {how} {seconds:.2f} s,"
+                    f"round {round_}, {shape.name} {victim[0]} {victim[1]}: {how} {seconds:.2f} s,"
                     f" longest pause {pause:.2f} s",
                     file=sys.stderr,
                 )
 
 
 def backoffs(shape: Shape, backoff: Backoff) -> list[float]:
-    """Returns for each victim the longest delay of the tasks that restart."""
+    """Returns for each victim the longest delay of the tasks that restart; in their pods they have none."""
+    if shape.in_place:
+        return [0.0] * len(shape.victims)
     failures: dict[Task, int] = dict.fromkeys(shape.tasks, 0)
     delays = []
     for victim in shape.victims:
@@ -132,7 +138,7 @@ def report(
     pauses = []
     for shape in shapes:
         for victim, backoff in zip(shape.victims, backoffs(shape, BACKOFFS[backend]), strict=True):
-            found = taken[shape.strategy, victim]
+            found = taken[shape.name, victim]
             recovery, minimum = statistics.median(found.recovery), statistics.median(found.minimum)
             # On a cluster, the Jobs of the minimum have the same delay.
             least = minimum if backend == "local" else minimum - backoff
@@ -140,7 +146,7 @@ def report(
             name = f"{role} {index}" if shape.replicas[role] > 1 else role
             rows.append(
                 (
-                    f"{shape.strategy}: {name}",
+                    f"{shape.name}: {name}",
                     f"{recovery:.2f}",
                     f"{min(found.recovery):.2f}",
                     f"{max(found.recovery):.2f}",

@@ -32,11 +32,19 @@ _EVENTS = {Event.TRAINING: "training", Event.EVALUATION: "evaluated"}
 
 @dataclass(frozen=True)
 class Shape:
-    """A strategy with its tasks, the primary's role first. `victims` are killed one after the other."""
+    """A strategy with its tasks, the primary's role first. `victims` are killed one after the other;
+    `in_place`: only their training processes, which are started again in their pods.
+    """
 
     strategy: str
     replicas: Mapping[str, int]
     victims: Sequence[Task]
+    in_place: bool = False
+
+    @property
+    def name(self) -> str:
+        """Returns the name in the table."""
+        return f"{self.strategy}, in its pod" if self.in_place else self.strategy
 
     @property
     def tasks(self) -> list[Task]:
@@ -207,7 +215,8 @@ class Submitted:
                 "stepsPerExecution": 1,
             }
             spec["program"] = {"entrypoint": f"marked:{entrypoint}", "parameters": parameters}
-        spec["runPolicy"] = {"backoffLimit": len(shape.victims) + 1}
+        restarts = len(shape.victims) + 1 if shape.in_place else 0
+        spec["runPolicy"] = {"backoffLimit": len(shape.victims) + 1, "restartsInPlace": restarts}
         self._file = clusters.write(
             directory, "recovery", shape.strategy, shape.replicas, SOURCES, spec, on_host=backend == "local"
         )
@@ -248,13 +257,22 @@ class Submitted:
             own = f"TF_LAUNCHER_CONFIG={self._directory}/"
             found = processes.with_environment(own, f"TF_LAUNCHER_ROLE={role}", f"TASK_INDEX={index}")
             now = time.time()
-            processes.send(found, signal.SIGKILL)
+            # The training process is the newest.
+            processes.send(found[-1:] if self._shape.in_place else found, signal.SIGKILL)
             return now
-        return _kill_in_pod(self._run.name, self._run.namespace, victim)
+        return _kill_in_pod(self._run.name, self._run.namespace, victim, in_place=self._shape.in_place)
 
 
-def _kill_in_pod(run: str, namespace: str, victim: Task) -> float:
-    """All processes of the task's container but the first, which then ends too."""
+_KILL_ALL = "os.kill(-1, 9)"
+_KILL_TRAINING = (
+    "os.kill(max(int(p) for p in os.listdir('/proc') if p.isdigit() and int(p) < os.getpid()), 9)"
+)
+
+
+def _kill_in_pod(run: str, namespace: str, victim: Task, *, in_place: bool) -> float:
+    """All processes of the task's container but the first, which then ends too; in place only the newest,
+    which trains.
+    """
     from kubernetes import client, config
     from kubernetes.stream import stream
 
@@ -265,7 +283,8 @@ def _kill_in_pod(run: str, namespace: str, victim: Task) -> float:
     labels = f"tf-launcher.dev/run={run},tf-launcher.dev/role={role},{key}={index}"
     found = core.list_namespaced_pod(namespace, label_selector=labels, field_selector="status.phase=Running")
     (pod,) = [pod.metadata.name for pod in found.items if pod.metadata is not None]
-    code = "import os, time; print(time.time(), flush=True); os.kill(-1, 9)"
+    kill = _KILL_TRAINING if in_place else _KILL_ALL
+    code = f"import os, time; print(time.time(), flush=True); {kill}"
     said = stream(
         core.connect_get_namespaced_pod_exec,
         pod,

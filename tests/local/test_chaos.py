@@ -21,7 +21,7 @@ def test_every_victim_meets_every_signal_and_a_seed_gives_the_same_runs() -> Non
     assert todo == cases(row, 20, seed=1)
     assert todo != cases(row, 20, seed=2)
     victims = {(case.role, case.index, case.signal) for case in todo}
-    assert len(victims) == 15, "five tasks, three signals"
+    assert len(victims) == 20, "five tasks, four signals"
 
 
 def test_steps_that_a_checkpoint_held_are_counted() -> None:
@@ -43,6 +43,7 @@ def test_steps_that_a_checkpoint_held_are_counted() -> None:
     [
         pytest.param("OneDevice fit", "chief", 0, "term", marks=pytest.mark.thorough),
         pytest.param("MultiWorkerMirrored loop", "worker", 1, "kill", marks=pytest.mark.thorough),
+        pytest.param("MultiWorkerMirrored fit", "worker", 0, "crash", marks=pytest.mark.thorough),
         pytest.param("ParameterServer loop", "chief", 0, "kill", marks=pytest.mark.thorough),
     ],
 )

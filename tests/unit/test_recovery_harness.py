@@ -7,7 +7,7 @@ from benchmarks.recovery_runs import Marks, Shape, Task
 from launcher.backends.local.supervisor.jobs import Backoff
 from worker.contract import Event, Record
 
-PARAMETER_SERVER, COLLECTIVE, ONE_DEVICE, _ = SHAPES
+PARAMETER_SERVER, COLLECTIVE, ONE_DEVICE, *_ = SHAPES
 EVALUATED = {"checkpoint": "ckpt-1", "epoch": 1, "metrics": {"loss": 0.5}}
 
 
@@ -66,3 +66,5 @@ def test_the_delay_of_whoever_was_lost_before_is_longer() -> None:
     assert backoffs(PARAMETER_SERVER, Backoff()) == [1.0, 1.0, 2.0], "the ps takes the chief along"
     assert backoffs(COLLECTIVE, Backoff(10.0, 600.0)) == [10.0, 20.0]
     assert backoffs(ONE_DEVICE, Backoff()) == [1.0, 1.0]
+    in_place = next(shape for shape in SHAPES if shape.in_place)
+    assert backoffs(in_place, Backoff()) == [0.0, 0.0, 0.0], "a pod that stays is not waited for"
