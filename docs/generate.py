@@ -41,6 +41,7 @@ ORDER = (
     "StrategyOptions",
     "Scheduling",
     "TensorBoard",
+    "DataService",
 )
 
 

@@ -23,6 +23,8 @@ from launcher.naming import (
 )
 from worker.contract import (
     ARCHIVE,
+    DATA_WORKER,
+    DISPATCHER,
     EVENTS,
     Content,
     ElasticWorkers,
@@ -49,7 +51,7 @@ RUN_FAILED: Final = "RunFailed"
 SCALED_DOWN: Final = "ScaledDown"
 """The reason of a pod on this machine that was stopped since its elastic run has fewer workers now."""
 
-SERVING: Final = ("worker", "ps")
+SERVING: Final = ("worker", "ps", DISPATCHER, DATA_WORKER)
 """Roles that work for the primary; nothing needs them once it has ended."""
 
 _CLOCK_SECONDS: Final = 1.0

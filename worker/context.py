@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory
+from worker.contract import DataService
 from worker.parameters import TrainingParameters
 from worker.program import LoadedProgram
 from worker.reporting import Reporter
@@ -44,8 +45,8 @@ class Loop:
 
     `directory` is None without a modelDir. `writes` is false in a task that takes part in the checkpoints of
     another task and keeps none. `count_workers()` is the number of tasks that take steps, which may change.
-    `strategy_options` and `evaluation` are the spec's. `address` is this task's own, None where it has none.
-    `validates` is false where there is an evaluator.
+    `strategy_options` and `evaluation` are the spec's. `data_service` is None where the run has none.
+    `address` is this task's own, None where it has none. `validates` is false where there is an evaluator.
     """
 
     program: LoadedProgram
@@ -59,6 +60,7 @@ class Loop:
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     address: str | None = None
+    data_service: DataService | None = None
 
     @property
     def workers(self) -> int:

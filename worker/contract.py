@@ -34,6 +34,10 @@ PORT: Final = 2222
 """Every task's gRPC port. 2222 is customary for TensorFlow."""
 
 
+DISPATCHER: Final = "dispatcher"
+DATA_WORKER: Final = "data-worker"
+"""The roles of the data service (`spec.dataService`)."""
+
 GRACE_SECONDS: Final = 30
 """Seconds from SIGTERM to SIGKILL: Kubernetes' default of a pod's terminationGracePeriodSeconds."""
 
@@ -130,7 +134,9 @@ class Env:
     TASK_INDEX: Final = "TASK_INDEX"
     """The pod's completion index; TF_CONFIG refers to it as `$(TASK_INDEX)`."""
     ROLE: Final = "TF_LAUNCHER_ROLE"
-    """chief, worker, ps or evaluator; it is set also where a task has no TF_CONFIG."""
+    """chief, worker, ps, evaluator, dispatcher or data-worker; it is set also where a task has no
+    TF_CONFIG.
+    """
     CONFIG: Final = "TF_LAUNCHER_CONFIG"
     """The path of the `RunConfig` document (JSON)."""
     CLUSTER_FILE: Final = "TF_LAUNCHER_CLUSTER_FILE"
@@ -193,6 +199,20 @@ def elastic_workers(environment: Mapping[str, str]) -> ElasticWorkers | None:
 
 
 @dataclass(frozen=True)
+class DataService:
+    """The run's data service. `dispatcher` and `workers` are `host:port`; `primary` is that of the task whose
+    end is the run's end, which listens also where it trains alone. `sharding` is a name of TensorFlow's
+    ShardingPolicy. `shared`: the tasks that train share one pass over the data.
+    """
+
+    dispatcher: str
+    workers: Sequence[str]
+    primary: str
+    sharding: str
+    shared: bool
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """The run's configuration, the same for every task. The JSON names are the fields' own.
 
@@ -209,7 +229,7 @@ class RunConfig:
     from SIGTERM to SIGKILL, of each role whose value is not GRACE_SECONDS. `version` is that of the launcher
     that made the run, "" in runs of launchers that did not record it. `travels` has the roles whose runtime
     goes with the run. A training process is started again in its pod at most `restarts_in_place` times within
-    RESTART_SECONDS.
+    RESTART_SECONDS. `data_service` is None where the run has none.
     """
 
     run: str
@@ -234,10 +254,14 @@ class RunConfig:
     version: str = VERSION
     travels: Collection[str] = ()
     restarts_in_place: int = 0
+    data_service: DataService | None = None
 
     def to_json(self) -> str:
         """Returns one line with sorted keys, so that the same run gives the same ConfigMap."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        document = asdict(self)
+        if self.data_service is None:
+            del document["data_service"]
+        return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> RunConfig:
@@ -248,6 +272,8 @@ class RunConfig:
             document = json.loads(text)
             known = {f.name for f in fields(cls)}
             given = {name: value for name, value in document.items() if name in known}
+            if given.get("data_service") is not None:
+                given["data_service"] = DataService(**given["data_service"])
             return cls(**{"version": "", **given})
         except (AttributeError, TypeError) as error:
             raise ValueError(f"not a run configuration: {error}") from error

@@ -157,6 +157,16 @@ def frames(error: BaseException, roots: Iterable[Path], known: Sequence[tracebac
     return head + "".join(traceback.format_list(found)) + sentence(error)
 
 
+def place(known: Sequence[traceback.FrameSummary], roots: Iterable[Path]) -> str:
+    """Returns the innermost of the `known` frames that is in a file under `roots`, as `data.py:12`; "" where
+    none is.
+    """
+    found: list[traceback.FrameSummary] = []
+    for summary in known:
+        _add(found, [root.resolve() for root in roots], summary.filename, summary.lineno or 0, summary.name)
+    return f"{found[-1].filename}:{found[-1].lineno}" if found else ""
+
+
 @contextmanager
 def writing(path: str) -> Iterator[None]:
     """Turns an error of writing the model directory into one message. The error of a lost peer passes

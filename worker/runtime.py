@@ -20,7 +20,7 @@ from typing import NoReturn
 from worker import scripts
 from worker.buckets.bucket import check_library, is_bucket
 from worker.cluster import server
-from worker.contract import GRPC_FAIL_FAST, VERSION, Doing
+from worker.contract import DATA_WORKER, DISPATCHER, GRPC_FAIL_FAST, VERSION, Doing
 from worker.failures import Failure, classify, program_error
 from worker.imports import import_tensorflow
 from worker.process import starter, supervisor
@@ -97,6 +97,8 @@ def _work(task: Task, script: Sequence[str]) -> supervisor.Work:
         return supervisor.Work(lambda watch: scripts.run(task, watch, script), forks=forks)
     # If there is at most one training process, a preload would only cost memory.
     preload = partial(_preload, task) if forks else None
+    if task.role in (DISPATCHER, DATA_WORKER):
+        return supervisor.Work(lambda watch: _run(task, partial(_serve_data, watch=watch)), preload, forks)
     if task.serves:
         return supervisor.Work(lambda watch: _run(task, partial(_serve, watch=watch)), preload, forks)
     if task.role == "evaluator":
@@ -107,7 +109,7 @@ def _work(task: Task, script: Sequence[str]) -> supervisor.Work:
 def _preload(task: Task) -> None:
     """Imports TensorFlow for all training processes to come."""
     Reporter(task.name).emit(Doing("importing TensorFlow"))
-    import_tensorflow(keras=not task.serves)
+    import_tensorflow(keras=not (task.serves or task.role in (DISPATCHER, DATA_WORKER)))
 
 
 def prepare_environment(keras: int | None) -> None:
@@ -152,6 +154,13 @@ def _serve(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
     server.forget_release(task)
     reporter.emit(Doing("importing TensorFlow"))
     return server.serve(task, reporter, watch)
+
+
+def _serve_data(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
+    from worker.cluster import data_servers
+
+    reporter.emit(Doing("importing TensorFlow"))
+    return data_servers.serve(task, reporter, watch)
 
 
 def _evaluate(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:

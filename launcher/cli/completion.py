@@ -167,7 +167,7 @@ def _sources(given: Mapping[str, str]) -> Iterator[Candidate]:
 
 
 def _roles(_: Mapping[str, str]) -> Iterator[Candidate]:
-    yield from ((role, "") for role in ("chief", "worker", "ps", "evaluator"))
+    yield from ((role, "") for role in ("chief", "worker", "ps", "evaluator", "dispatcher", "data-worker"))
 
 
 def _contexts(_: Mapping[str, str]) -> Iterator[Candidate]:

@@ -19,7 +19,7 @@ from launcher.naming import PROGRAM
 BACKENDS = ("kubernetes", "local")
 INTERNAL_ERROR = 70
 
-ROLES = ("chief", "worker", "ps", "evaluator")
+ROLES = ("chief", "worker", "ps", "evaluator", "dispatcher", "data-worker")
 FORMS = ("json", "yaml", "wide", "name")
 
 WHERE = """\

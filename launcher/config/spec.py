@@ -35,7 +35,8 @@ API_VERSION = "launcher/v1alpha1"
 Strategy = Literal[
     "OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer", "CentralStorage", "TPU", "Custom"
 ]
-RoleName = Literal["chief", "worker", "ps", "evaluator"]
+RoleName = Literal["chief", "worker", "ps", "evaluator", "dispatcher", "data-worker"]
+"""The last two are of `spec.dataService`; the file has no field of their names."""
 Mode = Literal["Train", "Evaluate", "Predict"]
 Gang = Literal["Kueue", "Volcano", "Coscheduling"]
 
@@ -372,6 +373,30 @@ class Evaluation(_Model):
     """
 
 
+class DataService(RoleTemplate):
+    """TensorFlow's tf.data service beside the run: data workers carry out train_dataset(), and the tasks that
+    train receive its batches. The fields of a role are those of the data workers, over `spec.template`. The
+    dispatcher, which tells the data workers what to do, has them too, except `resources`.
+    """
+
+    workers: Annotated[int, Field(ge=1, le=1_000)]
+    """Number of data workers."""
+    sharding: Literal["Dynamic", "Off", "FileOrData"] = "Dynamic"
+    """How the data workers share the data, by TensorFlow's ShardingPolicy. Dynamic (DYNAMIC): each takes the
+    next file or example that none has taken; an example is visited once an epoch, or not at all where a data
+    worker is lost. FileOrData (FILE_OR_DATA): each has a fixed part, of the files or else of the examples; an
+    example is visited at least once where a data worker is lost, and the others wait for its return. Off
+    (OFF): each has all of the data, in an order of its own; nothing is said of how often an example is
+    visited.
+    """
+    share_across_workers: bool | None = None
+    """MultiWorkerMirrored, ParameterServer: whether the tasks that train share one pass over the data.
+    Under MultiWorkerMirrored they then take the parts of the same batches (TensorFlow's coordinated reads),
+    which the first task collects and sends; under ParameterServer a worker takes the next batch when it is
+    free. false: each task has all of the data. Left out: true.
+    """
+
+
 class TensorBoard(_Model):
     """A TensorBoard that reads modelDir while the run lasts, and after it until the run is deleted. On
     Kubernetes it is a Deployment, which only the command `tensorboard` reaches, through the API server. On
@@ -446,6 +471,8 @@ class Spec(_Model):
     """Holds the variables as a parameter server; ParameterServer and Custom only."""
     evaluator: Role | None = None
     """Scores each checkpoint, beside the training."""
+    data_service: DataService | None = None
+    """Data workers that carry out train_dataset() beside the training."""
     evaluation: Evaluation = Field(default_factory=Evaluation.model_construct)
     """How the trained model is scored."""
     template: RoleTemplate = Field(default_factory=RoleTemplate.model_construct)

@@ -12,7 +12,8 @@ from typing import Final
 from launcher.config.spec import Gang, RoleName, Spec
 from launcher.config.yaml_positions import FieldPath
 from launcher.naming import GROUP_LABEL, QUEUE_LABEL
-from launcher.plan.topology import Topology
+from launcher.plan.topology import Topology, templates
+from worker.contract import DATA_WORKER
 
 SCHEDULERS: Final[dict[Gang, str]] = {
     "Volcano": "volcano",
@@ -42,8 +43,8 @@ def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
     spec = cluster.spec
     scheduling = spec.scheduling
     given: list[tuple[FieldPath, Mapping[str, str]]] = [(("metadata", "labels"), cluster.metadata.labels)]
-    for name in ("chief", "worker", "ps", "evaluator", "template"):
-        if (role := getattr(spec, name)) is not None:
+    for name, role in templates(spec):
+        if role is not None:
             given.append((("spec", name, "jobMetadata", "labels"), role.job_metadata.labels))
     for at, labels in given:
         if QUEUE_LABEL in labels:
@@ -85,9 +86,9 @@ def scheduler_name(spec: Spec) -> str | None:
 def members(topology: Topology) -> dict[RoleName, int]:
     """How many tasks of each role must run for the strategy to make progress.
 
-    A coordinator can train with one worker, and uses the others when they start. Of collectives and parameter
-    servers all must run. Of elastic workers minReplicas must run. The evaluator does not count, since the
-    training does not need it.
+    A coordinator can train with one worker, and uses the others when they start; so can a training with data
+    workers. Of collectives and parameter servers all must run. Of elastic workers minReplicas must run. The
+    evaluator does not count, since the training does not need it.
     """
     survives = topology.cluster.spec.strategy == "ParameterServer"
     needed: dict[RoleName, int] = {}
@@ -95,7 +96,8 @@ def members(topology: Topology) -> dict[RoleName, int]:
         if role.min_replicas is not None:
             needed[role.name] = role.min_replicas
         elif role.name != "evaluator":
-            needed[role.name] = 1 if role.name == "worker" and survives else role.replicas
+            one = role.name == DATA_WORKER or (role.name == "worker" and survives)
+            needed[role.name] = 1 if one else role.replicas
     return needed
 
 

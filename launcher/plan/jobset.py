@@ -34,6 +34,8 @@ def name_too_long(topology: Topology) -> str:
 
 def survives(topology: Topology, role: RoleName) -> bool:
     """Whether the other tasks go on without a task of the role. Then its Job tries it again."""
+    if role in roles.DATA_ROLES:
+        return True
     return role == "evaluator" or (role == "worker" and topology.cluster.spec.strategy == "ParameterServer")
 
 

@@ -21,7 +21,17 @@ from launcher.plan.roles import (
     ResolvedRole,
 )
 from launcher.plan.topology import Topology
-from worker.contract import ARCHIVE, GRACE_SECONDS, GRPC_FAIL_FAST, Env, ExitCode, RunConfig
+from worker.contract import (
+    ARCHIVE,
+    DATA_WORKER,
+    DISPATCHER,
+    GRACE_SECONDS,
+    GRPC_FAIL_FAST,
+    DataService,
+    Env,
+    ExitCode,
+    RunConfig,
+)
 
 RUN_FILE: Final = "run.json"
 CLUSTER_FILE: Final = "cluster.json"
@@ -145,6 +155,24 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
         chief_lost_seconds=policy.chief_lost_seconds,
         restarts_in_place=policy.restarts_in_place,
         grace_seconds={name: grace for name, grace in graces.items() if grace != GRACE_SECONDS},
+        data_service=_data_service(topology),
+    )
+
+
+_SHARDING: Final = {"Dynamic": "DYNAMIC", "Off": "OFF", "FileOrData": "FILE_OR_DATA"}
+"""What TensorFlow calls them."""
+
+
+def _data_service(topology: Topology) -> DataService | None:
+    service = topology.cluster.spec.data_service
+    if service is None or DISPATCHER not in topology.addresses:
+        return None
+    return DataService(
+        dispatcher=topology.addresses[DISPATCHER][0],
+        workers=topology.addresses[DATA_WORKER],
+        primary=topology.address(topology.primary, 0),
+        sharding=_SHARDING[service.sharding],
+        shared=service.share_across_workers is not False,
     )
 
 

@@ -12,18 +12,20 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from launcher.config.spec import (
+    DataService,
     EnvVar,
     Requirements,
     Resources,
     Role,
     RoleName,
+    RoleTemplate,
     Spec,
     VolumeMount,
     WorkerRole,
 )
 from launcher.naming import CONTAINER
 from launcher.pod_spec.strategic_merge import strategic_merge
-from worker.contract import ARCHIVE, GRACE_SECONDS, PORT, ElasticWorkers
+from worker.contract import ARCHIVE, DATA_WORKER, DISPATCHER, GRACE_SECONDS, PORT, ElasticWorkers
 
 DEFAULT_IMAGE: Final = "tf-launcher-worker:dev"
 """What `make images` builds."""
@@ -44,6 +46,11 @@ environment has both."""
 
 TPU_RESOURCE: Final = "google.com/tpu"
 """What GKE's device plugin offers: TPU chips."""
+
+DATA_ROLES: Final[tuple[RoleName, RoleName]] = (DISPATCHER, DATA_WORKER)
+"""The roles of `spec.dataService`."""
+_DISPATCHER_RESOURCES: Final = Requirements(requests={"cpu": "100m", "memory": "512Mi"})
+"""It keeps the graphs of datasets, of at most 2 GB each, and no data: so it has no limit."""
 
 # nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.5gb, amd.com/gpu, gpu.intel.com/xe
 _GPU: Final = re.compile(r"gpu\.[^/]+/.+|[^/]+/(gpu|mig-).*")
@@ -97,6 +104,11 @@ class ResolvedRole:
     """Whether its tasks read or write `modelDir`."""
     runtime: str | None
     """Travels or Image, where the file says it. Under Custom, where there is none, Image."""
+
+    @property
+    def field(self) -> str:
+        """The field of `spec` that gives it."""
+        return "dataService" if self.name in DATA_ROLES else self.name
 
     @property
     def elastic(self) -> ElasticWorkers | None:
@@ -222,6 +234,18 @@ def resolve(spec: Spec, name: RoleName, role: Role) -> ResolvedRole:
     )
 
 
+def of_data_service(service: DataService) -> tuple[tuple[RoleName, Role], ...]:
+    """The two roles of the data service, as roles of the file."""
+    given = {
+        name: getattr(service, name) for name in service.model_fields_set & RoleTemplate.model_fields.keys()
+    }
+    dispatcher = {**given, "replicas": 1, "resources": _DISPATCHER_RESOURCES}
+    return (
+        (DISPATCHER, Role.model_construct(**dispatcher)),
+        (DATA_WORKER, Role.model_construct(**{**given, "replicas": service.workers})),
+    )
+
+
 def is_own_image(image: str) -> bool:
     """Whether it has the launcher's runtime in it, by the last part of its name: `tf-launcher-worker`, of any
     registry, with any tag or digest.
@@ -277,7 +301,7 @@ def _slice_labels(spec: Spec, name: RoleName) -> dict[str, str]:
 
 
 def _is_on_slice(spec: Spec, name: RoleName) -> bool:
-    return spec.strategy == "TPU" and name != "evaluator"
+    return spec.strategy == "TPU" and name not in ("evaluator", *DATA_ROLES)
 
 
 def _gpus(limits: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -294,10 +318,12 @@ def covers(mount_path: str, path: str) -> bool:
 
 def _touches_model_dir(spec: Spec, role: RoleName) -> bool:
     """Parameter servers and their workers do not, since the coordinator saves and restores. In a collective
-    every worker restores for itself.
+    every worker restores for itself. The dispatcher keeps its journal there, unless it is behind a URL.
     """
-    if role == "ps":
+    if role in ("ps", DATA_WORKER):
         return False
+    if role == DISPATCHER:
+        return (spec.model_dir or "").startswith("/")
     return role != "worker" or spec.strategy != "ParameterServer"
 
 

@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import Any, Final
 
 from launcher import naming
-from launcher.config.spec import Role, RoleName, Spec, TrainingCluster
+from launcher.config.spec import Role, RoleName, RoleTemplate, Spec, TrainingCluster
 from launcher.plan import roles
-from launcher.plan.roles import ResolvedRole
+from launcher.plan.roles import DATA_ROLES, ResolvedRole
 from worker.contract import ElasticWorkers, Env
 
 INDEX: Final = f"$({Env.TASK_INDEX})"
@@ -27,6 +27,7 @@ FILE_BYTES: Final = 100_000
 """Above this, the runtime reads the cluster from a file. The limit is well below the one above."""
 
 ROLES: Final[tuple[RoleName, ...]] = ("chief", "worker", "ps", "evaluator")
+"""The roles that the file has by these names."""
 SINGLE_TASK: Final = ("OneDevice", "Mirrored", "CentralStorage", "TPU")
 """Strategies that train in one process."""
 
@@ -117,12 +118,13 @@ class Topology:
     def training_cluster(self) -> dict[str, list[str]]:
         """The value of TF_CONFIG's "cluster" with everyone in it: `{role: [address]}`.
 
-        Never the evaluator: listed, it hangs TensorFlow's coordinator.
+        Never the evaluator: listed, it hangs TensorFlow's coordinator. Nor the data service, which is no part
+        of the cluster.
         """
         return {
             self._task_type(name): addresses
             for name, addresses in self.addresses.items()
-            if name != "evaluator"
+            if name not in ("evaluator", *DATA_ROLES)
         }
 
     def _task_type(self, role: RoleName) -> str:
@@ -159,6 +161,8 @@ class Topology:
         custom = roles.is_custom(self.cluster.spec)
         if role == "evaluator":
             return _tf_config({"evaluator": [self.address("evaluator", 0)]}, role, cloud=custom)
+        if role in DATA_ROLES:
+            return _tf_config({role: {INDEX: self.address(role, INDEX)}}, role)
         if self.alone:
             return None
         if self.sees_all(role):
@@ -192,6 +196,12 @@ def _tf_config(cluster: Any, task_type: str, *, cloud: bool = False) -> str:
     return f'{{"cluster":{members},"task":{{"type":"{task_type}","index":{INDEX}}}{environment}}}'
 
 
+def templates(spec: Spec) -> tuple[tuple[str, RoleTemplate | None], ...]:
+    """What the file says of roles, each with the name of its field; None where it says nothing."""
+    given = ((name, getattr(spec, name)) for name in (*ROLES, "template"))
+    return (*given, ("dataService", spec.data_service))
+
+
 def build(cluster: TrainingCluster, *, jobset: bool = False) -> Topology:
     """The cluster's topology, with each role resolved.
 
@@ -203,8 +213,8 @@ def build(cluster: TrainingCluster, *, jobset: bool = False) -> Topology:
 
 
 def _present(spec: Spec) -> tuple[tuple[RoleName, Role], ...]:
-    """The roles with at least one task, in the order of ROLES. A chief is added if no other role leads. An
-    evaluator is left out unless the run trains.
+    """The roles with at least one task, in the order of ROLES, and those of the data service. A chief is
+    added if no other role leads. An evaluator and a data service are left out unless the run trains.
     """
     given = {name: role for name in ROLES if (role := getattr(spec, name)) is not None and role.replicas > 0}
     if spec.mode != "Train":
@@ -213,4 +223,6 @@ def _present(spec: Spec) -> tuple[tuple[RoleName, Role], ...]:
         given.setdefault("chief", Role.model_construct())
     elif not roles.is_custom(spec) and not given.keys() & {"chief", "worker"}:
         given["chief"] = Role.model_construct()
-    return tuple((name, given[name]) for name in ROLES if name in given)
+    service = spec.data_service if spec.mode == "Train" else None
+    data = roles.of_data_service(service) if service is not None else ()
+    return (*((name, given[name]) for name in ROLES if name in given), *data)

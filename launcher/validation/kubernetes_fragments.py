@@ -50,7 +50,7 @@ def of_pods(topology: Topology) -> Iterator[Violation]:
         for path, message in Check().problems(role.pod, "PodTemplateSpec", ()):
             # The role's own template is merged last and overrides the other.
             given, holder = max(
-                (_given(path, role.pod, own), role.name),
+                (_given(path, role.pod, own), role.field),
                 (_given(path, role.pod, shared), "template"),
                 key=lambda one: len(one[0]),
             )

@@ -10,7 +10,6 @@ from typing import Final
 from launcher import naming
 from launcher.config.spec import (
     Requirements,
-    Role,
     RoleTemplate,
     Spec,
     StrategyOptions,
@@ -37,7 +36,7 @@ def broken(cluster: TrainingCluster) -> list[Violation]:
     spec = cluster.spec
     planned = topology.build(cluster)
     found = [*_replicas(spec), *_options(spec), *_custom(spec), *_program(planned), *_evaluation(spec)]
-    found += [*_mode(planned), *_elastic(planned)]
+    found += [*_mode(planned), *_data_service(planned), *_elastic(planned)]
     found += gang_scheduling.broken(planned)
     if spec.tensorboard is not None:
         found += _resources(spec.tensorboard, ("spec", "tensorboard"))
@@ -57,6 +56,8 @@ def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
     """
     found = [] if local else list(storage.notices(topology.build(cluster)))
     spec = cluster.spec
+    if spec.data_service is not None:
+        found += _about_data_service(spec)
     if spec.mode != "Train" and spec.evaluator is not None and spec.evaluator.replicas:
         found.append(f"spec.evaluator: none is started, since mode: {spec.mode} trains nothing")
     if spec.program is not None and spec.program.entrypoint is not None and spec.program.source is None:
@@ -291,13 +292,12 @@ def _custom(spec: Spec) -> Iterator[Violation]:
         if spec.chief is not None and spec.chief.replicas and spec.strategy_options.success_policy:
             said = "a chief's success is the run's: remove it"
             yield ("spec", "strategyOptions", "successPolicy"), said
-        for name in (*topology.ROLES, "template"):
-            if (role := getattr(spec, name)) is not None and role.allow_cpu is not None:
+        for name, role in topology.templates(spec):
+            if role is not None and role.allow_cpu is not None:
                 said = "it is the worker runtime's, and Custom runs the image's own command: remove it"
                 yield ("spec", name, "allowCpu"), said
         return
-    for name in (*topology.ROLES, "template"):
-        template: RoleTemplate | None = getattr(spec, name)
+    for name, template in topology.templates(spec):
         for field in ("port", "restart_policy"):
             if template is not None and getattr(template, field) is not None:
                 alias = type(template).model_fields[field].alias or field
@@ -366,12 +366,56 @@ def _evaluation(spec: Spec) -> Iterator[Violation]:
         yield ("spec", "evaluation", "exact"), said
 
 
+_SHARING: Final = ("MultiWorkerMirrored", "ParameterServer")
+"""Strategies under which several tasks read the training data."""
+
+
+def _data_service(planned: Topology) -> Iterator[Violation]:
+    """Yields why a run cannot have the data service that the file asks for."""
+    spec = planned.cluster.spec
+    service, here = spec.data_service, ("spec", "dataService")
+    if service is None:
+        return
+    if roles.is_custom(spec) or spec.program is None or spec.program.entrypoint is None:
+        yield (
+            here,
+            "data workers carry out train_dataset() of a program's entrypoint, and there is none: remove it",
+        )
+        return
+    for field in ("command", "args", "working_dir", "allow_cpu"):
+        if getattr(service, field) is not None:
+            alias = type(service).model_fields[field].alias or field
+            yield (*here, alias), "the tasks of the data service run the worker runtime's own code: remove it"
+    for role in planned.roles:
+        if role.runs_script and role.name not in roles.DATA_ROLES:
+            yield here, f"the {role.name} has a command or args, and a script reads its own data: remove it"
+            return
+    if service.share_across_workers is not None and spec.strategy not in _SHARING:
+        said = f"under {spec.strategy} one task reads the data, and there is none to share it with: remove it"
+        yield (*here, "shareAcrossWorkers"), said
+    if spec.strategy_options.auto_shard is not None:
+        said = "the data service shares the data out: say so by dataService.shareAcrossWorkers, and remove it"
+        yield ("spec", "strategyOptions", "autoShard"), said
+    if spec.strategy == "MultiWorkerMirrored" and any(role.elastic is not None for role in planned.roles):
+        said = "elastic workers of a collective read the data by themselves: remove it, or minReplicas"
+        yield here, said
+
+
+def _about_data_service(spec: Spec) -> Iterator[str]:
+    if spec.mode != "Train":
+        yield f"spec.dataService: none is started, since mode: {spec.mode} trains nothing"
+    elif spec.model_dir is None or "://" in spec.model_dir:
+        yield (
+            "spec.dataService: the dispatcher has no lasting place for its journal, so the training starts "
+            "again from its last checkpoint when that pod is replaced; a modelDir in a volume has one"
+        )
+
+
 def _templates(planned: Topology) -> list[Violation]:
     """Returns what is wrong with the roles and `spec.template`, each path once."""
     spec = planned.cluster.spec
     found: dict[FieldPath, str] = {}
-    holders = [(name, getattr(spec, name)) for name in (*topology.ROLES, "template")]
-    given = [(("spec", name), template) for name, template in holders if template is not None]
+    given = [(("spec", name), found) for name, found in topology.templates(spec) if found is not None]
     for here, template in given:
         found |= {path: message for path, message in _template(template, here) if path not in found}
     can_be_merged = not any("podTemplate" in path for path in found)
@@ -436,12 +480,12 @@ def _mounts(planned: Topology) -> Iterator[Violation]:
     for role in planned.roles:
         volumes = role.pod_volumes
         known = f"; the volumes are {', '.join(sorted(volumes))}" if volumes else ""
-        own: Role | None = getattr(spec, role.name)
+        own = dict(topology.templates(spec))[role.field]
         for mount in role.volume_mounts:
             if mount.name not in volumes:
                 is_own = own is not None and mount in own.volume_mounts
                 given = own if own is not None and is_own else spec.template
-                where = role.name if is_own else "template"
+                where = role.field if is_own else "template"
                 index = given.volume_mounts.index(mount)
                 said = f"there is no volume {mount.name} for the {role.name}{known}"
                 yield ("spec", where, "volumeMounts", index, "name"), said

@@ -13,7 +13,7 @@ from typing import Final
 from launcher.config.spec import Spec
 from launcher.errors import Problem, SpecError
 from launcher.plan.program_files import ProgramFiles
-from launcher.validation import keras_options, parameter_names
+from launcher.validation import keras_options, parameter_names, python_in_data
 from launcher.validation.loader import Loaded
 
 MAX_BYTES: Final = 900_000
@@ -52,6 +52,10 @@ def read(loaded: Loaded) -> ProgramFiles | None:
         options = list(keras_options.unsupported(files, program.keras == 3))
         if options:
             raise SpecError([loaded.problem(("spec", "program", "source"), said) for said in options])
+    if loaded.cluster.spec.data_service is not None and loaded.cluster.spec.mode == "Train":
+        calls = list(python_in_data.found(files))
+        if calls:
+            raise SpecError([loaded.problem(("spec", "program", "source"), said) for said in calls])
     return ProgramFiles(files)
 
 

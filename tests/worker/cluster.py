@@ -16,11 +16,22 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from worker.contract import ElasticWorkers, Env, Event, Record, RunConfig, pod_name
+from worker.contract import (
+    DATA_WORKER,
+    DISPATCHER,
+    DataService,
+    ElasticWorkers,
+    Env,
+    Event,
+    Record,
+    RunConfig,
+    pod_name,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 PATIENCE_SECONDS = 180.0
+DATA_ROLES = (DISPATCHER, DATA_WORKER)
 PARAMETER_SERVER = {"chief": 1, "worker": 2, "ps": 1}
 
 
@@ -125,6 +136,7 @@ class Cluster:
         parameters: Mapping[str, Any] | None = None,
         model_dir: str | None = "",
         elastic: ElasticWorkers | None = None,
+        sharding: str = "DYNAMIC",
         **config: Any,
     ) -> None:
         self.directory = directory
@@ -135,6 +147,14 @@ class Cluster:
         tasks = [(role, index) for role, count in self.replicas.items() for index in range(count)]
         self.addresses = dict(zip(tasks, _free_addresses(len(tasks)), strict=True))
         trains = [self.addresses[task] for task in tasks if task[0] in ("chief", "worker")]
+        if (DISPATCHER, 0) in self.addresses:
+            config["data_service"] = DataService(
+                dispatcher=self.addresses[DISPATCHER, 0],
+                workers=[self.addresses[task] for task in tasks if task[0] == DATA_WORKER],
+                primary=trains[0],
+                sharding=sharding,
+                shared=True,
+            )
         self.config = RunConfig(
             **{
                 "run": "tiny",
@@ -151,7 +171,8 @@ class Cluster:
                 **config,
             }
         )
-        self._single = sum(count for role, count in replicas.items() if role != "evaluator") == 1
+        apart = ("evaluator", *DATA_ROLES)
+        self._single = sum(count for role, count in replicas.items() if role not in apart) == 1
         self._started: list[RunningTask] = []
 
     def task_dir(self, role: str, index: int = 0) -> Path:
@@ -188,6 +209,8 @@ class Cluster:
         own = self.addresses[role, index]
         if role == "evaluator":
             cluster: dict[str, Any] = {"evaluator": [own]}
+        elif role in DATA_ROLES:
+            cluster = {role: {str(index): own}}
         elif self._single:
             return None
         elif self.config.strategy == "ParameterServer" and role != "chief":
@@ -196,7 +219,7 @@ class Cluster:
             cluster = {
                 name: [self.addresses[name, task] for task in range(count)]
                 for name, count in self.replicas.items()
-                if name != "evaluator"
+                if name not in ("evaluator", *DATA_ROLES)
             }
         return {"cluster": cluster, "task": {"type": role, "index": index}}
 

@@ -7,8 +7,9 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from worker.contract import ElasticWorkers, ExitCode, Waiting
+from worker.contract import DATA_WORKER, DISPATCHER, ElasticWorkers, ExitCode, Waiting, pod_name
 from worker.failures import Failure
 from worker.process import probes
 from worker.process.activity import Activity
@@ -20,6 +21,7 @@ _SETTLING_SECONDS = 2.0
 """Pods that are created together are ready within about as long of one another."""
 _FINISHED = "finished"
 _NAMED = 3
+_ANY_DATA_WORKER = "any data-worker"
 
 
 def gather(task: Task, activity: Activity, reporter: Reporter, alive: Callable[[], None]) -> None:
@@ -33,10 +35,11 @@ def gather(task: Task, activity: Activity, reporter: Reporter, alive: Callable[[
 def wait_for_peers(
     task: Task, seconds: float, activity: Activity, reporter: Reporter, alive: Callable[[], None]
 ) -> dict[str, str]:
-    """Waits until every peer answers, for at most `seconds`; in an elastic run, until enough workers do.
-    Returns the workers that are not there, and why. Raises `probes.Unanswered`.
+    """Waits until every peer answers, and the data service, for at most `seconds`; in an elastic run, until
+    enough workers do. Returns the workers that are not there, and why. Raises `probes.Unanswered`.
     """
-    if not task.peers:
+    peers = {**task.peers, **_data_service(task)}
+    if not peers:
         return {}
 
     def report(reasons: Mapping[str, str], waited: float) -> None:
@@ -47,9 +50,34 @@ def wait_for_peers(
     # Tasks of a collective strategy have no server while they wait for one another.
     check = probes.fault if task.config.strategy == "ParameterServer" else probes.absence
     with probes.listening(task.address):
+        answers = partial(_one_of, check)
         if task.elastic is None:
-            return probes.wait(task.peers, seconds, report, alive, check)
-        return probes.wait(task.peers, seconds, report, alive, check, _Enough(task, task.elastic))
+            return probes.wait(peers, seconds, report, alive, answers)
+        return probes.wait(peers, seconds, report, alive, answers, _Enough(task, task.elastic))
+
+
+def _data_service(task: Task) -> dict[str, str]:
+    """Returns the dispatcher and its address; and the data workers together, of which one is enough, with all
+    their addresses. They are those that a training task waits for.
+    """
+    service = task.config.data_service
+    if service is None:
+        return {}
+    name = pod_name(task.config.run, DATA_WORKER, 0) if len(service.workers) == 1 else _ANY_DATA_WORKER
+    return {
+        pod_name(task.config.run, DISPATCHER, 0): service.dispatcher,
+        name: " ".join(service.workers),
+    }
+
+
+def _one_of(check: Callable[[str], str | None], addresses: str) -> str | None:
+    """Returns why none of `addresses`, which are separated by spaces, can be used; None where one can."""
+    reason = None
+    for address in addresses.split():
+        reason = check(address)
+        if reason is None:
+            return None
+    return reason
 
 
 def unanswered(task: Task, error: probes.Unanswered) -> Failure:

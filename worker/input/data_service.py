@@ -1,4 +1,5 @@
-"""Sends the evaluation data to the workers, each batch to one: tf.data service with dynamic sharding.
+"""A tf.data service in this process, which hands out its dataset to other tasks. Evaluation sends each batch
+to one worker, and training under `spec.dataService` each task its parts of every batch.
 
 https://www.tensorflow.org/api_docs/python/tf/data/experimental/service
 """
@@ -26,15 +27,30 @@ class Service:
         service = tf.data.experimental.service
         self._dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
         _, port = split(self._dispatcher.target.partition("://")[2])
-        self._address = f"grpc://{host}:{port}"
+        self.address = f"grpc://{host}:{port}"
         config = service.WorkerConfig(
             dispatcher_address=f"{host}:{port}", worker_address=f"{host}:%port%", port=0
         )
         self._worker = service.WorkerServer(config)
         self._element = dataset.element_spec
-        self._id = service.register_dataset(self._address, dataset)
+        self._id = service.register_dataset(self.address, dataset)
+
+    @property
+    def id(self) -> str:
+        """Returns the identifier of the dataset."""
+        return str(self._id.numpy().decode())
 
     def dataset(self, job: Any) -> Any:
         """Returns the rest of the data in `job`, a string tensor. All readers of a job share its elements."""
         policy = tf.data.experimental.service.ShardingPolicy.DYNAMIC
-        return data_service_dataset(policy, self._address, self._id, self._element, job)
+        return data_service_dataset(policy, self.address, self._id, self._element, job)
+
+
+def coordinated(address: str, identifier: str, element: Any, job: str, consumer: int, consumers: int) -> Any:
+    """Returns the elements of a `Service`'s endless dataset for one of `consumers`: of each round, in which
+    every consumer gets one, that of `consumer`.
+    """
+    service = tf.data.experimental.service
+    return service.from_dataset_id(
+        service.ShardingPolicy.OFF, address, identifier, element, job, consumer, consumers
+    )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from worker.context import Loop
 from worker.failures import Failure, program_error
-from worker.input import batch_size, file_sharding
+from worker.input import batch_size, file_sharding, training_service
 from worker.input.distribution import Distributed, batch_count, distribute, may_differ, shared_out
 from worker.input.replica_shares import shares_metrics
 from worker.models.model_build import has_sparse_gradients
@@ -83,14 +84,37 @@ def refusing_small_batches(loop: Loop, dataset: Any) -> Any:
     return dataset.map(checked)
 
 
+def served_training(loop: Loop, dataset: Any, steps: int | None) -> Any:
+    """Returns the training dataset as data workers give it, where the run has them: without an end where
+    `steps` are known. In a collective whose tasks share the data, only the first task reads it, and
+    `distributed_training` hands it out.
+
+    Raises Failure where the dataset cannot be sent to data workers.
+    """
+    service = loop.data_service
+    if service is None or (_has_shared_service(loop) and not loop.writes):
+        return dataset
+    return training_service.served(loop, service, dataset).read(endless=steps is not None)
+
+
+def _has_shared_service(loop: Loop) -> bool:
+    """Returns whether the tasks of a collective get their parts of the same batches from the data service."""
+    return loop.data_service is not None and loop.data_service.shared and loop.workers > 1
+
+
 def distributed_training(loop: Loop, dataset: Any, steps: int | None, **shares: Any) -> Distributed:
-    """Distributes `dataset` to the replicas, as the strategy's options say; without an end where `steps` are
-    known.
+    """Distributes `dataset`, which is `served_training`'s, to the replicas, as the strategy's options say;
+    without an end where `steps` are known.
 
     `shares` are `with_shares` and `fill` of `distribution.distribute`.
     """
-    policy = _policy(loop, dataset)
-    return distribute(loop.strategy, dataset, endless=steps is not None, policy=policy, **shares)
+    if loop.data_service is not None and loop.workers > 1:
+        policy: str | None = "DATA" if loop.data_service.shared else "OFF"
+        spread = partial(training_service.parts_of_tasks, loop) if loop.data_service.shared else None
+    else:
+        policy, spread = _policy(loop, dataset), None
+    endless = steps is not None
+    return distribute(loop.strategy, dataset, endless=endless, policy=policy, spread=spread, **shares)
 
 
 def distributed_evaluation(loop: Loop, dataset: Any, **shares: Any) -> Distributed:
@@ -118,10 +142,16 @@ def on_each_worker(loop: Loop) -> Any:
     """Returns a function of an InputContext that a ParameterServer worker calls to make its own dataset,
     without an end.
 
-    The lookup tables of a dataset made on the chief would stay on the chief.
+    The lookup tables of a dataset made on the chief would stay on the chief. Those of a dataset that data
+    workers carry out go with it.
     """
     program, size = loop.program, loop.parameters.global_batch_size
     replicas = loop.strategy.num_replicas_in_sync
+    if loop.data_service is not None:
+        with loop.strategy.scope():
+            own = program.train_dataset(size // replicas)
+            given = training_service.served(loop, loop.data_service, own)
+        return lambda _: given.read()
 
     def dataset(context: Any) -> Any:
         own = size if replicas == 1 else context.get_per_replica_batch_size(size)

@@ -8,9 +8,12 @@ replicas take the same steps as one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from worker.tf_compat.strategies import worker_count
 
 
 class Share(NamedTuple):
@@ -75,12 +78,15 @@ def distribute(
     policy: str | None = None,
     with_shares: bool = False,
     fill: int = 0,
+    spread: Callable[[Any], Callable[[int], Any]] | None = None,
 ) -> Distributed:
     """Distributes `dataset`; with `endless` it is repeated.
 
     `policy` is the AutoShardPolicy of a run of several tasks, None for one task. With DATA every task reads
     all batches, and takes its replicas' parts; with FILE or OFF TensorFlow shards the data. `with_shares`
-    adds the shares where they may differ; batches then have at least `fill` examples.
+    adds the shares where they may differ; batches then have at least `fill` examples. With `spread` the tasks
+    do not all read `dataset`, which has no end: `spread(parts)` gets the parts of all tasks in turn, and
+    returns a function from a task's number to its own parts.
     """
     replicas = strategy.num_replicas_in_sync
     is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)  # TPUs need shapes that are known before the run
@@ -89,6 +95,25 @@ def distribute(
         return Distributed(strategy.experimental_distribute_dataset(dataset), has_shares=False)
     size = batch_size(dataset.element_spec)
     has_shares = with_shares and may_differ(strategy, dataset.element_spec)
+    if spread is not None:
+        tasks = worker_count(strategy)
+        order = [
+            first + number
+            for number in range(replicas // tasks)
+            for first in range(0, replicas, replicas // tasks)
+        ]
+        parts = dataset.repeat().flat_map(
+            lambda *batch: tf.data.Dataset.from_tensor_slices(tf.constant(order, tf.int64)).map(
+                lambda replica: _part(batch, replica, replicas, size, has_shares, fill)
+            )
+        )
+        own_parts = spread(parts)
+        return Distributed(
+            strategy.distribute_datasets_from_function(
+                lambda context: own_parts(context.input_pipeline_id).prefetch(tf.data.AUTOTUNE)
+            ),
+            has_shares,
+        )
 
     def of_task(context: Any) -> Any:
         first = context.input_pipeline_id * replicas // context.num_input_pipelines

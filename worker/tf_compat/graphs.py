@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 _READERS = (
@@ -34,6 +34,7 @@ _KEEP_BATCHES = (
     "CacheDataset",
 )
 """Transformations that return the elements of their input unchanged, by TensorFlow 2.21's names."""
+_REFRESH_MS = 100
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 
 
@@ -77,6 +78,18 @@ def _frames(error: BaseException, graphs: Iterable[Any]) -> list[traceback.Frame
     return []
 
 
+def frames_of(dataset: Any, types: Collection[str]) -> list[traceback.FrameSummary]:
+    """Returns all frames, outermost first, of the first operation of one of the `types` in `dataset`."""
+    for graph in _graphs(dataset):
+        for operation in graph.get_operations():
+            if operation.type in types:
+                return [
+                    traceback.FrameSummary(frame.filename, frame.lineno, frame.name)
+                    for frame in operation.traceback or []
+                ]
+    return []
+
+
 def file_count(dataset: Any) -> int | None:
     """Returns how many files `dataset` reads at least; None where it reads none. Where it reads from several
     lists of files, the shortest counts.
@@ -106,15 +119,27 @@ def file_names(dataset: Any, most: int) -> list[str] | None:
     return [name.numpy().decode() for name in source]
 
 
-def data_service_dataset(policy: Any, address: str, identifier: Any, element: Any, job: Any) -> Any:
+def data_service_dataset(
+    policy: Any, address: str, identifier: Any, element: Any, job: Any, most: int | None = None
+) -> Any:
     """tf.data.experimental.service.from_dataset_id with a string tensor as `job`, so that a new job needs no
-    new trace.
+    new trace, and with a shorter interval in which the reader asks for news. The reader asks for at most
+    `most` elements ahead; None leaves the number to TensorFlow.
 
-    The public function takes a Python string only.
+    The public function takes a Python string only. With its interval of a second each pass through the data
+    takes a second more, in which nothing is read: until its end is known, and until the next has begun.
     """
     from tensorflow.python.data.experimental.ops.data_service_ops import _from_dataset_id
 
-    return _from_dataset_id(policy, address, identifier, element, job_name=job)
+    return _from_dataset_id(
+        policy,
+        address,
+        identifier,
+        element,
+        job_name=job,
+        max_outstanding_requests=most,
+        task_refresh_interval_hint_ms=_REFRESH_MS,
+    )
 
 
 def _file_counts(dataset: Any) -> Iterator[int]:

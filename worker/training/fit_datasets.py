@@ -33,6 +33,7 @@ def prepare(loop: Loop, model: Any, dataset: Any, steps: int | None, own: list[A
     """Prepares the program's `dataset` with `steps` in an epoch; `own` are the program's callbacks."""
     if uses_coordinator(loop.strategy):
         return _on_workers(loop, model, dataset, own)
+    dataset = datasets.served_training(loop, dataset, steps)
     if not isinstance(dataset, tf.data.Dataset) or steps is None:
         return _as_keras_does(loop, dataset, steps)
     wanted = {"with_shares": True, "fill": 1}
@@ -73,7 +74,7 @@ def _as_keras_does(loop: Loop, dataset: Any, steps: int | None) -> FitData:
 
 
 def _on_workers(loop: Loop, model: Any, dataset: Any, own: list[Any]) -> FitData:
-    if isinstance(dataset, tf.data.Dataset):
+    if isinstance(dataset, tf.data.Dataset) or loop.data_service is not None:
         dataset = tf.keras.utils.experimental.DatasetCreator(datasets.on_each_worker(loop))
     found = [_Evaluation(loop, model, own)] if _evaluates(loop) else []
     return FitData(lambda: dataset, callbacks=found)

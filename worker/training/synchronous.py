@@ -68,6 +68,7 @@ class _Synchronous:
         self._eagerly = bool(self._model.run_eagerly)
         by_batch, shares = parameters.iteration == "batches", {"with_shares": True, "fill": 1}
         equal = datasets.wants_equal_shapes(loop, self._model, dataset.element_spec)
+        dataset = datasets.served_training(loop, dataset, self._epoch_steps)
         if self._steps.is_own:
             # The program's own arithmetic cannot leave filler examples out, so batches cannot be filled to
             # one size.

@@ -67,8 +67,12 @@ class _Training:
         return code
 
     def _outcome(self) -> int:
+        service = self._config.data_service
+        alone = service is not None and self._task.address is None
         try:
-            self._train()
+            # A task that trains alone has no server, by whose port the data service sees whether it is there.
+            with probes.listening(service.primary if service is not None and alone else None):
+                self._train()
         except Left as left:
             _KEPT.append(left)
             return left.exit_code
@@ -180,6 +184,7 @@ class _Training:
             strategy_options=config.strategy_options,
             evaluation=config.evaluation,
             address=task.address,
+            data_service=config.data_service,
         )
 
     def _apply(self, program: LoadedProgram, parameters: Any) -> None:
@@ -370,6 +375,20 @@ class _Training:
         run_id = self._config.run_id
         self._directory.write_state(RunState(run_id, phase, outcome, self._export_version or 1))
 
+    def _release_data_service(self, outcome: str) -> None:
+        """Tells dispatcher and data workers to leave. The first task does so at the run's end, and any task
+        whose failure is the run's.
+        """
+        service = self._config.data_service
+        if service is None or (outcome == "done" and not self._task.is_primary):
+            return
+        import_tensorflow(keras=False)
+        from worker.cluster import data_servers
+
+        self._activity.enter("releasing the data service")
+        if not data_servers.release(service, outcome):
+            self._reporter.notice("the dispatcher does not answer: the data service will leave by itself")
+
     def _finish(self) -> None:
         self._release("done", ExitCode.DONE)
         if self._connected:
@@ -394,6 +413,7 @@ class _Training:
         return failure.exit_code
 
     def _release(self, outcome: str, exit_code: int) -> None:
+        self._release_data_service(outcome)
         if self._config.strategy != "ParameterServer":
             return
         self._watch.attend({})  # the workers leave now, and are not lost

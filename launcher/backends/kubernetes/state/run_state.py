@@ -30,7 +30,7 @@ STOPPED_ANNOTATION: Final = f"{DOMAIN}/stopped"
 deadline.
 """
 
-_ROLE_ORDER: Final = ("chief", "worker", "ps", "evaluator")
+_ROLE_ORDER: Final = ("chief", "worker", "ps", "evaluator", "dispatcher", "data-worker")
 _TERMINAL: Final = (Phase.SUCCEEDED, Phase.FAILED)
 _GATED: Final = "SchedulingGated"
 _SILENT: Final[dict[str, Any]] = {"reason": "", "message": "", "waiting": False}

@@ -1,0 +1,205 @@
+"""The data service in the file, in the objects and in what ends a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.backends.run_policy import FAILED_SECONDS, Role, decide
+from launcher.config.spec import TrainingCluster
+from launcher.errors import SpecError
+from launcher.naming import ROLE_LABEL
+from launcher.plan import gang_scheduling, rendering, topology
+from launcher.status import Phase
+from launcher.validation import python_in_data, rules, source
+from launcher.validation.loader import Loaded, load
+from worker.contract import DATA_WORKER, DISPATCHER, DataService, RunConfig
+
+Object = dict[str, Any]
+SERVICE = {"workers": 3, "resources": {"cpu": 2, "memory": "4Gi"}}
+
+
+def cluster(strategy: str = "ParameterServer", service: Object | None = None, **spec: Any) -> TrainingCluster:
+    roles: Object = {"worker": {"replicas": 2}, "ps": {}} if strategy == "ParameterServer" else {}
+    document = {
+        "apiVersion": "launcher/v1alpha1",
+        "kind": "TrainingCluster",
+        "metadata": {"name": "mnist"},
+        "spec": {
+            "strategy": strategy,
+            "program": {"entrypoint": "mnist:Mnist"},
+            "modelDir": "/model",
+            "dataService": service or SERVICE,
+            **roles,
+            **spec,
+        },
+    }
+    return TrainingCluster.model_validate_json(json.dumps(document))
+
+
+def objects(found: TrainingCluster, *, jobset: bool = False) -> list[Object]:
+    return rendering.render(topology.build(found, jobset=jobset))
+
+
+def jobs(found: TrainingCluster) -> dict[str, Object]:
+    return {item["metadata"]["labels"][ROLE_LABEL]: item for item in objects(found) if item["kind"] == "Job"}
+
+
+def test_the_service_is_two_jobs_however_many_data_workers() -> None:
+    found = jobs(cluster(service={**SERVICE, "workers": 500}))
+    assert list(found) == ["chief", "worker", "ps", DISPATCHER, DATA_WORKER]
+    assert [found[role]["spec"]["completions"] for role in (DISPATCHER, DATA_WORKER)] == [1, 500]
+    container = found[DATA_WORKER]["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["requests"] == {"cpu": "2", "memory": "4Gi"}
+    dispatcher = found[DISPATCHER]["spec"]["template"]["spec"]["containers"][0]
+    assert dispatcher["resources"] == {"requests": {"cpu": "100m", "memory": "512Mi"}}
+    # A data worker that has failed for good fails its Job, which ends the run.
+    assert found[DATA_WORKER]["spec"]["maxFailedIndexes"] == 0
+    others = {kind for item in objects(cluster()) if (kind := item["kind"]) != "Job"}
+    assert others == {item["kind"] for item in objects(cluster(service={**SERVICE, "workers": 500}))} - {
+        "Job"
+    }
+
+
+def test_only_the_dispatcher_mounts_the_model_directory_for_its_journal() -> None:
+    found = jobs(cluster())
+    mounted = {
+        role: any(each["mountPath"] == "/model" for each in container["volumeMounts"])
+        for role, job in found.items()
+        for container in job["spec"]["template"]["spec"]["containers"]
+    }
+    assert mounted == {"chief": True, "worker": False, "ps": False, DISPATCHER: True, DATA_WORKER: False}
+
+
+def test_the_cluster_spec_has_no_data_service() -> None:
+    planned = topology.build(cluster())
+    assert set(planned.training_cluster) == {"chief", "worker", "ps"}
+    alone = topology.build(cluster("OneDevice", chief={}))
+    assert alone.alone
+    assert alone.tf_config("chief") is None
+    assert planned.tf_config(DATA_WORKER) == (
+        '{"cluster":{"data-worker":{"$(TASK_INDEX)":"mnist-data-worker-$(TASK_INDEX).mnist:2222"}},'
+        '"task":{"type":"data-worker","index":$(TASK_INDEX)}}'
+    )
+
+
+def test_every_task_is_told_where_the_service_is() -> None:
+    (config,) = (
+        item for item in objects(cluster("OneDevice", chief={})) if item["metadata"]["name"] == "mnist-config"
+    )
+    told = RunConfig.from_json(config["data"]["run.json"])
+    assert told.data_service == DataService(
+        dispatcher="mnist-dispatcher-0.mnist:2222",
+        workers=[f"mnist-data-worker-{index}.mnist:2222" for index in range(3)],
+        primary="mnist-chief-0.mnist:2222",
+        sharding="DYNAMIC",
+        shared=True,
+    )
+    assert RunConfig.from_json(told.to_json()) == told
+
+
+@pytest.mark.parametrize("mode", ["Evaluate", "Predict"])
+def test_a_run_that_trains_nothing_starts_none_and_says_so(mode: str) -> None:
+    found = cluster(mode=mode)
+    assert not jobs(found).keys() & {DISPATCHER, DATA_WORKER}
+    assert f"spec.dataService: none is started, since mode: {mode} trains nothing" in rules.notices(found)
+
+
+def test_a_journal_without_a_lasting_place_is_noted() -> None:
+    assert not any("journal" in said for said in rules.notices(cluster()))
+    assert any("no lasting place" in said for said in rules.notices(cluster(modelDir="gs://bucket/run")))
+
+
+def test_elastic_workers_of_a_collective_read_by_themselves() -> None:
+    found = cluster("MultiWorkerMirrored", worker={"replicas": 2, "minReplicas": 1})
+    assert (
+        ("spec", "dataService"),
+        "elastic workers of a collective read the data by themselves: remove it, or minReplicas",
+    ) in rules.broken(found)
+
+
+def test_a_gang_has_the_dispatcher_and_one_data_worker() -> None:
+    assert gang_scheduling.members(topology.build(cluster())) == {
+        "chief": 1,
+        "worker": 1,
+        "ps": 1,
+        DISPATCHER: 1,
+        DATA_WORKER: 1,
+    }
+
+
+def test_in_a_jobset_a_data_worker_is_tried_again_by_its_own_job() -> None:
+    (found,) = (item for item in objects(cluster(), jobset=True) if item["kind"] == "JobSet")
+    specs = {job["name"]: job["template"]["spec"] for job in found["spec"]["replicatedJobs"]}
+    assert specs[DISPATCHER]["backoffLimit"] == 3
+    assert specs[DATA_WORKER]["backoffLimitPerIndex"] == 3
+
+
+@pytest.mark.parametrize("role", [DISPATCHER, DATA_WORKER])
+def test_a_part_of_the_service_that_has_failed_for_good_ends_the_run(role: str) -> None:
+    chief = Role("chief", "demo-chief", Phase.RUNNING)
+    failure = f"demo-{role}-0 ended with exit code 70"
+    failed = Role(role, f"demo-{role}", Phase.FAILED, ended_at=1.0, last_failure=failure)
+    (stop,) = decide(chief, [failed], "Running", 1.0 + FAILED_SECONDS).stops
+    assert stop.jobs == ("demo-chief",)
+    assert stop.message == (
+        f"Stopped, since demo-{role} has failed ({failure}), and the run cannot go on without it"
+    )
+
+
+PROGRAM = """
+import tensorflow as tf
+
+def generated():
+    return tf.data.Dataset.from_generator(iter, output_signature=tf.TensorSpec([]))
+
+def parsed(record):
+    return tf.py_function(len, [record], tf.int32)
+
+class Program:
+    def model(self): ...
+
+    def train_dataset(self, batch_size):
+        return tf.data.Dataset.range(9).map(parsed).batch(batch_size)
+
+    def evaluation_dataset(self, batch_size):
+        return generated().batch(batch_size)
+"""
+
+
+def loaded(folder: Path, program: str, service: str = "dataService: {workers: 1}") -> Loaded:
+    (folder / "train.py").write_text(program)
+    (folder / "cluster.yaml").write_text(
+        "apiVersion: launcher/v1alpha1\nkind: TrainingCluster\nmetadata: {name: mnist}\nspec:\n"
+        "  strategy: OneDevice\n  program: {source: train.py, entrypoint: train:Program}\n"
+        f"  {service}\n"
+    )
+    (found,) = load(folder / "cluster.yaml")
+    return found
+
+
+def test_python_that_the_training_data_reaches_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        source.read(loaded(tmp_path, PROGRAM))
+    (problem,) = caught.value.problems
+    assert problem.message == (
+        "train.py:8: py_function runs Python code, which cannot be sent to the data workers of "
+        "spec.dataService: write it with TensorFlow operations, or remove spec.dataService"
+    )
+    assert problem.line == 6
+    # Without data workers, and in data that they do not carry out, it is allowed.
+    assert source.read(loaded(tmp_path, PROGRAM, "mode: Train")) is not None
+    assert source.read(loaded(tmp_path, PROGRAM.replace("map(parsed)", "map(abs)"))) is not None
+
+
+def test_python_is_found_over_several_files_and_methods() -> None:
+    files = {
+        "a.py": b"def train_dataset(n):\n  return _made(n)\ndef _made(n):\n  return made(n)",
+        "b.py": b"def made(n):\n  tf.numpy_function(f, [n], tf.int32)\ndef unused(n):\n  tf.py_func(n)",
+        "c.py": b"not python (",
+        "d.txt": b"py_function",
+    }
+    assert [said.partition(" ")[0] for said in python_in_data.found(files)] == ["b.py:2:"]

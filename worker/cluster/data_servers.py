@@ -1,0 +1,227 @@
+"""The two servers of the data service: TensorFlow's dispatcher, and a data worker, which carries out
+train_dataset() for the tasks that train. Neither imports the user's program: they get its dataset as a graph.
+
+TensorFlow has no message that tells them to leave. So the task whose end is the run's end registers a
+dataset of a fixed name, whose element is called as the run's outcome, and both ask the dispatcher for it
+every second.
+
+https://www.tensorflow.org/api_docs/python/tf/data/experimental/service
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from worker.contract import DISPATCHER, DataService, Done, ExitCode, Ready, Waiting, WasReleased, pod_name
+from worker.failures import Failure, program_error
+from worker.imports import import_tensorflow
+from worker.process import probes
+from worker.process.probes import ChiefWatch
+from worker.process.supervisor import Watch, stalled
+from worker.reporting import Reporter
+from worker.task import Task
+
+_RELEASED = "tf-launcher-released"
+_ASK_SECONDS = 1.0
+_POLL_SECONDS = 0.1
+_OUTLIVE_SECONDS = 20.0
+"""For how long the dispatcher waits for the data workers to leave before it."""
+_REGISTER_SECONDS = 20.0
+"""For how long `release` waits for a dispatcher that restarts."""
+_HUNG_SECONDS = 60.0
+_HEARTBEAT_MS = 2_000
+_LOST_WORKER_MS = 20_000
+"""After this time without a heartbeat the dispatcher gives up a data worker: those who read its elements stop
+waiting for it. TensorFlow's own values are 30 s and 60 s.
+"""
+_UNUSED_JOB_MS = 60_000
+"""A job that nobody has read for this time is deleted: that of a training task that was started anew."""
+
+
+def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
+    """Runs the server of this task's role. Returns the exit code."""
+    service = task.config.data_service
+    if service is None or task.address is None:
+        raise program_error(f"{task.role}: the run has no spec.dataService")
+    import_tensorflow(keras=False)
+    server = (
+        _dispatcher(task, service, reporter)
+        if task.role == DISPATCHER
+        else _worker(task, service, reporter, watch)
+    )
+    reporter.emit(Ready())
+    watch.expect(stalled("serving", min(_HUNG_SECONDS, task.config.stall_seconds / 2)))
+    outcome = _until_released(task, service, watch)
+    reporter.emit(WasReleased(outcome))
+    if task.role == DISPATCHER:
+        _outlive(service, watch)
+        shutil.rmtree(_journal(task), ignore_errors=True)
+    reporter.emit(Done())
+    del server
+    return ExitCode.DONE
+
+
+def release(service: DataService, outcome: str) -> bool:
+    """Tells the data service that the run has this `outcome`, "done" or "failed". Returns whether the
+    dispatcher has heard it. It waits for at most `_REGISTER_SECONDS`.
+    """
+    import tensorflow as tf
+
+    heard = threading.Event()
+
+    def register() -> None:
+        marker = tf.data.Dataset.from_tensors({outcome: True})
+        try:
+            _service().register_dataset(_target(service), marker, dataset_id=_RELEASED)
+        except (tf.errors.OpError, ValueError) as error:
+            if not isinstance(error, tf.errors.AlreadyExistsError):
+                return
+        heard.set()
+
+    # TensorFlow would wait for ever for a dispatcher that is gone.
+    deadline = time.monotonic() + _REGISTER_SECONDS
+    while probes.fault(service.dispatcher) is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    threading.Thread(target=register, name="release", daemon=True).start()
+    return heard.wait(max(1.0, deadline - time.monotonic()))
+
+
+def _dispatcher(task: Task, service: DataService, reporter: Reporter) -> Any:
+    import tensorflow as tf
+
+    journal = _journal(task)
+    try:
+        return _start(task, service, journal)
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+        if not journal.exists():
+            raise
+        reason = str(error).splitlines()[0]
+        reporter.notice(f"the journal {journal} cannot be read ({reason}): the dispatcher starts without it")
+        shutil.rmtree(journal)
+        return _start(task, service, journal)
+    except tf.errors.UnknownError as error:
+        raise _port_taken(task, error) from error
+
+
+def _start(task: Task, service: DataService, journal: Path) -> Any:
+    config = _service().DispatcherConfig(
+        port=_port(task),
+        work_dir=str(journal),
+        fault_tolerant_mode=True,
+        # Fixed parts are given to fixed data workers, which the dispatcher must know before they come.
+        worker_addresses=list(service.workers) if service.sharding not in ("DYNAMIC", "OFF") else None,
+        worker_timeout_ms=_LOST_WORKER_MS,
+        job_gc_check_interval_ms=_UNUSED_JOB_MS // 6,
+        job_gc_timeout_ms=_UNUSED_JOB_MS,
+    )
+    journal.mkdir(parents=True, exist_ok=True)
+    return _service().DispatchServer(config)
+
+
+def _worker(task: Task, service: DataService, reporter: Reporter, watch: Watch) -> Any:
+    import tensorflow as tf
+
+    deadline = task.config.starting_deadline_seconds
+
+    def report(reasons: Mapping[str, str], waited: float) -> None:
+        by_reason = {reason: [name] for name, reason in reasons.items()}
+        reporter.emit(Waiting(list(reasons), round(waited, 1), deadline, by_reason))
+
+    dispatcher = pod_name(task.config.run, DISPATCHER, 0)
+    try:
+        probes.wait({dispatcher: service.dispatcher}, deadline, report, watch.alive)
+    except probes.Unanswered as error:
+        raise Failure(f"{error} (startingDeadlineSeconds)", ExitCode.RETRYABLE) from error
+    config = _service().WorkerConfig(
+        dispatcher_address=service.dispatcher,
+        worker_address=task.address,
+        port=_port(task),
+        heartbeat_interval_ms=_HEARTBEAT_MS,
+        dispatcher_timeout_ms=int(deadline * 1000),
+    )
+    try:
+        return _service().WorkerServer(config)
+    except tf.errors.UnknownError as error:
+        raise _port_taken(task, error) from error
+
+
+def _port_taken(task: Task, error: Exception) -> Exception:
+    if "start" not in str(error):
+        return error
+    return program_error(f"the gRPC server could not start on {task.address}: is the port taken?")
+
+
+def _until_released(task: Task, service: DataService, watch: Watch) -> str:
+    """Returns the outcome, or why there is none."""
+    heard: list[str] = []
+
+    def ask() -> None:
+        while not heard:
+            outcome = _outcome(service)
+            if outcome:
+                heard.append(outcome)
+            time.sleep(_ASK_SECONDS)
+
+    threading.Thread(target=ask, name="release", daemon=True).start()
+    config = task.config
+    primary = ChiefWatch(service.primary, config.chief_lost_seconds, config.starting_deadline_seconds)
+    while not heard:
+        if primary.lost:
+            seconds = config.chief_lost_seconds
+            return f"the task that trains has not been there for {seconds} s (chiefLostSeconds)"
+        watch.alive()
+        time.sleep(_POLL_SECONDS)
+    return heard[0]
+
+
+def _outcome(service: DataService) -> str:
+    """Returns "" while the run goes on, or the dispatcher does not answer."""
+    import tensorflow as tf
+
+    if probes.fault(service.dispatcher) is not None:
+        return ""
+    policy = _service().ShardingPolicy.OFF
+    try:
+        marker = _service().from_dataset_id(policy, _target(service), _RELEASED)
+    except (tf.errors.OpError, ValueError):
+        return ""
+    return str(next(iter(marker.element_spec), ""))
+
+
+def _outlive(service: DataService, watch: Watch) -> None:
+    """Waits until no data worker is there, since they ask the dispatcher whether to leave."""
+    deadline = time.monotonic() + _OUTLIVE_SECONDS
+    while time.monotonic() < deadline and any(probes.connects(address) for address in service.workers):
+        watch.alive()
+        time.sleep(_POLL_SECONDS)
+
+
+def _journal(task: Task) -> Path:
+    """Returns the directory of the dispatcher's journal: in the model directory, which outlives the pod,
+    where that is a path. A store behind a URL would copy the whole file for each entry.
+    """
+    directory = task.config.model_dir
+    if not directory or "://" in directory:
+        return Path(task.directory or ".") / "data-service"
+    return Path(directory) / "data-service" / (task.config.run_id or task.config.run)
+
+
+def _port(task: Task) -> int:
+    return probes.split(task.address or "")[1]
+
+
+def _target(service: DataService) -> str:
+    return f"grpc://{service.dispatcher}"
+
+
+def _service() -> Any:
+    import tensorflow as tf
+
+    return tf.data.experimental.service

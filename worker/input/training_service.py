@@ -1,0 +1,158 @@
+"""The training data by the run's data service (`spec.dataService`): data workers carry out train_dataset().
+
+What a data worker returns are batches of the examples that it was given, and the last ones of a pass are
+smaller, one for each data worker. So the reader joins them to batches of the program's size: a pass through
+the data has the batches, and the number of them, that it has without the service. In a ParameterServer run,
+where each worker takes the next batch, the data workers themselves join what they have, across passes.
+
+Under MultiWorkerMirrored the first task reads the batches, cuts each into the replicas' parts, and hands them
+out by a service of its own with coordinated reads: each task then has its parts of the same batch in the same
+step.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from worker.cluster import kv_store
+from worker.context import Loop
+from worker.contract import DataService
+from worker.failures import place, program_error
+from worker.input import batch_size
+from worker.input.data_service import Service, coordinated
+from worker.process import presence
+from worker.process.probes import split
+from worker.tf_compat import graphs
+from worker.tf_compat.strategies import uses_coordinator
+
+_PYTHON = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
+_READY_KEY = "data-service"
+_LEAST_AHEAD = 2
+
+
+class ServedData:
+    """The training dataset of `loop`'s program, registered with the data service. `element_spec` is that of
+    the dataset.
+    """
+
+    def __init__(self, loop: Loop, service: DataService, dataset: Any) -> None:
+        self._loop = loop
+        self._service = service
+        self._target = f"grpc://{service.dispatcher}"
+        self._size = batch_size.batch_size(dataset) if _can_be_joined(dataset.element_spec) else None
+        self.element_spec = dataset.element_spec
+        loop.hooks.enter("registering train_dataset() with the data service")
+        self._coordinated = uses_coordinator(loop.strategy)
+        if self._coordinated:
+            dataset = self._joined(dataset.repeat())
+        self._id = _registered(loop, self._target, dataset)
+        self._job = f"train-{uuid.uuid4().hex}"
+
+    def read(self, endless: bool = True) -> Any:
+        """Returns the dataset as this task reads it by itself: one pass, or with `endless` one after another.
+        In a ParameterServer run all workers that call it share the elements, if the file says so.
+        """
+        if self._coordinated and self._service.shared:
+            # What a worker of a coordinator has asked for, it keeps for itself, into the next epoch.
+            return self._of(self._job, max(_LEAST_AHEAD, len(self._service.workers)))
+        if self._coordinated:
+            return self._of_new_jobs()
+        if endless:
+            return self._joined(self._of(self._job)).repeat()
+        return self._joined(self._of_new_jobs())
+
+    def _of(self, job: Any, most: int | None = None) -> Any:
+        """Returns the elements of the job of this name. Who reads it anew finds only passes that are over."""
+        policy = tf.data.experimental.service.ShardingPolicy[self._service.sharding]
+        return graphs.data_service_dataset(policy, self._target, self._id, self.element_spec, job, most)
+
+    def _of_new_jobs(self) -> Any:
+        """Returns a dataset of which each iteration is a job. TensorFlow makes one for each where it gets no
+        name, but a reader of those waits for ever when a dispatcher is back (2.21).
+        """
+
+        def of_new_job(_: Any) -> Any:
+            now = tf.strings.as_string(tf.timestamp(), precision=6)
+            return self._of(tf.strings.join([self._job, now], "-"))
+
+        return tf.data.Dataset.range(1).flat_map(of_new_job)
+
+    def _joined(self, dataset: Any) -> Any:
+        """Returns `dataset` with batches of the program's size."""
+        if self._size is None:
+            return dataset
+        (first, *_) = tf.nest.flatten(self.element_spec)
+        return dataset.rebatch(self._size, drop_remainder=first.shape[0] is not None)
+
+
+def served(loop: Loop, service: DataService, dataset: Any) -> ServedData:
+    """Registers the training dataset. Raises Failure where it cannot be sent to data workers."""
+    if not isinstance(dataset, tf.data.Dataset):
+        raise program_error(
+            f"{loop.program.entrypoint}: train_dataset() returned a {type(dataset).__name__}, which cannot "
+            "be sent to the data workers of spec.dataService: return the tf.data.Dataset itself"
+        )
+    if graphs.operation_types(dataset) & set(_PYTHON):
+        raise _calls_python(loop, dataset)
+    return ServedData(loop, service, dataset)
+
+
+def parts_of_tasks(loop: Loop, parts: Any) -> Callable[[int], Any]:
+    """Returns a function from a task's number to the dataset of its elements.
+
+    `parts`, which has no end, is a dataset of all tasks' elements in turn: that of task 0, that of task 1,
+    and so on. Only the first task reads it, and hands it out.
+    """
+
+    def lost(task: str) -> None:
+        # A task that waits for its part of a batch is in no collective, and would wait for ever.
+        loop.hooks.failed(tf.errors.UnavailableError(None, None, f"the connection of {task} has ended"))
+
+    host, _ = split(loop.address or "localhost:0")
+    if loop.writes:
+        server = Service(parts, loop.address or "localhost:0")
+        loop.hooks.kept.append(server)
+        found = [server.address, server.id, uuid.uuid4().hex, f"{host}:{presence.listen(lost)}"]
+        kv_store.put(_READY_KEY, " ".join(found))
+    address, identifier, job, first = kv_store.get(_READY_KEY).split()
+    if not loop.writes:
+        presence.attend(first, loop.address or "another task", "the first task", lost)
+    return lambda task: coordinated(address, identifier, parts.element_spec, job, task, loop.workers)
+
+
+def _can_be_joined(element: Any) -> bool:
+    """Returns whether batches with this element_spec can be joined: TensorFlow can join dense tensors whose
+    examples have one shape.
+    """
+    specs = tf.nest.flatten(element)
+    return all(
+        isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape[1:].is_fully_defined()
+        for spec in specs
+    )
+
+
+def _registered(loop: Loop, target: str, dataset: Any) -> str:
+    """Registers `dataset` and returns its identifier."""
+    try:
+        found = tf.data.experimental.service.register_dataset(target, dataset)
+    except (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise program_error(
+            f"{loop.program.entrypoint}: train_dataset() cannot be sent to the data workers of "
+            f"spec.dataService: {reason}; make it of files, or of less than 2 GB in memory, and of "
+            "TensorFlow's operations, or remove spec.dataService"
+        ) from error
+    return str(found.numpy().decode())
+
+
+def _calls_python(loop: Loop, dataset: Any) -> Exception:
+    where = place(graphs.frames_of(dataset, _PYTHON), loop.program.roots)
+    return program_error(
+        f"{loop.program.entrypoint}: train_dataset() calls Python code (from_generator, py_function or "
+        f"numpy_function){f' at {where}' if where else ''}, which cannot be sent to the data workers of "
+        "spec.dataService: write it with TensorFlow operations, or remove spec.dataService"
+    )
