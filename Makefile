@@ -155,6 +155,10 @@ bench-train: $(STAMP)  ## Trains by the runtime and by the tutorials' loops in t
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.first_step
 
+.PHONY: bench-buckets
+bench-buckets: $(STAMP)  ## Saves and resumes 500 MB in a bucket, beside the library's own upload and download
+	@$(BIN)/python -m benchmarks.buckets $(BENCH)
+
 .PHONY: bench-recovery
 bench-recovery: $(STAMP)  ## Kills a task of each role and times the next step; BENCH="--backend kubernetes --image ..."
 	@$(BIN)/python -m benchmarks.recovery $(BENCH)

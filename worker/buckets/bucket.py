@@ -14,7 +14,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -31,8 +30,9 @@ _PART_BYTES = 8 << 20
 """Size of an upload's parts, of which at most `_PARALLEL` are in memory."""
 _MOST_PARTS = 9_000
 """S3 takes 10,000 parts of an upload."""
-_RANGE_BYTES = 16 << 20
 _PARALLEL = 4
+_CHUNK_BYTES = 8 << 20
+"""A download is one stream: ranges of it, in several threads, were slower on a busy machine of two cores."""
 
 _RETRY_SECONDS = 10.0
 _UPLOAD_RETRY_SECONDS = 75.0
@@ -165,27 +165,23 @@ class Bucket:
         )
 
     def download(self, item: Item, path: Path) -> None:
-        """Writes the object to the file, all or nothing. Raises FileNotFoundError where it was removed, and
-        ChangedError where it was written anew.
+        """Writes the object to the file; a failure leaves none. Raises FileNotFoundError where the object
+        was removed, and ChangedError where it was written anew.
         """
-        new = path.with_name(f"{path.name}.new")
-        new.parent.mkdir(parents=True, exist_ok=True)
-        with new.open("wb") as file:
-            file.truncate(item.size)
+        path.parent.mkdir(parents=True, exist_ok=True)
 
-            def fetch(start: int) -> None:
-                end = min(start + _RANGE_BYTES, item.size)
-                options = {"range": (start, end), "if_match": item.e_tag}
-                content = self._tried(
-                    f"downloading {item.name}",
-                    lambda: _obstore().get(self._store(), item.name, options=options).bytes(),
-                )
-                os.pwrite(file.fileno(), content, start)
-
-            with ThreadPoolExecutor(_PARALLEL) as threads:
-                for _ in threads.map(fetch, range(0, item.size, _RANGE_BYTES)):
+        def fetch() -> None:
+            found = _obstore().get(self._store(), item.name, options={"if_match": item.e_tag})
+            with path.open("wb") as file:
+                for chunk in found.stream(min_chunk_size=_CHUNK_BYTES):
+                    file.write(chunk)
                     self.alive()
-        new.replace(path)
+
+        try:
+            self._tried(f"downloading {item.name}", fetch)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
     def items(self, folder: str = "") -> list[Item]:
         """Returns all objects below `folder`, sorted by name."""
