@@ -43,7 +43,11 @@ def validate(options: Namespace) -> int:
     for loaded in _load(options):
         plan = planning.plan(loaded)
         planned = topology.build(loaded.cluster)
-        counts = ", ".join(f"{role.replicas} {role.name}" for role in planned.roles)
+        counts = ", ".join(
+            f"{role.replicas} {role.name}"
+            + (f" ({role.min_replicas} to {role.max_replicas})" if role.elastic is not None else "")
+            for role in planned.roles
+        )
         if options.imports:
             _try_program(loaded, plan)
         print(f"{loaded.source}: {planned.run}: valid: {loaded.cluster.spec.strategy} with {counts}")

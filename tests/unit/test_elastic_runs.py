@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from launcher import planning
+from launcher.cli import parser
 from launcher.config.spec import TrainingCluster
 from launcher.errors import SpecError
 from launcher.naming import ROLE_LABEL
@@ -203,3 +204,11 @@ def test_a_jobset_keeps_its_numbers(tmp_path: Path) -> None:
     (problem,) = caught.value.problems
     assert problem.path == "spec.worker.minReplicas"
     assert "a JobSet's Jobs keep their numbers of tasks" in problem.message
+
+
+@pytest.mark.usefixtures("supported")
+def test_validate_says_how_many_there_may_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(json.dumps(cluster("ParameterServer", ELASTIC).model_dump(exclude_defaults=True)))
+    assert parser.main(["validate", str(path)]) == 0
+    assert "ParameterServer with 1 chief, 3 worker (2 to 5), 1 ps" in capsys.readouterr().out
