@@ -3,13 +3,15 @@
 Each run is submitted to the local backend, which restarts its tasks by the rules of their Jobs. During
 training, one of its tasks gets a signal: SIGKILL for all of its processes ("kill"), or only for the one that
 trains ("crash"); SIGTERM for its first process, as on a drained node; or SIGSTOP for the process that trains.
-The run must end by itself, and its last checkpoint must have counted every step.
+The run must end by itself, and its last checkpoint must have counted every step. In an elastic run workers
+come and go meanwhile: some get a signal, and `scale` takes some away for good and adds others.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import os
+import random
 import re
 import shutil
 import signal
@@ -22,7 +24,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import processes, recording
-from benchmarks.chaos_cases import DUE, EPOCHS, IN_FLIGHT, ROWS, SIGNALS, STEPS, Case, cases, cluster_file
+from benchmarks.chaos_cases import (
+    EPOCHS,
+    IN_FLIGHT,
+    PACKED,
+    ROWS,
+    SIGNALS,
+    STEPS,
+    Case,
+    cases,
+    cluster_file,
+    steps_of,
+)
 from benchmarks.measuring import ROOT, table
 from worker.contract import Event, Failed, Progress, Record, Training
 
@@ -47,6 +60,12 @@ class Outcome:
     trained: int = 0
     repeated: int = 0
     hit: bool = False
+    losses: int = 0
+
+    @property
+    def due(self) -> int:
+        """Returns the number of steps that the training has."""
+        return EPOCHS * steps_of(self.case)
 
     @property
     def recovered(self) -> bool:
@@ -61,18 +80,21 @@ class Trial:
         self._case = case
         self._directory = directory
         self._environment = {**os.environ, "XDG_STATE_HOME": str(directory), "PYTHONPATH": str(ROOT)}
-        self._deadline = time.monotonic() + RUN_SECONDS
+        longer = 2 * case.seconds if case.row.most else 0.0
+        self._deadline = time.monotonic() + RUN_SECONDS + longer
 
     def run(self) -> Outcome:
         """Runs it to its end, sends the signal to the victim meanwhile, and leaves no process behind."""
         outcome = Outcome(self._case, self._directory)
-        path = cluster_file(self._case.row, self._directory)
+        path = cluster_file(self._case, self._directory)
         started = self._launcher("submit", str(path), "--backend", "local", "--detach")
         if started.returncode != 0:
             outcome.problem = f"submit: {started.stderr.strip()}"
             return outcome
         try:
-            outcome.hit = self._hit()
+            outcome.hit = self._began() and (
+                self._come_and_go(outcome) if self._case.row.most else self._hit()
+            )
             waited = self._launcher("wait", "chaos", "--backend", "local")
             if waited.returncode != 0:
                 outcome.problem = f"exit code {waited.returncode}: {self._failure()}"
@@ -99,10 +121,8 @@ class Trial:
             check=False,
         )
 
-    def _hit(self) -> bool:
-        """Waits for the first steps and the case's time. Returns False where the run or the victim ended
-        before.
-        """
+    def _began(self) -> bool:
+        """Waits for the first steps. Returns False where the run ended before."""
         began = False
         while not any(record.event == Event.PROGRESS for record in self._records(self._primary)):
             alive = bool(self._processes())
@@ -110,6 +130,30 @@ class Trial:
                 return False
             began = began or alive
             time.sleep(_POLL_SECONDS)
+        return True
+
+    def _come_and_go(self, outcome: Outcome) -> bool:
+        """Has workers come and go for the case's time. Returns False where the run ended before."""
+        chance, most = random.Random(str(self._directory.name)), self._case.row.most
+        until = time.monotonic() + self._case.seconds
+        while time.monotonic() < until:
+            if not self._processes(*self._primary):
+                return False
+            worker = self._processes("worker", chance.randrange(most))
+            if chance.random() < 0.5 or not worker:
+                self._launcher(
+                    "scale", "chaos", "--workers", str(chance.randint(1, most)), "--backend", "local"
+                )
+            elif chance.random() < 0.5:
+                processes.send(worker, signal.SIGKILL)
+            else:
+                processes.send(worker[:1], signal.SIGTERM)
+            outcome.losses += most
+            time.sleep(chance.uniform(2.0, 8.0))
+        return True
+
+    def _hit(self) -> bool:
+        """Waits for the case's time. Returns False where the victim ended before."""
         time.sleep(self._case.seconds)
         found = self._processes(self._case.role, self._case.index)
         if not found:
@@ -196,9 +240,10 @@ def count_steps(outcomes: Sequence[Outcome]) -> None:
     for outcome, number in zip(read, re.findall(r"^iterations (\d+)$", done.stdout, re.M), strict=True):
         outcome.trained = int(number)
         # A lost worker may have done a step without reporting it.
-        most = DUE + IN_FLIGHT if outcome.case.row.strategy == "ParameterServer" else DUE
-        if not outcome.problem and not DUE <= outcome.trained <= most:
-            outcome.problem = f"{outcome.trained} steps trained, {DUE} due"
+        most = outcome.due + PACKED * outcome.losses
+        most += IN_FLIGHT if outcome.case.row.strategy == "ParameterServer" else 0
+        if not outcome.problem and not outcome.due <= outcome.trained <= most:
+            outcome.problem = f"{outcome.trained} steps trained, {outcome.due} due"
         if not outcome.problem and outcome.repeated:
             outcome.problem = f"{outcome.repeated} steps trained again that a checkpoint held"
 
@@ -221,7 +266,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
                 str(sum(outcome.hit for outcome in group)),
                 str(sum(outcome.recovered for outcome in group)),
                 shown,
-                str(DUE),
+                str(group[0].due),
                 str(sum(outcome.repeated for outcome in group)),
             ]
         )

@@ -26,16 +26,19 @@ SIGNALS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A strategy with a style of training. The first role is the primary."""
+    """A strategy with a style of training. The first role is the primary. In a row with `most` workers these
+    come and go: there may be 1 to `most` of them.
+    """
 
     strategy: str
     style: str
     replicas: Mapping[str, int]
+    most: int = 0
 
     @property
     def name(self) -> str:
         """Returns the name in the table and on the command line."""
-        return f"{self.strategy} {self.style}"
+        return f"{self.strategy} {'elastic' if self.most else self.style}"
 
     @property
     def victims(self) -> list[tuple[str, int]]:
@@ -54,12 +57,18 @@ ROWS = [
     Row("MultiWorkerMirrored", "loop", {"worker": 2}),
     Row("ParameterServer", "fit", {**_SERVERS, "evaluator": 1}),
     Row("ParameterServer", "loop", _SERVERS),
+    Row("ParameterServer", "loop", _SERVERS, most=4),
 ]
+COME_AND_GO = "come and go"
+_COME_AND_GO_SECONDS = 30.0
+"""For each run of the other rows: ten minutes beside 20 runs."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run: its victim, the signal, and the time after the first step."""
+    """One run: its victim, the signal, and the time after the first step. With the signal COME_AND_GO it is
+    the time for which the workers do.
+    """
 
     row: Row
     role: str
@@ -70,11 +79,15 @@ class Case:
     @property
     def victim(self) -> str:
         """Returns the victim's name in the table."""
+        if self.row.most:
+            return "workers"
         return f"{self.role} {self.index}" if self.row.replicas[self.role] > 1 else self.role
 
 
 def cases(row: Row, runs: int, seed: int) -> list[Case]:
     """Returns `runs` cases, the same for the same seed; every victim gets every signal in turn."""
+    if row.most:
+        return [Case(row, "worker", 0, COME_AND_GO, _COME_AND_GO_SECONDS * runs)]
     chance = random.Random(f"{seed} {row.name}")
     pairs = [(role, index, name) for role, index in row.victims for name in SIGNALS]
     chance.shuffle(pairs)
@@ -83,14 +96,23 @@ def cases(row: Row, runs: int, seed: int) -> list[Case]:
     return [Case(row, *pairs[run % len(pairs)], chance.uniform(0.0, training)) for run in range(runs)]
 
 
-def cluster_file(row: Row, directory: Path) -> Path:
+def steps_of(case: Case) -> int:
+    """Returns the number of steps in an epoch; where workers come and go, enough for `most` all the time."""
+    if not case.row.most:
+        return STEPS
+    return round(case.seconds * 1e6 / STEP_MICROSECONDS * case.row.most / EPOCHS)
+
+
+def cluster_file(case: Case, directory: Path) -> Path:
     """Writes the run's cluster.yaml. Its modelDir is `directory`/model."""
+    row = case.row
+    roles = {"worker": {"minReplicas": 1, "maxReplicas": row.most}} if row.most else {}
     spec = {
         "program": {
             "entrypoint": f"chaos_program:{row.style.capitalize()}",
             "parameters": {
                 "epochs": EPOCHS,
-                "stepsPerEpoch": STEPS,
+                "stepsPerEpoch": steps_of(case),
                 "globalBatchSize": 8,
                 "stepsPerExecution": PACKED,
                 "stepMicroseconds": STEP_MICROSECONDS,
@@ -104,4 +126,4 @@ def cluster_file(row: Row, directory: Path) -> Path:
         },
     }
     program = clusters.PROGRAMS / "chaos_program.py"
-    return clusters.write(directory, "chaos", row.strategy, row.replicas, [program], spec)
+    return clusters.write(directory, "chaos", row.strategy, row.replicas, [program], spec, roles)

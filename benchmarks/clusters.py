@@ -18,10 +18,12 @@ def write(
     replicas: Mapping[str, int],
     sources: Sequence[Path],
     spec: Mapping[str, Any],
+    roles: Mapping[str, Mapping[str, Any]] | None = None,
     *,
     on_host: bool = True,
 ) -> Path:
-    """Writes `directory`/cluster.yaml and copies `sources` into `directory`/program. `spec` comes on top.
+    """Writes `directory`/cluster.yaml and copies `sources` into `directory`/program. `spec` comes on top,
+    and `roles` has more fields of some roles.
 
     The modelDir is `directory`/model with `on_host`, and otherwise a claim that goes with the run.
     """
@@ -45,7 +47,10 @@ def write(
             **storage,
             **spec,
             "program": program,
-            **{each: {"replicas": count, **role} for each, count in replicas.items()},
+            **{
+                each: {"replicas": count, **role, **(roles or {}).get(each, {})}
+                for each, count in replicas.items()
+            },
         },
     }
     (directory / "program").mkdir()

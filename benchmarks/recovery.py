@@ -30,12 +30,13 @@ SHAPES = [
         "ParameterServer",
         {"chief": 1, "worker": 2, "ps": 1},
         [("worker", 1), ("chief", 0), ("ps", 0)],
+        joins=("worker", 2),
     ),
     Shape("MultiWorkerMirrored", {"worker": 2}, [("worker", 1), ("worker", 0)]),
     Shape("OneDevice", {"chief": 1, "evaluator": 1}, [("evaluator", 0), ("chief", 0)]),
     Shape("Mirrored", {"chief": 1}, [("chief", 0)]),
 ]
-SHAPES += [replace(shape, in_place=True) for shape in SHAPES]
+SHAPES += [replace(shape, in_place=True, joins=None) for shape in SHAPES]
 BACKOFFS = {"local": Backoff(), "kubernetes": Backoff(10.0, 600.0)}
 SETTLE_SECONDS = 3.0
 """Seconds of training before each kill: longer than an epoch, so that there is a checkpoint to
@@ -63,8 +64,23 @@ class Measured:
     pause: list[float] = field(default_factory=list)
 
 
-def kills(training: Training, shape: Shape, settle: float) -> list[tuple[float, float]]:
-    """Returns for each victim the seconds to its recovery, and the longest time without a step until then."""
+@dataclass
+class Joined:
+    """What was measured of a worker that was added, a number for each round: seconds from the command to its
+    first step, from its server's start to its first step, and the longest time meanwhile without a step.
+    """
+
+    asked: list[float] = field(default_factory=list)
+    ready: list[float] = field(default_factory=list)
+    pause: list[float] = field(default_factory=list)
+
+
+def kills(
+    training: Training, shape: Shape, settle: float, joined: Joined | None = None
+) -> list[tuple[float, float]]:
+    """Returns for each victim the seconds to its recovery, and the longest time without a step until then.
+    At the end it adds a worker, and what that takes to `joined`.
+    """
     marks, measured = training.marks, []
     with training:
         began = _until(training, partial(marks.first, "step", 0.0))
@@ -75,6 +91,14 @@ def kills(training: Training, shape: Shape, settle: float) -> list[tuple[float, 
             killed = training.kill(victim)
             began = _until(training, partial(marks.recovered, shape, victim, killed))
             measured.append((began - killed, marks.pause(killed, began)))
+        if joined is not None and shape.joins is not None and isinstance(training, Submitted):
+            _until(training, partial(marks.first, "step", began + settle))
+            asked = training.add(shape.joins)
+            ready = _until(training, partial(marks.first, "ready", asked, shape.joins))
+            stepped = _until(training, partial(marks.first, "step", asked, shape.joins))
+            joined.asked.append(stepped - asked)
+            joined.ready.append(stepped - ready)
+            joined.pause.append(marks.pause(asked, stepped))
     return measured
 
 
@@ -89,9 +113,16 @@ def _until(training: Training, known: Callable[[], float | None]) -> float:
 
 
 def measure(
-    shape: Shape, backend: str, image: str, rounds: int, taken: dict[tuple[str, Task], Measured]
+    shape: Shape,
+    backend: str,
+    image: str,
+    rounds: int,
+    taken: dict[tuple[str, Task], Measured],
+    joined: Joined,
 ) -> None:
-    """Adds measurements to `taken`, by strategy and victim; the launcher and the minimum take turns."""
+    """Adds measurements to `taken`, by strategy and victim, and to `joined`. The launcher and the minimum
+    take turns.
+    """
     keeps_addresses = backend == "kubernetes" and shape.strategy == "ParameterServer" and not shape.in_place
     settle = GRPC_SECONDS if keeps_addresses else SETTLE_SECONDS
     for round_ in range(1, rounds + 1):
@@ -103,7 +134,7 @@ def measure(
                     training = ByHand(shape, directory)
                 else:
                     training = Submitted(shape, directory, backend, image, bare=least)
-                found = kills(training, shape, settle)
+                found = kills(training, shape, settle, None if least else joined)
             for victim, (seconds, pause) in zip(shape.victims, found, strict=True):
                 kept = taken.setdefault((shape.name, victim), Measured())
                 (kept.minimum if least else kept.recovery).append(seconds)
@@ -131,7 +162,11 @@ def backoffs(shape: Shape, backoff: Backoff) -> list[float]:
 
 
 def report(
-    shapes: Sequence[Shape], taken: dict[tuple[str, Task], Measured], backend: str, rounds: int
+    shapes: Sequence[Shape],
+    taken: dict[tuple[str, Task], Measured],
+    joined: Joined,
+    backend: str,
+    rounds: int,
 ) -> str:
     """Returns the text of both tables."""
     rows = []
@@ -168,6 +203,21 @@ def report(
             "\nA killed worker of ParameterServer is followed until its own first step. The other trained on:"
             f" the longest time without a step of anybody's was {pause}.\n"
         )
+    if joined.asked:
+        (lost,) = (
+            taken[shape.name, victim]
+            for shape in shapes
+            for victim in shape.victims
+            if shape.joins is not None and victim[0] == shape.joins[0]
+        )
+        asked, ready = statistics.median(joined.asked), statistics.median(joined.ready)
+        ratio = asked / statistics.median(lost.minimum)
+        text += (
+            f"\nA worker that `scale` adds to the ParameterServer run took its first step {ready:.2f} s"
+            f" (at most {max(joined.ready):.2f} s) after its server was up, and {asked:.2f} s after the"
+            f" command: {ratio:.2f} times the minimum of the killed worker. The longest time without a step"
+            f" of anybody's was {max(joined.pause):.2f} s.\n"
+        )
     return text
 
 
@@ -184,12 +234,13 @@ def main() -> None:
         parser.error("--backend kubernetes needs --image, a worker image that the cluster's nodes can have")
     shapes = [shape for shape in SHAPES if shape.strategy in (options.strategy or shape.strategy)]
     taken: dict[tuple[str, Task], Measured] = {}
+    joined = Joined()
     try:
         for shape in shapes:
-            measure(shape, options.backend, options.image, options.rounds, taken)
+            measure(shape, options.backend, options.image, options.rounds, taken, joined)
     except (LauncherError, RuntimeError) as error:
         raise SystemExit(f"error: {error}") from None
-    text = report(shapes, taken, options.backend, options.rounds)
+    text = report(shapes, taken, joined, options.backend, options.rounds)
     if options.backend == "local":
         recording.publish("recovery-local", text, record=options.record)
     else:

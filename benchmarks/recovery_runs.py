@@ -27,19 +27,21 @@ from worker.contract import Event, Record
 Task = tuple[str, int]
 SOURCES = [clusters.PROGRAMS / name for name in ("small.py", "marked.py", "bare.py")]
 _MARK = re.compile(r'(step|training|evaluated) at "?([\d.]+)')
-_EVENTS = {Event.TRAINING: "training", Event.EVALUATION: "evaluated"}
+_EVENTS = {Event.TRAINING: "training", Event.EVALUATION: "evaluated", Event.READY: "ready"}
 
 
 @dataclass(frozen=True)
 class Shape:
     """A strategy with its tasks, the primary's role first. `victims` are killed one after the other;
-    `in_place`: only their training processes, which are started again in their pods.
+    `in_place`: only their training processes, which are started again in their pods. `joins` is the worker
+    that `scale` adds at the end, None where the run is not elastic.
     """
 
     strategy: str
     replicas: Mapping[str, int]
     victims: Sequence[Task]
     in_place: bool = False
+    joins: Task | None = None
 
     @property
     def name(self) -> str:
@@ -217,8 +219,12 @@ class Submitted:
             spec["program"] = {"entrypoint": f"marked:{entrypoint}", "parameters": parameters}
         restarts = len(shape.victims) + 1 if shape.in_place else 0
         spec["runPolicy"] = {"backoffLimit": len(shape.victims) + 1, "restartsInPlace": restarts}
+        roles = {}
+        if shape.joins is not None and not bare:
+            roles["worker"] = {"minReplicas": 1, "maxReplicas": shape.joins[1] + 1}
+        on_host = backend == "local"
         self._file = clusters.write(
-            directory, "recovery", shape.strategy, shape.replicas, SOURCES, spec, on_host=backend == "local"
+            directory, "recovery", shape.strategy, shape.replicas, SOURCES, spec, roles, on_host=on_host
         )
 
     def __enter__(self) -> Submitted:
@@ -249,6 +255,12 @@ class Submitted:
             self.marks.add((line.role, line.index), line.text)
         if self._over:
             raise RuntimeError(f"the run is over: {self._run.status()}")
+
+    def add(self, worker: Task) -> float:
+        """Has the run get one more worker, `worker`. Returns when, in seconds since the epoch."""
+        now = time.time()
+        self._run.scale(worker[1] + 1)
+        return now
 
     def kill(self, victim: Task) -> float:
         """See `Training`."""

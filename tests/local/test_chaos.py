@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import chaos
-from benchmarks.chaos_cases import DUE, ROWS, STEPS, Case, cases
+from benchmarks.chaos_cases import DUE, EPOCHS, ROWS, STEPS, Case, cases, steps_of
 from tests.local.machine import linux_only
 from worker.contract import Event, Record
 
@@ -22,6 +22,13 @@ def test_every_victim_meets_every_signal_and_a_seed_gives_the_same_runs() -> Non
     assert todo != cases(row, 20, seed=2)
     victims = {(case.role, case.index, case.signal) for case in todo}
     assert len(victims) == 20, "five tasks, four signals"
+
+
+def test_workers_that_come_and_go_have_ten_minutes_and_steps_for_all_of_them() -> None:
+    (case,) = cases(BY_NAME["ParameterServer elastic"], 20, seed=1)
+    assert (case.seconds, case.victim) == (600.0, "workers")
+    # 600 s of four workers, each with 40 steps a second.
+    assert steps_of(case) * EPOCHS == 600 * 4 * 40
 
 
 def test_steps_that_a_checkpoint_held_are_counted() -> None:

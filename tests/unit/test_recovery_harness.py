@@ -42,6 +42,14 @@ def test_what_counts_as_recovered(shape: Shape, victim: Task, seconds: float) ->
     assert found.recovered(shape, victim, 10.0) == seconds
 
 
+def test_a_worker_that_joins_is_followed_from_its_server_to_its_own_first_step() -> None:
+    worker = PARAMETER_SERVER.joins
+    assert worker == ("worker", PARAMETER_SERVER.replicas["worker"])
+    found = marks((10.1, "step", ("worker", 0)), (13.0, "step", worker))
+    found.add(worker, Record(Event.READY, "t", 12.0, {}).line())
+    assert (found.first("ready", 10.0, worker), found.first("step", 10.0, worker)) == (12.0, 13.0)
+
+
 def test_an_evaluator_has_recovered_when_it_has_evaluated() -> None:
     found = marks((10.5, "step", ("chief", 0)), (11.0, "step", ("evaluator", 0)))
     assert found.recovered(ONE_DEVICE, ("evaluator", 0), 10.0) is None
