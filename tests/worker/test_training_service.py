@@ -44,14 +44,15 @@ def moved(path: Path) -> Any:
 
 def visits(path: Path, last: int) -> tuple[Counter[int], int]:
     """Returns how many examples were visited how often, and the number of visits in batches of `last`. The
-    weight of an example is moved by 1 / BATCH in a full batch, and by 1 / `last` in one of that size.
+    weight of an example is moved by 1 / BATCH in a full batch, and by 1 / `last` in one of that size. Up to
+    EPOCHS + 1 visits, one sum stands for one pair of numbers.
     """
     found, in_last = Counter[int](), 0
     for value in moved(path):
         fits = [
             (full + few, few)
-            for full in range(9)
-            for few in range(9)
+            for full in range(EPOCHS + 2)
+            for few in range(EPOCHS + 2 - full)
             if abs(value - full - few * BATCH / last) < 1e-3
         ]
         assert len(fits) == 1, value
@@ -150,10 +151,12 @@ def test_training_goes_on_when_dispatcher_and_data_worker_are_killed(
     tasks[DISPATCHER, 0] = cluster.start(DISPATCHER)
     tasks[DISPATCHER, 0].until(Event.READY)
     done = max(record.fields["epoch"] for record in first.records(Event.PROGRESS))
-    first.until(Event.PROGRESS, epoch=done + 2, epoch_end=True)
-    # A pass over the data that the dispatcher's end interrupted has lost nothing.
-    for path in tmp_path.glob(f"worker-0-{done + 2}.npy"):
-        assert visits(path, BATCH) == ({done + 2: 1600}, 0) or set(visits(path, BATCH)[0]) == {done + 2}
+    # The weights of an epoch are written before the next epoch ends.
+    first.until(Event.PROGRESS, epoch=done + 3, epoch_end=True)
+    found = np.rint(moved(tmp_path / f"worker-0-{done + 2}.npy")).astype(int)
+    assert found.sum() == (done + 2) * 1600
+    # A file or an example that was given out when the dispatcher ended may be lost to its pass.
+    assert np.abs(found - (done + 2)).sum() <= 4 * BATCH
     tasks[DATA_WORKER, 0].kill()
     tasks[DATA_WORKER, 0] = cluster.start(DATA_WORKER)
     assert {name: task.ended() for name, task in tasks.items()} == dict.fromkeys(tasks, 0)
