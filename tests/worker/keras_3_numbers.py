@@ -23,6 +23,7 @@ from worker.context import Hooks, Loop
 from worker.parameters import TrainingParameters
 from worker.program import LoadedProgram
 from worker.reporting import Reporter
+from worker.tf_compat import versions
 from worker.training import loops
 
 STEPS, BATCH = 20, 12
@@ -69,7 +70,8 @@ class Program:
             kernel_regularizer=keras.regularizers.L2(0.01),
             kernel_constraint=keras.constraints.MaxNorm(1.5),
         )(flat)
-        hidden = layers.ActivityRegularization(l2=0.01)(hidden)
+        if not versions.sums_activity_losses(keras.__version__):
+            hidden = layers.ActivityRegularization(l2=0.01)(hidden)
         model = keras.Model(words, layers.Dense(3, kernel_initializer=seeded(seed=3))(hidden))
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(self.optimizer(), loss, metrics=["accuracy"], weighted_metrics=["accuracy"])

@@ -53,6 +53,29 @@ def test_versions() -> None:
     ]
 
 
+ACTIVITY = """
+import json, keras, tensorflow as tf
+from worker.tf_compat import keras_3
+device = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
+within = keras.Sequential([keras.layers.Dense(1, activity_regularizer="l2", name="inner")])
+model = keras.Sequential([keras.Input((2,)), within])
+model.compile("sgd", "mse")
+found = []
+for version in ("3.13.2", "3.14.0"):
+    keras_3.version = lambda: version
+    two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    for strategy in (two, tf.distribute.OneDeviceStrategy("CPU:0")):
+        found.append(keras_3.unsupported(model, strategy))
+print(json.dumps(found))
+"""
+
+
+def test_older_keras_adds_an_activity_regularizer_up() -> None:
+    refused = "the activity_regularizer of inner (Keras 3.13.2; from 3.14 on it can)"
+    assert in_process(ACTIVITY, keras="3") == [refused, None, None, None]
+
+
 def test_versions_of_keras() -> None:
     (found,) = in_process("import json, keras; print(json.dumps([keras.__version__]))")
     assert versions.keras_too_old(found) is None

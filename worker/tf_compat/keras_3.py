@@ -160,9 +160,7 @@ def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
 
 
 def unsupported(model: Any, strategy: Any) -> str | None:
-    """Returns which option of the optimizer of `model` fails under `strategy`; None where all of
-    them work.
-    """
+    """Returns which option of `model` or its optimizer fails under `strategy`; None where all work."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if strategy.num_replicas_in_sync == 1 and not uses_coordinator(strategy):
         return None
@@ -172,6 +170,10 @@ def unsupported(model: Any, strategy: Any) -> str | None:
     for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
         if getattr(optimizer, name, None):
             return f"{type(optimizer).__name__}({name}={getattr(optimizer, name)})"
+    if strategy.num_replicas_in_sync > 1 and versions.sums_activity_losses(version()):
+        for layer in model._flatten_layers():
+            if layer.activity_regularizer is not None:
+                return f"the activity_regularizer of {layer.name} (Keras {version()}; from 3.14 on it can)"
     return None
 
 

@@ -38,6 +38,13 @@ def keras_untested(version: str) -> str | None:
     return f"Keras {version} is newer than {_said(NEWEST_KERAS)}, the newest that this runtime is tested with"
 
 
+def sums_activity_losses(version: str) -> bool:
+    """Returns whether Keras 3 of `version` adds an activity regularizer's loss up over the batch. Newer ones
+    take the mean, as for other losses, so that replicas can weigh theirs by their parts of the batch.
+    """
+    return _number(version) < (3, 14)
+
+
 def _number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2])
 
