@@ -449,6 +449,12 @@ def findings(found: Sequence[Finding]) -> Iterator[str]:
     yield f"a run cannot be submitted here: see {', '.join(missing)}" if missing else "a run can be submitted"
 
 
+def left_out(lines: int) -> str:
+    """Returns a sentence about lines of a log that are not shown."""
+    what = "1 line" if lines == 1 else f"{lines} lines"
+    return f"left out {what} that TensorFlow prints at every start; --raw shows all"
+
+
 def _signal_name(code: int) -> str:
     try:
         return f" ({signal.Signals(code - 128).name})" if code > 128 else ""

@@ -277,6 +277,9 @@ def _patience(options: Namespace, unasked: float | None = None) -> Patience:
     return Patience(seconds, lambda text: print(text, file=sys.stderr, flush=True))
 
 
+_YAML = (".yaml", ".yml")
+
+
 def _sought(
     options: Namespace, name: str | None = None, namespace: str | None = None, *, claims: bool = False
 ) -> tuple[Backend, str]:
@@ -287,6 +290,8 @@ def _sought(
 
     name = options.name if name is None else name
     namespace = options.namespace if namespace is None else namespace
+    if name.endswith(_YAML):
+        raise _wrong_usage("NAME", f"expected a run's name, which is metadata.name in the file, not {name}")
     try:
         return choice.sought(
             name, namespace, options.backend, options.context, _patience(options), claims=claims
@@ -307,6 +312,8 @@ def _meant(options: Namespace, name: str, namespace: str | None) -> str:
         with contextlib.suppress(BackendError):
             names += backend.names(namespace or backend.namespace)
     for run in names:
+        if run in getattr(options, "tasks", ()):
+            return f"The run's name comes first: `{PROGRAM} logs {run} {name}`."
         if name.startswith(f"{run}-"):
             return f"Is that a task of run {run}? `{PROGRAM} logs {run} {name}` shows what it prints."
     near = nearest(name, names)
@@ -437,6 +444,7 @@ def describe(options: Namespace) -> int:
 
 def logs(options: Namespace) -> int:
     """Prints the logs of the tasks."""
+    from launcher import messages
     from launcher.backends.base import Selection
     from launcher.cli import console
 
@@ -452,9 +460,11 @@ def logs(options: Namespace) -> int:
     )
     backend, namespace = _sought(options)
     lines = backend.logs(options.name, namespace, selection, follow=options.follow)
-    shown = console.show_logs(lines, raw=options.raw, timestamps=options.timestamps)
-    if not shown and options.tail != 0:
+    some, left_out = console.show_logs(lines, raw=options.raw, timestamps=options.timestamps)
+    if not some and options.tail != 0:
         print(f"note: run {options.name}: {_nothing_printed(options)}", file=sys.stderr)
+    if left_out:
+        print(f"note: {messages.left_out(left_out)}", file=sys.stderr)
     return 0
 
 
@@ -651,7 +661,7 @@ def _doomed(options: Namespace) -> list[tuple[str, str | None, Backend | None]]:
     if options.all:
         return _all_of_a_place(options)
     if options.names:
-        files = [name for name in options.names if name.endswith((".yaml", ".yml"))]
+        files = [name for name in options.names if name.endswith(_YAML)]
         if files:
             raise _wrong_usage("NAME", f"expected a run's name; the runs of a file go with -f {files[0]}")
         return [(name, options.namespace, None) for name in dict.fromkeys(options.names)]

@@ -291,19 +291,23 @@ def _last_words(backend: Backend, status: RunStatus, task: TaskStatus, most: int
 
 def show_logs(
     lines: Iterable[LogLine], *, raw: bool = False, timestamps: bool = False, out: Console | None = None
-) -> bool:
-    """Prints what the `logs` command shows: `worker-1 | text`. Records become sentences; `raw` prints each
-    line as the task printed it, without a prefix. On a terminal control characters are made visible;
-    elsewhere the text is unchanged. Returns whether there was a line.
+) -> tuple[int, int]:
+    """Prints what the `logs` command shows: `worker-1 | text`. Records become sentences, and what TensorFlow
+    prints at every start is left out; `raw` prints each line as the task printed it, without a prefix. On a
+    terminal control characters are made visible; elsewhere the text is unchanged. Returns how many lines
+    there were, and how many of them were left out.
     """
     out = out or console()
     styles: dict[str, str] = {}
-    some = False
+    some = left_out = 0
     for line in (visible_all(each, out.is_terminal) for each in lines):
-        some = True
+        some += 1
         when = f"{_timestamp(line.time)} " if timestamps else ""
         if raw:
             print(f"{when}{line.text}", file=out.file, flush=True)
+            continue
+        if line.record is None and task_output.is_chatter(line.text):
+            left_out += 1
             continue
         style = styles.setdefault(line.role, _ROLE_STYLES[len(styles) % len(_ROLE_STYLES)])
         text = line.text if line.record is None else messages.describe(line.record) or line.text
@@ -312,7 +316,7 @@ def show_logs(
         out.print(Text.assemble((when, "dim"), (prefix, style), (text, bold)))
         if not out.is_terminal:
             out.file.flush()
-    return some
+    return some, left_out
 
 
 def _timestamp(seconds: float | None) -> str:

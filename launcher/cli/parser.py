@@ -44,11 +44,21 @@ EXIT_CODES = {
 
 _ELSEWHERE = {
     **dict.fromkeys(("apply", "create", "run", "start", "up"), "submit"),
-    **dict.fromkeys(("get", "ls", "ps"), "list"),
+    **dict.fromkeys(("ls", "ps"), "list"),
+    "get": "list or status",
     **dict.fromkeys(("down", "rm", "remove", "uninstall"), "delete"),
+    **dict.fromkeys(("pause", "stop"), "suspend"),
+    "port-forward": "tensorboard",
+    "unpause": "resume",
+    "attach": "logs",
+    "cancel": "delete",
+    "explain": "schema",
     "inspect": "describe",
-    "stop": "suspend",
+    "install": "submit",
+    "lint": "validate",
     "template": "render",
+    "top": "status",
+    "upgrade": "submit",
 }
 """Commands of kubectl, docker and helm, and the launcher's commands of the same purpose."""
 
@@ -281,7 +291,11 @@ def parser() -> StrictParser:
         action="store_true",
         help="of the pods and processes that a task had before its latest one only",
     )
-    added.add_argument("--raw", action="store_true", help="as the tasks print it, without prefixes")
+    added.add_argument(
+        "--raw",
+        action="store_true",
+        help="all lines as the tasks print them, without prefixes, what TensorFlow prints at its start too",
+    )
 
     added = add("events", commands.events, "show the Kubernetes events of a run, oldest first")
     _add_run(added)

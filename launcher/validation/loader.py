@@ -64,6 +64,9 @@ def load(
     path = os.fspath(path)
     source = "standard input" if path == STDIN else _printable(path)
     directory = Path.cwd() if path == STDIN else Path(path).absolute().parent
+    if path.endswith((".py", ".ipynb")):
+        said = f"a program: give the cluster.yaml that names it; `{PROGRAM} init` writes one"
+        raise SpecError([Problem(source, 0, 0, "", said)])
     documents = yaml_positions.parse(_read(path, source), source)
     if not documents:
         raise SpecError([Problem(source, 0, 0, "", "empty: `launcher init` writes a file to start from")])
@@ -334,9 +337,9 @@ def _explain(document: Document, error: ErrorDetails) -> Problem:
         quoted = f': put it in quotes, "{written}"' if isinstance(given, int | float) else ""
         message = f"expected a string, not {_called(given, shown)}{quoted}"
     elif kind in ("int_type", "int_from_float", "int_parsing"):
-        message = f"expected an integer, not {_called(given, shown)}"
+        message = f"expected an integer, not {_called(given, shown)}{_quoted(given, shown)}"
     elif kind in ("bool_type", "bool_parsing"):
-        message = f"expected a boolean, true or false, not {_called(given, shown)}"
+        message = f"expected a boolean, true or false, not {_called(given, shown)}{_quoted(given, shown)}"
     elif kind in ("list_type", "tuple_type"):
         message = f"expected a list, not {_called(given, shown)}"
     elif kind in ("dict_type", "model_type", "model_attributes_type"):
@@ -370,9 +373,29 @@ def _called(value: Any, shown: str) -> str:
     return shown
 
 
+_OF_TFJOB: Final[Mapping[str, str]] = {
+    "tfReplicaSpecs": "it is a TFJob's, taken as it is with apiVersion: kubeflow.org/v1, kind: TFJob",
+    "cleanPodPolicy": "here it is spec.runPolicy.cleanPolicy",
+    "successPolicy": "here it is spec.strategyOptions.successPolicy, of strategy: Custom",
+    "enableDynamicWorker": "here it is spec.sparseClusterSpec, of strategy: Custom",
+    "schedulingPolicy": "here it is spec.scheduling",
+}
+"""Fields of a TFJob, and what they are in a cluster.yaml."""
+
+
+def _quoted(value: Any, shown: str) -> str:
+    """Returns advice about a text that is a number or a truth value without its quotes."""
+    is_other = isinstance(value, str) and re.fullmatch(r"[+-]?\d+|true|false", value)
+    return f" in quotes: write {shown}" if is_other else ""
+
+
 def _unknown(path: tuple[str | int, ...]) -> str:
+    name = str(path[-1])
+    if path[0] == "spec" and name in _OF_TFJOB:
+        return f"unknown field; {_OF_TFJOB[name]}"
     fields = _fields_at(path[:-1])
-    near = difflib.get_close_matches(str(path[-1]), fields, 1)
+    near = [field for field in fields if field.lower() == name.lower()]
+    near = near or difflib.get_close_matches(name, fields, 1)
     if near:
         return f"unknown field; did you mean {near[0]}?"
     if len(path) == 1 and path[0] in _fields_at(("spec",)):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from launcher.config.spec import Spec
-from launcher.errors import Problem, SpecError
+from launcher.errors import SpecError
 from launcher.plan.program_files import ProgramFiles
 from launcher.validation import keras_options, parameter_names, python_in_data
 from launcher.validation.loader import Loaded
@@ -40,9 +40,9 @@ def read(loaded: Loaded) -> ProgramFiles | None:
     try:
         files = _files(loaded, program.source)
     except _RefusedError as error:
-        raise SpecError([Problem(loaded.source, 0, 0, "spec.program.source", str(error))]) from None
+        raise SpecError([loaded.problem(("spec", "program", "source"), str(error))]) from None
     if program.entrypoint is not None and (said := _missing(files, program.entrypoint)):
-        raise SpecError([Problem(loaded.source, 0, 0, "spec.program.entrypoint", said)])
+        raise SpecError([loaded.problem(("spec", "program", "entrypoint"), said)])
     if program.entrypoint is not None:
         found = list(parameter_names.misspelt(program.parameters, files))
         here = ("spec", "program", "parameters")

@@ -232,3 +232,20 @@ def test_ended_before_a_look(command: CommandLine) -> None:
     (line,) = launcher.find("demo").logs()
     assert line.time is not None
     assert began <= line.time <= time.time()
+
+
+def test_a_task_before_the_run(run: CommandLine) -> None:
+    ran = run("logs", "worker-1", "demo")
+    assert (ran.code, ran.out) == (3, "")
+    assert "The run's name comes first: `python -m launcher logs demo worker-1`." in ran.err
+
+
+def test_the_start_of_tensorflow(command: CommandLine) -> None:
+    line = "I0000 00:00:1795342904.2 22071 port.cc:153] oneDNN custom operations are on."
+    ran = command.run("demo", chief={"command": python(f"print({line!r}); print('own')")})
+    assert ran.code == 0, ran.err
+    ran = command("logs", "demo")
+    assert ran.out == "chief-0     | own\n"
+    assert ran.err == "note: left out 1 line that TensorFlow prints at every start; --raw shows all\n"
+    ran = command("logs", "demo", "--raw")
+    assert (ran.out, ran.err) == (f"{line}\nown\n", "")

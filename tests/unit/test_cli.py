@@ -156,6 +156,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "version") == run(capsys, "--version") == expected
 
 
+def test_a_program_in_the_place_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "validate", "train.py")
+    assert (code, out) == (2, "")
+    assert err.startswith("train.py: a program: give the cluster.yaml that names it; ")
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -163,6 +169,15 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ("xyzzy", "there is no command xyzzy"),
         ("ls", "there is no command ls; did you mean list?"),
         ("apply -f a.yaml", "there is no command apply; did you mean submit?"),
+        ("get pods", "there is no command get; did you mean list or status?"),
+        ("top mnist", "there is no command top; did you mean status?"),
+        ("install mnist", "there is no command install; did you mean submit?"),
+        ("cancel mnist", "there is no command cancel; did you mean delete?"),
+        ("port-forward mnist", "there is no command port-forward; did you mean tensorboard?"),
+        (
+            "status a/cluster.yaml",
+            "expected a run's name, which is metadata.name in the file, not a/cluster.yaml",
+        ),
         ("completion", "missing: bash|zsh|fish"),
         ("logs", "missing: NAME"),
         ("cp ./x mnist:export", "cp copies from a run, not to one: expected NAME:PATH first, not ./x"),

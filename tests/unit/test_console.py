@@ -90,3 +90,13 @@ def test_elastic_workers_in_a_document() -> None:
     assert (chief["minReplicas"], chief["maxReplicas"]) == (None, None)
     assert (worker["minReplicas"], worker["replicas"], worker["maxReplicas"]) == (2, 8, 16)
     assert status["membership"] == {"workers": [0, 1, 3], "generation": 5, "time": "1970-01-01T00:00:07Z"}
+
+
+def test_logs_leave_out_the_start_of_tensorflow() -> None:
+    texts = ["I0000 00:00:1795342904.2 22071 port.cc:153] oneDNN custom operations are on.", "own line"]
+    lines = [LogLine("worker", 0, 0, text, Record.parse(text)) for text in texts]
+    shown, raw = io.StringIO(), io.StringIO()
+    assert console.show_logs(lines, out=console.console(shown)) == (2, 1)
+    assert console.show_logs(lines, raw=True, out=console.console(raw)) == (2, 0)
+    assert shown.getvalue() == "worker-0    | own line\n"
+    assert raw.getvalue().splitlines() == texts
