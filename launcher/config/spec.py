@@ -385,9 +385,9 @@ class DataService(RoleTemplate):
     """How the data workers share the data, by TensorFlow's ShardingPolicy. Dynamic (DYNAMIC): each takes the
     next file or example that none has taken; an example is visited once an epoch, or not at all where a data
     worker is lost. FileOrData (FILE_OR_DATA): each has a fixed part, of the files or else of the examples; an
-    example is visited at least once where a data worker is lost, and the others wait for its return. Off
-    (OFF): each has all of the data, in an order of its own; nothing is said of how often an example is
-    visited.
+    example is visited at least once where a data worker is lost, and the others wait for its return. Its
+    shuffle before the parts needs a seed: else some examples are in two parts and others in none. Off (OFF):
+    each has all of the data, in an order of its own; nothing is said of how often an example is visited.
     """
     share_across_workers: bool | None = None
     """MultiWorkerMirrored, ParameterServer: whether the tasks that train share one pass over the data.

@@ -242,6 +242,10 @@ class Running:
             # The message that the user would get.
             records.said.append({"event": "told", "message": trainer._classify(error).message})
             raise
+        finally:
+            if trainer._membership is not None:
+                # The next run of this process follows the workers itself.
+                trainer._membership.close(0)
 
     def _meet(self, cell: Cell, what: str) -> None:
         """Waits until the first task of a collective has prepared the run."""
