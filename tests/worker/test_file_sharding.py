@@ -85,7 +85,7 @@ for name, dataset in datasets.items():
             workers=2,
             parameters=SimpleNamespace(steps_per_epoch=5),
             program=SimpleNamespace(entrypoint="a:B"),
-            reporter=SimpleNamespace(notice=said.append),
+            hooks=SimpleNamespace(reporter=SimpleNamespace(notice=said.append)),
         )
         file_sharding.notice_unequal_files(loop, dataset)
     found[name] = said
