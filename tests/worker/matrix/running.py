@@ -112,6 +112,7 @@ class Running:
         kv_store.put = lambda key, value: put(f"{self._name}/{key}", value)
         kv_store.get = lambda key: get(f"{self._name}/{key}")
         preemption._Peers.watch = _nothing  # type: ignore[method-assign,assignment]
+        memberships: list[Any] = []
 
         class Training(trainer._Training):
             """A run in a process that has run others."""
@@ -121,6 +122,15 @@ class Running:
 
             def _wait(self, deadline: float, again: bool = False) -> None:
                 pass
+
+            def _connect(self, task: tasks.Task) -> Any:
+                # One coordinator serves all runs of the process.
+                self._membership = memberships[0] if memberships else None
+                if self._membership is None:
+                    super()._connect(task)
+                    memberships.append(self._membership)
+                self._connected = True
+                return strategy
 
             def _finish(self) -> None:
                 self._reporter.emit(Done())
@@ -242,10 +252,6 @@ class Running:
             # The message that the user would get.
             records.said.append({"event": "told", "message": trainer._classify(error).message})
             raise
-        finally:
-            if trainer._membership is not None:
-                # The next run of this process follows the workers itself.
-                trainer._membership.close(0)
 
     def _meet(self, cell: Cell, what: str) -> None:
         """Waits until the first task of a collective has prepared the run."""
