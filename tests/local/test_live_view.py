@@ -50,7 +50,9 @@ class Viewer(threading.Thread):
 def viewers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Viewer]:
     state = tmp_path_factory.mktemp("view")
     environment = {"XDG_STATE_HOME": str(state), "PYTHONPATH": str(ROOT)}
-    submit = [*LAUNCHER, "submit", str(EXAMPLE), "--backend", "local"]
+    # So many steps that a late screen on a loaded machine still sees most of the bar.
+    longer = ["--set", "spec.program.parameters.stepsPerEpoch=300"]
+    submit = [*LAUNCHER, "submit", str(EXAMPLE), "--backend", "local", *longer]
     wait = [*LAUNCHER, "wait", "fashion-mnist"]
     started = state / "tf-launcher" / "runs" / "default" / "fashion-mnist" / "state.json"
     with terminal(submit, 80, environment=environment) as middle:
