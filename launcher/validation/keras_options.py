@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Final
+
+from launcher.validation import python_syntax
 
 _OPTIONS: Final = ("gradient_accumulation_steps", "ema_overwrite_frequency")
 """Options that the runtime refuses after it has made the model: worker/tf_compat/keras_3.py."""
@@ -18,13 +19,8 @@ def unsupported(files: Mapping[str, bytes], by_tf_keras: bool) -> Iterator[str]:
     for name, text in files.items():
         if not name.endswith(".py"):
             continue
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # warnings about the program appear where it runs
-                tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue  # the entrypoint's own file is reported where the run would fail by it
-        if not (by_tf_keras or _imports_keras(tree)):
+        tree = python_syntax.parse_or_none(text, name)
+        if tree is None or not (by_tf_keras or _imports_keras(tree)):
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.keyword) and node.arg in _OPTIONS and not _is_none(node.value):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Final
+
+from launcher.validation import python_syntax
 
 CALLS: Final = ("py_function", "numpy_function", "from_generator", "py_func")
 _FIRST: Final = "train_dataset"
@@ -19,9 +20,10 @@ def found(files: Mapping[str, bytes]) -> Iterator[str]:
     """
     functions: dict[str, list[tuple[str, ast.AST]]] = {}
     for name, text in files.items():
-        if name.endswith(".py"):
-            for function in _functions(text):
-                functions.setdefault(function.name, []).append((name, function))
+        tree = python_syntax.parse_or_none(text, name) if name.endswith(".py") else None
+        for node in ast.walk(tree) if tree is not None else ():
+            if isinstance(node, ast.FunctionDef):
+                functions.setdefault(node.name, []).append((name, node))
     waiting, seen = [_FIRST], {_FIRST}
     while waiting:
         for file, reached in functions.get(waiting.pop(), ()):
@@ -36,18 +38,6 @@ def found(files: Mapping[str, bytes]) -> Iterator[str]:
                 elif used in functions and used not in seen:
                     seen.add(used)
                     waiting.append(used)
-
-
-def _functions(text: bytes) -> Iterator[ast.FunctionDef]:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # warnings about the program appear where it runs
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return  # the entrypoint's own file is reported where the run would fail by it
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            yield node
 
 
 def _name(node: ast.AST) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import difflib
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -13,7 +12,7 @@ from typing import Final
 from launcher.config.spec import Spec
 from launcher.errors import SpecError
 from launcher.plan.program_files import ProgramFiles
-from launcher.validation import keras_options, parameter_names, python_in_data
+from launcher.validation import keras_options, parameter_names, python_in_data, python_syntax
 from launcher.validation.loader import Loaded
 
 MAX_BYTES: Final = 900_000
@@ -152,10 +151,7 @@ def _missing(files: Mapping[str, bytes], entrypoint: str) -> str:
         hint = f"; did you mean {near[0]}:{name}?" if near else f"; there is {', '.join(modules[:5])}"
         return f"no module {module} in the source{hint}"
     try:
-        with warnings.catch_warnings():
-            # Warnings about the program appear where it runs.
-            warnings.simplefilter("ignore")
-            tree = ast.parse(files[found], filename=found)
+        tree = python_syntax.parse(files[found], found)
     except (RecursionError, MemoryError):
         return f"{found}: not valid Python: nested too deeply"
     except (SyntaxError, ValueError) as error:

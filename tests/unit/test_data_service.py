@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from launcher.plan import gang_scheduling, rendering, topology
 from launcher.status import Phase
 from launcher.validation import python_in_data, rules, source
 from launcher.validation.loader import Loaded, load
+from tests.unit import files
 from worker.contract import DATA_WORKER, DISPATCHER, DataService, RunConfig
 
 Object = dict[str, Any]
@@ -24,20 +24,7 @@ SERVICE = {"workers": 3, "resources": {"cpu": 2, "memory": "4Gi"}}
 
 def cluster(strategy: str = "ParameterServer", service: Object | None = None, **spec: Any) -> TrainingCluster:
     roles: Object = {"worker": {"replicas": 2}, "ps": {}} if strategy == "ParameterServer" else {}
-    document = {
-        "apiVersion": "launcher/v1alpha1",
-        "kind": "TrainingCluster",
-        "metadata": {"name": "mnist"},
-        "spec": {
-            "strategy": strategy,
-            "program": {"entrypoint": "mnist:Mnist"},
-            "modelDir": "/model",
-            "dataService": service or SERVICE,
-            **roles,
-            **spec,
-        },
-    }
-    return TrainingCluster.model_validate_json(json.dumps(document))
+    return files.cluster(strategy, dataService=service or SERVICE, **roles, **spec)
 
 
 def objects(found: TrainingCluster, *, jobset: bool = False) -> list[Object]:

@@ -15,6 +15,7 @@ from launcher.errors import SpecError
 from launcher.naming import ROLE_LABEL
 from launcher.plan import gang_scheduling, rendering, topology
 from launcher.validation import loader, rules
+from tests.unit import files
 from worker.contract import ElasticWorkers, Env, elastic_workers
 
 Object = dict[str, Any]
@@ -26,20 +27,7 @@ RUNS: dict[str, Object] = {
 
 
 def cluster(strategy: str, worker: Object, **spec: Any) -> TrainingCluster:
-    document = {
-        "apiVersion": "launcher/v1alpha1",
-        "kind": "TrainingCluster",
-        "metadata": {"name": "mnist"},
-        "spec": {
-            "strategy": strategy,
-            "program": {"entrypoint": "mnist:Mnist"},
-            "modelDir": "/model",
-            "worker": worker,
-            **RUNS.get(strategy, {}),
-            **spec,
-        },
-    }
-    return TrainingCluster.model_validate_json(json.dumps(document))
+    return files.cluster(strategy, **{"worker": worker, **RUNS.get(strategy, {}), **spec})
 
 
 def jobs(found: TrainingCluster) -> dict[str, Object]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.s3_server import FaultyProxy, S3Server, faulty, s3_server
 from tests.worker.cluster import Cluster
 
 MakeCluster = Callable[..., Cluster]
@@ -25,3 +26,19 @@ def make_cluster(tmp_path: Path) -> Iterator[MakeCluster]:
     yield make
     for cluster in clusters:
         cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server."""
+    with s3_server(tmp_path_factory.mktemp("s3") / "server") as server:
+        yield server
+
+
+@pytest.fixture
+def s3_proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
+    """The way to the S3 server that this process and its tasks take, with faults of the test's choice."""
+    with faulty(s3) as proxy:
+        for name, value in s3.environment(proxy.url).items():
+            monkeypatch.setenv(name, value)
+        yield proxy

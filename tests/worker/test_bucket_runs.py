@@ -1,16 +1,15 @@
-"""Training with a model directory in a bucket, with TensorFlow and a real S3 server."""
+"""Training with a model directory in a bucket, with TensorFlow and a real S3 s3."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.s3_server import BUCKET, SECRET, FaultyProxy, S3Server, faulty, s3_server
+from tests.s3_server import BUCKET, SECRET, FaultyProxy
 from tests.worker import model_files
 from tests.worker.cluster import RunningTask
 from tests.worker.conftest import MakeCluster
@@ -19,20 +18,6 @@ from worker.contract import Event, ExitCode
 
 ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}}
 SLOW = {"epochs": 3, "stepsPerEpoch": 20, "waitMilliseconds": 50}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with s3_server(tmp_path_factory.mktemp("s3") / "server") as server:
-        yield server
-
-
-@pytest.fixture
-def proxy(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
-    with faulty(server) as proxy:
-        for name, value in server.environment(proxy.url).items():
-            monkeypatch.setenv(name, value)
-        yield proxy
 
 
 def in_the_second_epoch(url: str, chief: RunningTask) -> None:
@@ -52,16 +37,18 @@ def downloaded(url: str, directory: Path) -> Path:
 
 
 def test_a_chief_that_is_killed_while_it_uploads_resumes_from_the_checkpoint_before(
-    make_cluster: MakeCluster, proxy: FaultyProxy, tmp_path: Path
+    make_cluster: MakeCluster, s3_proxy: FaultyProxy, tmp_path: Path
 ) -> None:
     url = f"s3://{BUCKET}/killed"
     cluster = make_cluster(**ONE, model_dir=url, parameters=SLOW)
-    proxy.decide = lambda method, path: "hang" if (method, path[-13:]) == ("PUT", "/ckpt-2.index") else "pass"
+    s3_proxy.decide = lambda method, path: (
+        "hang" if (method, path[-13:]) == ("PUT", "/ckpt-2.index") else "pass"
+    )
     first = cluster.start("chief")
-    first.eventually(proxy.hanging.is_set, "the upload of the second checkpoint")
+    first.eventually(s3_proxy.hanging.is_set, "the upload of the second checkpoint")
     first.until(Event.PROGRESS, epoch=3, epoch_end=True)  # the training goes on while it uploads
     first.kill()
-    proxy.decide = lambda method, path: "pass"
+    s3_proxy.decide = lambda method, path: "pass"
     names = {item.name for item in Bucket(url).items()}
     assert "checkpoints/ckpt-1.index" in names
     assert "checkpoints/ckpt-2.data-00000-of-00001" in names, "it was killed in the middle of a checkpoint"
@@ -87,17 +74,17 @@ def test_a_chief_that_is_killed_while_it_uploads_resumes_from_the_checkpoint_bef
 
 
 def test_sigterm_saves_in_the_bucket_or_says_that_the_checkpoint_is_lost(
-    make_cluster: MakeCluster, proxy: FaultyProxy
+    make_cluster: MakeCluster, s3_proxy: FaultyProxy
 ) -> None:
     url = f"s3://{BUCKET}/told"
     cluster = make_cluster(**ONE, model_dir=url, parameters=SLOW, grace_seconds={"chief": 12})
     first = cluster.start("chief")
     in_the_second_epoch(url, first)
-    proxy.decide = lambda method, path: "503" if "/backup/" in path else "pass"
+    s3_proxy.decide = lambda method, path: "503" if "/backup/" in path else "pass"
     first.signal(signal.SIGTERM)
     assert first.ended() == ExitCode.PREEMPTED, first.output
     assert "is lost: its upload to s3://models/told did not end within the grace period" in first.output
-    proxy.decide = lambda method, path: "pass"
+    s3_proxy.decide = lambda method, path: "pass"
 
     second = cluster.start("chief")
     assert second.until(Event.TRAINING).fields["initial_epoch"] == 1
@@ -115,7 +102,7 @@ def test_sigterm_saves_in_the_bucket_or_says_that_the_checkpoint_is_lost(
 
 
 def test_a_run_whose_bucket_refuses_it_says_so_in_one_message(
-    make_cluster: MakeCluster, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+    make_cluster: MakeCluster, s3_proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"wrong-{SECRET}")
     task = make_cluster(**ONE, model_dir=f"s3://{BUCKET}/refused").start("chief")

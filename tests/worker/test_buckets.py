@@ -8,13 +8,13 @@ import itertools
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.s3_server import BUCKET, KEY, SECRET, FaultyProxy, S3Server, faulty, s3_server
+from tests.s3_server import BUCKET, KEY, SECRET, FaultyProxy, S3Server
 from tests.worker.cluster import ROOT, eventually
 from worker.buckets import bucket as bucket_module
 from worker.buckets.bucket import Bucket, BucketError, ChangedError
@@ -27,24 +27,10 @@ OWN = ("checkpoints", "backup")
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with s3_server(tmp_path_factory.mktemp("s3") / "server") as server:
-        yield server
-
-
 @pytest.fixture
-def proxy(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
-    with faulty(server) as proxy:
-        for name, value in server.environment(proxy.url).items():
-            monkeypatch.setenv(name, value)
-        yield proxy
-
-
-@pytest.fixture
-def url(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
     """A path of its own for each test."""
-    for name, value in server.environment().items():
+    for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
     return f"s3://{BUCKET}/a path/{next(_numbers)}"
 
@@ -138,13 +124,13 @@ def test_one_of_two_that_take_a_lease_at_once_is_refused(url: str, impatient: No
 
 
 def test_a_lease_whose_answer_is_lost_is_held_all_the_same(
-    url: str, proxy: FaultyProxy, impatient: None
+    url: str, s3_proxy: FaultyProxy, impatient: None
 ) -> None:
     lost = iter(["lost"])
-    proxy.decide = lambda method, path: next(lost, "pass") if method == "PUT" else "pass"
+    s3_proxy.decide = lambda method, path: next(lost, "pass") if method == "PUT" else "pass"
     held = lease.Lease(url, lease.new_holder("run", "1", None, "run-chief-0"))
     held.claim()
-    assert [what for _, _, what in proxy.requests].count("lost") == 1
+    assert [what for _, _, what in s3_proxy.requests].count("lost") == 1
     assert held.renew() is None
     second = lease.Lease(url, lease.new_holder("run", "1", None, "run-chief-0"))
     second.claim()
@@ -167,7 +153,7 @@ chief.settle()
 
 
 def test_a_chief_killed_at_any_request_leaves_whole_checkpoints_only(
-    url: str, proxy: FaultyProxy, tmp_path: Path, server: S3Server
+    url: str, s3_proxy: FaultyProxy, tmp_path: Path, s3: S3Server
 ) -> None:
     """It hangs at each of its requests in turn and is killed there. The last turn goes through."""
     first = Chief(url, tmp_path / "first")
@@ -176,16 +162,16 @@ def test_a_chief_killed_at_any_request_leaves_whole_checkpoints_only(
     seen: set[str] = set()
     for turn in itertools.count():
         count = itertools.count()
-        proxy.hanging.clear()
-        proxy.decide = lambda method, path, count=count, turn=turn: (  # type: ignore[misc]
+        s3_proxy.hanging.clear()
+        s3_proxy.decide = lambda method, path, count=count, turn=turn: (  # type: ignore[misc]
             "hang" if next(count) == turn else "pass"
         )
         process = subprocess.Popen([sys.executable, "-c", _SAVES, url, str(tmp_path / "killed")], cwd=ROOT)
-        eventually(lambda p=process: proxy.hanging.is_set() or p.poll() is not None, "hang", 60)  # type: ignore[misc]
+        eventually(lambda p=process: s3_proxy.hanging.is_set() or p.poll() is not None, "hang", 60)  # type: ignore[misc]
         is_through = process.poll() is not None
         process.kill()
         process.wait()
-        proxy.decide = lambda method, path: "pass"
+        s3_proxy.decide = lambda method, path: "pass"
         numbers = whole(url, tmp_path / "reader")
         seen.add(str(numbers))
         assert max(numbers) >= 1, "what counted as saved is there"
@@ -208,14 +194,14 @@ def test_a_chief_killed_at_any_request_leaves_whole_checkpoints_only(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_is_gone_for_a_while_loses_nothing(url: str, server: S3Server, tmp_path: Path) -> None:
+def test_a_server_that_is_gone_for_a_while_loses_nothing(url: str, s3: S3Server, tmp_path: Path) -> None:
     chief = Chief(url, tmp_path / "a")
     chief.save(1)
     assert chief.settle()
-    server.kill()
+    s3.kill()
     chief.save(2, size=20 << 20)
     assert not chief.settle(lambda: len(chief.notices) > 0), "the training goes on meanwhile"
-    server.start()
+    s3.start()
     assert chief.settle()
     assert whole(url, tmp_path / "b") == [1, 2]
     assert chief.notices[0].startswith(f"{url}: uploading checkpoints/ckpt-2.data-00000-of-00001 failed: ")
@@ -225,25 +211,25 @@ def test_a_server_that_is_gone_for_a_while_loses_nothing(url: str, server: S3Ser
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_is_busy_or_slow_loses_nothing(url: str, proxy: FaultyProxy, tmp_path: Path) -> None:
+def test_a_server_that_is_busy_or_slow_loses_nothing(url: str, s3_proxy: FaultyProxy, tmp_path: Path) -> None:
     faults = itertools.chain(["503", "slow", "lost", "503"] * 2, itertools.cycle(["pass", "pass", "503"]))
-    proxy.decide = lambda method, path: next(faults)
+    s3_proxy.decide = lambda method, path: next(faults)
     chief = Chief(url, tmp_path / "a")
     for number in (1, 2, 3):
         chief.save(number, size=9 << 20)
     assert chief.settle()
     assert whole(url, tmp_path / "b") == [2, 3]
-    assert {what for _, _, what in proxy.requests} == {"503", "slow", "lost", "pass"}
+    assert {what for _, _, what in s3_proxy.requests} == {"503", "slow", "lost", "pass"}
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_server_that_stays_away_ends_the_task_which_is_tried_again(
-    url: str, proxy: FaultyProxy, tmp_path: Path
+    url: str, s3_proxy: FaultyProxy, tmp_path: Path
 ) -> None:
     chief = Chief(url, tmp_path / "a", patience=1.0)
     chief.save(1)
     assert chief.settle()
-    proxy.decide = lambda method, path: "503"
+    s3_proxy.decide = lambda method, path: "503"
     chief.save(2)
     with pytest.raises(Failure, match=r"uploading checkpoints/ckpt-2.* failed: SlowDown: Later") as gone:
         chief.settle()
@@ -253,12 +239,12 @@ def test_a_server_that_stays_away_ends_the_task_which_is_tried_again(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_an_upload_that_is_late_is_given_up(url: str, proxy: FaultyProxy, tmp_path: Path) -> None:
+def test_an_upload_that_is_late_is_given_up(url: str, s3_proxy: FaultyProxy, tmp_path: Path) -> None:
     chief = Chief(url, tmp_path / "a")
-    proxy.decide = lambda method, path: "hang" if path.endswith(".index") and method == "PUT" else "pass"
+    s3_proxy.decide = lambda method, path: "hang" if path.endswith(".index") and method == "PUT" else "pass"
     chief.save(1)
-    assert not chief.settle(proxy.hanging.is_set)
-    proxy.decide = lambda method, path: "pass"
+    assert not chief.settle(s3_proxy.hanging.is_set)
+    s3_proxy.decide = lambda method, path: "pass"
     assert whole(url, tmp_path / "b") == []
 
 
@@ -290,7 +276,7 @@ def test_what_is_refused_names_bucket_and_operation_and_no_secret(
 
 
 def test_a_checkpoint_that_is_written_anew_while_it_is_read_is_read_again(
-    url: str, proxy: FaultyProxy, tmp_path: Path
+    url: str, s3_proxy: FaultyProxy, tmp_path: Path
 ) -> None:
     chief = Chief(url, tmp_path / "a")
     chief.save(1, size=40 << 20)
@@ -307,12 +293,12 @@ def test_a_checkpoint_that_is_written_anew_while_it_is_read_is_read_again(
     def decide(method: str, path: str) -> str:
         """Between two parts of the download another checkpoint takes the place of the first."""
         if method == "GET" and ".data" in path:
-            proxy.decide = lambda method, path: "pass"
+            s3_proxy.decide = lambda method, path: "pass"
             writing.start()
             return "slow"
         return "pass"
 
-    proxy.decide = decide
+    s3_proxy.decide = decide
     assert whole(url, tmp_path / "b") == [1]
     writing.join(60)
     assert Path(tmp_path, "b/checkpoints/ckpt-1.data-00000-of-00001").stat().st_size == 1000
