@@ -24,6 +24,8 @@ _FIT_OF_KERAS_3 = (
     "program with model() and train_dataset(), which the runtime trains under every strategy with Keras 3 "
     "(docs/howto.md: Bring a Keras script), or import tf_keras in the place of keras"
 )
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""Keras 3 writes parts of its messages in bold."""
 _MESSAGE_LIMIT = 600
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _ROOT_ERROR = re.compile(r"\(\d+\)\s+[A-Z_]+:\s*(.+)")
@@ -212,7 +214,7 @@ def sentence(error: BaseException, kind: bool = True) -> str:
     """Returns the message of `error`, one line of at most 600 characters; with `kind`, its class
     comes first.
     """
-    text = str(getattr(error, "message", None) or error)
+    text = _COLOURS.sub("", str(getattr(error, "message", None) or error))
     name = type(error).__name__
     # Keras 2 lists the arguments after its message.
     lines = [line.strip() for line in text.partition(_ARGUMENTS)[0].splitlines() if line.strip()]

@@ -82,19 +82,29 @@ def test_hooks_for_every_batch_are_refused_by_parameter_servers(
     assert not tasks["chief", 0].records(Event.TRAINING)
 
 
+_NO_BATCHES = "model() has no batch dimension: it"
+
+
 @pytest.mark.parametrize(
     ("shape", "what"),
     [
-        ("single", "it takes [4], a single example, and train_dataset() gives [None, 4]"),
-        ("fixed", "it takes batches of 7 only, and each replica gets 20 examples in a step"),
-        ("scalar", "it returns a scalar for a batch, not a prediction for each of its examples"),
+        ("single", f"{_NO_BATCHES} takes [4], a single example, and train_dataset() gives [None, 4];"),
+        ("fixed", f"{_NO_BATCHES} takes batches of 7 only, and each replica gets 20 examples in a step;"),
+        (
+            "scalar",
+            f"{_NO_BATCHES} returns a scalar for a batch, not a prediction for each of its examples;",
+        ),
+        (
+            "unbatched",
+            "train_dataset() gives [4], a single example, and model() takes batches of them, [None, 4]:",
+        ),
     ],
 )
-def test_a_model_without_a_batch_dimension(make_cluster: MakeCluster, shape: str, what: str) -> None:
+def test_what_has_no_batch_dimension(make_cluster: MakeCluster, shape: str, what: str) -> None:
     chief = make_cluster(**ONE, model_dir=None, parameters={"shape": shape}).start("chief")
     assert chief.ended() == ExitCode.PROGRAM_ERROR
     (failed,) = chief.records(Event.FAILED)
-    assert failed.fields["message"].startswith(f"fitted:Fitted: model() has no batch dimension: {what};")
+    assert failed.fields["message"].startswith(f"fitted:Fitted: {what}")
 
 
 def test_a_checkpoint_of_another_model(make_cluster: MakeCluster, tmp_path: Path) -> None:

@@ -64,9 +64,10 @@ def ends(task: RunningTask) -> list[dict[str, Any]]:
     return [{"loss": record["loss"], **record["metrics"]} for record in records if record["epoch_end"]]
 
 
-def test_parameter_servers_lose_no_update_and_no_count(make_cluster: MakeCluster) -> None:
+@pytest.mark.parametrize("program", ["Sums", "SumsByStep"])
+def test_parameter_servers_lose_no_update_and_no_count(make_cluster: MakeCluster, program: str) -> None:
     cluster = make_cluster(
-        entrypoint="three:Sums",
+        entrypoint=f"three:{program}",
         replicas={"chief": 1, "worker": 2, "ps": 2},
         parameters={"epochs": 2, "stepsPerEpoch": STEPS // 2, "globalBatchSize": 4},
     )
@@ -128,6 +129,16 @@ def test_a_step_that_makes_its_loss_by_itself_is_told_what_replicas_do(make_clus
     chief = cluster.start("chief")
     assert chief.ended() == 0
     chief.until_notice("makes its loss without compute_loss(): the gradients of the 2 replicas are added up")
+
+
+def test_a_step_that_updates_no_metric_is_told_so(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(**TWO_CPUS, entrypoint="three:Unmeasured", parameters=PARAMETERS)
+    chief = cluster.start("chief")
+    assert chief.ended() == 0
+    chief.until_notice("does not update the metrics that the model was compiled with, so the training shows")
+    assert [list(end) for end in ends(chief)] == [["loss"]] * 2
+    evaluated = [sorted(record.fields["metrics"]) for record in chief.records(Event.EVALUATION)]
+    assert evaluated == [["accuracy", "loss"]] * 2
 
 
 def test_dropout_differs_between_replicas_and_steps(make_cluster: MakeCluster) -> None:

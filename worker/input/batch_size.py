@@ -26,6 +26,8 @@ def check(loop: Loop, dataset: Any) -> None:
         return
     what = f"{loop.program.entrypoint}: train_dataset({asked}) returned batches of {given}, not of {asked}"
     advice = f"batch by the batch_size that it is given, or set {loop.parameters.size_for(given)}"
+    if graphs.batch_size(dataset) is None:
+        advice = f"if these are single examples, end it with .batch(batch_size); otherwise {advice}"
     for method in ("train_step", "loss"):
         if loop.program.has(method):
             raise program_error(f"{what}, by which what {method}() gives is divided; {advice}")

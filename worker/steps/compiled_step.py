@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +12,7 @@ from worker.failures import program_error
 from worker.input import replica_shares
 from worker.input.distribution import Share, batch_count, counted
 from worker.program import LoadedProgram
+from worker.steps import metric_updates
 from worker.steps.step import Steps, of_size, results_of
 from worker.tf_compat import keras_3
 from worker.tf_compat.keras_models import is_keras_3
@@ -25,7 +25,7 @@ def steps_of(
     sentences for the user.
     """
     if program.has("loss") or program.has("train_step") or not is_keras_3(model):
-        return Steps(program, model, global_batch_size, element)
+        return Steps(program, model, global_batch_size, element, notice)
     return CompiledSteps(program, model, global_batch_size, element, notice)
 
 
@@ -47,8 +47,7 @@ class CompiledSteps(Steps):
     ) -> None:
         self._means: dict[str, Any] = {}
         """Means, by name, of the results of the model's own steps that are in none of its metrics."""
-        super().__init__(program, model, global_batch_size, element)
-        self._notice = notice
+        super().__init__(program, model, global_batch_size, element, notice)
         self._own_training, self._own_evaluation = keras_3.own_steps(model)
         self._train = self._train_by_model if self._own_training else self._train_as_compiled
         self._names: dict[bool, list[str]] = {}
@@ -185,7 +184,7 @@ class CompiledSteps(Steps):
         return compute_loss
 
     def _is_kept(self, metric: Any, training: bool) -> bool:
-        return any(id(leaf) in self._updated[training] for leaf in keras_3.leaves([metric]))
+        return id(metric) in self._updated[training]
 
     def _weighed(self, update: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a mean's `update_state` that weighs by the number of examples that count.
@@ -217,7 +216,7 @@ class CompiledSteps(Steps):
                 )
             returned.update(_flat(given))
 
-        with _updated(model.metrics) as updated:
+        with metric_updates.noted(model.metrics) as updated:
             size = max(1, self.global_batch_size // self.replicas)
             traced = tf.function(lambda batch: strategy.run(once, args=(batch,)))
             traced.get_concrete_function(of_size(element, size))
@@ -229,7 +228,7 @@ class CompiledSteps(Steps):
             if key not in names and key not in self._means:
                 self._means[key] = tf.keras.metrics.Mean(name=key)
         if training and self.replicas > 1 and not any(scaled):
-            self._notice(
+            self.notice(
                 f"{self.program.entrypoint}: {type(model).__name__}.train_step(data) makes its loss without "
                 f"compute_loss(): the gradients of the {self.replicas} replicas are added up, so divide a "
                 "mean over the batch by tf.distribute.get_strategy().num_replicas_in_sync"
@@ -248,28 +247,3 @@ def _names(metric: Any) -> list[str]:
     """Returns the names of the results of `metric`."""
     traced = tf.function(lambda: results_of([metric])).get_concrete_function()
     return list(traced.structured_outputs)
-
-
-@contextmanager
-def _updated(metrics: list[Any]) -> Iterator[set[int]]:
-    """Gives the ids of those of `metrics` that are updated in the block."""
-    updated: set[int] = set()
-    found = list(keras_3.leaves(metrics))
-    before = [metric.__dict__.get("update_state") for metric in found]
-
-    def noting(metric: Any, update: Callable[..., Any]) -> Callable[..., Any]:
-        def update_state(*arguments: Any, **options: Any) -> Any:
-            updated.add(id(metric))
-            return update(*arguments, **options)
-
-        return update_state
-
-    for metric in found:
-        metric.__dict__["update_state"] = noting(metric, metric.update_state)
-    try:
-        yield updated
-    finally:
-        for metric, own in zip(found, before):
-            del metric.__dict__["update_state"]
-            if own is not None:
-                metric.__dict__["update_state"] = own

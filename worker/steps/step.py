@@ -7,7 +7,8 @@ gradients. The sum is the gradient of one replica with the whole batch, whatever
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Any
 
 import tensorflow as tf
@@ -17,9 +18,15 @@ from worker.input import replica_shares
 from worker.input.distribution import Share, batch_count, counted
 from worker.program import LoadedProgram
 from worker.reporting import as_floats
+from worker.steps import metric_updates
 from worker.steps.variable_exchange import Exchange
 from worker.tf_compat import keras_3
-from worker.tf_compat.keras_models import compiled_metrics, is_keras_3
+from worker.tf_compat.keras_models import (
+    compiled_metrics,
+    is_compiled_with_metrics,
+    is_keras_3,
+    update_of_compiled_metrics,
+)
 
 _LOSS = "loss(labels, predictions)"
 _TRAIN_STEP = "train_step(model, batch, global_batch_size)"
@@ -30,10 +37,18 @@ class Steps:
 
     Construct it under the strategy's scope, when the model and its optimizer have their variables. `element`
     is the `element_spec` of the program's training dataset. The constructor makes the variables of the
-    metrics. Raises Failure that names the method where the value of `loss` is wrong.
+    metrics. `notice` is called with sentences for the user. Raises Failure that names the method where the
+    value of `loss` is wrong.
     """
 
-    def __init__(self, program: LoadedProgram, model: Any, global_batch_size: int, element: Any) -> None:
+    def __init__(
+        self,
+        program: LoadedProgram,
+        model: Any,
+        global_batch_size: int,
+        element: Any,
+        notice: Callable[[str], None] | None = None,
+    ) -> None:
         self.program = program
         self.model = model
         self.global_batch_size = global_batch_size
@@ -42,7 +57,10 @@ class Steps:
         self._has_loss = program.has("loss")
         self.exchange = Exchange()
         self.mean_loss = tf.keras.metrics.Mean(name="loss")
-        self._in_step: list[str] | None = None
+        self.notice = notice or _ignore
+        self._in_step: set[int] | None = None
+        """The ids of the metrics that the program's train_step updates, once it was traced."""
+        self._noting = ExitStack()
         self._read = tf.function(self.results_in_graph)
         if self._has_loss:
             self._prepare(element)
@@ -51,6 +69,9 @@ class Steps:
         if is_keras_3(model):
             keras_3.remember_seed_generator()
             keras_3.mend_metrics(tf.distribute.get_strategy(), self.metrics())
+        if program.has("train_step"):
+            self._existing = {id(metric) for metric in self.metrics()}
+            self._noted = self._noting.enter_context(metric_updates.noted(self.metrics()))
 
     def train(self, batch: Any, share: Share | None = None) -> Any:
         """Runs one step, in a replica's context. Returns its share of the loss, `float32[]`, to be added up.
@@ -148,13 +169,31 @@ class Steps:
                 "share of the loss"
             )
         if self._in_step is None:
-            # Keras makes a metric's variables at its first update.
-            self._in_step = [metric.name for metric in self.metrics()]
+            self._in_step = self._found_in_step()
         # A step counts once, and its loss is the sum of the shares.
         if share is not None:
             part = tf.where(share.examples > 0, part, 0.0)
         self.count_loss(part, 1.0 / self.replicas)
         return part
+
+    def _found_in_step(self) -> set[int]:
+        """Returns the ids of the metrics that the first step has updated. Gives notice where none of the
+        compiled metrics is among them.
+        """
+        self._noting.close()
+        # Keras makes the compiled metrics at their first update.
+        made = {id(metric) for metric in self.metrics()} - self._existing
+        found = self._noted | made
+        compiled = compiled_metrics(self.model)
+        if is_compiled_with_metrics(self.model) and not any(
+            id(metric) in found for metric in ([compiled] if is_keras_3(self.model) else compiled.metrics)
+        ):
+            self.notice(
+                f"{self.program.entrypoint}: {_TRAIN_STEP} does not update the metrics that the model was "
+                "compiled with, so the training shows none of them: update them in the step, by "
+                f"{update_of_compiled_metrics(self.model)}"
+            )
+        return found | {id(self.mean_loss)}
 
     def _step(self, batch: Any) -> Any:
         return self.program.train_step(self.model, batch, self.global_batch_size)
@@ -197,7 +236,7 @@ class Steps:
     def results_in_graph(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
         """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
         known = self._in_step if training else None
-        return results_of([metric for metric in self.metrics() if known is None or metric.name in known])
+        return results_of([metric for metric in self.metrics() if known is None or id(metric) in known])
 
     def build_compiled(self, element: Any) -> None:
         """Makes the variables of the metrics and losses that the model was compiled with."""
@@ -252,6 +291,10 @@ class Steps:
             f"{self.program.entrypoint}: {_LOSS} returned {what}, not each example's loss, [batch_size]: "
             "a Keras loss gives that with reduction='none'"
         )
+
+
+def _ignore(sentence: str) -> None:
+    """Where nobody is to read it."""
 
 
 def _build_compiled_metrics(model: Any, labels: Any, predictions: Any) -> None:

@@ -70,8 +70,8 @@ def remember_seed_generator() -> None:
 
 
 def mend_metrics(strategy: Any, metrics: Iterable[Any]) -> None:
-    """Has the updates of Keras' own `metrics`, whose variables exist already, add to a variable in one
-    operation.
+    """Has the updates of Keras' own `metrics` add to a variable in one operation. Compiled metrics that are
+    not built yet are changed when they are.
 
     It is for strategies under which replicas or workers share a metric's variables. A metric of the program's
     own is not changed.
@@ -79,20 +79,32 @@ def mend_metrics(strategy: Any, metrics: Iterable[Any]) -> None:
     shared = uses_coordinator(strategy) or isinstance(
         strategy, tf.distribute.experimental.CentralStorageStrategy
     )
-    for metric in leaves(metrics) if shared else ():
-        is_own = type(metric).__module__.startswith("keras.src.metrics.")
-        if is_own and not only_adds(metric):
-            # An attribute of the instance has precedence over the class's method.
-            metric.__dict__.update(update_state=_adding_update(metric), adds=True)
+    for metric in metrics if shared else ():
+        if _contains_compiled(metric) and not metric.built:
+            metric.__dict__["build"] = _mending_build(strategy, metric)
+        for leaf in leaves([metric]):
+            is_own = type(leaf).__module__.startswith("keras.src.metrics.")
+            if is_own and not only_adds(leaf):
+                # An attribute of the instance has precedence over the class's method.
+                leaf.__dict__.update(update_state=_adding_update(leaf), adds=True)
 
 
 def leaves(metrics: Iterable[Any]) -> Iterator[Any]:
     """Yields `metrics`, with the compiled metrics in place of the metric that contains them."""
     for metric in metrics:
-        if type(metric).__name__ == "CompileMetrics":
+        if _contains_compiled(metric):
             yield from metric.metrics
         else:
             yield metric
+
+
+def parts(metric: Any) -> list[Any]:
+    """Returns `metric`, and the compiled metrics that it contains."""
+    return [metric, *(leaf for leaf in leaves([metric]) if leaf is not metric)]
+
+
+def _contains_compiled(metric: Any) -> bool:
+    return type(metric).__name__ == "CompileMetrics"
 
 
 def only_adds(metric: Any) -> bool:
@@ -379,6 +391,16 @@ def _assign_parts(strategy: Any) -> None:
         assign(variable, value)
 
     keras.Variable._direct_assign = assign_part
+
+
+def _mending_build(strategy: Any, metric: Any) -> Callable[..., None]:
+    build = metric.build
+
+    def build_and_mend(*arguments: Any, **options: Any) -> None:
+        build(*arguments, **options)
+        mend_metrics(strategy, [metric])
+
+    return build_and_mend
 
 
 def _adding_update(metric: Any) -> Callable[..., None]:

@@ -64,6 +64,21 @@ def compiled_metrics(model: Any) -> Any:
     return model._compile_metrics if is_keras_3(model) else model.compiled_metrics
 
 
+def is_compiled_with_metrics(model: Any) -> bool:
+    """Returns whether `model.compile` was given metrics."""
+    compiled = compiled_metrics(model)
+    if compiled is None or is_keras_3(model):
+        return compiled is not None
+    return bool(compiled._user_metrics or compiled._user_weighted_metrics)
+
+
+def update_of_compiled_metrics(model: Any) -> str:
+    """Returns how a program's step updates the compiled metrics of `model`, for a sentence to the user."""
+    if is_keras_3(model):
+        return "model.compute_metrics(features, labels, predictions)"
+    return "model.compiled_metrics.update_state(labels, predictions)"
+
+
 def compile_with_loss(model: Any, loss: Any) -> None:
     """Compiles a Keras 2 `model` again with `loss`, and keeps its optimizer and metrics."""
     compiled = model.compiled_metrics

@@ -85,13 +85,28 @@ def build(model: Any, dataset: Any, loop: Loop) -> None:
     makes them.
     """
     element = dataset.element_spec
+    features = element[0] if isinstance(element, tuple) else element
+    _check_batches(model, features, loop)
     model_build.build(model, element, loop.program.entrypoint)
-    _check_batch_dimension(model, element[0] if isinstance(element, tuple) else element, loop)
+    _check_batch_dimension(model, features, loop)
     optimizer = model.optimizer
     keras_models.build_optimizer(optimizer, model.trainable_variables)
     if uses_coordinator(loop.strategy) and not keras_models.is_keras_3(model):
         keras_2_optimizers.mend(optimizer)
     advice.advise(loop, model, dataset)
+
+
+def _check_batches(model: Any, features: Any, loop: Loop) -> None:
+    """Raises Failure where the dataset gives single examples to a model that knows its inputs."""
+    for spec, tensor in zip(tf.nest.flatten(features), tf.nest.flatten(getattr(model, "inputs", None))):
+        shape = getattr(tensor, "shape", None)
+        if shape is None or not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
+            continue
+        if list(shape)[1:] == list(spec.shape) and None not in spec.shape:
+            raise program_error(
+                f"{loop.program.entrypoint}: train_dataset() gives {list(spec.shape)}, a single example, and "
+                f"model() takes batches of them, {list(shape)}: end the dataset with .batch(batch_size)"
+            )
 
 
 def _check_batch_dimension(model: Any, features: Any, loop: Loop) -> None:

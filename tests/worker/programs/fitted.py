@@ -8,7 +8,7 @@ from tiny import Tiny
 
 
 class Fitted(Tiny):
-    """`callbacks`: "batch", "saving" or none; `shape`: "single", "fixed", "scalar" or as it should be."""
+    """`callbacks`: "batch", "saving" or none; `shape`: "single", "fixed", "scalar", "unbatched" or none."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
@@ -36,6 +36,8 @@ class Fitted(Tiny):
 
     def train_dataset(self, batch_size: int) -> tf.data.Dataset:
         samples = self._samples()
+        if self.shape == "unbatched":
+            return samples.map(lambda features, label: (features, tf.reshape(label, [1])))
         return (samples.map(self._slow) if self.step_milliseconds else samples).batch(batch_size)
 
     def callbacks(self) -> list[Any]:

@@ -46,6 +46,19 @@ class Sums:
         return tf.data.Dataset.from_tensors((words, labels)).repeat()
 
 
+class SumsByStep(Sums):
+    """The same by a step of the program's own. Its metrics have no variables before it."""
+
+    def train_step(self, model: Any, batch: Any, global_batch_size: int) -> Any:
+        words, labels = batch
+        with tf.GradientTape() as tape:
+            predictions = model(words, training=True)
+            loss = tf.reduce_sum(predictions) / global_batch_size
+        model.optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        model.compute_metrics(words, labels, predictions)
+        return loss
+
+
 class Fitted:
     """A classifier, with a lookup table that is made in model(), batch normalisation and dropout."""
 
@@ -141,6 +154,18 @@ class ByHand(Stepping):
                 loss = tf.reduce_mean(losses)
             self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
             return {"loss": loss}
+
+
+class Unmeasured(Fitted):
+    """A step of the program's own, which updates no metric."""
+
+    def train_step(self, model: Any, batch: Any, global_batch_size: int) -> Any:
+        features, labels = batch
+        with tf.GradientTape() as tape:
+            losses = keras.losses.sparse_categorical_crossentropy(labels, model(features), from_logits=True)
+            loss = tf.reduce_sum(losses) / global_batch_size
+        model.optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
 
 
 class Dropped(Fitted):
