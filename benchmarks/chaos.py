@@ -4,7 +4,9 @@ Each run is submitted to the local backend, which restarts its tasks by the rule
 training, one of its tasks gets a signal: SIGKILL for all of its processes ("kill"), or only for the one that
 trains ("crash"); SIGTERM for its first process, as on a drained node; or SIGSTOP for the process that trains.
 The run must end by itself, and its last checkpoint must have counted every step. In an elastic run workers
-come and go meanwhile: some get a signal, and `scale` takes some away for good and adds others.
+come and go meanwhile: some get a signal, and `scale` takes some away for good and adds others. So do the data
+workers of a run with a data service, and its dispatcher gets a signal a few times. Of each pass through the
+data no example may be visited twice, and only as many may be left out as the lost data workers had.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from pathlib import Path
 from benchmarks import processes, recording
 from benchmarks.chaos_cases import (
     EPOCHS,
+    HELD,
     IN_FLIGHT,
     PACKED,
     ROWS,
@@ -42,6 +45,17 @@ from worker.contract import Event, Failed, Progress, Record, Training
 RUN_SECONDS = 300.0
 """Limit of a whole run. One takes 20 to 60 s on two cores, depending on the start of its processes."""
 _POLL_SECONDS = 0.1
+_DISPATCHER_SIGNALS = 4
+"""Its Job waits twice as long before each new pod."""
+_VISITS = (
+    "import sys, tensorflow as tf\n"
+    "for path in sys.argv[1:]:\n"
+    "    name = '{}/.ATTRIBUTES/VARIABLE_VALUE'\n"
+    "    of = {each: tf.train.load_variable(path, name.format(each))"
+    " for each in ('visits', 'last_pass', 'passes')}\n"
+    "    unfinished = int((of['last_pass'] < of['passes']).sum())\n"
+    "    print('left out', int(of['passes'] * len(of['visits']) - of['visits'].sum()) - unfinished)\n"
+)
 _ITERATIONS = (
     "import sys, tensorflow as tf\n"
     "name = 'optimizer/_iterations/.ATTRIBUTES/VARIABLE_VALUE'\n"
@@ -51,7 +65,9 @@ _ITERATIONS = (
 
 @dataclass
 class Outcome:
-    """The result of a run. `trained` is the number of steps in the last checkpoint, 0 before it is known."""
+    """The result of a run. `trained` is the number of steps in the last checkpoint, 0 before it is known.
+    `losses` counts tasks that were hit or taken away while workers, or data workers, came and went.
+    """
 
     case: Case
     directory: Path
@@ -61,6 +77,7 @@ class Outcome:
     repeated: int = 0
     hit: bool = False
     losses: int = 0
+    left_out: int = 0
 
     @property
     def due(self) -> int:
@@ -135,22 +152,38 @@ class Trial:
     def _come_and_go(self, outcome: Outcome) -> bool:
         """Has workers come and go for the case's time. Returns False where the run ended before."""
         chance, most = random.Random(str(self._directory.name)), self._case.row.most
-        until = time.monotonic() + self._case.seconds
+        role, began = self._case.role, time.monotonic()
+        until = began + self._case.seconds
+        times = _DISPATCHER_SIGNALS if self._case.row.served else 0
+        dispatcher_times = [began + self._case.seconds * (n + 0.5) / times for n in range(times)]
         while time.monotonic() < until:
             if not self._processes(*self._primary):
                 return False
-            worker = self._processes("worker", chance.randrange(most))
-            if chance.random() < 0.5 or not worker:
+            worker = self._processes(role, chance.randrange(most))
+            if dispatcher_times and time.monotonic() > dispatcher_times[0]:
+                dispatcher_times.pop(0)
+                self._send(self._processes("dispatcher"), chance.choice(list(SIGNALS)))
+                outcome.losses += 1
+            elif chance.random() < 0.5 or not worker:
+                wanted = chance.randint(1, most)
+                outcome.losses += sum(bool(self._processes(role, index)) for index in range(wanted, most))
                 self._launcher(
-                    "scale", "chaos", "--workers", str(chance.randint(1, most)), "--backend", "local"
+                    "scale", "chaos", "--role", role, "--workers", str(wanted), "--backend", "local"
                 )
-            elif chance.random() < 0.5:
-                processes.send(worker, signal.SIGKILL)
             else:
-                processes.send(worker[:1], signal.SIGTERM)
-            outcome.losses += most
+                self._send(worker, chance.choice(["kill", "term"]))
+                outcome.losses += 1
             time.sleep(chance.uniform(2.0, 8.0))
         return True
+
+    @staticmethod
+    def _send(found: Sequence[int], name: str) -> None:
+        if name == "kill":
+            processes.send(found, signal.SIGKILL)
+        elif name == "term":
+            processes.send(found[:1], signal.SIGTERM)
+        else:  # the training process is the newest
+            processes.send(found[-1:], SIGNALS[name])
 
     def _hit(self) -> bool:
         """Waits for the case's time. Returns False where the victim ended before."""
@@ -158,12 +191,7 @@ class Trial:
         found = self._processes(self._case.role, self._case.index)
         if not found:
             return False
-        if self._case.signal == "kill":
-            processes.send(found, signal.SIGKILL)
-        elif self._case.signal == "term":
-            processes.send(found[:1], signal.SIGTERM)
-        else:  # the training process is the newest
-            processes.send(found[-1:], SIGNALS[self._case.signal])
+        self._send(found, self._case.signal)
         return True
 
     def _examine(self, outcome: Outcome) -> None:
@@ -239,13 +267,30 @@ def count_steps(outcomes: Sequence[Outcome]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     for outcome, number in zip(read, re.findall(r"^iterations (\d+)$", done.stdout, re.M), strict=True):
         outcome.trained = int(number)
-        # A lost worker may have done a step without reporting it.
-        most = outcome.due + PACKED * outcome.losses
+        # A lost worker may have done a step without reporting it; a data worker does none.
+        most = outcome.due + (0 if outcome.case.row.served else PACKED * outcome.losses)
         most += IN_FLIGHT if outcome.case.row.strategy == "ParameterServer" else 0
         if not outcome.problem and not outcome.due <= outcome.trained <= most:
             outcome.problem = f"{outcome.trained} steps trained, {outcome.due} due"
         if not outcome.problem and outcome.repeated:
             outcome.problem = f"{outcome.repeated} steps trained again that a checkpoint held"
+    count_visits([outcome for outcome in read if outcome.case.row.served])
+
+
+def count_visits(outcomes: Sequence[Outcome]) -> None:
+    """Reads how many examples the passes through the data have left out. A second visit in one pass counts as
+    the begin of another, which then lacks nearly all of them.
+    """
+    if not outcomes:
+        return
+    command = [sys.executable, "-c", _VISITS, *(str(outcome.checkpoint) for outcome in outcomes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for outcome, number in zip(outcomes, re.findall(r"^left out (-?\d+)$", done.stdout, re.M), strict=True):
+        outcome.left_out = int(number)
+        most = HELD * outcome.losses
+        print(f"{outcome.case.row.name}: {number} visits left out, {outcome.losses} losses", file=sys.stderr)
+        if not outcome.problem and not 0 <= outcome.left_out <= most:
+            outcome.problem = f"{number} visits left out, with {outcome.losses} losses at most {most}"
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:

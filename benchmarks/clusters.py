@@ -31,8 +31,7 @@ def write(
     storage: dict[str, Any] = {}
     if on_host:
         (directory / "model").mkdir()
-        role["volumes"] = [{"name": "model", "hostPath": {"path": str(directory / "model")}}]
-        role["volumeMounts"] = [{"name": "model", "mountPath": "/model"}]
+        role |= model_volume(directory)
     else:
         storage["storage"] = {"reclaimPolicy": "Delete"}
     program = {"source": "./program", **spec.get("program", {})}
@@ -59,3 +58,11 @@ def write(
     path = directory / "cluster.yaml"
     path.write_text(json.dumps(document, indent=1))  # JSON is YAML
     return path
+
+
+def model_volume(directory: Path) -> dict[str, Any]:
+    """Returns the fields that mount `directory`/model as /model."""
+    return {
+        "volumes": [{"name": "model", "hostPath": {"path": str(directory / "model")}}],
+        "volumeMounts": [{"name": "model", "mountPath": "/model"}],
+    }

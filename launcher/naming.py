@@ -11,6 +11,8 @@ import shlex
 import sys
 from typing import Final
 
+from worker.contract import in_names
+
 COMMAND: Final = "tf-launcher"
 """The name of the installed command."""
 
@@ -70,7 +72,7 @@ _QUANTITY_LENGTH = 64
 
 def job_name(run: str, role: str) -> str:
     """Returns the name of a role's Job. With the index appended, it is a pod's hostname."""
-    return f"{run}-{role}"
+    return f"{run}-{in_names(role)}"
 
 
 def is_dns_1035(name: str) -> bool:

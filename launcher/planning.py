@@ -7,7 +7,7 @@ import dataclasses
 from launcher.backends.base import Plan
 from launcher.backends.names import check_namespace
 from launcher.errors import Problem, SpecError
-from launcher.plan import gang_scheduling, jobset, object_size, rendering, topology
+from launcher.plan import jobset, object_size, rendering, roles, topology
 from launcher.plan.program_files import ProgramFiles
 from launcher.plan.topology import Topology
 from launcher.validation import source
@@ -46,7 +46,7 @@ def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
         _check_fixed(loaded, planned)
     program = source.read(loaded)
     made = _plan(loaded, planned, program, run_id)
-    if as_jobset or gang_scheduling.gang(loaded.cluster.spec) != "Kueue":
+    if as_jobset or roles.gang(loaded.cluster.spec) != "Kueue":
         return made
     other = dataclasses.replace(planned, jobset=True)
     _check_name(loaded, other)

@@ -128,12 +128,13 @@ class Run:
         """
         self._backend.kill(self.name, self.namespace, task)
 
-    def scale(self, workers: int) -> int:
-        """Changes the number of workers of an elastic run, one with `minReplicas`, while it runs. Returns the
-        number before. Raises ConflictError for another run, for a number that its file does not allow, while
-        it is suspended and after its end, and where somebody else scales it at the same time.
+    def scale(self, workers: int, role: Literal["worker", "data-worker"] = "worker") -> int:
+        """Changes the number of workers of an elastic run, one with `minReplicas`, while it runs; or that of
+        the data workers of its `dataService`. Returns the number before. Raises ConflictError for another
+        run, for a number that its file does not allow, while it is suspended and after its end, and where
+        somebody else scales it at the same time.
         """
-        return self._backend.scale(self.name, self.namespace, workers)
+        return self._backend.scale(self.name, self.namespace, workers, role)
 
     def suspend(self) -> None:
         """Stops the tasks until `resume`. Raises ConflictError after the run's end."""

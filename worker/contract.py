@@ -202,7 +202,8 @@ def elastic_workers(environment: Mapping[str, str]) -> ElasticWorkers | None:
 class DataService:
     """The run's data service. `dispatcher` and `workers` are `host:port`; `primary` is that of the task whose
     end is the run's end, which listens also where it trains alone. `sharding` is a name of TensorFlow's
-    ShardingPolicy. `shared`: the tasks that train share one pass over the data.
+    ShardingPolicy. `shared`: the tasks that train share one pass over the data. `more` are the data workers
+    that `scale` may add.
     """
 
     dispatcher: str
@@ -210,6 +211,7 @@ class DataService:
     primary: str
     sharding: str
     shared: bool
+    more: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -279,9 +281,16 @@ class RunConfig:
             raise ValueError(f"not a run configuration: {error}") from error
 
 
+def in_names(role: str) -> str:
+    """Returns the role as a part of the names of its Job and pods. It has no hyphen: the data workers of a
+    run `x` and the workers of a run `x-data` would have the same names otherwise.
+    """
+    return role.replace("-", "")
+
+
 def pod_name(run: str, role: str, index: int) -> str:
     """Returns the stable hostname that an Indexed Job gives its pod."""
-    return f"{run}-{role}-{index}"
+    return f"{run}-{in_names(role)}-{index}"
 
 
 def released_path(task_dir: str, own: str, peer: str) -> str:

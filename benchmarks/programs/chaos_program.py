@@ -35,6 +35,56 @@ class Fit:
         return tf.data.Dataset.from_tensor_slices((features, labels))
 
 
+class Counting(tf.keras.Model):
+    """Counts how often each of its examples comes, which are numbers below `examples`, and in how many
+    passes: a pass begins with the batch that has an example of the pass before.
+    """
+
+    def __init__(self, examples: int) -> None:
+        super().__init__()
+        self.examples = examples
+        self.dense = tf.keras.layers.Dense(1)
+        self.visits = self.add_weight("visits", [examples], tf.int64, "zeros", trainable=False)
+        self.last_pass = self.add_weight("last_pass", [examples], tf.int64, "zeros", trainable=False)
+        self.passes = self.add_weight("passes", [], tf.int64, "ones", trainable=False)
+
+    def call(self, numbers: tf.Tensor) -> tf.Tensor:
+        """Takes `[batch]`, returns `[batch, 1]`."""
+        return self.dense(tf.cast(numbers[:, None], tf.float32) / self.examples)
+
+    def train_step(self, data: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Counts before it trains."""
+        numbers, _ = data
+        again = tf.reduce_any(tf.gather(self.last_pass, numbers) == self.passes)
+        self.passes.assign_add(tf.cast(again, tf.int64))
+        self.visits.scatter_nd_add(numbers[:, None], tf.ones_like(numbers))
+        self.last_pass.scatter_nd_update(numbers[:, None], tf.fill(tf.shape(numbers), self.passes))
+        metrics: dict[str, tf.Tensor] = super().train_step(data)
+        return metrics
+
+
+class Data(Fit):
+    """Data workers prepare the batches. There are as many as the parameter `examples` says."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__(parameters)
+        self.examples = int(parameters["examples"])
+
+    def model(self) -> tf.keras.Model:
+        """A plane, which counts."""
+        model = Counting(self.examples)
+        model.compile(tf.keras.optimizers.Adam(0.01), "mse")
+        return model
+
+    def train_dataset(self, batch_size: int) -> tf.data.Dataset:
+        """One pass."""
+        return self._points().batch(batch_size).apply(sleep(self.step_microseconds))
+
+    def _points(self) -> tf.data.Dataset:
+        numbers = tf.data.Dataset.range(self.examples)
+        return numbers.map(lambda number: (number, [tf.cast(number, tf.float32)]))
+
+
 class Loop(Fit):
     """Trained by the runtime's own loop."""
 

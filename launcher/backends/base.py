@@ -268,10 +268,10 @@ class Backend(Protocol):
     def resume(self, run: str, namespace: str) -> None:
         """Undoes `suspend`. Raises ConflictError after the run's end."""
 
-    def scale(self, run: str, namespace: str, workers: int) -> int:
-        """Changes the number of an elastic run's workers while it runs. Returns the number before. Raises
-        ConflictError where the run is not elastic, may not have that many, is suspended or has ended, or was
-        scaled by somebody else meanwhile.
+    def scale(self, run: str, namespace: str, workers: int, role: str = "worker") -> int:
+        """Changes the number of an elastic run's workers while it runs, or of the tasks of another role of
+        `scaling.SCALABLE`. Returns the number before. Raises ConflictError where the role's number is fixed,
+        the run may not have that many, is suspended or has ended, or was scaled by somebody else meanwhile.
         """
 
     def kill(self, run: str, namespace: str, task: str) -> None:

@@ -1,33 +1,65 @@
-"""Whether the number of an elastic run's workers can be changed now. Pure, for both backends."""
+"""Whether the number of a role's tasks can be changed now: of elastic workers, or of data workers. Pure, for
+both backends.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from launcher.errors import ConflictError
 from launcher.naming import PRIMARY_ANNOTATION, PROGRAM, ROLE_LABEL
 from launcher.status import condition, elastic
 from launcher.wording import counted
+from worker.contract import DATA_WORKER
 
-_ROLE = "worker"
+_AGAIN = "submit it again with --replace and another spec.dataService.workers"
 
 
-def workers_job(
-    run: str, jobs: Sequence[Mapping[str, Any]], workers: int, options: str = ""
+@dataclass(frozen=True)
+class _Scalable:
+    """What is said of a role that may be scaled."""
+
+    noun: str
+    fixed: str
+    limits: str
+
+
+_ROLES: Final = {
+    "worker": _Scalable(
+        "worker",
+        "Submit it with minReplicas in spec.worker, which makes it elastic.",
+        "minReplicas and maxReplicas in spec.worker say so, for as long as the run lasts.",
+    ),
+    DATA_WORKER: _Scalable(
+        "data worker",
+        "By sharding: FileOrData each has its part of the data, and in a JobSet or a queue of Kueue's the "
+        f"number of pods is fixed: {_AGAIN}.",
+        f"That is up to four times spec.dataService.workers, or 16; for more, {_AGAIN}.",
+    ),
+}
+SCALABLE: Final = tuple(_ROLES)
+
+
+def job_of(
+    run: str, jobs: Sequence[Mapping[str, Any]], role: str, workers: int, options: str = ""
 ) -> Mapping[str, Any]:
-    """The Job to change so that the run has this many workers. Raises ConflictError, with the reason, where
-    that cannot be. `options` are those with which a command finds the run.
+    """The Job to change so that the run has this many tasks of the role, one of SCALABLE. Raises
+    ConflictError, with the reason, where that cannot be. `options` are those with which a command finds the
+    run.
     """
-    own = [job for job in jobs if (job["metadata"].get("labels") or {}).get(ROLE_LABEL) == _ROLE]
+    if role not in _ROLES:
+        raise ConflictError(f"role {role} cannot be scaled, only {' and '.join(SCALABLE)}")
+    said = _ROLES[role]
+    own = [job for job in jobs if (job["metadata"].get("labels") or {}).get(ROLE_LABEL) == role]
     if not own:
-        raise ConflictError(f"run {run} has no workers, so their number cannot be changed")
+        raise ConflictError(f"run {run} has no {said.noun}s, so their number cannot be changed")
     job = own[0]
     allowed = elastic(job)
     if allowed is None:
         raise ConflictError(
-            f"the workers of run {run} are {replicas(job)} for as long as it lasts",
-            "Submit it with minReplicas in spec.worker, which makes it elastic.",
+            f"the {said.noun}s of run {run} are {replicas(job)} for as long as it lasts", said.fixed
         )
     if any(_has_ended(each) and _is_primary(each) for each in jobs):
         raise ended(run)
@@ -38,13 +70,12 @@ def workers_job(
         )
     if _has_ended(job):
         raise ConflictError(
-            f"all workers of run {run} have failed for good, so it cannot be scaled",
+            f"all {said.noun}s of run {run} have failed for good, so it cannot be scaled",
             f"`{PROGRAM} status {run}{options}` says why; correct it, and submit the run again.",
         )
     if not allowed.min <= workers <= allowed.max:
         raise ConflictError(
-            f"run {run} can have {allowed.min} to {allowed.max} workers, not {workers}",
-            "minReplicas and maxReplicas in spec.worker say so, for as long as the run lasts.",
+            f"run {run} can have {allowed.min} to {allowed.max} {said.noun}s, not {workers}", said.limits
         )
     return job
 
@@ -59,11 +90,16 @@ def ended(run: str) -> ConflictError:
     return ConflictError(f"run {run} has ended, so it cannot be scaled", "Submit it again.")
 
 
+def counted_tasks(number: int, role: str) -> str:
+    """`2 data workers`."""
+    return counted(number, _ROLES[role].noun)
+
+
 def outrun(run: str, job: Mapping[str, Any], options: str = "") -> ConflictError:
     """The error for a run that was scaled while it was to be scaled. `job` is as it is now."""
     return ConflictError(
         f"run {run} was scaled by somebody else meanwhile: it is to have "
-        f"{counted(replicas(job), 'worker')} now",
+        f"{counted_tasks(replicas(job), job['metadata']['labels'][ROLE_LABEL])} now",
         f"`{PROGRAM} status {run}{options}` shows it; scale it again, if that is not what you want.",
     )
 

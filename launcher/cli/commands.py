@@ -563,21 +563,21 @@ def kill(options: Namespace) -> int:
 
 
 def scale(options: Namespace) -> int:
-    """Changes the number of workers."""
-    from launcher.wording import counted
+    """Changes the number of workers, or of data workers."""
+    from launcher.backends.scaling import counted_tasks
 
     backend, namespace = _sought(options)
-    before = backend.scale(options.name, namespace, options.workers)
+    before = backend.scale(options.name, namespace, options.workers, options.role)
     found = options.name + backend.options(namespace)
     if before == options.workers:
         print(
-            f"run {options.name} is to have {counted(before, 'worker')} already; "
+            f"run {options.name} is to have {counted_tasks(before, options.role)} already; "
             f"see: {PROGRAM} status {found}"
         )
     else:
         print(
-            f"run {options.name} is to have {counted(options.workers, 'worker')}, {before} before; "
-            f"watch them come or go with: {PROGRAM} status {found} -w"
+            f"run {options.name} is to have {counted_tasks(options.workers, options.role)}, "
+            f"{before} before; watch them come or go with: {PROGRAM} status {found} -w"
         )
     return 0
 

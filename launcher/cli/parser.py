@@ -15,6 +15,7 @@ from launcher.cli import commands, completion, prerequisites
 from launcher.cli.strict_parser import StrictParser, count, duration, listed, port
 from launcher.errors import INTERRUPTED, LauncherError, SpecError
 from launcher.naming import PROGRAM
+from worker.contract import DATA_WORKER
 
 BACKENDS = ("kubernetes", "local")
 INTERNAL_ERROR = 70
@@ -357,14 +358,22 @@ def parser() -> StrictParser:
     added = add("kill", commands.kill, "end a task by SIGKILL, to see its run survive that (this machine)")
     _add_run(added)
     added.add_argument("task", metavar="TASK", help="such as worker-1; a role alone is its first task")
-    added = add("scale", commands.scale, "change the number of an elastic run's workers while it runs")
+    said = "change the number of an elastic run's workers, or of data workers, while it runs"
+    added = add("scale", commands.scale, said)
     _add_run(added)
+    added.add_argument(
+        "--role",
+        choices=("worker", DATA_WORKER),
+        default="worker",
+        metavar="ROLE",
+        help=f"worker (the default), or {DATA_WORKER}, of spec.dataService",
+    )
     added.add_argument(
         "--workers",
         type=count,
         required=True,
         metavar="N",
-        help="between minReplicas and maxReplicas of its file",
+        help="from minReplicas to maxReplicas; of data workers up to four times those of its file, or 16",
     )
     added = add("suspend", commands.suspend, "stop a run's tasks for now")
     _add_run(added)

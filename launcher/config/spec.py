@@ -7,7 +7,7 @@ Field names are those of Kubernetes where it has one. Durations are in seconds, 
 # Annotations are evaluated at definition: pydantic would have to evaluate each from its text, which takes a
 # fifth of this module's import.
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from pydantic.alias_generators import to_camel
@@ -373,14 +373,17 @@ class Evaluation(_Model):
     """
 
 
+MOST_DATA_WORKERS: Final = 1_000
+
+
 class DataService(RoleTemplate):
     """TensorFlow's tf.data service beside the run: data workers carry out train_dataset(), and the tasks that
     train receive its batches. The fields of a role are those of the data workers, over `spec.template`. The
     dispatcher, which tells the data workers what to do, has them too, except `resources`.
     """
 
-    workers: Annotated[int, Field(ge=1, le=1_000)]
-    """Number of data workers."""
+    workers: Annotated[int, Field(ge=1, le=MOST_DATA_WORKERS)]
+    """Number of data workers, which `scale` changes while the run goes on."""
     sharding: Literal["Dynamic", "Off", "FileOrData"] = "Dynamic"
     """How the data workers share the data, by TensorFlow's ShardingPolicy. Dynamic (DYNAMIC): each takes the
     next file or example that none has taken; an example is visited once an epoch, or not at all where a data

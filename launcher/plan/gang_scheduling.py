@@ -12,6 +12,7 @@ from typing import Final
 from launcher.config.spec import Gang, RoleName, Spec
 from launcher.config.yaml_positions import FieldPath
 from launcher.naming import GROUP_LABEL, QUEUE_LABEL
+from launcher.plan import roles
 from launcher.plan.topology import Topology, templates
 from worker.contract import DATA_WORKER
 
@@ -27,14 +28,6 @@ API_VERSIONS: Final[dict[Gang, str]] = {
     "Coscheduling": "scheduling.x-k8s.io/v1alpha1",
 }
 """Of the PodGroup."""
-
-
-def gang(spec: Spec) -> Gang | None:
-    """What starts the run's pods together: Kueue, Volcano, Coscheduling, or None. `queue` without `gang`
-    means Kueue.
-    """
-    scheduling = spec.scheduling
-    return scheduling.gang or ("Kueue" if scheduling.queue is not None else None)
 
 
 def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
@@ -61,25 +54,25 @@ def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
         "schedule_timeout_seconds": ("Coscheduling",),
     }
     for field, known in owners.items():
-        if getattr(scheduling, field) and gang(spec) not in known:
+        if getattr(scheduling, field) and roles.gang(spec) not in known:
             alias = type(scheduling).model_fields[field].alias or field
             yield ("spec", "scheduling", alias), f"it is for gang: {' or '.join(known)}: remove it"
     most = sum(role.replicas for role in topology.roles if role.name != "evaluator")
-    if gang(spec) in API_VERSIONS and (scheduling.min_member or 0) > most:
+    if roles.gang(spec) in API_VERSIONS and (scheduling.min_member or 0) > most:
         said = f"expected at most {most}: more tasks there are not, the evaluator apart"
         yield ("spec", "scheduling", "minMember"), said
 
 
 def queue_labels(spec: Spec) -> dict[str, str]:
     """The labels and annotations that tell Kueue what to admit, and from which queue."""
-    if gang(spec) != "Kueue" or spec.scheduling.queue is None:
+    if roles.gang(spec) != "Kueue" or spec.scheduling.queue is None:
         return {}
     return {QUEUE_LABEL: spec.scheduling.queue}
 
 
 def scheduler_name(spec: Spec) -> str | None:
     """The scheduler of all the run's pods, None for the cluster's own."""
-    found = gang(spec)
+    found = roles.gang(spec)
     return spec.scheduling.scheduler_name or (SCHEDULERS.get(found) if found is not None else None)
 
 
@@ -107,7 +100,7 @@ def membership(topology: Topology, role: RoleName) -> tuple[dict[str, str], dict
     Kueue takes each Job for a workload of its own; one is made of many by a group of plain pods, who makes
     them being of no matter, or by a JobSet, whose pods bear no such labels.
     """
-    found = gang(topology.cluster.spec)
+    found = roles.gang(topology.cluster.spec)
     if found == "Kueue" and not topology.jobset:
         total = sum(role.replicas for role in topology.roles)
         labels = {**queue_labels(topology.cluster.spec), GROUP_LABEL: topology.run}
@@ -125,7 +118,7 @@ def gates(topology: Topology) -> list[dict[str, str]]:
     """The scheduling gates of a pod. Kueue's webhook would add its own; where that does not answer, no pod
     must start unadmitted.
     """
-    alone = gang(topology.cluster.spec) == "Kueue" and not topology.jobset
+    alone = roles.gang(topology.cluster.spec) == "Kueue" and not topology.jobset
     return [{"name": "kueue.x-k8s.io/admission"}] if alone else []
 
 
@@ -137,7 +130,7 @@ def disruptions(topology: Topology) -> list[dict[str, str]]:
 def pod_group(topology: Topology) -> dict[str, object] | None:
     """The PodGroup's apiVersion and spec; None where there is none."""
     spec = topology.cluster.spec
-    found = gang(spec)
+    found = roles.gang(spec)
     needed = members(topology)
     fields: dict[str, object] = {"minMember": sum(needed.values())}
     scheduling = spec.scheduling

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from launcher import naming
 from launcher.config.spec import RoleName
-from launcher.plan import gang_scheduling, roles
+from launcher.plan import roles
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
 
@@ -75,7 +75,7 @@ def policies(topology: Topology) -> dict[str, Any]:
         rules.append({"name": "noWorkerIsLeft", "action": "FailJobSet", "targetReplicatedJobs": ["worker"]})
     fields: dict[str, Any] = {
         # Kueue's webhook would set it. If that does not answer, no pod may start without admission.
-        "suspend": policy.suspend or gang_scheduling.gang(topology.cluster.spec) == "Kueue",
+        "suspend": policy.suspend or roles.gang(topology.cluster.spec) == "Kueue",
         "network": {
             "enableDNSHostnames": True,
             "publishNotReadyAddresses": True,

@@ -167,9 +167,11 @@ def _data_service(topology: Topology) -> DataService | None:
     service = topology.cluster.spec.data_service
     if service is None or DISPATCHER not in topology.addresses:
         return None
+    replicas, workers = topology.role(DATA_WORKER).replicas, topology.addresses[DATA_WORKER]
     return DataService(
         dispatcher=topology.addresses[DISPATCHER][0],
-        workers=topology.addresses[DATA_WORKER],
+        workers=workers[:replicas],
+        more=workers[replicas:],
         primary=topology.address(topology.primary, 0),
         sharding=_SHARDING[service.sharding],
         shared=service.share_across_workers is not False,
@@ -297,7 +299,7 @@ def _job_fields(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
     policy = spec.run_policy
     primary = role.name == topology.primary
     # The JobSet itself has these fields; and Kueue starts what it admits.
-    suspend = policy.suspend and gang_scheduling.gang(spec) != "Kueue"
+    suspend = policy.suspend and roles.gang(spec) != "Kueue"
     fields: Object = {} if topology.jobset else {"suspend": suspend}
     # Tasks of other images do not notice that the primary was stopped, so each Job has the deadline.
     if primary or roles.is_custom(spec):

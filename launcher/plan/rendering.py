@@ -23,6 +23,7 @@ from launcher.plan.program_files import ProgramFiles
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.template_cache import TemplateCache
 from launcher.plan.topology import Topology
+from worker.contract import in_names
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -79,7 +80,7 @@ def _jobset(topology: Topology, jobs: list[Object], common: Object) -> Object:
     primary = jobs[0]["metadata"]
     templates = [
         {
-            "role": role.name,
+            "name": in_names(role.name),
             "metadata": {field: job["metadata"].get(field, {}) for field in ("labels", "annotations")},
             "spec": job["spec"],
         }

@@ -12,8 +12,10 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from launcher.config.spec import (
+    MOST_DATA_WORKERS,
     DataService,
     EnvVar,
+    Gang,
     Requirements,
     Resources,
     Role,
@@ -49,6 +51,11 @@ TPU_RESOURCE: Final = "google.com/tpu"
 
 DATA_ROLES: Final[tuple[RoleName, RoleName]] = (DISPATCHER, DATA_WORKER)
 """The roles of `spec.dataService`."""
+_SCALED_TO: Final = 4
+"""`scale` may give a run so many times the data workers that its file has, and `_LEAST_MOST` in any case. On
+this machine each of them has a port from the start.
+"""
+_LEAST_MOST: Final = 16
 _DISPATCHER_RESOURCES: Final = Requirements(requests={"cpu": "100m", "memory": "512Mi"})
 """It keeps the graphs of datasets, of at most 2 GB each, and no data: so it has no limit."""
 
@@ -234,15 +241,21 @@ def resolve(spec: Spec, name: RoleName, role: Role) -> ResolvedRole:
     )
 
 
-def of_data_service(service: DataService) -> tuple[tuple[RoleName, Role], ...]:
-    """The two roles of the data service, as roles of the file."""
+def of_data_service(service: DataService, *, fixed: bool) -> tuple[tuple[RoleName, Role], ...]:
+    """The two roles of the data service, as roles of the file. Data workers may come and go, unless each has
+    a fixed part of the data or the number of pods is `fixed`.
+    """
     given = {
         name: getattr(service, name) for name in service.model_fields_set & RoleTemplate.model_fields.keys()
     }
     dispatcher = {**given, "replicas": 1, "resources": _DISPATCHER_RESOURCES}
+    workers = {**given, "replicas": service.workers}
+    if service.sharding != "FileOrData" and not fixed:
+        most = min(max(_SCALED_TO * service.workers, _LEAST_MOST), MOST_DATA_WORKERS)
+        workers |= {"min_replicas": 1, "max_replicas": most}
     return (
         (DISPATCHER, Role.model_construct(**dispatcher)),
-        (DATA_WORKER, Role.model_construct(**{**given, "replicas": service.workers})),
+        (DATA_WORKER, WorkerRole.model_construct(**workers)),
     )
 
 
@@ -252,6 +265,14 @@ def is_own_image(image: str) -> bool:
     """
     name = image.rpartition("/")[2].partition("@")[0].partition(":")[0]
     return name == DEFAULT_IMAGE.partition(":")[0]
+
+
+def gang(spec: Spec) -> Gang | None:
+    """What starts the run's pods together: Kueue, Volcano, Coscheduling, or None. `queue` without `gang`
+    means Kueue.
+    """
+    scheduling = spec.scheduling
+    return scheduling.gang or ("Kueue" if scheduling.queue is not None else None)
 
 
 def is_custom(spec: Spec) -> bool:

@@ -103,7 +103,7 @@ class Topology:
     @property
     def elastic(self) -> ElasticWorkers | None:
         """How many workers there may be; None where the run is not elastic."""
-        return next((role.elastic for role in self.roles if role.elastic is not None), None)
+        return next((role.elastic for role in self.roles if role.name == "worker"), None)
 
     @cached_property
     def addresses(self) -> dict[RoleName, list[str]]:
@@ -209,12 +209,14 @@ def build(cluster: TrainingCluster, *, jobset: bool = False) -> Topology:
     there may be none.
     """
     spec = cluster.spec
-    return Topology(cluster, tuple(roles.resolve(spec, name, role) for name, role in _present(spec)), jobset)
+    present = _present(spec, fixed=jobset or roles.gang(spec) == "Kueue")
+    return Topology(cluster, tuple(roles.resolve(spec, name, role) for name, role in present), jobset)
 
 
-def _present(spec: Spec) -> tuple[tuple[RoleName, Role], ...]:
+def _present(spec: Spec, *, fixed: bool) -> tuple[tuple[RoleName, Role], ...]:
     """The roles with at least one task, in the order of ROLES, and those of the data service. A chief is
-    added if no other role leads. An evaluator and a data service are left out unless the run trains.
+    added if no other role leads. An evaluator and a data service are left out unless the run trains. `fixed`:
+    the number of pods cannot change.
     """
     given = {name: role for name in ROLES if (role := getattr(spec, name)) is not None and role.replicas > 0}
     if spec.mode != "Train":
@@ -224,5 +226,5 @@ def _present(spec: Spec) -> tuple[tuple[RoleName, Role], ...]:
     elif not roles.is_custom(spec) and not given.keys() & {"chief", "worker"}:
         given["chief"] = Role.model_construct()
     service = spec.data_service if spec.mode == "Train" else None
-    data = roles.of_data_service(service) if service is not None else ()
+    data = roles.of_data_service(service, fixed=fixed) if service is not None else ()
     return (*((name, given[name]) for name in ROLES if name in given), *data)

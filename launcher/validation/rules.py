@@ -178,7 +178,7 @@ def _fixed(spec: Spec) -> str:
         return "Custom runs the image's own command, which keeps to the workers in its TF_CONFIG"
     if spec.strategy in topology.SINGLE_TASK:
         return f"{spec.strategy} trains in one process"
-    if gang_scheduling.gang(spec) == "Kueue":
+    if roles.gang(spec) == "Kueue":
         return "Kueue admits a run with a number of pods that does not change"
     if spec.mode != "Train":
         return f"only a training lets workers come and go, and the mode is {spec.mode}"
@@ -396,7 +396,7 @@ def _data_service(planned: Topology) -> Iterator[Violation]:
     if spec.strategy_options.auto_shard is not None:
         said = "the data service shares the data out: say so by dataService.shareAcrossWorkers, and remove it"
         yield ("spec", "strategyOptions", "autoShard"), said
-    if spec.strategy == "MultiWorkerMirrored" and any(role.elastic is not None for role in planned.roles):
+    if spec.strategy == "MultiWorkerMirrored" and planned.elastic is not None:
         said = "elastic workers of a collective read the data by themselves: remove it, or minReplicas"
         yield here, said
 
@@ -542,7 +542,7 @@ def _limits(planned: Topology) -> Iterator[Violation]:
         )
         yield ("metadata", "name"), said
         return
-    if gang_scheduling.gang(cluster.spec) == "Kueue" and (
+    if roles.gang(cluster.spec) == "Kueue" and (
         said := jobset.name_too_long(dataclasses.replace(planned, jobset=True))
     ):
         yield ("metadata", "name"), said

@@ -38,24 +38,24 @@ def submitted(backend: KubernetesBackend, kubelet: Kubelet, directory: Path, *ov
     return Follower(backend.follow(RUN, kubelet.namespace))
 
 
-def workers(status: RunStatus) -> list[int]:
-    """Returns the numbers of the workers that run."""
-    return [task.index for task in status.tasks if task.role == "worker" and task.phase is Phase.RUNNING]
+def workers(status: RunStatus, role: str = "worker") -> list[int]:
+    """Returns the numbers of the role's tasks that run."""
+    return [task.index for task in status.tasks if task.role == role and task.phase is Phase.RUNNING]
 
 
 def have(*numbers: int) -> Callable[[RunStatus], bool]:
     return lambda status: workers(status) == list(numbers)
 
 
-def running(kubelet: Kubelet) -> list[int]:
-    """Returns the numbers of the workers whose pods run and are not being deleted."""
-    pods = [pod for pod in kubelet.pods("worker") if pod["status"]["phase"] == "Running"]
+def running(kubelet: Kubelet, role: str = "worker") -> list[int]:
+    """Returns the numbers of the role's tasks whose pods run and are not being deleted."""
+    pods = [pod for pod in kubelet.pods(role) if pod["status"]["phase"] == "Running"]
     return [int(pod["spec"]["hostname"].rpartition("-")[2]) for pod in pods]
 
 
-def spec(api: Api, namespace: str) -> dict[str, Any]:
-    """Returns the spec of the workers' Job."""
-    (job,) = [job for job in api.list("Job", namespace) if job["metadata"]["name"] == f"{RUN}-worker"]
+def spec(api: Api, namespace: str, role: str = "worker") -> dict[str, Any]:
+    """Returns the spec of the role's Job."""
+    (job,) = [job for job in api.list("Job", namespace) if job["metadata"]["name"] == f"{RUN}-{role}"]
     found: dict[str, Any] = job["spec"]
     return found
 
@@ -139,6 +139,42 @@ def test_what_cannot_be(backend: KubernetesBackend, kubelet: Kubelet, tmp_path: 
     backend.submit(plan(tmp_path, space), detach=True)
     with pytest.raises(ConflictError, match="the workers of run mnist are 2 for as long as it lasts"):
         backend.scale(RUN, space, 3)
+
+
+def test_data_workers_come_and_go_beside_workers_that_do_not(
+    api: Api, backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    space = kubelet.namespace
+    service = ("spec.dataService={workers: 2}", "spec.evaluator=null")
+    backend.submit(plan(tmp_path, space, *service), detach=True)
+    follower = Follower(backend.follow(RUN, space))
+    for role, count in (("chief", 1), ("worker", 2), ("ps", 1), ("dispatcher", 1), ("data-worker", 2)):
+        kubelet.start(role, count)
+
+    def have_data(*numbers: int) -> Callable[[RunStatus], bool]:
+        return lambda status: workers(status, "data-worker") == list(numbers)
+
+    follower.until(have_data(0, 1))
+    assert backend.scale(RUN, space, 3, "data-worker") == 2
+    kubelet.start("data-worker", 1)
+    follower.until(have_data(0, 1, 2))
+    assert backend.scale(RUN, space, 1, "data-worker") == 3
+    assert wait_for(lambda: running(kubelet, "data-worker") == [0])
+    kubelet.finish_deleted()
+    status = follower.until(lambda status: have_data(0)(status) and len(status.tasks) == 6)
+    (data,) = [each for each in status.roles if each.role == "data-worker"]
+    assert (data.phase, data.desired, data.restarts) == (Phase.RUNNING, 1, 0)
+    assert follower.notices == []
+    with pytest.raises(ConflictError, match="run mnist can have 1 to 16 data workers, not 17"):
+        backend.scale(RUN, space, 17, "data-worker")
+    with pytest.raises(ConflictError, match="the workers of run mnist are 2 for as long as it lasts"):
+        backend.scale(RUN, space, 3)
+    with pytest.raises(ConflictError, match="role ps cannot be scaled, only worker and data-worker"):
+        backend.scale(RUN, space, 2, "ps")
+    # To submit the file again changes nothing of that.
+    told = backend.submit(plan(tmp_path, space, *service), detach=True)
+    assert "run mnist is running already, and is what was submitted" in told
+    assert spec(api, space, "data-worker")["completions"] == 1
 
 
 def test_of_two_commands_at_once_the_first_wins(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launcher.backends import scaling
 from launcher.backends.run_policy import FAILED_SECONDS, Role, decide
 from launcher.config.spec import TrainingCluster
-from launcher.errors import SpecError
-from launcher.naming import ROLE_LABEL
+from launcher.errors import ConflictError, SpecError
+from launcher.naming import ELASTIC_ANNOTATION, ROLE_LABEL
 from launcher.plan import gang_scheduling, rendering, topology
 from launcher.status import Phase
 from launcher.validation import python_in_data, rules, source
@@ -43,8 +45,9 @@ def test_the_service_is_two_jobs_however_many_data_workers() -> None:
     assert container["resources"]["requests"] == {"cpu": "2", "memory": "4Gi"}
     dispatcher = found[DISPATCHER]["spec"]["template"]["spec"]["containers"][0]
     assert dispatcher["resources"] == {"requests": {"cpu": "100m", "memory": "512Mi"}}
-    # A data worker that has failed for good fails its Job, which ends the run.
-    assert found[DATA_WORKER]["spec"]["maxFailedIndexes"] == 0
+    # The others go on without a data worker that has failed for good. The last one's failure ends the run.
+    assert found[DATA_WORKER]["spec"]["backoffLimitPerIndex"] == 3
+    assert "maxFailedIndexes" not in found[DATA_WORKER]["spec"]
     others = {kind for item in objects(cluster()) if (kind := item["kind"]) != "Job"}
     assert others == {item["kind"] for item in objects(cluster(service={**SERVICE, "workers": 500}))} - {
         "Job"
@@ -68,7 +71,7 @@ def test_the_cluster_spec_has_no_data_service() -> None:
     assert alone.alone
     assert alone.tf_config("chief") is None
     assert planned.tf_config(DATA_WORKER) == (
-        '{"cluster":{"data-worker":{"$(TASK_INDEX)":"mnist-data-worker-$(TASK_INDEX).mnist:2222"}},'
+        '{"cluster":{"data-worker":{"$(TASK_INDEX)":"mnist-dataworker-$(TASK_INDEX).mnist:2222"}},'
         '"task":{"type":"data-worker","index":$(TASK_INDEX)}}'
     )
 
@@ -80,12 +83,60 @@ def test_every_task_is_told_where_the_service_is() -> None:
     told = RunConfig.from_json(config["data"]["run.json"])
     assert told.data_service == DataService(
         dispatcher="mnist-dispatcher-0.mnist:2222",
-        workers=[f"mnist-data-worker-{index}.mnist:2222" for index in range(3)],
+        workers=[f"mnist-dataworker-{index}.mnist:2222" for index in range(3)],
         primary="mnist-chief-0.mnist:2222",
         sharding="DYNAMIC",
         shared=True,
+        more=[f"mnist-dataworker-{index}.mnist:2222" for index in range(3, 16)],
     )
     assert RunConfig.from_json(told.to_json()) == told
+
+
+@pytest.mark.parametrize(("workers", "most"), [(1, 16), (4, 16), (8, 32), (300, 1000), (1000, 1000)])
+def test_data_workers_may_come_and_go(workers: int, most: int) -> None:
+    found = cluster(service={"workers": workers})
+    annotations = jobs(found)[DATA_WORKER]["metadata"]["annotations"]
+    assert json.loads(annotations[ELASTIC_ANNOTATION]) == {"min": 1, "max": most, "replicas": workers}
+    # The training is not elastic by that.
+    planned = topology.build(found)
+    assert planned.elastic is None
+    assert len(planned.addresses[DATA_WORKER]) == most
+
+
+@pytest.mark.parametrize(
+    ("service", "spec", "jobset"),
+    [
+        ({**SERVICE, "sharding": "FileOrData"}, {}, False),
+        (SERVICE, {"scheduling": {"queue": "team"}}, False),
+        (SERVICE, {}, True),
+    ],
+)
+def test_the_number_of_data_workers_is_fixed_where_it_cannot_change(
+    service: Object, spec: Object, jobset: bool
+) -> None:
+    found = cluster(service=service, **spec)
+    planned = topology.build(found, jobset=jobset)
+    assert planned.role(DATA_WORKER).elastic is None
+    assert len(planned.addresses[DATA_WORKER]) == 3
+    if not jobset:
+        job = jobs(found)[DATA_WORKER]
+        assert job["spec"]["maxFailedIndexes"] == 0
+        with pytest.raises(
+            ConflictError, match="the data workers of run mnist are 3 for as long as"
+        ) as caught:
+            scaling.job_of("mnist", [job], DATA_WORKER, 5)
+        assert "--replace" in caught.value.hint
+
+
+def test_no_run_has_a_job_that_is_called_as_the_data_workers_of_another() -> None:
+    for jobset in (False, True):
+        data = topology.build(cluster(), jobset=jobset)
+        for prefix in ("mnist-data", "mnist"):
+            metadata = cluster().metadata.model_copy(update={"name": prefix})
+            named = cluster().model_copy(update={"metadata": metadata})
+            other = topology.build(named, jobset=jobset)
+            names = {other.job_name(role.name) for role in other.roles if role.name != DATA_WORKER}
+            assert data.job_name(DATA_WORKER) not in names
 
 
 @pytest.mark.parametrize("mode", ["Evaluate", "Predict"])
@@ -121,8 +172,8 @@ def test_a_gang_has_the_dispatcher_and_one_data_worker() -> None:
 def test_in_a_jobset_a_data_worker_is_tried_again_by_its_own_job() -> None:
     (found,) = (item for item in objects(cluster(), jobset=True) if item["kind"] == "JobSet")
     specs = {job["name"]: job["template"]["spec"] for job in found["spec"]["replicatedJobs"]}
-    assert specs[DISPATCHER]["backoffLimit"] == 3
-    assert specs[DATA_WORKER]["backoffLimitPerIndex"] == 3
+    assert specs["dispatcher"]["backoffLimit"] == 3
+    assert specs["dataworker"]["backoffLimitPerIndex"] == 3
 
 
 @pytest.mark.parametrize("role", [DISPATCHER, DATA_WORKER])

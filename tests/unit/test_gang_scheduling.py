@@ -10,7 +10,7 @@ import pytest
 from launcher import planning
 from launcher.backends.local import preflight
 from launcher.backends.local.store import Submission
-from launcher.plan import gang_scheduling, rendering, topology
+from launcher.plan import gang_scheduling, rendering, roles, topology
 from launcher.validation import loader
 
 TESTS = Path(__file__).parent.parent
@@ -75,12 +75,12 @@ def test_coscheduling_counts_all_of_a_collective_and_not_the_evaluator() -> None
 
 def test_without_a_gang_there_is_no_group() -> None:
     planned = built("gpus")
-    assert (gang_scheduling.gang(planned.cluster.spec), gang_scheduling.pod_group(planned)) == (None, None)
+    assert (roles.gang(planned.cluster.spec), gang_scheduling.pod_group(planned)) == (None, None)
     assert all("schedulerName" not in pod["spec"] for pod in pods(planned).values())
 
 
 def test_a_queue_alone_is_kueue_s() -> None:
-    assert gang_scheduling.gang(built("gpus", "spec.scheduling={queue: team-a}").cluster.spec) == "Kueue"
+    assert roles.gang(built("gpus", "spec.scheduling={queue: team-a}").cluster.spec) == "Kueue"
 
 
 def test_the_laptop_says_once_what_it_leaves_out(tmp_path: Path) -> None:

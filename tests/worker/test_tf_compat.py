@@ -652,3 +652,65 @@ os._exit(0)
 
 def test_a_collective() -> None:
     assert in_process(COLLECTIVE) == [1, 2, "42", False, True]
+
+
+DATA_SERVICE = """
+import gc, json, tempfile, threading, time
+import tensorflow as tf
+from worker.tf_compat import data_dispatcher, graphs
+service = tf.data.experimental.service
+folder = tempfile.mkdtemp()
+dispatcher = service.DispatchServer(
+    service.DispatcherConfig(port=0, work_dir=folder, fault_tolerant_mode=True)
+)
+address = dispatcher.target.partition("://")[2]
+servers = [
+    service.WorkerServer(service.WorkerConfig(dispatcher_address=address, heartbeat_interval_ms=100))
+    for _ in range(2)
+]
+known = data_dispatcher.workers(address)
+dataset = tf.data.Dataset.range(100).batch(1)
+identifier = service.register_dataset(dispatcher.target, dataset)
+job = tf.constant("a job")
+arguments = (service.ShardingPolicy.DYNAMIC, dispatcher.target, identifier, dataset.element_spec, job, 2)
+read = iter(graphs.data_service_dataset(*arguments))
+values = [int(next(read)[0]) for _ in range(10)]
+tasks = [data_dispatcher.unfinished(address, worker) for worker in known]
+found = {"known": len(known), "tasks": [len(each) for each in tasks]}
+found["one pass"] = len({task.iteration for each in tasks for task in each})
+found["two tasks"] = len({task.task for each in tasks for task in each})
+servers.pop()
+gc.collect()
+lost = known.index([each for each in known if not each.endswith(str(servers[0]._server.bound_port()))][0])
+def end():
+    while data_dispatcher.unfinished(address, known[1 - lost]):
+        time.sleep(0.1)
+    data_dispatcher.finish(address, known[lost], tasks[lost][0].task)
+threading.Thread(target=end, daemon=True).start()
+values += [int(each[0]) for each in read]
+found["at most once"] = len(values) == len(set(values))
+found["most"] = len(values) > 80
+found["left"] = [data_dispatcher.unfinished(address, worker) for worker in known]
+found["again"] = len(list(graphs.data_service_dataset(*arguments)))
+try:
+    data_dispatcher.workers("127.0.0.1:1")
+except data_dispatcher.UnansweredError:
+    found["unanswered"] = True
+print(json.dumps(found), flush=True)
+import os
+os._exit(0)
+"""
+
+
+def test_a_pass_ends_without_a_data_worker_that_is_lost() -> None:
+    assert in_process(DATA_SERVICE) == {
+        "known": 2,
+        "tasks": [1, 1],
+        "one pass": 1,
+        "two tasks": 2,
+        "at most once": True,
+        "most": True,
+        "left": [[], []],
+        "again": 0,
+        "unanswered": True,
+    }

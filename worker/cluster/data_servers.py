@@ -25,6 +25,7 @@ from worker.process.probes import ChiefWatch
 from worker.process.supervisor import Watch, stalled
 from worker.reporting import Reporter
 from worker.task import Task
+from worker.tf_compat import data_dispatcher
 
 _RELEASED = "tf-launcher-released"
 _ASK_SECONDS = 1.0
@@ -35,10 +36,9 @@ _REGISTER_SECONDS = 20.0
 """For how long `release` waits for a dispatcher that restarts."""
 _HUNG_SECONDS = 60.0
 _HEARTBEAT_MS = 2_000
-_LOST_WORKER_MS = 20_000
-"""After this time without a heartbeat the dispatcher gives up a data worker: those who read its elements stop
-waiting for it. TensorFlow's own values are 30 s and 60 s.
-"""
+_LOST_SECONDS = 20.0
+"""For how long the end of a pass waits for a data worker that is not there. TensorFlow waits for ever."""
+_LOOK_SECONDS = 0.5
 _UNUSED_JOB_MS = 60_000
 """A job that nobody has read for this time is deleted: that of a training task that was started anew."""
 
@@ -55,6 +55,8 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
         else _worker(task, service, reporter, watch)
     )
     reporter.emit(Ready())
+    if task.role == DISPATCHER and service.sharding in ("DYNAMIC", "OFF"):
+        threading.Thread(target=_end_passes, args=(service,), name="end-passes", daemon=True).start()
     watch.expect(stalled("serving", min(_HUNG_SECONDS, task.config.stall_seconds / 2)))
     outcome = _until_released(task, service, watch)
     reporter.emit(WasReleased(outcome))
@@ -117,7 +119,6 @@ def _start(task: Task, service: DataService, journal: Path) -> Any:
         fault_tolerant_mode=True,
         # Fixed parts are given to fixed data workers, which the dispatcher must know before they come.
         worker_addresses=list(service.workers) if service.sharding not in ("DYNAMIC", "OFF") else None,
-        worker_timeout_ms=_LOST_WORKER_MS,
         job_gc_check_interval_ms=_UNUSED_JOB_MS // 6,
         job_gc_timeout_ms=_UNUSED_JOB_MS,
     )
@@ -150,6 +151,40 @@ def _worker(task: Task, service: DataService, reporter: Reporter, watch: Watch) 
         return _service().WorkerServer(config)
     except tf.errors.UnknownError as error:
         raise _port_taken(task, error) from error
+
+
+def _end_passes(service: DataService) -> None:
+    """Has a pass end without the data workers that were lost. Each pass has a task for each data worker that
+    has ever come, and is over when all have finished theirs. A lost one may still come back to a pass that
+    lasts for hours, so its task is ended only when the others have finished.
+
+    Not where each data worker has a fixed part of the data, which only that one can give.
+    """
+    away: dict[str, float] = {}
+    address = service.dispatcher
+    while True:
+        time.sleep(_LOOK_SECONDS)
+        try:
+            known = data_dispatcher.workers(address)
+            now = time.monotonic()
+            for worker in known:
+                if probes.connects(worker):
+                    away.pop(worker, None)
+                else:
+                    away.setdefault(worker, now)
+            lost = [worker for worker in known if now - away.get(worker, now) >= _LOST_SECONDS]
+            if not lost or len(away) == len(known):
+                continue
+            # First theirs: a pass that begins meanwhile is not taken for one that the others have finished.
+            waiting = [(worker, data_dispatcher.unfinished(address, worker)) for worker in lost]
+            others = [data_dispatcher.unfinished(address, worker) for worker in known if worker not in lost]
+            going_on = {task.iteration for tasks in others for task in tasks}
+            for worker, tasks in waiting:
+                for task in tasks:
+                    if task.iteration not in going_on:
+                        data_dispatcher.finish(address, worker, task.task)
+        except data_dispatcher.UnansweredError:
+            continue
 
 
 def _port_taken(task: Task, error: Exception) -> Exception:
@@ -198,7 +233,8 @@ def _outcome(service: DataService) -> str:
 def _outlive(service: DataService, watch: Watch) -> None:
     """Waits until no data worker is there, since they ask the dispatcher whether to leave."""
     deadline = time.monotonic() + _OUTLIVE_SECONDS
-    while time.monotonic() < deadline and any(probes.connects(address) for address in service.workers):
+    every = [*service.workers, *service.more]
+    while time.monotonic() < deadline and any(map(probes.connects, every)):
         watch.alive()
         time.sleep(_POLL_SECONDS)
 

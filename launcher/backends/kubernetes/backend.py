@@ -256,7 +256,7 @@ class KubernetesBackend:
         )
 
     @understood
-    def scale(self, run: str, namespace: str, workers: int) -> int:
+    def scale(self, run: str, namespace: str, workers: int, role: str = "worker") -> int:
         """See `base.Backend.scale`. One patch of both numbers: the server refuses completions alone, and
         parallelism alone would end any pods. The Job's resourceVersion makes it the only one of two.
         """
@@ -265,7 +265,7 @@ class KubernetesBackend:
         options = self.options(namespace)
         seen: int | None = None
         for attempt in range(_SCALE_TRIES):
-            job = scaling.workers_job(run, self._jobs(run, namespace)[0], workers, options)
+            job = scaling.job_of(run, self._jobs(run, namespace)[0], role, workers, options)
             before = scaling.replicas(job)
             if seen is not None and seen != before:
                 raise scaling.outrun(run, job, options)

@@ -242,10 +242,10 @@ class LocalBackend:
         if found.phase is not Phase.RUNNING or not directory.send(f"crash:{found.name}"):
             raise ConflictError(f"{task} of run {run} is not running", f"It is {found.phase}.".lower())
 
-    def scale(self, run: str, namespace: str, workers: int) -> int:
+    def scale(self, run: str, namespace: str, workers: int, role: str = "worker") -> int:
         """See `base.Backend.scale`."""
         directory, options = self._directory(run, namespace), self.options(namespace)
-        job = scaling.workers_job(run, following.read_jobs(directory), workers, options)
+        job = scaling.job_of(run, following.read_jobs(directory), role, workers, options)
         before, generation = scaling.replicas(job), _generation(job)
         if before == workers:
             return before
@@ -256,7 +256,7 @@ class LocalBackend:
             if time.monotonic() >= until:
                 raise self._silent(directory)
             time.sleep(0.02)
-            job = scaling.workers_job(run, following.read_jobs(directory), workers, options)
+            job = scaling.job_of(run, following.read_jobs(directory), role, workers, options)
         if scaling.replicas(job) != workers:
             raise scaling.outrun(run, job, options)
         return before
