@@ -79,9 +79,9 @@ class Runs:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def records(self, role: str, index: int = 0, event: str = "") -> list[Record]:
+    def records(self, role: str, index: int = 0, event: str = "", run: str = RUN) -> list[Record]:
         """Returns the task's records, from the pods that still exist."""
-        lines = self.of("logs", "--raw", "--role", role, "--index", str(index)).stdout.splitlines()
+        lines = self.of("logs", "--raw", "--role", role, "--index", str(index), run=run).stdout.splitlines()
         records = [record for line in lines if (record := Record.parse(line))]
         return [record for record in records if not event or record.event == event]
 
@@ -121,8 +121,15 @@ class Runs:
 
     def job(self, role: str, run: str = RUN) -> Object:
         """Returns the role's Job."""
-        (job,) = [j for j in self.api.list("Job", self.namespace) if j["metadata"]["name"] == f"{run}-{role}"]
+        wanted = {"tf-launcher.dev/run": run, "tf-launcher.dev/role": role}
+        jobs = self.api.list("Job", self.namespace)
+        (job,) = [job for job in jobs if wanted.items() <= job["metadata"]["labels"].items()]
         return job
+
+    def numbers(self, role: str) -> list[int]:
+        """Returns the numbers of the role's tasks that have a pod, ascending."""
+        labels = [pod["metadata"]["labels"] for pod in self.pods(role)]
+        return sorted({int(each["batch.kubernetes.io/job-completion-index"]) for each in labels})
 
     def path(self, kind: str, name: str) -> str:
         """Returns the path of an object on the API server."""

@@ -38,9 +38,12 @@ def test_it_trains_and_all_tasks_leave_by_themselves(runs: Runs, tmp_path: Path)
     assert "a checkpoint was scored" in shown
     assert "SuccessfulCreate" in shown
 
-    # A user without the launcher would do this. The Job's deletion deletes all other objects.
+    # A user without the launcher would do this. The Job's deletion deletes all other objects but the claim.
     gone = runs.api.request("DELETE", runs.path("Job", f"{RUN}-chief"), {"propagationPolicy": "Background"})
     assert gone.status == 200, gone.body
+    claim = [f"PersistentVolumeClaim {RUN}-model"]
+    assert wait_for(lambda: runs.left() == claim, 90), runs.left()
+    assert runs.of("delete").returncode == 0
     assert wait_for(lambda: not runs.left(), 90), runs.left()
 
 

@@ -9,7 +9,8 @@ from tests.kind.conftest import PLAIN_IMAGE
 from tests.kind.runs import DEMO, Runs, accuracy
 from worker.contract import Event
 
-KERAS_3 = DEMO.parents[1] / "every-method" / "cluster.yaml"
+KERAS_3_RUN = "every-method"
+KERAS_3 = DEMO.parents[1] / KERAS_3_RUN / "cluster.yaml"
 TASKS = {"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}
 
 
@@ -37,6 +38,6 @@ def test_a_model_of_keras_3_trains_on_two_workers(runs: Runs) -> None:
     done = runs.launcher("submit", str(KERAS_3), *runs.settings())
     assert done.returncode == 0, done.stdout + done.stderr
     assert accuracy(done.stdout) >= 0.70
-    assert runs.job("worker")["status"]["succeeded"] == 2
-    assert runs.of("delete").returncode == 0
+    assert runs.job("worker", KERAS_3_RUN)["status"]["succeeded"] == 2
+    assert runs.of("delete", run=KERAS_3_RUN).returncode == 0
     assert wait_for(lambda: not runs.left(), 90), runs.left()
