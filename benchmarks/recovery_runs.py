@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from benchmarks import clusters, processes
+from benchmarks import clusters, pods, processes
 from benchmarks.first_step import free_ports
 from benchmarks.measuring import ENVIRONMENT
 from launcher.backends.base import LogLine
@@ -272,36 +272,6 @@ class Submitted:
             # The training process is the newest.
             processes.send(found[-1:] if self._shape.in_place else found, signal.SIGKILL)
             return now
-        return _kill_in_pod(self._run.name, self._run.namespace, victim, in_place=self._shape.in_place)
-
-
-_KILL_ALL = "os.kill(-1, 9)"
-_KILL_TRAINING = (
-    "os.kill(max(int(p) for p in os.listdir('/proc') if p.isdigit() and int(p) < os.getpid()), 9)"
-)
-
-
-def _kill_in_pod(run: str, namespace: str, victim: Task, *, in_place: bool) -> float:
-    """All processes of the task's container but the first, which then ends too; in place only the newest,
-    which trains.
-    """
-    from kubernetes import client, config
-    from kubernetes.stream import stream
-
-    config.load_kube_config()
-    core = client.CoreV1Api()
-    role, index = victim
-    key = "batch.kubernetes.io/job-completion-index"
-    labels = f"tf-launcher.dev/run={run},tf-launcher.dev/role={role},{key}={index}"
-    found = core.list_namespaced_pod(namespace, label_selector=labels, field_selector="status.phase=Running")
-    (pod,) = [pod.metadata.name for pod in found.items if pod.metadata is not None]
-    kill = _KILL_TRAINING if in_place else _KILL_ALL
-    code = f"import os, time; print(time.time(), flush=True); {kill}"
-    said = stream(
-        core.connect_get_namespaced_pod_exec,
-        pod,
-        namespace,
-        command=["python", "-c", code],
-        stdout=True,
-    )
-    return float(said)
+        return pods.kill_in_pod(
+            self._run.name, self._run.namespace, role, index, in_place=self._shape.in_place
+        )

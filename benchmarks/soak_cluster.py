@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import tempfile
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from benchmarks import processes
+from benchmarks import pods, processes
 from launcher.backends.kubernetes.api.api_errors import ApiError
 from launcher.backends.kubernetes.api.client import Client
 from launcher.backends.kubernetes.api.connection import connect
@@ -25,6 +26,8 @@ _KINDS: Final = ("Job", "Pod", "Service", "ConfigMap", "NetworkPolicy", "Persist
 _COLLECT_SECONDS: Final = 60.0
 """For Kubernetes' garbage collection to finish what was begun."""
 _PLAY_SECONDS: Final = 0.2
+_TASK: Final = ("tf-launcher.dev/role", "batch.kubernetes.io/job-completion-index")
+"""The labels of a pod that say which task it is."""
 
 
 class Player:
@@ -112,20 +115,33 @@ class Cluster:
         }
     )
 
+    def __post_init__(self) -> None:
+        """Pods that are only played have no processes, and are not evicted."""
+        if self.player is None:
+            self.ends = {**self.ends, "process killed": ("Succeeded",), "evicted": ("Succeeded",)}
+
     def begun(self, run: Run, is_training: bool) -> None:
         """See `soak_runs.Place`."""
 
     def injure(self, kind: str, run: Run, chance: random.Random) -> None:
         """See `soak_runs.Place`."""
-        pods, _ = self.client.list("Pod", self.namespace, f"{RUN_LABEL}={run.name}")
-        running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
+        there, _ = self.client.list("Pod", self.namespace, f"{RUN_LABEL}={run.name}")
+        running = [pod for pod in there if pod["status"]["phase"] == "Running"]
         if not running:
             return
         pod = chance.choice(running)
+        metadata = pod["metadata"]
         if self.player is not None:
             self.player.kill(pod)
+        elif kind in ("evicted", "process killed"):
+            role, index = (metadata["labels"][key] for key in _TASK)
+            with contextlib.suppress(pods.GoneError):
+                if kind == "evicted":
+                    pods.evict(self.namespace, metadata["name"])
+                else:
+                    in_place = chance.random() < 0.5
+                    pods.kill_in_pod(run.name, self.namespace, role, int(index), in_place=in_place)
         else:
-            metadata = pod["metadata"]
             self.client.delete_all(
                 "Pod", self.namespace, f"{RUN_LABEL}={run.name},{_index_of(metadata)}", grace=0
             )
@@ -147,8 +163,7 @@ class Cluster:
 
 
 def _index_of(metadata: Mapping[str, Any]) -> str:
-    keys = ("tf-launcher.dev/role", "batch.kubernetes.io/job-completion-index")
-    return ",".join(f"{key}={metadata['labels'][key]}" for key in keys)
+    return ",".join(f"{key}={metadata['labels'][key]}" for key in _TASK)
 
 
 @contextmanager

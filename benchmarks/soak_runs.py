@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -34,10 +34,26 @@ FOREGROUND = {
 }
 """What becomes of the `submit` that follows its run."""
 
-TRAININGS: Sequence[tuple[str, Mapping[str, int]]] = (
-    ("OneDevice", {"chief": 1, "evaluator": 1}),
-    ("MultiWorkerMirrored", {"worker": 2}),
-    ("ParameterServer", {"chief": 1, "worker": 2, "ps": 1}),
+LIMITS = {"minReplicas": 1, "maxReplicas": 3}
+"""Of the workers that come and go."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a run trains by. `elastic`: its workers come and go."""
+
+    strategy: str
+    replicas: Mapping[str, int]
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    elastic: bool = False
+
+
+TRAININGS = (
+    Training("OneDevice", {"chief": 1, "evaluator": 1}),
+    Training("MultiWorkerMirrored", {"worker": 2}),
+    Training("ParameterServer", {"chief": 1, "worker": 2, "ps": 1}),
+    Training("ParameterServer", {"chief": 1, "worker": 2, "ps": 1}, elastic=True),
+    Training("OneDevice", {"chief": 1}, {"dataService": {"workers": 2}}),
 )
 
 
@@ -88,7 +104,8 @@ def soak(place: Place, number: int, kind: str, *, is_training: bool) -> Outcome:
 def _soak(
     place: Place, directory: Path, name: str, kind: str, chance: random.Random, is_training: bool
 ) -> str:
-    file = _file(directory, name, place, chance, is_training)
+    training = chance.choice(TRAININGS) if is_training else None
+    file = _file(directory, name, place, chance, training)
     with contextlib.ExitStack() as stack:
         following: subprocess.Popen[bytes] | None = None
         if kind in FOREGROUND:
@@ -104,6 +121,9 @@ def _soak(
             if not status.ended:
                 place.begun(run, is_training)
             time.sleep(chance.uniform(0.0, 8.0 if is_training else TASK_SECONDS))
+            if training is not None and training.elastic:
+                with contextlib.suppress(ConflictError):  # it is over
+                    run.scale(chance.randint(LIMITS["minReplicas"], LIMITS["maxReplicas"]))
             return _befall(place, kind, run, file, following, chance)
         finally:
             with contextlib.suppress(NotFoundError):
@@ -178,12 +198,15 @@ def _found(name: str, place: Place, following: subprocess.Popen[bytes]) -> Run:
     raise RuntimeError(f"submit has made no run: exit code {following.poll()}")
 
 
-def _file(directory: Path, name: str, place: Place, chance: random.Random, is_training: bool) -> Path:
+def _file(directory: Path, name: str, place: Place, chance: random.Random, training: Training | None) -> Path:
     policy = {"backoffLimit": 10, "startingDeadlineSeconds": 120, "chiefLostSeconds": 120}
     spec: dict[str, Any] = {"runPolicy": policy, **({"image": place.image} if place.image else {})}
-    if is_training:
-        strategy, replicas = chance.choice(TRAININGS)
-        source = "chaos_program.py"
+    roles: dict[str, Mapping[str, Any]] = {}
+    if training is not None:
+        strategy, replicas, source = training.strategy, dict(training.replicas), "chaos_program.py"
+        spec |= training.spec
+        if training.elastic:
+            roles["worker"] = LIMITS
         spec["program"] = {
             "entrypoint": "chaos_program:Loop",
             "parameters": {
@@ -201,7 +224,7 @@ def _file(directory: Path, name: str, place: Place, chance: random.Random, is_tr
         spec["template"] = {"restartPolicy": "OnFailure"}
     on_host = place.backend == "local"
     file = clusters.write(
-        directory, name, strategy, replicas, [clusters.PROGRAMS / source], spec, on_host=on_host
+        directory, name, strategy, replicas, [clusters.PROGRAMS / source], spec, roles, on_host=on_host
     )
     assert shutil.disk_usage(directory).free > 1 << 30, "the disk is full"
     return file
