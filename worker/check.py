@@ -13,8 +13,9 @@ import os
 import sys
 from typing import Any
 
-from worker.contract import Content, Done, ExitCode, Notice
-from worker.failures import Failure, classify
+from worker.buckets import prefetch
+from worker.contract import DATA_DIRECTORY, Content, Done, ExitCode, Notice
+from worker.failures import Failure, classify, program_error
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
 from worker.process.activity import Activity
@@ -37,6 +38,11 @@ def main() -> int:
         task = from_environment()
         prepare_environment(task.config.keras)
         os.environ["CUDA_VISIBLE_DEVICES"] = _NO_DEVICE
+        if (data := prefetch.bucket_of(task.config.parameters)) is not None:
+            raise program_error(
+                f"spec.program.parameters.{DATA_DIRECTORY}: {data} is not copied for a first step: give "
+                f"--set spec.program.parameters.{DATA_DIRECTORY}=FOLDER, with a part of it on this machine"
+            )
         activity.enter("importing TensorFlow")
         import_tensorflow(keras=True)
         activity.enter(f"importing {task.config.entrypoint}")

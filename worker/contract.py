@@ -54,6 +54,11 @@ early.
 
 
 BATCH_SIZES: Final = ("globalBatchSize", "batchSizePerReplica")
+DATA_DIRECTORY: Final = "dataDir"
+"""The program's parameter with its data. The runtime opens it where it is a URL that TensorFlow cannot."""
+DATA_LIMIT: Final = "dataLimitGB"
+DATA_LIMIT_GB: Final = 10
+"""How much of it a task copies where DATA_LIMIT says nothing, in 10^9 bytes."""
 ITERATIONS: Final = ("steps", "batches", "epoch")
 
 PARAMETERS: Final = (
@@ -63,10 +68,11 @@ PARAMETERS: Final = (
     "stepsPerExecution",
     "checkpointEpochs",
     "iteration",
+    DATA_LIMIT,
 )
 """The names in `spec.program.parameters` that the runtime reads. All others belong to the program."""
 
-_NEVER_NULL: Final = ("epochs", "checkpointEpochs")
+_NEVER_NULL: Final = ("epochs", "checkpointEpochs", DATA_LIMIT)
 
 
 def parameter_problems(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import NoReturn
 
 from worker import scripts
+from worker.buckets import prefetch
 from worker.buckets.bucket import check_library, is_bucket
 from worker.cluster import server
 from worker.contract import DATA_WORKER, DISPATCHER, GRPC_FAIL_FAST, VERSION, Doing
@@ -84,8 +85,12 @@ def _check_version(task: Task) -> None:
 
 def _check_bucket(task: Task) -> None:
     """Raises Failure where this task needs a library for a bucket and the image lacks it."""
-    directory = task.config.model_dir or ""
-    if is_bucket(directory) and task.config.entrypoint is not None and not task.serves:
+    if task.config.entrypoint is None or task.role in (DISPATCHER, "ps"):
+        return
+    directory, data = task.config.model_dir or "", prefetch.bucket_of(task.config.parameters)
+    if data is not None:
+        check_library(data)
+    if is_bucket(directory) and not task.serves and task.role != DATA_WORKER:
         check_library(directory)
 
 
@@ -152,6 +157,8 @@ def _run(task: Task, body: Callable[[Task, Reporter], int]) -> int:
 
 def _serve(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
     server.forget_release(task)
+    if task.role == "worker":  # which carries out the data's graph
+        _fetch(task, reporter, watch)
     reporter.emit(Doing("importing TensorFlow"))
     return server.serve(task, reporter, watch)
 
@@ -159,8 +166,21 @@ def _serve(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
 def _serve_data(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
     from worker.cluster import data_servers
 
+    if task.role == DATA_WORKER:
+        _fetch(task, reporter, watch)
     reporter.emit(Doing("importing TensorFlow"))
     return data_servers.serve(task, reporter, watch)
+
+
+def _fetch(task: Task, reporter: Reporter, watch: supervisor.Watch) -> None:
+    """Copies data that TensorFlow cannot open to this task's disk."""
+    prefetch.fetch(
+        task.config.parameters,
+        lambda doing: reporter.emit(Doing(doing)),
+        patience=float(task.config.stall_seconds),
+        notice=reporter.notice,
+        alive=watch.alive,
+    )
 
 
 def _evaluate(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
@@ -180,8 +200,11 @@ def _evaluate(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
 
         devices.check(task)
         devices.report(task, reporter)
+        _fetch(task, reporter, watch)
         doing.enter(f"importing {task.config.entrypoint}")
-        loaded = program.load(task.config.entrypoint, task.source, task.config.parameters)
+        loaded = program.load(
+            task.config.entrypoint, task.source, prefetch.with_local_data(task.config.parameters)
+        )
         roots = loaded.roots
         return Evaluator(task, loaded, reporter, doing.enter, watch.came_further).run()
     except Exception as error:

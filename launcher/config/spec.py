@@ -205,7 +205,9 @@ class Program(_Model):
     parameters: dict[str, Any] = {}
     """Passed to the program unchanged. The runtime itself reads epochs, stepsPerEpoch, globalBatchSize or
     batchSizePerReplica, stepsPerExecution, checkpointEpochs and iteration. A name that is similar to one of
-    these is refused, unless the program's source has it as a string, as in `parameters["steps"]`.
+    these is refused, unless the program's source has it as a string, as in `parameters["steps"]`. A dataDir
+    that is an s3:// URL is copied to the disk of each task that reads the data, up to dataLimitGB (10^9
+    bytes, 10 if left out), and the program is given the local directory.
     """
 
 
@@ -243,7 +245,7 @@ class RunPolicy(_Model):
 
 class Storage(_Model):
     """The claim that is made for `modelDir`, where no volumeMount of yours covers that path; or how an s3://
-    URL is reached.
+    URL is reached, that of `modelDir` and of the program's `dataDir`.
     """
 
     size: Quantity = "10Gi"

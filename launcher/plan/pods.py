@@ -418,7 +418,7 @@ def _env(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) ->
 
 def _for_buckets(topology: Topology, role: ResolvedRole) -> list[Object]:
     """How the role's tasks reach a bucket. Variables that the user gives are left to the user."""
-    if not storage.mirrors(topology, role):
+    if not storage.mirrors(topology, role) and not storage.prefetches(topology, role):
         return []
     given = {variable.name for variable in role.env}
     return [each for each in storage.bucket_variables(topology) if each["name"] not in given]

@@ -14,7 +14,7 @@ from launcher.plan import roles
 from launcher.plan.roles import CONFIG_PATH, RUNTIME_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
 from launcher.plan.topology import Topology
 from launcher.wording import listed
-from worker.contract import BUCKET_KEYS, BUCKET_SCHEME
+from worker.contract import BUCKET_KEYS, BUCKET_SCHEME, DATA_DIRECTORY, DISPATCHER
 
 RESERVED_PATHS: Final = (CONFIG_PATH, SOURCE_PATH, RUNTIME_PATH, TASK_PATH)
 """Where the launcher mounts what every pod gets. /tmp may be mounted over, or into."""
@@ -85,9 +85,27 @@ def mirrors(topology: Topology, role: ResolvedRole) -> bool:
     open its URL. Scripts see the URL as it is.
     """
     spec = topology.cluster.spec
-    is_program = spec.program is not None and spec.program.entrypoint is not None
-    is_runtime = role.uses_runtime and not role.runs_script and is_program
+    is_runtime = role.uses_runtime and not role.runs_script and _is_program(spec)
     return is_runtime and role.touches_model_dir and _scheme(spec.model_dir) == BUCKET_SCHEME
+
+
+def _data(spec: Spec) -> str | None:
+    """`parameters.dataDir`, where it is in a bucket."""
+    given = spec.program.parameters.get(DATA_DIRECTORY) if spec.program is not None else None
+    return given if isinstance(given, str) and _scheme(given) == BUCKET_SCHEME else None
+
+
+def prefetches(topology: Topology, role: ResolvedRole) -> bool:
+    """Whether the runtime copies the program's data from a bucket in the role's tasks: in those that read
+    them. Scripts see the URL as it is.
+    """
+    spec = topology.cluster.spec
+    reads = role.uses_runtime and not role.runs_script and role.name not in ("ps", DISPATCHER)
+    return reads and _is_program(spec) and _data(spec) is not None
+
+
+def _is_program(spec: Spec) -> bool:
+    return spec.program is not None and spec.program.entrypoint is not None
 
 
 def bucket_variables(topology: Topology) -> list[Object]:
@@ -175,7 +193,7 @@ def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
     if path is None:
         if spec.evaluator is not None and spec.evaluator.replicas and spec.program is not None and not custom:
             yield here, "missing: the evaluator reads the checkpoints there, such as modelDir: /model"
-        if spec.storage is not None:
+        if spec.storage is not None and not (_is_for_data(spec) and not _claim_fields(spec.storage)):
             yield ("spec", "storage"), "it is mounted at modelDir: give that too, such as modelDir: /model"
         if spec.tensorboard is not None:
             yield ("spec", "tensorboard"), "it shows what is in modelDir: give that, such as modelDir: /model"
@@ -184,7 +202,7 @@ def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
         other = "the path itself, such as /model" if scheme == "file" else "a path, such as /model"
         yield here, f"expected {other}, or a URL such as gs://bucket/run, not {path}"
     elif (known := _scheme(path)) is not None:
-        yield from _of_url(spec.storage, path, known)
+        yield from _of_url(spec, path, known)
         if known == BUCKET_SCHEME and spec.tensorboard is not None:
             said = f"TensorBoard cannot open {known}://: remove it, and use the command tensorboard"
             yield ("spec", "tensorboard"), said
@@ -199,7 +217,7 @@ def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
     else:
         yield from _volumes(topology, path)
         for name, field in _OF_BUCKETS.items():
-            if spec.storage is not None and name in spec.storage.model_fields_set:
+            if spec.storage is not None and name in spec.storage.model_fields_set and not _is_for_data(spec):
                 said = f"it is for modelDir: s3://..., and modelDir is {path}; remove {field}"
                 yield ("spec", "storage", field), said
 
@@ -209,18 +227,30 @@ def _scheme(path: str | None) -> str | None:
     return match[1] if match else None
 
 
-def _of_url(given: Storage | None, url: str, scheme: str) -> Iterator[tuple[FieldPath, str]]:
+def _is_for_data(spec: Spec) -> bool:
+    """Whether `storage` says how the program's data are reached."""
+    return _is_program(spec) and not roles.is_custom(spec) and _data(spec) is not None
+
+
+def _claim_fields(given: Storage | None) -> list[str]:
+    return [
+        field for name, field in _OF_CLAIMS.items() if given is not None and name in given.model_fields_set
+    ]
+
+
+def _of_url(spec: Spec, url: str, scheme: str) -> Iterator[tuple[FieldPath, str]]:
     """The rules for a URL, and for what `storage` says beside it."""
     where: FieldPath = ("spec", "storage")
-    if scheme != BUCKET_SCHEME:
+    given = spec.storage
+    if scheme != BUCKET_SCHEME and not _is_for_data(spec):
         if given is not None:
             yield where, f"modelDir is {url}: there is nothing to mount; remove storage"
         return
-    if not _BUCKET.fullmatch(url.partition("://")[2]) or {".", ".."} & set(url.split("/")):
+    is_bucket = _BUCKET.fullmatch(url.partition("://")[2]) and not {".", ".."} & set(url.split("/"))
+    if scheme == BUCKET_SCHEME and not is_bucket:
         yield ("spec", "modelDir"), f"expected a bucket and a path in it, as in s3://bucket/run, not {url}"
-    for name, field in _OF_CLAIMS.items():
-        if given is not None and name in given.model_fields_set:
-            yield (*where, field), f"modelDir is {url}: no claim is made for it; remove {field}"
+    for field in _claim_fields(given):
+        yield (*where, field), f"modelDir is {url}: no claim is made for it; remove {field}"
 
 
 def _known(topology: Topology, scheme: str) -> Iterator[tuple[FieldPath, str]]:

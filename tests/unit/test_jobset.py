@@ -13,6 +13,7 @@ from launcher import planning, render
 from launcher.cli import parser
 from launcher.config.spec import Scheduling
 from launcher.errors import SpecError
+from launcher.naming import ELASTIC_ANNOTATION
 from launcher.plan import serialization, topology
 from launcher.validation import loader
 from tests.unit.golden import text as golden_text
@@ -69,7 +70,9 @@ def test_all_that_the_jobs_say_is_in_it(path: Path) -> None:
         role = job["metadata"]["labels"]["tf-launcher.dev/role"]
         assert (inside["name"], inside["replicas"]) == (role.replace("-", ""), 1)
         assert inside["template"]["metadata"]["labels"] == job["metadata"]["labels"]
-        assert inside["template"]["metadata"]["annotations"] == job["metadata"].get("annotations", {})
+        annotations = job["metadata"].get("annotations", {})
+        annotations.pop(ELASTIC_ANNOTATION, None)  # a JobSet's Jobs keep their numbers of data workers
+        assert inside["template"]["metadata"]["annotations"] == annotations
         ours, theirs = job["spec"], inside["template"]["spec"]
         assert ours["completions"] == theirs["completions"]
         assert "ttlSecondsAfterFinished" not in theirs

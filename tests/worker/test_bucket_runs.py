@@ -112,3 +112,19 @@ def test_a_run_whose_bucket_refuses_it_says_so_in_one_message(
     assert said.startswith("s3://models/refused: reading lease.json failed: SignatureDoesNotMatch: ")
     assert failed.fields["traceback"] == ""
     assert SECRET not in task.output
+
+
+def test_a_program_reads_data_from_a_bucket(make_cluster: MakeCluster, s3_proxy: FaultyProxy) -> None:
+    url = f"s3://{BUCKET}/numbers"
+    for part in range(3):
+        Bucket(url).write(f"train/part-{part}.csv", b"1\n2\n3\n4\n")
+    parameters = {"epochs": 2, "stepsPerEpoch": 3, "globalBatchSize": 4, "dataDir": url}
+    cluster = make_cluster(**ONE, entrypoint="lines:Lines", parameters=parameters)
+    chief = cluster.start("chief")
+    assert chief.ended() == ExitCode.DONE, chief.output
+    doing = [record.fields["activity"] for record in chief.records(Event.DOING)]
+    assert [f"listing {url}", f"copying {url}: 0 bytes of 24 bytes"] == [
+        said for said in doing if url in said
+    ]
+    assert sum(method == "GET" and "/train/part-" in path for method, path, _ in s3_proxy.requests) == 3
+    assert SECRET not in chief.output

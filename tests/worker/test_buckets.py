@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +18,7 @@ import pytest
 from tests.s3_server import BUCKET, KEY, SECRET, FaultyProxy, S3Server
 from tests.worker.cluster import ROOT, eventually
 from worker.buckets import bucket as bucket_module
+from worker.buckets import prefetch
 from worker.buckets.bucket import Bucket, BucketError, ChangedError
 from worker.buckets.mirror import MirroredFiles
 from worker.contract import ExitCode
@@ -143,6 +145,7 @@ def test_a_lease_whose_answer_is_lost_is_held_all_the_same(
 
 _SAVES = """
 import sys
+import tempfile
 from pathlib import Path
 from tests.worker.test_buckets import Chief
 chief = Chief(sys.argv[1], Path(sys.argv[2]))
@@ -315,3 +318,78 @@ def test_another_version_is_not_replaced(url: str) -> None:
     with pytest.raises(ChangedError):
         opened.replace("lease.json", b"4", found[1])
     assert opened.read("lease.json") != found
+
+
+class Fetched:
+    """Data that were copied, by what a program is given."""
+
+    def __init__(self, url: str, **parameters: object) -> None:
+        self.said: list[str] = []
+        self.notices: list[str] = []
+        given = {"dataDir": url, **parameters}
+        prefetch.fetch(given, self.said.append, patience=0.0, notice=self.notices.append, alive=lambda: None)
+        self.directory = Path(prefetch.with_local_data(given)["dataDir"])
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        found = [path for path in self.directory.rglob("*") if path.is_file()]
+        return {str(path.relative_to(self.directory)): path.read_bytes() for path in found}
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+@pytest.mark.usefixtures("disk")
+def test_data_are_copied_once_and_are_what_the_bucket_has(url: str) -> None:
+    bucket = Bucket(url)
+    large = bytes(range(256)) * 100_000
+    for name, content in {"train/a b.txt": b"one", "train/b": large, "test/c": b"", "train/": b""}.items():
+        bucket.write(name, content)
+    first = Fetched(url)
+    assert first.files == {"train/a b.txt": b"one", "train/b": large, "test/c": b""}
+    assert first.said == [f"listing {url}", f"copying {url}: 0 bytes of 26 MB"]
+    kept = (first.directory / "train" / "b").stat().st_ino
+    bucket.write("train/a b.txt", b"two")
+    bucket.remove(["test/c"])
+    second = Fetched(url)
+    assert second.files == {"train/a b.txt": b"two", "train/b": large}
+    assert (second.directory / "train" / "b").stat().st_ino == kept, "it was there"
+    assert prefetch.with_local_data({"dataDir": "/data", "a": 1}) == {"dataDir": "/data", "a": 1}
+
+
+@pytest.mark.usefixtures("disk", "impatient")
+def test_data_that_cannot_be_copied_are_refused_with_the_reason(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Failure, match="there is no object below it") as caught:
+        Fetched(url)
+    assert (url in caught.value.message, caught.value.exit_code) == (True, ExitCode.PROGRAM_ERROR)
+    Bucket(url).write("data", b"12345678")
+    monkeypatch.setattr(prefetch, "_GB", 1)
+    with pytest.raises(Failure, match=r"has 8\.0 GB, and a task copies 7\.0 GB at most: raise para"):
+        Fetched(url, dataLimitGB=7)
+    monkeypatch.setattr(prefetch, "_SPARE_BYTES", 10**18)
+    with pytest.raises(Failure, match=r"8\.0 GB are to be copied, and the disk at .* free: mount a vol"):
+        Fetched(url)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(Failure, match="listing it failed: SignatureDoesNotMatch") as caught:
+        Fetched(url)
+    assert caught.value.exit_code == ExitCode.PROGRAM_ERROR
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(Failure, match="listing it failed: connection refused") as caught:
+        Fetched(url)
+    assert caught.value.exit_code == ExitCode.RETRYABLE
+
+
+@pytest.mark.usefixtures("disk")
+def test_copying_data_waits_for_a_server_that_is_busy(
+    url: str, s3_proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_module, "_RETRY_SECONDS", 0.5)
+    Bucket(url).write("data", b"12345678")
+    busy = itertools.count()
+    s3_proxy.decide = lambda method, path: "503" if method == "GET" and next(busy) < 2 else "pass"
+    assert Fetched(url).files == {"data": b"12345678"}
+    assert next(busy) >= 2

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from worker.buckets import prefetch
 from worker.buckets.bucket import Bucket, BucketError, is_bucket
 from worker.cluster.barrier import leave_together, unanswered, wait_for_peers
 from worker.contract import Doing, Done, ExitCode, Exported
@@ -104,8 +105,15 @@ class _Training:
             save_here()  # for what the program's own callbacks save
         strategies.prepare(task)
         parameters = TrainingParameters.read(config.parameters)
+        prefetch.fetch(
+            config.parameters,
+            activity.enter,
+            patience=float(config.stall_seconds),
+            notice=self._reporter.notice,
+            alive=self._watch.alive,
+        )
         activity.enter(f"importing {config.entrypoint}")
-        self._program = load(config.entrypoint, task.source, config.parameters)
+        self._program = load(config.entrypoint, task.source, prefetch.with_local_data(config.parameters))
         for notice in self._program.notices:
             self._reporter.notice(notice)
         if config.mode != "Train":
