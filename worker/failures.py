@@ -38,6 +38,7 @@ _LOST_PEER = re.compile(
 )
 """Matches the text of an InternalError."""
 _ARGUMENTS = "Call arguments received by layer"
+_FORGOTTEN = re.compile(r"\b(Iteration|Job|Dataset)\b.{0,60}\bnot found", re.I)
 _DEVICE_FAULT = re.compile(r"cuda|cudnn|cublas|device-side|xid|\becc\b", re.I)
 """Matches the text of an error of a GPU, which may not occur in a retry."""
 _NOT_A_SENTENCE = (
@@ -121,6 +122,9 @@ def classify(
     if is_lost_peer(error):
         what = "something could not be reached" if alone else "a task was lost"
         return Failure(f"{what} while {doing}: {said}", ExitCode.RETRYABLE)
+    if _is_forgotten(error):
+        said = _cut(said)
+        return Failure(f"the dispatcher has lost its journal while {doing}: {said}", ExitCode.RETRYABLE)
     if _is_device_fault(error):
         return Failure(f"a device failed while {doing}: {said}", ExitCode.RETRYABLE)
     if connections.connecting() and _is_op_error(error):
@@ -249,6 +253,15 @@ def _is_device_fault(error: BaseException) -> bool:
     errors = _tensorflow_errors()
     is_internal = errors is not None and isinstance(error, errors.InternalError)
     return is_internal and bool(_DEVICE_FAULT.search(str(error)))
+
+
+def _is_forgotten(error: BaseException) -> bool:
+    """Returns whether a dispatcher of tf.data service, started again without its journal, knows nothing of
+    what is read (2.21: "Iteration client id not found", and the like for a job or a dataset).
+    """
+    errors = _tensorflow_errors()
+    is_missing = errors is not None and isinstance(error, errors.NotFoundError)
+    return is_missing and bool(_FORGOTTEN.search(str(error)))
 
 
 def _is_fit_of_keras_3(error: BaseException) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,24 @@ def test_training_goes_on_when_dispatcher_and_data_worker_are_killed(
     tasks[DATA_WORKER, 0].kill()
     tasks[DATA_WORKER, 0] = cluster.start(DATA_WORKER)
     assert {name: task.ended() for name, task in tasks.items()} == dict.fromkeys(tasks, 0)
+
+
+@thorough
+@pytest.mark.parametrize("options", [ONE, SERVERS])
+def test_a_dispatcher_that_has_lost_its_journal_costs_a_restart(
+    make_cluster: MakeCluster, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """As in a run whose model directory is in a bucket: the journal goes with the dispatcher's pod."""
+    parameters = {"epochs": 500}
+    cluster = visited(make_cluster, tmp_path, entrypoint="visited:Visited", parameters=parameters, **options)
+    tasks = cluster.start_all()
+    tasks["chief", 0].until(Event.PROGRESS, epoch=2, epoch_end=True)
+    tasks[DISPATCHER, 0].kill()
+    shutil.rmtree(cluster.model_dir / "data-service")
+    tasks[DISPATCHER, 0] = cluster.start(DISPATCHER)
+    assert tasks["chief", 0].ended() == ExitCode.RETRYABLE
+    message = tasks["chief", 0].records(Event.FAILED)[-1].fields["message"]
+    assert message.startswith("the dispatcher has lost its journal while training: NotFoundError: ")
 
 
 def test_a_task_that_waits_for_data_notices_that_another_is_lost(
