@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory
-from worker.contract import DataService
+from worker.contract import DataService, ElasticWorkers
 from worker.parameters import TrainingParameters
 from worker.program import LoadedProgram
 from worker.reporting import Reporter
@@ -47,6 +47,7 @@ class Loop:
     another task and keeps none. `count_workers()` is the number of tasks that take steps, which may change.
     `strategy_options` and `evaluation` are the spec's. `data_service` is None where the run has none.
     `address` is this task's own, None where it has none. `validates` is false where there is an evaluator.
+    `elastic` is set in an elastic collective, whose data goes on where another generation has stopped.
     """
 
     program: LoadedProgram
@@ -61,6 +62,12 @@ class Loop:
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     address: str | None = None
     data_service: DataService | None = None
+    elastic: ElasticWorkers | None = None
+
+    @property
+    def part_size(self) -> int:
+        """Returns the number of examples of a whole batch that a replica gets at most."""
+        return -(-self.parameters.global_batch_size // int(self.strategy.num_replicas_in_sync))
 
     @property
     def workers(self) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -791,4 +792,6 @@ def _as_json(value: Any) -> Any:
 
 def emit(task: str, content: Content) -> None:
     """Prints a record and flushes: a pipe is block-buffered, and a reader needs the record at once."""
-    print(line_of(EVENTS[type(content)], task, time.time(), fields_of(content)), flush=True)
+    # In one piece: another thread may print at the same time.
+    sys.stdout.write(f"{line_of(EVENTS[type(content)], task, time.time(), fields_of(content))}\n")
+    sys.stdout.flush()

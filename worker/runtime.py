@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import NoReturn
 
@@ -21,10 +21,11 @@ from worker import scripts
 from worker.buckets import prefetch
 from worker.buckets.bucket import check_library, is_bucket
 from worker.cluster import server
-from worker.contract import DATA_WORKER, DISPATCHER, GRPC_FAIL_FAST, VERSION, Doing
+from worker.contract import DATA_WORKER, DISPATCHER, GRPC_FAIL_FAST, VERSION, Doing, Done, ExitCode
 from worker.failures import Failure, classify, program_error
 from worker.imports import import_tensorflow
 from worker.process import starter, supervisor
+from worker.process.rendezvous import Elastic
 from worker.reporting import Reporter
 from worker.task import Task, from_environment
 
@@ -54,9 +55,12 @@ def main(arguments: Sequence[str]) -> int:
     first = supervisor.stalled("starting", seconds)
     again = [sys.executable, "-c", _AGAIN, json.dumps(sys.path), *arguments]
     work = replace(_work(task, script), again=again, environment=environment)
+    elastic = _elastic(task)
     collective = task.config.strategy == "MultiWorkerMirrored" and task.config.mode != "Predict"
+    collective = collective and elastic is None
     limits = supervisor.Limits(task.grace_seconds, task.config.restarts_in_place, collective)
-    return supervisor.supervise(work, first, task.name, {} if task.serves else task.peers, limits)
+    peers = {} if task.serves else task.peers
+    return supervisor.supervise(work, first, task.name, peers, limits, elastic)
 
 
 def start_training(arguments: Sequence[str]) -> NoReturn:
@@ -96,7 +100,7 @@ def _check_bucket(task: Task) -> None:
 
 def _work(task: Task, script: Sequence[str]) -> supervisor.Work:
     """Returns what the task does."""
-    forks = task.config.restarts_in_place > 0
+    forks = task.config.restarts_in_place > 0 or _elastic(task) is not None
     if script and not task.serves:
         # It may set variables that TensorFlow reads at its import.
         return supervisor.Work(lambda watch: scripts.run(task, watch, script), forks=forks)
@@ -109,6 +113,23 @@ def _work(task: Task, script: Sequence[str]) -> supervisor.Work:
     if task.role == "evaluator":
         return supervisor.Work(lambda watch: _run(task, partial(_evaluate, watch=watch)), preload, forks)
     return supervisor.Work(lambda watch: _train(task, watch), preload, forks)
+
+
+def _elastic(task: Task) -> Elastic | None:
+    """Returns what the supervisor needs in an elastic collective, None elsewhere."""
+    trains = task.role in ("chief", "worker") and task.config.strategy == "MultiWorkerMirrored"
+    if task.elastic is None or not trains or task.address is None:
+        return None
+    return Elastic(
+        name=task.name,
+        role=task.role,
+        index=task.index,
+        own=task.address,
+        chief=task.cluster["chief"][0],
+        workers=task.elastic,
+        seconds=task.config.starting_deadline_seconds,
+        stop_seconds=task.config.stall_seconds,
+    )
 
 
 def _preload(task: Task) -> None:
@@ -211,7 +232,29 @@ def _evaluate(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
         raise classify(error, doing.doing, roots) from error
 
 
+def _introduce(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
+    """Says what this task of an elastic collective runs, before it takes part. A chief whose run is over
+    already says nothing.
+    """
+    import_tensorflow(keras=False)
+    from worker.checkpoints.model_directory import ModelDirectory, is_done
+    from worker.cluster import admission, devices
+
+    devices.check(task)
+    config = task.config
+    if task.is_primary and config.model_dir and is_done(ModelDirectory(config.model_dir), config.run_id):
+        reporter.notice("this run is done already: its model directory says so")
+        reporter.emit(Done())
+    else:
+        watch.introduce(asdict(admission.own_identity(task)))
+    return ExitCode.DONE
+
+
 def _train(task: Task, watch: supervisor.Watch) -> int:
+    if _elastic(task) is not None:
+        task = from_environment()  # its TF_CONFIG is that of the present generation
+        if task.generation is None:
+            return _run(task, partial(_introduce, watch=watch))
     server.leave_on_signal()
     from worker.training.trainer import train
 

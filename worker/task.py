@@ -22,6 +22,16 @@ from worker.failures import Failure
 
 
 @dataclass(frozen=True)
+class Generation:
+    """The tasks that train together now in an elastic collective. `pods` has their pods' names by role and
+    index in the cluster; `workers` says how many workers there may be.
+    """
+
+    pods: Mapping[tuple[str, int], str]
+    workers: ElasticWorkers
+
+
+@dataclass(frozen=True)
 class Task:
     """This process as a task of its run.
 
@@ -37,12 +47,14 @@ class Task:
     directory: str | None
     source: Path | None
     elastic: ElasticWorkers | None = None
-    """Set in an elastic run: `cluster` has as many workers as there may be."""
+    """Set in an elastic run whose `cluster` has as many workers as there may be."""
+    generation: Generation | None = None
+    """Set in an elastic collective that trains: `cluster` has the tasks of one generation."""
 
     @property
     def name(self) -> str:
         """Returns the pod's name."""
-        return pod_name(self.config.run, self.role, self.index)
+        return self.pod(self.role, self.index)
 
     @property
     def address(self) -> str | None:
@@ -66,7 +78,8 @@ class Task:
 
     def pod(self, role: str, index: int) -> str:
         """Returns the pod name of a task of `cluster`."""
-        return pod_name(self.config.run, role, index)
+        pods = self.generation.pods if self.generation is not None else {}
+        return pods.get((role, index)) or pod_name(self.config.run, role, index)
 
     @property
     def serves(self) -> bool:
@@ -108,6 +121,10 @@ def from_environment() -> Task:
         elastic = elastic_workers(os.environ)
     except ValueError as error:
         raise _misuse(str(error)) from error
+    generation = None
+    if elastic is not None and "pods" in document:
+        pods = [(name, *each) for name, found in document["pods"].items() for each in enumerate(found)]
+        generation = Generation({(name, rank): pod for name, rank, pod in pods}, elastic)
     try:
         return Task(
             config=config,
@@ -116,7 +133,8 @@ def from_environment() -> Task:
             cluster={name: _by_index(tasks) for name, tasks in document.get("cluster", {}).items()},
             directory=os.environ.get(Env.TASK_DIR),
             source=Path(source).resolve() if source else None,
-            elastic=elastic,
+            elastic=elastic if generation is None else None,
+            generation=generation,
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise _misuse(f"{Env.TF_CONFIG} does not describe a cluster: {error}") from error

@@ -122,6 +122,16 @@ class RunningTask:
         self.process.kill()
         self.process.wait()
 
+    def stop(self) -> None:
+        """Ends it if it runs, and closes its output."""
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGCONT)
+            self.kill()
+        self._reader.join(5.0)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
 
 class Cluster:
     """The tasks of one run under `directory`: addresses, run configuration, processes."""
@@ -145,7 +155,7 @@ class Cluster:
         self.elastic = elastic
         self.replicas = {**replicas, "worker": elastic.max} if elastic is not None else dict(replicas)
         tasks = [(role, index) for role, count in self.replicas.items() for index in range(count)]
-        self.addresses = dict(zip(tasks, _free_addresses(len(tasks)), strict=True))
+        self.addresses = dict(zip(tasks, free_addresses(len(tasks)), strict=True))
         trains = [self.addresses[task] for task in tasks if task[0] in ("chief", "worker")]
         if (DISPATCHER, 0) in self.addresses:
             config["data_service"] = DataService(
@@ -247,13 +257,7 @@ class Cluster:
 
     def stop(self) -> None:
         for task in self._started:
-            if task.process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    task.process.send_signal(signal.SIGCONT)
-                task.kill()
-            task._reader.join(5.0)
-            if task.process.stdout is not None:
-                task.process.stdout.close()
+            task.stop()
 
 
 @contextlib.contextmanager
@@ -272,7 +276,7 @@ def eventually(condition: Callable[[], bool], what: str, seconds: float = PATIEN
         time.sleep(0.05)
 
 
-def _free_addresses(count: int) -> list[str]:
+def free_addresses(count: int) -> list[str]:
     """Returns different ports that were free a moment ago.
 
     They are below Linux' ephemeral ports, or a connection could take one in the meantime.

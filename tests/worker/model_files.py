@@ -33,6 +33,34 @@ def iterations(model: Path, epoch: int) -> int:
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
+def extremes(model: Path, epoch: int, variable: str) -> tuple[float, float]:
+    """Returns the least and the greatest value in a checkpoint of the variable whose name ends so there."""
+    code = (
+        "import sys, tensorflow as tf; reader = tf.train.load_checkpoint(sys.argv[1]);"
+        "names = reader.get_variable_to_shape_map(); end = sys.argv[2] + '/.ATTRIBUTES/VARIABLE_VALUE';"
+        "value = reader.get_tensor(min(name for name in names if name.endswith(end)));"
+        "print(value.min(), value.max())"
+    )
+    command = [sys.executable, "-c", code, str(model / "checkpoints" / f"ckpt-{epoch}"), variable]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    least, greatest = map(float, text.split()[-2:])
+    return least, greatest
+
+
+def variables(model: Path, epoch: int) -> dict[str, list[float]]:
+    """Returns the values of the model's and the optimizer's variables in a checkpoint, by name."""
+    code = (
+        "import json, sys, tensorflow as tf; reader = tf.train.load_checkpoint(sys.argv[1]);"
+        "kinds = reader.get_variable_to_dtype_map();"
+        "names = [name for name, kind in kinds.items() if kind == tf.float32];"
+        "print(json.dumps({name: reader.get_tensor(name).ravel().tolist() for name in names}))"
+    )
+    command = [sys.executable, "-c", code, str(model / "checkpoints" / f"ckpt-{epoch}")]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, list[float]] = json.loads(text.splitlines()[-1])
+    return found
+
+
 def state(model: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((model / "run-state.json").read_text())
     return document

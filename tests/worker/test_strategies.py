@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.cluster import ROOT, _free_addresses
+from tests.worker.cluster import ROOT, free_addresses
 from tests.worker.conftest import MakeCluster
 from worker.contract import Event, ExitCode
 
@@ -136,7 +136,7 @@ def test_each_partitioner_splits_variables_as_tensorflows_own_does() -> None:
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
     environment |= {"TF_USE_LEGACY_KERAS": "1", "CUDA_VISIBLE_DEVICES": "-1", "GRPC_FAIL_FAST": "use_caller"}
-    arguments = [json.dumps(asked), json.dumps(_free_addresses(4))]
+    arguments = [json.dumps(asked), json.dumps(free_addresses(4))]
     done = subprocess.run(
         [sys.executable, "-c", _PARTITION, *arguments], env=environment, capture_output=True, text=True
     )

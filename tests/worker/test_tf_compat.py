@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.distribute.coordinator.values import RemoteValueImpl
 
 from tests.worker.cluster import ROOT
-from worker.tf_compat import graphs, strategies, trackable, versions
+from worker.tf_compat import graphs, seeds, strategies, trackable, versions
 from worker.tf_compat.remote_values import error_of, is_done, wait
 
 
@@ -155,6 +155,22 @@ def test_graphs_tell_shuffles_operations_and_lines() -> None:
         list(failing)
     frames = graphs.dataset_frames(caught.value, [failing])
     assert any(frame.filename == __file__ for frame in frames)
+
+
+def test_graphs_tell_transformations() -> None:
+    numbers = (
+        tf.data.Dataset.range(100).shuffle(5).cache().apply(tf.data.experimental.assert_cardinality(100))
+    )
+    found = graphs.transformations(numbers.shuffle(3).batch(2))
+    assert (found.count(graphs.SHUFFLE), found.count(graphs.CACHE)) == (2, 1)
+
+
+def test_the_seed_of_all_operations_is_known() -> None:
+    assert seeds.global_seed() is None
+    tf.random.set_seed(7)
+    assert seeds.global_seed() == 7
+    tf.random.set_seed(None)
+    assert seeds.global_seed() is None
 
 
 def test_a_checkpoint_has_the_names_that_are_chosen(tmp_path: Any) -> None:

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import glob
-import hashlib
-import json
-from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ import tensorflow as tf
 
 from worker import contract
 from worker.failures import program_error
+from worker.process.identity import Identity, difference, digest
 from worker.reporting import Reporter
 from worker.task import Task
 from worker.tf_compat import server_contexts
@@ -27,42 +25,17 @@ from worker.tf_compat import server_contexts
 _AT_A_TIME = 32
 
 
-@dataclass(frozen=True)
-class Identity:
-    """What the servers of a run must have in common. `program` is a digest of the program's source, "" where
-    it is in the image. `gpus` counts the GPUs.
-    """
-
-    run_id: str
-    tensorflow: str
-    program: str
-    gpus: int
-
-    @classmethod
-    def own(cls, task: Task) -> Identity:
-        """Returns this process's."""
-        gpus = len(tf.config.list_physical_devices("GPU"))
-        return cls(task.config.run_id, tf.version.VERSION, _digest(task.source), gpus)
-
-    def to_json(self) -> str:
-        """Returns one line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Identity | None:
-        """Reads the output of `to_json`; None for any other text."""
-        try:
-            document = json.loads(text)
-            return cls(**{each.name: document[each.name] for each in fields(cls)})
-        except (KeyError, TypeError, ValueError):
-            return None
+def own_identity(task: Task) -> Identity:
+    """Returns this process's."""
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    return Identity(task.config.run_id, tf.version.VERSION, digest(task.source), gpus)
 
 
 def introduce(task: Task) -> None:
     """Writes this server's identity. Call it before the server is up."""
     if task.directory is not None:
         path = Path(contract.identity_path(task.directory, task.name, task.name))
-        path.write_text(Identity.own(task).to_json(), encoding="utf-8")
+        path.write_text(own_identity(task).to_json(), encoding="utf-8")
 
 
 class Admission:
@@ -73,7 +46,7 @@ class Admission:
     def __init__(self, task: Task, reporter: Reporter) -> None:
         self._task = task
         self._reporter = reporter
-        self._expected = Identity.own(task)
+        self._expected = own_identity(task)
         self._gpus: int | None = None
         self._are_parameter_servers_seen = False
         self.refused: set[int] = set()
@@ -115,20 +88,9 @@ class Admission:
 
     def _difference(self, found: Identity | None) -> str:
         """Returns why a worker does not fit, "" where it does."""
-        expected = self._expected
-        if found is None:
-            return "it does not say what it runs"
-        if self._gpus is None:
+        if self._gpus is None and found is not None:
             self._gpus = found.gpus
-        if found.run_id != expected.run_id:
-            return "it belongs to another run of this name"
-        if found.tensorflow != expected.tensorflow:
-            return f"it has TensorFlow {found.tensorflow}, and the chief {expected.tensorflow}"
-        if found.program and expected.program and found.program != expected.program:
-            return "its program differs from the chief's"
-        if found.gpus != self._gpus:
-            return f"it has {found.gpus} GPUs, and the first worker {self._gpus}"
-        return ""
+        return difference(found, self._expected, self._gpus)
 
     def _free(self, role: str, index: int) -> None:
         """Has this chief follow the one before it: what that had on the server is freed."""
@@ -162,20 +124,3 @@ def _read(path: str, role: str, index: int) -> str:
 
 def _on(role: str, index: int) -> Any:
     return tf.device(f"/job:{role}/replica:0/task:{index}/device:CPU:0")
-
-
-def _digest(source: Path | None) -> str:
-    """Returns a digest of the files that Python could import from `source`."""
-    if source is None:
-        return ""
-    digest = hashlib.sha256()
-    for path in sorted(_files(source)):
-        digest.update(f"\n{path.relative_to(source)} {path.stat().st_size}\n".encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _files(source: Path) -> Iterator[Path]:
-    for path in source.rglob("*.py"):
-        # A ConfigMap's volume has its files twice, under `..data` too.
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(source).parts):
-            yield path

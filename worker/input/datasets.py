@@ -12,6 +12,7 @@ import tensorflow as tf
 from worker.context import Loop
 from worker.failures import Failure, program_error
 from worker.input import batch_size, file_sharding, training_service
+from worker.input.continuation import alike, check_size
 from worker.input.distribution import Distributed, batch_count, distribute, may_differ, shared_out
 from worker.input.replica_shares import shares_metrics
 from worker.models.model_build import has_sparse_gradients
@@ -29,7 +30,8 @@ def training_dataset(loop: Loop) -> tuple[Any, int | None]:
     Raises Failure for an error of the program or its parameters.
     """
     loop.hooks.enter("running train_dataset()")
-    dataset = loop.program.train_dataset(loop.parameters.global_batch_size)
+    with alike(loop):
+        dataset = loop.program.train_dataset(loop.parameters.global_batch_size)
     if not isinstance(dataset, tf.data.Dataset):
         return dataset, _steps_of_creator(loop)
     batch_size.check(loop, dataset)
@@ -178,9 +180,13 @@ def evaluation_dataset(loop: Loop) -> tuple[Any, int]:
 
 
 def check_batch_size(loop: Loop) -> None:
-    """Raises Failure where a batch cannot be divided evenly among the replicas."""
+    """Raises Failure where a batch cannot be divided evenly among the replicas. Those of an elastic
+    collective, whose number changes, may get parts that differ by one example.
+    """
     size, replicas = loop.parameters.global_batch_size, loop.strategy.num_replicas_in_sync
-    if size % replicas:
+    if loop.elastic is not None:
+        check_size(loop)
+    elif size % replicas:
         lower = size - size % replicas
         choices = [str(choice) for choice in (lower, lower + replicas) if choice]
         raise program_error(
@@ -280,6 +286,13 @@ def _policy(loop: Loop, dataset: Any) -> str | None:
     chosen = policies[loop.strategy_options.get("autoShard", own.name)]
     if loop.workers == 1 or uses_coordinator(loop.strategy):
         return None
+    if loop.elastic is not None:
+        if own not in (policies.AUTO, policies.DATA):
+            raise program_error(
+                f"{loop.program.entrypoint}: train_dataset() sets tf.data.Options' auto_shard_policy to "
+                f"{own.name}, and with spec.worker.minReplicas a worker may leave within an epoch: use DATA"
+            )
+        return "DATA"
     files = file_count(dataset)
     if chosen == policies.AUTO and (files is None or files < loop.workers):
         return "DATA"

@@ -33,4 +33,5 @@ class Activity:
         """Says that the first step is done: from now on the limit is `stall_seconds`."""
         self._seconds = self._stall_seconds
         self._reporter = None
+        self._watch.stepped()
         self.enter(self.doing)

@@ -46,7 +46,7 @@ def connects(address: str, seconds: float = PROBE_SECONDS) -> bool:
 
 def absence(address: str, seconds: float = PROBE_SECONDS) -> str | None:
     """Returns why no connection to `address` can be made, or None where a process listens."""
-    found = _connected(address, seconds)
+    found = connect(address, seconds)
     if isinstance(found, str):
         return found
     found.close()
@@ -55,7 +55,7 @@ def absence(address: str, seconds: float = PROBE_SECONDS) -> str | None:
 
 def fault(address: str, seconds: float = PROBE_SECONDS) -> str | None:
     """Returns why the gRPC server on `address` cannot be used, or None where it answers."""
-    connection = _connected(address, seconds)
+    connection = connect(address, seconds)
     if isinstance(connection, str):
         return connection
     with connection:
@@ -68,8 +68,8 @@ def fault(address: str, seconds: float = PROBE_SECONDS) -> str | None:
     return None if answered else SILENT
 
 
-def _connected(address: str, seconds: float) -> socket.socket | str:
-    """Returns a connection, or why there is none."""
+def connect(address: str, seconds: float) -> socket.socket | str:
+    """Returns a connection to `address`, or why there is none."""
     try:
         found = host_names.look_up(*split(address), seconds)
     except host_names.Unresolved as error:

@@ -6,8 +6,9 @@ starter does nothing but import, and `may_fork` looks at what that has left behi
 survive a fork, the starter itself is the training process, and the supervisor starts a new Python for the
 next.
 
-It obeys the supervisor, which is its parent: each byte in `orders` starts a training process. It answers by
-JSON lines in `reports`: `{"started": PID}` and `{"ended": WAIT STATUS}`.
+It obeys the supervisor, which is its parent: each line in `orders` starts a training process. The line is a
+JSON mapping of further environment variables. It answers by JSON lines in `reports`: `{"preloaded": 1}` once,
+`{"started": PID}` and `{"ended": WAIT STATUS}`.
 """
 
 from __future__ import annotations
@@ -65,10 +66,13 @@ def serve(
     if forks:
         # A child that searches its parent's objects for garbage copies the pages that they are in.
         gc.freeze()
+    _report(pipes, preloaded=1)
     own = os.getpid()
-    while os.read(pipes.orders, 1):
+    orders = os.fdopen(pipes.orders, "rb", buffering=0)
+    while order := orders.readline():
         child = os.fork() if forks else 0
         if child == 0:
+            os.environ.update(json.loads(order))
             _train(train, pipes, own)
         _report(pipes, started=child)
         _, status = os.waitpid(child, 0)

@@ -11,6 +11,9 @@ A training process that loses a peer, or is killed, is started again at once and
 pod's address: see `restarts`. A Job would make another pod, after 10 s and more. A process that was silent is
 not: its node may be the reason, and another pod may get another node.
 
+In an elastic collective the chief's supervisor decides who trains together: see `generations`. There the
+first process only says what this task runs, and each later one trains in one generation.
+
 The protocol: the training process writes `Silence`, one JSON line, which says how long it may be silent from
 now on, and what the supervisor says and does after that. An empty line is a sign of life, and the time starts
 again.
@@ -21,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import select
 import signal
 import subprocess
@@ -35,6 +39,9 @@ from worker.contract import (
     EVENTS,
     GRACE_SECONDS,
     Content,
+    Doing,
+    Done,
+    Env,
     ExitCode,
     Failed,
     Notice,
@@ -46,6 +53,7 @@ from worker.contract import (
 from worker.process import probes, starter
 from worker.process.lease import Holder, Lease, message
 from worker.process.orphans import adopt_orphans, end_children
+from worker.process.rendezvous import Elastic, Member, Rendezvous
 from worker.process.restarts import Restarts
 from worker.process.worker_monitor import WorkerMonitor
 
@@ -61,6 +69,10 @@ _STACKS_SECONDS = 0.5
 _PEERS_END_SECONDS = 5.0
 """Limit for the other tasks of a collective to notice that one was lost, which takes them 0.7 s."""
 _PEERS_POLL_SECONDS = 0.05
+_FAILED_GENERATIONS = 3
+"""Limit for generations of the same tasks to fail, one after the other, before they have saved anything."""
+_DONE_SECONDS = 10.0
+"""Limit for the other tasks to hear that the run is over."""
 _LEASE_SECONDS = 10.0
 """Limit for a renewal of the lease that is going on. A disk that hangs for longer will not be well soon."""
 
@@ -128,9 +140,17 @@ class Watch:
         """Has the supervisor report from now on which of `workers` (pod name to address) are gone or back."""
         self._write(json.dumps({"workers": workers}).encode() + b"\n", patient=True)
 
+    def introduce(self, identity: Mapping[str, Any]) -> None:
+        """Says what this task of an elastic collective runs: see `identity`."""
+        self._write(json.dumps({"identity": identity}).encode() + b"\n", patient=True)
+
     def came_further(self) -> None:
         """Says that the task has come further than before its last restart: see `Restarts`."""
         self._write(b'{"further": true}\n', patient=True)
+
+    def stepped(self) -> None:
+        """Says that the first step is done."""
+        self._write(b'{"stepped": true}\n', patient=True)
 
     def stay_down(self) -> None:
         """Says that another process in this pod would fail like this one."""
@@ -195,14 +215,20 @@ class Limits:
 
 
 def supervise(
-    work: Work, first: Silence, task: str, addresses: Mapping[str, str], limits: Limits | None = None
+    work: Work,
+    first: Silence,
+    task: str,
+    addresses: Mapping[str, str],
+    limits: Limits | None = None,
+    elastic: Elastic | None = None,
 ) -> NoReturn:
     """Does `work` in a child process under watch, and leaves with its exit code or the agreed one.
 
     `first` is valid until the child sends another Silence. `addresses` (pod name to `host:port`) are the
-    peers that may cause a stall. It forks, so it must be called while the process has one thread.
+    peers that may cause a stall. With `elastic` a training process is started whenever the chief's supervisor
+    says so. It forks, so it must be called while the process has one thread.
     """
-    os._exit(_Supervisor(work, first, task, addresses, limits or Limits()).run())
+    os._exit(_Supervisor(work, first, task, addresses, limits or Limits(), elastic).run())
 
 
 def serve(work: Work, pipes: starter.Pipes, supervisor: int) -> NoReturn:
@@ -241,12 +267,15 @@ class _Starter:
         os.set_blocking(self.signs, False)
         os.set_blocking(self.reports, False)
         self.child: int | None = None
+        self.preloaded = False
         self._buffer = b""
 
-    def start(self) -> None:
-        """Orders a training process."""
+    def start(self, environment: Mapping[str, str]) -> None:
+        """Orders a training process, with further variables in its environment."""
+        line = json.dumps(environment).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):  # it has ended
-            os.write(self._orders, b"1")
+            while line:
+                line = line[os.write(self._orders, line) :]
 
     def hear(self) -> int | None:
         """Reads its reports. Returns the wait status of a training process that has ended."""
@@ -254,6 +283,9 @@ class _Starter:
         status = None
         for line in lines:
             report = json.loads(line)
+            if "preloaded" in report:
+                self.preloaded = True
+                continue
             self.child = report.get("started")
             status = report.get("ended", status)
         return status
@@ -266,13 +298,31 @@ class _Starter:
 
 class _Supervisor:
     def __init__(
-        self, work: Work, first: Silence, task: str, addresses: Mapping[str, str], limits: Limits
+        self,
+        work: Work,
+        first: Silence,
+        task: str,
+        addresses: Mapping[str, str],
+        limits: Limits,
+        elastic: Elastic | None,
     ) -> None:
         self._work = work
         self._first = self._silence = first
         self._task = task
         self._addresses = addresses
+        """The other tasks; in an elastic collective all of the present generation."""
         self._limits = limits
+        self._elastic = elastic
+        self._identity: Mapping[str, Any] | None = None
+        self._member: Member | None = None
+        """Set from the introduction on."""
+        self._rendezvous: Rendezvous | None = None
+        self._failed_generations = 0
+        self._waits = False
+        """Whether there is no training process until the chief's supervisor orders one."""
+        self._said = ""
+        self._is_others_fault = False
+        """Whether the training process is ended because another task of its generation has failed."""
         self._restarts = Restarts(limits.restarts)
         self._may_restart = True
         self._kill_at: float | None = None
@@ -293,13 +343,15 @@ class _Supervisor:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._terminate)
-        self._starter.start()
+        self._starter.start({})
         heard = looked = time.monotonic()
         while True:
+            if (code := self._obey()) is not None:
+                return code
             status = self._ended()
             if status is not None:
                 code = self._left(status)
-                if self._starts_again(code):
+                if self._goes_on(code):
                     heard = looked = time.monotonic()
                     continue
                 if self._lease is not None and code != ExitCode.RETRYABLE:
@@ -308,13 +360,19 @@ class _Supervisor:
             now = time.monotonic()
             # If this process was stopped (a frozen pod, a suspended machine), so was the child.
             heard += max(0.0, now - looked - _OWN_SECONDS)
-            if self._kill_at is not None and (now >= self._kill_at or self._starter.child is None):
+            nothing_runs = self._starter.child is None
+            if self._kill_at is not None and (now >= self._kill_at or nothing_runs):
                 self._kill()
                 return ExitCode.PREEMPTED
+            if self._waits:
+                heard = now
             if self._kill_at is None and now - heard >= self._silence.seconds:
-                return self._silent()
+                if (blocked := self._silent()) is not None:
+                    return blocked
+                heard = time.monotonic()
             until = self._kill_at if self._kill_at is not None else heard + self._silence.seconds
-            pause = max(0.0, min(until - now, max(0.1, self._silence.seconds / _LOOKS)))
+            looks = max(0.1, self._silence.seconds / _LOOKS)
+            pause = max(0.0, min(until - now, 1.0 if self._waits else looks))
             watched = [self._starter.signs, self._starter.reports, wakeup]
             ready, _, _ = select.select(watched, [], [], pause)
             looked = time.monotonic()
@@ -349,9 +407,44 @@ class _Supervisor:
             self._hear()
         return status
 
+    def _goes_on(self, code: int) -> bool:
+        """Starts the training process again if it may be, or waits for the next generation. Returns whether
+        it does.
+        """
+        if self._elastic is None:
+            return self._starts_again(code)
+        if self._member is None and code == ExitCode.DONE and self._identity is not None:
+            self._take_part(self._elastic, self._identity)
+            return True
+        if self._member is not None:
+            self._member.ended(code)
+        if self._rendezvous is not None and code == ExitCode.DONE:
+            self._rendezvous.finish(_DONE_SECONDS)
+        if code not in (ExitCode.RETRYABLE, ExitCode.PREEMPTED):
+            return self._starts_again(code)
+        # Another task was lost, or all have stopped together.
+        self._failed_generations += code == ExitCode.RETRYABLE
+        if self._failed_generations > _FAILED_GENERATIONS or not self._may_start():
+            return False
+        self._start()
+        return True
+
     def _starts_again(self, code: int) -> bool:
         """Starts the training process again if it may be, and returns whether it did."""
-        if self._is_told_to_stop() or not self._may_restart or not self._restarts.allowed(code):
+        if not (self._restarts.allowed(code) and self._may_start()):
+            return False
+        if self._limits.collective:
+            self._await_peers_end()
+        if self._is_told_to_stop():
+            return False
+        self._restarts.add(time.monotonic())
+        emit(self._task, Restarted(code, self._restarts.count))
+        self._start()
+        return True
+
+    def _may_start(self) -> bool:
+        """Removes what the training process has left. Returns whether another one may be started."""
+        if self._is_told_to_stop() or not self._may_restart:
             return False
         if not self._starter.process and not self._work.again:
             return False
@@ -359,18 +452,108 @@ class _Supervisor:
             return False
         self._attendance.follow({})
         end_children(but=self._starter.process)
-        if self._limits.collective:
-            self._await_peers_end()
-        if self._is_told_to_stop():
-            return False
-        self._restarts.add(time.monotonic())
-        emit(self._task, Restarted(code, self._restarts.count))
+        return True
+
+    def _start(self) -> None:
+        """Starts a training process, or waits for the order to do so."""
         self._lease, self._lost, self._buffer, self._silence = None, False, b"", self._first
+        self._is_others_fault = False
         if not self._starter.process:
             self._starter.close()
             self._starter = _Starter(self._work, forked=False)
-        self._starter.start()
-        return True
+        self._waits = self._member is not None
+        if not self._waits:
+            self._starter.start({})
+
+    def _take_part(self, elastic: Elastic, identity: Mapping[str, Any]) -> None:
+        """Joins the elastic collective: the task is ready for its first generation."""
+        if elastic.role == "chief":
+            try:
+                self._rendezvous = Rendezvous(elastic, lambda content: emit(self._task, content))
+            except OSError as error:
+                self._kill()
+                message = f"cannot listen on {elastic.own}: {error.strerror or error}"
+                emit(self._task, Failed(message, "", ExitCode.RETRYABLE))
+                os._exit(ExitCode.RETRYABLE)
+        self._member = Member(elastic, identity, self._awake)
+        self._start()
+
+    def _awake(self) -> None:
+        """Runs in other threads."""
+        if self._wake is not None:
+            with contextlib.suppress(BlockingIOError):
+                os.write(self._wake, b"x")
+
+    def _obey(self) -> int | None:
+        """Carries out what the chief's supervisor says. Returns the exit code if this task must end."""
+        member, elastic = self._member, self._elastic
+        if member is None or elastic is None:
+            return None
+        if self._waits and self._starter.preloaded and not member.is_ready:
+            member.ready()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                message = member.heard.get_nowait()
+                if "start" in message:
+                    self._begin(member, message["start"])
+                elif "stop" in message:
+                    self._send(signal.SIGUSR2)
+                elif "kill" in message:
+                    self._end_generation()
+                elif "refuse" in message:
+                    return self._refused(message["refuse"])
+                elif "done" in message and self._waits:
+                    emit(self._task, Done())
+                    return ExitCode.DONE
+        return self._waited(member, elastic) if self._waits else None
+
+    def _begin(self, member: Member, tf_config: Mapping[str, Any]) -> None:
+        """Starts the training process for a generation."""
+        if not self._waits:
+            member.ended(ExitCode.RETRYABLE)  # the order was for a connection that is lost
+            return
+        there = {
+            pod: address
+            for role, pods in tf_config["pods"].items()
+            for pod, address in zip(pods, tf_config["cluster"][role])
+        }
+        if set(there) != set(self._addresses):
+            self._failed_generations = 0
+        self._addresses = there
+        self._waits, self._said = False, ""
+        member.started()
+        self._starter.start({Env.TF_CONFIG: json.dumps(tf_config)})
+
+    def _refused(self, why: str) -> int:
+        self._kill()
+        message = f"this worker is not taken in: {why}; give it the chief's image and resources"
+        emit(self._task, Failed(message, "", ExitCode.PROGRAM_ERROR))
+        return ExitCode.PROGRAM_ERROR
+
+    def _end_generation(self) -> None:
+        """Ends the training process because another task of its generation has failed."""
+        if not self._waits:
+            self._is_others_fault = True
+            self._send(signal.SIGKILL)
+
+    def _waited(self, member: Member, elastic: Elastic) -> int | None:
+        """Says what this task waits for. Returns the exit code once it has waited for too long."""
+        chief, least = self._rendezvous, elastic.workers.min
+        since = chief.idle_since if chief is not None else member.lost_since
+        if chief is not None and chief.missing:
+            waits = f"workers: {least - chief.missing} of at least {least} are there (minReplicas)"
+        elif chief is None and since is not None:
+            waits = "the chief"
+        else:
+            waits = "the next generation of workers"
+        if waits != self._said:
+            self._said = waits
+            emit(self._task, Doing(f"waiting for {waits}"))
+        if since is None or time.monotonic() - since < elastic.seconds:
+            return None
+        message = f"waited {elastic.seconds:.0f} s for {waits} (startingDeadlineSeconds)"
+        emit(self._task, Failed(message, "", ExitCode.RETRYABLE))
+        return ExitCode.RETRYABLE
 
     def _is_told_to_stop(self) -> bool:
         return self._kill_at is not None
@@ -396,7 +579,13 @@ class _Supervisor:
             elif "workers" in document:
                 self._attendance.follow(document["workers"])
             elif "further" in document:
+                self._failed_generations = 0
                 self._restarts.came_further(time.monotonic())
+            elif "stepped" in document:
+                if self._member is not None:
+                    self._member.stepped()
+            elif "identity" in document:
+                self._identity = document["identity"]
             elif "again" in document:
                 self._may_restart = document["again"]
             elif not self._lost:
@@ -413,11 +602,17 @@ class _Supervisor:
         self._lease = lease
         lease.keep(overtaken_by)
 
-    def _silent(self) -> int:
+    def _silent(self) -> int | None:
+        """Ends a training process that is silent. Returns this task's exit code; None in an elastic
+        collective where the process only waits for one that hangs elsewhere.
+        """
         silence = self._silence
         content = silence.content
         if silence.blame:
             found = probes.faults(self._addresses)
+            if self._member is not None and found and self._task not in found:
+                self._end_generation()
+                return None
             if found and isinstance(content, Failed):
                 no_answer = f"; no answer from {probes.described(found)}"
                 content = Failed(content.message + no_answer, content.traceback, content.exit_code)
@@ -453,6 +648,8 @@ class _Supervisor:
             return code
         if self._kill_at is not None:
             return ExitCode.PREEMPTED
+        if self._is_others_fault:
+            return ExitCode.RETRYABLE
         message = f"the training process was ended by signal {-code} ({signal.strsignal(-code)})"
         if -code == signal.SIGKILL:
             message += "; if nobody sent it, the memory limit was reached: raise resources.limits.memory"

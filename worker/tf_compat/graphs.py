@@ -34,6 +34,7 @@ _KEEP_BATCHES = (
     "CacheDataset",
 )
 """Transformations that return the elements of their input unchanged, by TensorFlow 2.21's names."""
+SHUFFLE, CACHE = "_ShuffleDataset", "CacheDataset"
 _REFRESH_MS = 100
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 
@@ -176,8 +177,13 @@ def batch_size(dataset: Any) -> int | None:
 
 def shuffles(dataset: Any) -> bool:
     """Returns whether `dataset` has another order of elements in each iteration."""
+    return SHUFFLE in transformations(dataset)
+
+
+def transformations(dataset: Any) -> list[str]:
+    """Returns TensorFlow's names of the transformations that `dataset` is made of, such as SHUFFLE."""
     dataset = getattr(dataset, "_impl", dataset)
-    return type(dataset).__name__ == "_ShuffleDataset" or any(map(shuffles, dataset._inputs()))
+    return [type(dataset).__name__, *(name for each in dataset._inputs() for name in transformations(each))]
 
 
 def operation_types(dataset: Any) -> set[str]:

@@ -12,7 +12,7 @@ from worker.cluster.kv_store import by_first_task
 from worker.context import Loop
 from worker.contract import Training
 from worker.failures import Failure, program_error
-from worker.input import datasets, replica_shares
+from worker.input import continuation, datasets, replica_shares
 from worker.models import model_build
 from worker.progress import curves
 from worker.progress.callback import Progress
@@ -49,8 +49,11 @@ def fit(loop: Loop, model: Any) -> Any:
         called.append(callbacks.KeptData(loop.hooks.kept))
     if loop.directory is not None:
         called += saving(loop, model, loop.directory)
-    data = fit_datasets.prepare(loop, model, dataset, steps, own)
     position = position.within(parameters.epochs, steps)
+    dataset = continuation.continued(loop, dataset, steps, position)
+    if not replica_shares.has_keras_steps(model):
+        continuation.check_parts(loop)
+    data = fit_datasets.prepare(loop, model, dataset, steps, own)
     done = position.epochs
     if loop.writes:
         loop.hooks.reporter.emit(Training(parameters.epochs, steps, initial_epoch=done))

@@ -47,16 +47,19 @@ def prepare(loop: Loop, model: Any, dataset: Any, steps: int | None, own: list[A
         if replica_shares.has_keras_steps(model) and datasets.wants_equal_shapes(
             loop, model, dataset.element_spec
         ):
-            wanted["fill"] = loop.parameters.global_batch_size // loop.strategy.num_replicas_in_sync
+            wanted["fill"] = loop.part_size
         training = datasets.distributed_training(loop, dataset, steps, **wanted)
     if training.has_shares or (evaluation is not None and evaluation.has_shares):
         replica_shares.use_shares(model, training, evaluation)
 
-    def iterated() -> Any:
-        once = Once(training.elements)
-        loop.hooks.kept.append(once)
-        return once
+    made: list[Once] = []
 
+    def iterated() -> Any:
+        if not (made and loop.elastic is not None):
+            made.append(Once(training.elements))
+        return made[-1]
+
+    loop.hooks.kept.append(made)
     validation = Once(evaluation.elements) if evaluation is not None else None
     loop.hooks.kept.append(validation)
     return FitData(iterated, validation, evaluation_steps)

@@ -49,7 +49,8 @@ _LAST_SECONDS = 10.0
 
 
 class Preemption:
-    """Ends a training loop at a boundary once this task, or one that it trains with, got SIGTERM.
+    """Ends a training loop at a boundary once this task, or one that it trains with, got SIGTERM; or SIGUSR2,
+    by which its supervisor says that the workers change.
 
     `directory` is where this task writes; None, without a model directory, ends the task at once. Under a
     collective strategy every task must have the same boundaries. It must be used in the main thread.
@@ -64,6 +65,7 @@ class Preemption:
         self._writes = task.is_primary
         self._told = False
         self._told_at = 0.0
+        """When SIGTERM came; 0 without it."""
         self._upload_seconds = max(1.0, task.grace_seconds - _UPLOAD_MARGIN)
         self._training = False
         self._peers = _Peers(task) if _is_collective(task) else None
@@ -76,6 +78,7 @@ class Preemption:
         if self._directory is None:
             return
         signal.signal(signal.SIGTERM, self._note)
+        signal.signal(signal.SIGUSR2, self._note)
         if self._peers is not None:
             self._peers.watch()
 
@@ -105,7 +108,8 @@ class Preemption:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._told = True
-        self._told_at = self._told_at or time.monotonic()
+        if number == signal.SIGTERM:
+            self._told_at = self._told_at or time.monotonic()
         if not self._training:
             os._exit(ExitCode.PREEMPTED)
 
@@ -125,8 +129,9 @@ class Preemption:
             directory.back_up(model, position)
             self._watch.came_further()
         if self._writes:
-            self._told_at = self._told_at or time.monotonic()  # it was another task
-            why = "SIGTERM" if self._told else "SIGTERM to another task"
+            why = "SIGTERM" if self._told_at else "the workers change"
+            if not self._told:
+                why, self._told_at = "SIGTERM to another task", time.monotonic()
             if self._upload(directory, f"the checkpoint of {position}"):
                 self._reporter.notice(f"{why}: checkpoint saved at {position}, exiting")
         if self._peers is not None:

@@ -16,7 +16,7 @@ from worker.checkpoints.model_directory import Position
 from worker.cluster.kv_store import by_first_task
 from worker.context import Loop
 from worker.contract import Training
-from worker.input import datasets
+from worker.input import continuation, datasets
 from worker.progress.heartbeat import heartbeat
 from worker.progress.records import Records
 from worker.steps.compiled_step import steps_of
@@ -53,6 +53,9 @@ class _Synchronous:
             notice = loop.hooks.reporter.notice
             position = loop.directory.resume(self._model, notice) if loop.directory else Position()
         self._position = position.within(parameters.epochs, self._epoch_steps)
+        dataset = continuation.continued(loop, dataset, self._epoch_steps, self._position)
+        if self._steps.is_own and self._steps.as_compiled:
+            continuation.check_parts(loop)
         self._records = Records(loop.hooks.reporter if loop.writes else None, parameters.epochs)
         loop.hooks.enter("running callbacks()")
         called = loop.program.callbacks(model)
@@ -75,7 +78,7 @@ class _Synchronous:
             by_batch = by_batch or equal
             dataset = datasets.refusing_small_batches(loop, dataset)
         elif equal:
-            shares["fill"] = parameters.global_batch_size // strategy.num_replicas_in_sync
+            shares["fill"] = loop.part_size
         self._training = Iteration(
             strategy,
             self._steps.train,

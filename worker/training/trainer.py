@@ -193,6 +193,7 @@ class _Training:
             evaluation=config.evaluation,
             address=task.address,
             data_service=config.data_service,
+            elastic=task.generation.workers if task.generation is not None else None,
         )
 
     def _apply(self, program: LoadedProgram, parameters: Any) -> None:

@@ -1,0 +1,80 @@
+"""What the tasks of an elastic run must have in common: one may come hours after the others, from another
+image. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a task runs. `program` is a digest of the program's source, "" where it is in the image. `gpus`
+    counts the GPUs.
+    """
+
+    run_id: str
+    tensorflow: str
+    program: str
+    gpus: int
+
+    def to_json(self) -> str:
+        """Returns one line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Identity | None:
+        """Reads the output of `to_json`; None for any other text."""
+        try:
+            return cls.of(json.loads(text))
+        except ValueError:
+            return None
+
+    @classmethod
+    def of(cls, document: Any) -> Identity | None:
+        """Reads the document of `to_json`; None for any other."""
+        try:
+            return cls(**{each.name: document[each.name] for each in fields(cls)})
+        except (KeyError, TypeError):
+            return None
+
+
+def difference(found: Identity | None, chief: Identity, gpus: int | None = None) -> str:
+    """Returns why a worker does not fit its `chief`, "" where it does. It must have as many GPUs as the
+    chief, or as the first worker, which has `gpus`.
+    """
+    if found is None:
+        return "it does not say what it runs"
+    if found.run_id != chief.run_id:
+        return "it belongs to another run of this name"
+    if found.tensorflow != chief.tensorflow:
+        return f"it has TensorFlow {found.tensorflow}, and the chief {chief.tensorflow}"
+    if found.program and chief.program and found.program != chief.program:
+        return "its program differs from the chief's"
+    if gpus is None and found.gpus != chief.gpus:
+        return f"it has {found.gpus} GPUs, and the chief {chief.gpus}"
+    if gpus is not None and found.gpus != gpus:
+        return f"it has {found.gpus} GPUs, and the first worker {gpus}"
+    return ""
+
+
+def digest(source: Path | None) -> str:
+    """Returns a digest of the files that Python could import from `source`, "" for None."""
+    if source is None:
+        return ""
+    found = hashlib.sha256()
+    for path in sorted(_files(source)):
+        found.update(f"\n{path.relative_to(source)} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _files(source: Path) -> Iterator[Path]:
+    for path in source.rglob("*.py"):
+        # A ConfigMap's volume has its files twice, under `..data` too.
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(source).parts):
+            yield path
