@@ -138,6 +138,12 @@ class LoadedProgram:
             raise self._wrong("model()", "a model that is not compiled: call model.compile(...) in it")
         return model
 
+    def optimizers(self) -> dict[str, Any]:
+        """Returns the optimizers that are attributes of the program, by their names."""
+        from worker.tf_compat import keras_models
+
+        return keras_models.optimizers_of(self._instance) if hasattr(self._instance, "__dict__") else {}
+
     def train_dataset(self, batch_size: int) -> Any:
         """See `Program`. Raises Failure where the result is no batched dataset."""
         return self._dataset("train_dataset", batch_size)

@@ -64,6 +64,11 @@ def ends(task: RunningTask) -> list[dict[str, Any]]:
     return [{"loss": record["loss"], **record["metrics"]} for record in records if record["epoch_end"]]
 
 
+def evaluated(task: RunningTask) -> list[dict[str, Any]]:
+    """The results of each evaluation."""
+    return [record.fields["metrics"] for record in task.records(Event.EVALUATION)]
+
+
 @pytest.mark.parametrize("program", ["Sums", "SumsByStep"])
 def test_parameter_servers_lose_no_update_and_no_count(make_cluster: MakeCluster, program: str) -> None:
     cluster = make_cluster(
@@ -119,9 +124,61 @@ def test_a_models_own_steps(make_cluster: MakeCluster, options: dict[str, Any]) 
     own = make_cluster(**options, entrypoint="three:Stepping", parameters=PARAMETERS)
     chief = own.start("chief")
     assert chief.ended() == 0
-    assert ends(chief)[-1] == {"loss": pytest.approx(loss, rel=1e-5), "mean_loss": 2.0, "two": 2.0}
-    assert [record.fields["metrics"] for record in chief.records(Event.EVALUATION)] == [{"three": 3.0}] * 2
+    batches = 8.0 if options is TWO_CPUS else 4.0
+    known = {"mean_loss": 2.0, "two": 2.0, "taken": batches}
+    assert ends(chief)[-1] == {"loss": pytest.approx(loss, rel=1e-5), **known}
+    assert evaluated(chief) == [{"three": 3.0, "seen": batches}] * 2
     assert kernel(own.model_dir, 2) == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize("program", ["Stepping", "Measuring"])
+def test_a_models_own_results_under_parameter_servers(make_cluster: MakeCluster, program: str) -> None:
+    replicas = {"chief": 1, "worker": 2, "ps": 1}
+    cluster = make_cluster(entrypoint=f"three:{program}", replicas=replicas, parameters=PARAMETERS)
+    chief = cluster.start_all()["chief", 0]
+    assert chief.ended() == 0
+    trained, scored = ends(chief)[-1], evaluated(chief)[-1]
+    if program == "Stepping":
+        assert {**trained, "loss": 0.0} == {"loss": 0.0, "mean_loss": 2.0, "two": 2.0, "taken": 4.0}
+        assert scored == {"three": 3.0, "seen": 4.0}
+    else:
+        assert sorted(trained) == sorted(scored) == ["accuracy", "batches", "loss", "two"]
+        assert [trained["batches"], trained["two"], scored["batches"], scored["two"]] == [4.0, 2.0] * 2
+        assert 0.0 < scored["loss"] < 2.0
+
+
+@pytest.mark.parametrize("options", [ONE, TWO_CPUS], ids=["OneDevice", "Mirrored"])
+def test_a_models_own_compute_metrics(make_cluster: MakeCluster, options: dict[str, Any]) -> None:
+    cluster = make_cluster(**options, entrypoint="three:Measuring", parameters=PARAMETERS)
+    chief = cluster.start("chief")
+    assert chief.ended() == 0
+    batches = 8.0 if options is TWO_CPUS else 4.0
+    for found in (*ends(chief), *evaluated(chief)):
+        assert sorted(found) == ["accuracy", "batches", "loss", "two"]
+        assert (found["batches"], found["two"]) == (batches, 2.0)
+
+
+def test_a_second_optimizer_moves_two_replicas_as_one_and_is_resumed(make_cluster: MakeCluster) -> None:
+    parameters = {"globalBatchSize": 8, "stepsPerEpoch": 4}
+    program = {"entrypoint": "three:TwoOptimizers"}
+    slow = make_cluster(**TWO_CPUS, **program, parameters={**parameters, "epochs": 900})
+    chief = slow.start("chief")
+    chief.until(Event.PROGRESS, epoch=2, epoch_end=True)
+    chief.kill()
+    epochs = model_files.epochs(slow.model_dir)[-1] + 1
+    chief = make_cluster(**TWO_CPUS, **program, parameters={**parameters, "epochs": epochs}).start("chief")
+    assert chief.ended() == 0
+    assert chief.until(Event.TRAINING).fields["initial_epoch"] == epochs - 1
+    resumed, accuracy = variables(slow.model_dir, epochs), ends(chief)[-1]["accuracy"]
+    shutil.rmtree(slow.model_dir)
+    chief = make_cluster(**ONE, **program, parameters={**parameters, "epochs": epochs}).start("chief")
+    assert chief.ended() == 0
+    assert ends(chief)[-1]["accuracy"] == accuracy
+    whole = variables(slow.model_dir, epochs)
+    assert {name for name in whole if name.startswith("second/")}
+    for name, value in whole.items():
+        if name != "save_counter":
+            assert np.allclose(resumed[name], value, atol=1e-6), name
 
 
 def test_a_step_that_makes_its_loss_by_itself_is_told_what_replicas_do(make_cluster: MakeCluster) -> None:
@@ -137,8 +194,7 @@ def test_a_step_that_updates_no_metric_is_told_so(make_cluster: MakeCluster) -> 
     assert chief.ended() == 0
     chief.until_notice("does not update the metrics that the model was compiled with, so the training shows")
     assert [list(end) for end in ends(chief)] == [["loss"]] * 2
-    evaluated = [sorted(record.fields["metrics"]) for record in chief.records(Event.EVALUATION)]
-    assert evaluated == [["accuracy", "loss"]] * 2
+    assert [sorted(found) for found in evaluated(chief)] == [["accuracy", "loss"]] * 2
 
 
 def test_dropout_differs_between_replicas_and_steps(make_cluster: MakeCluster) -> None:
@@ -170,8 +226,8 @@ def test_a_checkpoint_is_evaluated_and_predicted_with(make_cluster: MakeCluster)
     chief = trained.start("chief")
     assert chief.ended() == 0
     scores = chief.records(Event.EVALUATION)[-1].fields["metrics"]
-    evaluated = make_cluster(**TWO_CPUS, entrypoint="three:Fitted", parameters=PARAMETERS, mode="Evaluate")
-    chief = evaluated.start("chief")
+    scored = make_cluster(**TWO_CPUS, entrypoint="three:Fitted", parameters=PARAMETERS, mode="Evaluate")
+    chief = scored.start("chief")
     assert chief.ended() == 0
     assert chief.until(Event.EVALUATION).fields["metrics"] == pytest.approx(scores, rel=1e-5)
     predicted = make_cluster(**TWO_CPUS, entrypoint="three:Fitted", parameters=PARAMETERS, mode="Predict")

@@ -58,6 +58,7 @@ RMSPROP = ("RMSprop", {"learning_rate": 0.5, "momentum": 0.5}, rmsprop)
         ("Counted", PLAIN),
         ("Looped", PLAIN),
         pytest.param("Stepped", PLAIN, marks=pytest.mark.thorough),
+        ("Second", PLAIN),
         pytest.param("Counted", NESTEROV, marks=pytest.mark.thorough),
         pytest.param("Looped", MOMENTUM, marks=pytest.mark.thorough),
         pytest.param("Stepped", NESTEROV, marks=pytest.mark.thorough),

@@ -50,7 +50,7 @@ class Evaluation:
         self._loop = loop
         self._executions = executions
         self._steps = steps
-        self._sums = Sums(steps.metrics())
+        self._sums = Sums(steps.unread_metrics(training=False))
         service = _service(loop, dataset) if loop.evaluation.get("exact") else None
         self._score_job = tf.function(partial(self._of_job, service)) if service is not None else None
         self._datasets = coordinator.create_per_worker_dataset(

@@ -46,13 +46,18 @@ def use_shares(model: Any, training: Distributed, evaluation: Distributed | None
         model.compute_metrics = _compute_metrics(model.compute_metrics)
 
 
-def leave_out(model: Any) -> None:
-    """Has the optimizer apply no gradients within `left_out` where the replica has no example.
-    Call it once.
+def leave_out(model: Any, *optimizers: Any) -> None:
+    """Has the optimizers of `model`, and `optimizers` of the program, apply no gradients within `left_out`
+    where the replica has no example. Call it once.
     """
-    optimizer = model.optimizer
+    found = {id(each): each for each in (*keras_models.optimizers_of(model).values(), *optimizers)}
+    for each in {**found, id(model.optimizer): model.optimizer}.values():
+        _leave_out(each)
+
+
+def _leave_out(optimizer: Any) -> None:
     # An attribute of the instance has precedence over the class's method.
-    if keras_models.is_keras_3(model):
+    if keras_models.is_keras_3(optimizer):
         apply = optimizer.apply
 
         def masked_apply(grads: Any, trainable_variables: Any = None) -> Any:
@@ -72,8 +77,8 @@ def leave_out(model: Any) -> None:
 def left_out(model: Any, step: Callable[[Any], Any], batch: Any, share: Share | None, trains: bool) -> Any:
     """Returns the result of `step(batch)`, which is the program's own code.
 
-    Without an example the step changes neither the metrics of `model` nor, through its optimizer, the
-    weights. Raises Failure where the step `trains` without that optimizer.
+    Without an example the step changes neither the metrics of `model` nor, through the optimizers given to
+    `leave_out`, the weights. Raises Failure where the step `trains` without one of them.
     """
     if share is None or shares_metrics(tf.distribute.get_strategy()):
         with of(share):

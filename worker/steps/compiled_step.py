@@ -49,11 +49,14 @@ class CompiledSteps(Steps):
         """Means, by name, of the results of the model's own steps that are in none of its metrics."""
         super().__init__(program, model, global_batch_size, element, notice)
         self._own_training, self._own_evaluation = keras_3.own_steps(model)
+        self._own_metrics = keras_3.has_own_metrics(model)
         self._train = self._train_by_model if self._own_training else self._train_as_compiled
         self._names: dict[bool, list[str]] = {}
-        """The names of the results of the model's own step, for training and for evaluation."""
+        """The names of the results of the model's own code, for training and for evaluation."""
         self._updated: dict[bool, set[int]] = {}
-        """The ids of the model's metrics that its own step updates."""
+        """The ids of the model's metrics that its own code updates."""
+        self._sources: dict[bool, dict[str, Any]] = {}
+        """The metrics of the model whose results its own code returns, by the names that it gives them."""
         self._computed = threading.local()
         keras_3.build_compiled(model, element)
         keras_3.mend_metrics(tf.distribute.get_strategy(), self.metrics())
@@ -64,8 +67,13 @@ class CompiledSteps(Steps):
         if self._own_training:
             replica_shares.leave_out(model)
             self._trace("train_step", element, training=True)
+        elif self._own_metrics:
+            self._trace("compute_metrics", element, training=True)
         if self._own_evaluation:
             self._trace("test_step", element, training=False)
+        elif self._own_metrics:
+            self._trace("compute_metrics", element, training=False)
+        keras_3.mend_metrics(tf.distribute.get_strategy(), self._means.values())
 
     as_compiled = True
 
@@ -96,11 +104,18 @@ class CompiledSteps(Steps):
             predictions = self.model(features, training=False)
             if keras_3.computes_loss(self.model):
                 self._loss_of(features, labels, predictions, weights, share, training=False)
-        self.update_compiled_metrics(*counted((labels, predictions, weights), share))
+        self._measure((features, labels, predictions, weights), share, training=False)
 
     def metrics(self) -> list[Any]:
         """Returns the metrics that the steps update."""
         return [self.mean_loss, *self.model.metrics, *self._means.values()]
+
+    def unread_metrics(self, training: bool) -> list[Any]:
+        """See `Steps`. A value of the model's own code that is in no metric may be computed from one."""
+        values = [key for key in self._names.get(training, ()) if key in self._means]
+        if (training and self._own_training) or values:
+            return [self.mean_loss, *self._means.values()]
+        return self.metrics()
 
     def results_in_graph(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
         """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
@@ -111,6 +126,9 @@ class CompiledSteps(Steps):
             )
         kept = [metric for metric in self.model.metrics if self._is_kept(metric, training)]
         results = results_of([*kept, *self._means.values()])
+        results.update({name: metric.result() for name, metric in self._sources[training].items()})
+        if not (self._own_training if training else self._own_evaluation):
+            names, results = ["loss", *names], {**results, "loss": self.mean_loss.result()}
         return {name: results[name] for name in names if name in results}
 
     def _train_as_compiled(self, batch: Any, share: Share | None) -> Any:
@@ -123,8 +141,17 @@ class CompiledSteps(Steps):
                 scaled = optimizer.scale_loss(loss)
             variables = model.trainable_weights
             optimizer.apply(tape.gradient(scaled, variables), variables)
-        self.update_compiled_metrics(*counted((labels, predictions, weights), share))
+        self._measure((features, labels, predictions, weights), share, training=True)
         return tf.cast(loss, tf.float32)
+
+    def _measure(self, known: tuple[Any, Any, Any, Any], share: Share | None, training: bool) -> None:
+        """Updates the metrics with features, labels, predictions and weights of a batch."""
+        counts = counted(known, share)
+        if self._own_metrics:
+            returned = _flat(self.model.compute_metrics(*counts))
+            self._update_means(returned, batch_count(known[0]) if share is None else share.examples, training)
+        else:
+            self.update_compiled_metrics(*counts[1:])
 
     def _loss_of(
         self, features: Any, labels: Any, predictions: Any, weights: Any, share: Share | None, training: bool
@@ -158,19 +185,22 @@ class CompiledSteps(Steps):
             returned.update(_flat(getattr(self.model, name)(batch)))
 
         replica_shares.left_out(self.model, step, batch, share, trains=training)
-        weight = tf.cast(batch_count(batch) if share is None else share.examples, tf.float32)
         with replica_shares.of(share):
-            for key in self._names[training]:
-                if key in self._means:
-                    value = self._mean_over_replica(returned[key])
-                    self._means[key].update_state(tf.where(weight > 0, value, 0.0), weight)
+            self._update_means(returned, batch_count(batch) if share is None else share.examples, training)
         return returned
+
+    def _update_means(self, returned: dict[str, Any], examples: Any, training: bool) -> None:
+        weight = tf.cast(examples, tf.float32)
+        for key in self._names[training]:
+            if key in self._means and key not in self._sources[training]:
+                value = self._mean_over_replica(returned[key])
+                self._means[key].update_state(tf.where(weight > 0, value, 0.0), weight)
 
     def _mean_over_replica(self, value: Any) -> Any:
         """Returns the mean over the replica's examples, `float32[]`. compute_loss() gives its share of the
         global mean.
         """
-        is_share = any(value is loss for loss in self._computed.losses)
+        is_share = any(value is loss for loss in getattr(self._computed, "losses", ()))
         value = tf.reduce_mean(tf.cast(value, tf.float32))
         return keras_3.unscaled(value) if is_share else value
 
@@ -198,7 +228,7 @@ class CompiledSteps(Steps):
         return update_state
 
     def _trace(self, name: str, element: Any, training: bool) -> None:
-        """Finds the results of the model's own step, and which of them are in a metric. It traces, and runs
+        """Finds the results of the model's own code, and which of them are in a metric. It traces, and runs
         nothing.
         """
         strategy, model = tf.distribute.get_strategy(), self.model
@@ -207,32 +237,42 @@ class CompiledSteps(Steps):
 
         def once(batch: Any) -> None:
             with replica_shares.of(None):
-                given = getattr(model, name)(batch)
+                given = self._call(name, batch, training)
                 scaled.append(replica_shares.was_scaled())
             if not isinstance(given, dict):
                 raise program_error(
-                    f"{self.program.entrypoint}: {type(model).__name__}.{name}(data) returned a "
+                    f"{self.program.entrypoint}: {type(model).__name__}.{name}() returned a "
                     f"{type(given).__name__}, not a dict of the metrics by their names"
                 )
             returned.update(_flat(given))
+            if name == "compute_metrics":
+                returned.pop("loss", None)  # that of Model.fit, which does not train here
 
-        with metric_updates.noted(model.metrics) as updated:
+        with metric_updates.noted(model.metrics) as noted:
             size = max(1, self.global_batch_size // self.replicas)
             traced = tf.function(lambda batch: strategy.run(once, args=(batch,)))
             traced.get_concrete_function(of_size(element, size))
-        self._names[training], self._updated[training] = list(returned), updated
+        self._names[training], self._updated[training] = list(returned), noted.updated
+        sources = {key: noted.source(value) for key, value in returned.items()}
+        self._sources[training] = {key: metric for key, metric in sources.items() if metric is not None}
         names = {
             name for metric in model.metrics if self._is_kept(metric, training) for name in _names(metric)
         }
         for key in returned:
-            if key not in names and key not in self._means:
+            if key not in names and key not in self._sources[training] and key not in self._means:
                 self._means[key] = tf.keras.metrics.Mean(name=key)
-        if training and self.replicas > 1 and not any(scaled):
+        if name == "train_step" and self.replicas > 1 and not any(scaled):
             self.notice(
                 f"{self.program.entrypoint}: {type(model).__name__}.train_step(data) makes its loss without "
                 f"compute_loss(): the gradients of the {self.replicas} replicas are added up, so divide a "
                 "mean over the batch by tf.distribute.get_strategy().num_replicas_in_sync"
             )
+
+    def _call(self, name: str, batch: Any, training: bool) -> Any:
+        if name != "compute_metrics":
+            return getattr(self.model, name)(batch)
+        features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
+        return self.model.compute_metrics(features, labels, self.model(features, training=training), weights)
 
 
 def _flat(returned: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which metrics a step updates."""
+"""What a step does with metrics: which of them it updates, and which result it returns."""
 
 from __future__ import annotations
 
@@ -9,29 +9,59 @@ from typing import Any
 from worker.tf_compat import keras_3
 
 
-@contextmanager
-def noted(metrics: Iterable[Any]) -> Iterator[set[int]]:
-    """Gives the ids of those of `metrics` that are updated in the block, and of their parts: Keras 3 keeps
-    the compiled metrics in one metric.
-    """
-    updated: set[int] = set()
-    found = [(part, {id(metric), id(part)}) for metric in metrics for part in keras_3.parts(metric)]
-    before = [part.__dict__.get("update_state") for part, _ in found]
+class Noted:
+    """What was done with metrics while a step was traced."""
 
-    def noting(update: Callable[..., Any], ids: set[int]) -> Callable[..., Any]:
+    def __init__(self) -> None:
+        self.updated: set[int] = set()
+        """The ids of the metrics that were updated, and of their parts."""
+        self._results: list[tuple[Any, Any]] = []
+
+    def source(self, value: Any) -> Any:
+        """Returns the metric whose result `value` is; None where it is none's."""
+        return next((metric for result, metric in self._results if result is value), None)
+
+    def _updates(self, metric: Any, ids: set[int]) -> Callable[..., Any]:
+        update = metric.update_state
+
         def update_state(*arguments: Any, **options: Any) -> Any:
-            updated.update(ids)
+            self.updated.update(ids)
             return update(*arguments, **options)
 
         return update_state
 
-    for part, ids in found:
-        # An attribute of the instance has precedence over the class's method.
-        part.__dict__["update_state"] = noting(part.update_state, ids)
+    def _reads(self, metric: Any) -> Callable[[], Any]:
+        read = metric.result
+
+        def result() -> Any:
+            found = read()
+            self._results.append((found, metric))
+            return found
+
+        return result
+
+    def replacements(self, metric: Any, ids: set[int]) -> dict[str, Callable[..., Any]]:
+        """Returns methods for `metric` that note what they do; `ids` are its own and its container's."""
+        return {"update_state": self._updates(metric, ids), "result": self._reads(metric)}
+
+
+@contextmanager
+def noted(metrics: Iterable[Any]) -> Iterator[Noted]:
+    """Notes what is done with `metrics` in the block, and with their parts: Keras 3 keeps the compiled
+    metrics in one metric.
+    """
+    found, replaced = Noted(), []
+    for metric in metrics:
+        for part in keras_3.parts(metric):
+            methods = found.replacements(part, {id(metric), id(part)})
+            replaced.append((part, {name: part.__dict__.get(name) for name in methods}))
+            # An attribute of the instance has precedence over the class's method.
+            part.__dict__.update(methods)
     try:
-        yield updated
+        yield found
     finally:
-        for (part, _), own in zip(found, before):
-            del part.__dict__["update_state"]
-            if own is not None:
-                part.__dict__["update_state"] = own
+        for part, methods in replaced:
+            for name, own in methods.items():
+                del part.__dict__[name]
+                if own is not None:
+                    part.__dict__[name] = own

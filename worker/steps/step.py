@@ -65,7 +65,7 @@ class Steps:
         if self._has_loss:
             self._prepare(element)
         if program.has("train_step"):
-            replica_shares.leave_out(model)
+            replica_shares.leave_out(model, *program.optimizers().values())
         if is_keras_3(model):
             keras_3.remember_seed_generator()
             keras_3.mend_metrics(tf.distribute.get_strategy(), self.metrics())
@@ -183,7 +183,7 @@ class Steps:
         self._noting.close()
         # Keras makes the compiled metrics at their first update.
         made = {id(metric) for metric in self.metrics()} - self._existing
-        found = self._noted | made
+        found = self._noted.updated | made
         compiled = compiled_metrics(self.model)
         if is_compiled_with_metrics(self.model) and not any(
             id(metric) in found for metric in ([compiled] if is_keras_3(self.model) else compiled.metrics)
@@ -232,6 +232,11 @@ class Steps:
         """Returns the metrics that the steps update, "loss" first."""
         # The compiled loss has a metric of that name too, which these steps do not update.
         return [self.mean_loss, *(metric for metric in self.model.metrics if metric.name != "loss")]
+
+    def unread_metrics(self, training: bool) -> list[Any]:
+        """Returns the metrics that no code of the program reads while it trains, or evaluates."""
+        # A train_step may read the metrics that it updates.
+        return [self.mean_loss] if training and self.is_own else self.metrics()
 
     def results_in_graph(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
         """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""

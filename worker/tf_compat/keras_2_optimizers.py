@@ -24,15 +24,30 @@ import tensorflow as tf
 
 
 def mend(optimizer: Any) -> None:
-    """Has a built `optimizer` update in one operation, where it is one of Keras 2's that do not.
+    """Has `optimizer` update in one operation, where it is one of Keras 2's that do not: at once where it is
+    built, else when it is.
 
     A class of the program's own, with a step of its own, is not changed. Call it under the strategy's scope.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # a mixed-precision optimizer wraps another
+    if isinstance(inner, tf.keras.optimizers.Optimizer) and not getattr(inner, "_built", False):
+        inner.__dict__["build"] = _mending_build(inner)
+        return
     update = _update(inner)
     if update is not None:
         # An attribute of the instance has precedence over the class's method.
         inner.__dict__["update_step"] = update
+
+
+def _mending_build(optimizer: Any) -> Callable[[Any], None]:
+    build = optimizer.build
+
+    def build_and_mend(variables: Any) -> None:
+        build(variables)
+        del optimizer.__dict__["build"]
+        mend(optimizer)
+
+    return build_and_mend
 
 
 def _update(optimizer: Any) -> Callable[[Any, Any], None] | None:

@@ -70,23 +70,24 @@ def remember_seed_generator() -> None:
 
 
 def mend_metrics(strategy: Any, metrics: Iterable[Any]) -> None:
-    """Has the updates of Keras' own `metrics` add to a variable in one operation. Compiled metrics that are
-    not built yet are changed when they are.
+    """Has the updates of Keras' own `metrics` add to a variable in one operation, where replicas or workers
+    share a metric's variables. A metric of the program's own is not changed.
 
-    It is for strategies under which replicas or workers share a metric's variables. A metric of the program's
-    own is not changed.
+    Compiled metrics that are not built yet are built for all replicas at once, and changed then.
     """
-    shared = uses_coordinator(strategy) or isinstance(
-        strategy, tf.distribute.experimental.CentralStorageStrategy
-    )
-    for metric in metrics if shared else ():
+    for metric in metrics:
         if _contains_compiled(metric) and not metric.built:
-            metric.__dict__["build"] = _mending_build(strategy, metric)
-        for leaf in leaves([metric]):
+            metric.__dict__["build"] = _building_for_all(metric)
+        for leaf in leaves([metric]) if _shares_metrics(strategy) else ():
             is_own = type(leaf).__module__.startswith("keras.src.metrics.")
             if is_own and not only_adds(leaf):
                 # An attribute of the instance has precedence over the class's method.
                 leaf.__dict__.update(update_state=_adding_update(leaf), adds=True)
+
+
+def _shares_metrics(strategy: Any) -> bool:
+    central = tf.distribute.experimental.CentralStorageStrategy
+    return uses_coordinator(strategy) or isinstance(strategy, central)
 
 
 def leaves(metrics: Iterable[Any]) -> Iterator[Any]:
@@ -130,6 +131,13 @@ def own_steps(model: Any) -> tuple[bool, bool]:
 
     own = [getattr(type(model), name) for name in ("train_step", "test_step")]
     return own[0] is not keras.Model.train_step, own[1] is not keras.Model.test_step
+
+
+def has_own_metrics(model: Any) -> bool:
+    """Returns whether the class of `model` defines `compute_metrics`."""
+    import keras
+
+    return type(model).compute_metrics is not keras.Model.compute_metrics
 
 
 def computes_loss(model: Any) -> bool:
@@ -176,9 +184,13 @@ def unsupported(model: Any, strategy: Any) -> str | None:
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if strategy.num_replicas_in_sync == 1 and not uses_coordinator(strategy):
         return None
-    scales = optimizer is not model.optimizer
-    if scales and isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy):
+    shared = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
+    if shared and optimizer is not model.optimizer:
         return "mixed precision's LossScaleOptimizer"
+    if shared and getattr(optimizer, "use_ema", False):
+        return f"{type(optimizer).__name__}(use_ema=True)"
+    if shared and _keeps_a_product(optimizer):
+        return type(optimizer).__name__
     for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
         if getattr(optimizer, name, None):
             return f"{type(optimizer).__name__}({name}={getattr(optimizer, name)})"
@@ -187,6 +199,13 @@ def unsupported(model: Any, strategy: Any) -> str | None:
             if layer.activity_regularizer is not None:
                 return f"the activity_regularizer of {layer.name} (Keras {version()}; from 3.14 on it can)"
     return None
+
+
+def _keeps_a_product(optimizer: Any) -> bool:
+    """Returns whether `optimizer` keeps a product beside its slots, which replicas cannot set together."""
+    import keras
+
+    return isinstance(optimizer, keras.optimizers.Nadam)
 
 
 def _is_in_replica_of(variable: Any) -> bool:
@@ -327,6 +346,8 @@ def _sum_gradients_first() -> None:
             if inner is not None:
                 inner.__dict__["gets_sums"] = True
             replica = tf.distribute.get_replica_context()
+            if replica is not None and trainable_variables is not None and not self.built:
+                _once_for_all(lambda: self.built or self.build(list(trainable_variables)))
             several = replica is not None and replica.num_replicas_in_sync > 1
             if several and "gets_sums" not in self.__dict__:
                 grads = _summed(replica, list(grads))
@@ -393,14 +414,30 @@ def _assign_parts(strategy: Any) -> None:
     keras.Variable._direct_assign = assign_part
 
 
-def _mending_build(strategy: Any, metric: Any) -> Callable[..., None]:
+def _building_for_all(metric: Any) -> Callable[..., None]:
     build = metric.build
 
-    def build_and_mend(*arguments: Any, **options: Any) -> None:
-        build(*arguments, **options)
-        mend_metrics(strategy, [metric])
+    def build_for_all(*arguments: Any) -> None:
+        _once_for_all(lambda: metric.built or build(*arguments))
+        mend_metrics(tf.distribute.get_strategy(), [metric])
 
-    return build_and_mend
+    return build_for_all
+
+
+def _once_for_all(make: Callable[[], Any]) -> None:
+    """Calls `make`, which makes variables, once and not in each replica: a step that is being traced cannot
+    make them there.
+    """
+
+    def make_in_scope(strategy: Any) -> None:
+        with tf.init_scope(), strategy.scope():
+            make()
+
+    replica = tf.distribute.get_replica_context()
+    if replica is None:
+        make()
+    else:
+        replica.merge_call(make_in_scope)
 
 
 def _adding_update(metric: Any) -> Callable[..., None]:

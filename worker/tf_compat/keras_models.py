@@ -98,6 +98,16 @@ def build_optimizer(optimizer: Any, variables: Any) -> None:
         optimizer._create_all_weights(variables)
 
 
+def optimizers_of(owner: Any) -> dict[str, Any]:
+    """Returns the optimizers of Keras 2 or Keras 3 that are attributes of `owner`, by their names."""
+    return {name: value for name, value in vars(owner).items() if _is_optimizer(value)}
+
+
+def _is_optimizer(value: Any) -> bool:
+    of_keras = any("keras.src.optimizers." in kind.__module__ for kind in type(value).__mro__)
+    return of_keras and hasattr(value, "apply_gradients")
+
+
 def keeps_averages(optimizer: Any) -> bool:
     """Returns whether `optimizer` keeps moving averages of the weights, which replace them after the
     training.

@@ -94,8 +94,20 @@ def build(model: Any, dataset: Any, loop: Loop) -> None:
     _check_batch_dimension(model, features, loop)
     optimizer = model.optimizer
     keras_models.build_optimizer(optimizer, model.trainable_variables)
+    of_model = keras_models.optimizers_of(model).values()
+    of_program = {
+        name: each
+        for name, each in loop.program.optimizers().items()
+        if not any(each is other for other in (optimizer, *of_model))
+    }
     if uses_coordinator(loop.strategy) and not keras_models.is_keras_3(model):
-        keras_2_optimizers.mend(optimizer)
+        for each in (optimizer, *of_model, *of_program.values()):
+            keras_2_optimizers.mend(each)
+    if of_program and loop.directory is not None and loop.writes:
+        loop.hooks.reporter.notice(
+            f"{loop.program.entrypoint}: checkpoints do not have the state of the optimizers that the "
+            f"program keeps ({', '.join(of_program)}): make each an attribute of the model"
+        )
     advice.advise(loop, model, dataset)
 
 

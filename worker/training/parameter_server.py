@@ -7,6 +7,7 @@ steps in an execution, which returns no value, and a limited number of execution
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -86,7 +87,7 @@ class _Coordination:
             self._steps.exchange = Together(_learning_rate(self._model, loop.program))
         self._unrolled = _unrolled(packed)
         self._single, self._several = _functions(loop, self._steps, self._unrolled)
-        self._read = tf.function(self._steps.results_in_graph)
+        self._read = tf.function(partial(self._steps.results_in_graph, True))
         self._iterator = iter(self._coordinator.create_per_worker_dataset(_dataset_function(loop)))
         self._evaluation = inline.evaluation(loop, self._coordinator, self._executions, self._steps)
         self._callbacks = self._calling()
@@ -150,7 +151,7 @@ class _Coordination:
         if not self._packing.settled:
             self._packing.epoch_ended()
             self._bound()
-        metrics = self._steps.results()
+        metrics = self._steps.results(training=True)
         self._records.end(self._epoch_steps, metrics)
         return metrics
 
@@ -238,9 +239,7 @@ def _functions(loop: Loop, steps: Steps, unrolled: int) -> tuple[Any, Any]:
     Neither returns a value. Each round of a loop costs a message to each ps, and unrolled steps cost none.
     """
     strategy = loop.strategy
-    # A train_step may read the metrics that it updates.
-    metrics = steps.metrics()[: 1 if steps.is_own else None]
-    sums = Sums(metrics if strategy.num_replicas_in_sync == 1 else [])
+    sums = Sums(steps.unread_metrics(training=True) if strategy.num_replicas_in_sync == 1 else [])
 
     def step(iterator: Any, totals: list[Any]) -> list[Any]:
         with sums.collected() as added:

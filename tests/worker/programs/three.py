@@ -122,6 +122,7 @@ class Stepping(Fitted):
             super().__init__()
             self.dense = dense
             self.mean = keras.metrics.Mean(name="mean_loss")
+            self.steps = keras.metrics.Sum(name="of_another_name")
 
         def call(self, features: Any) -> Any:
             return self.dense(features)
@@ -132,13 +133,61 @@ class Stepping(Fitted):
                 loss = self.compute_loss(y=labels, y_pred=self(features, training=True))
             self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
             self.mean.update_state(2.0)
-            return {"loss": loss, "all": {"mean_loss": self.mean.result()}, "two": 2.0}
+            self.steps.update_state(1.0)
+            means = {"mean_loss": self.mean.result()}
+            return {"loss": loss, "all": means, "two": 2.0, "taken": self.steps.result()}
 
         def test_step(self, data: Any) -> Any:
-            return {"three": 3.0 * tf.ones(tf.shape(data[1]))}
+            self.steps.update_state(1.0)
+            return {"three": 3.0 * tf.ones(tf.shape(data[1])), "seen": self.steps.result()}
 
     def network(self, dense: Any) -> Any:
         return self.Network(dense)
+
+
+class Measuring(Fitted):
+    """The model has a compute_metrics() of its own."""
+
+    class Network(keras.Model):
+        def __init__(self, dense: Any) -> None:
+            super().__init__()
+            self.dense = dense
+            self.batches = keras.metrics.Sum(name="batches")
+
+        def call(self, features: Any) -> Any:
+            return self.dense(features)
+
+        def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+            self.batches.update_state(1.0)
+            return {**super().compute_metrics(x, y, y_pred, sample_weight), "two": 2.0}
+
+    def network(self, dense: Any) -> Any:
+        return self.Network(dense)
+
+
+class TwoOptimizers(Fitted):
+    """A step of the program's own with an optimizer more than the model's. The last batch has one example."""
+
+    def model(self) -> Any:
+        model = super().model()
+        model.second = keras.optimizers.Adagrad(0.1)
+        return model
+
+    def train_step(self, model: Any, batch: Any, global_batch_size: int) -> Any:
+        features, labels = batch
+        with tf.GradientTape() as tape:
+            logits = model(features)
+            losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+            loss = tf.reduce_sum(losses) / global_batch_size
+        kernel, bias = model.trainable_variables
+        gradients = tape.gradient(loss, [kernel, bias])
+        model.optimizer.apply(gradients[:1], [kernel])
+        model.second.apply(gradients[1:], [bias])
+        model.compute_metrics(features, labels, logits)
+        return loss
+
+    def train_dataset(self, batch_size: int) -> Any:
+        return super().train_dataset(1).unbatch().take(25).batch(batch_size)
 
 
 class ByHand(Stepping):
