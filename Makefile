@@ -153,6 +153,7 @@ bench-train: $(STAMP)  ## Trains by the runtime and by the tutorials' loops in t
 	$(BIN)/python -m benchmarks.train $(BENCH)
 	$(BIN)/python -m benchmarks.keras_3
 	$(BIN)/python -m benchmarks.scaling
+	$(BIN)/python -m benchmarks.data_workers
 	$(BIN)/python -m benchmarks.first_step
 
 .PHONY: bench-buckets

@@ -34,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--url", help="such as s3://bucket/path")
     parser.add_argument("--megabytes", type=int, default=500)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=4, help="even, as two things take turns (%(default)s)")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, _url(given.url, Path(folder)) as url:
         _measure(url, Path(folder), given.megabytes, given.rounds)
@@ -98,7 +98,9 @@ def _round(
         "plain download": lambda: _plain_download(url, folder / "plain"),
     }
     for name in sorted(downloads, reverse=number % 2 == 0):  # neither is always the first
+        os.sync()  # what was written before would be written to the disk meanwhile
         timed(name, downloads[name])
+    (folder / "plain").unlink()
     timed("resume", lambda: ModelDirectory(url, files=files).load(model, number))
     shutil.rmtree(folder / "resumed")
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.worker.cluster import Cluster, eventually
 from tests.worker.conftest import MakeCluster
-from worker.contract import DATA_WORKER, DISPATCHER, Event, ExitCode
+from worker.contract import DATA_WORKER, DISPATCHER, ElasticWorkers, Event, ExitCode
 
 EXAMPLES, BATCH, EPOCHS = 150, 16, 3
 """The last of the 10 batches has 6 examples."""
@@ -130,6 +130,31 @@ def test_coordinated_workers_share_each_pass(
     assert found.sum() == 5 * 640
     # Two workers hold a few batches each, and the data workers are in two passes at a time.
     assert np.abs(found - 5).sum() <= 2 * 12 * BATCH
+
+
+@thorough
+def test_elastic_workers_share_the_passes(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    epochs, examples = 60, 1600
+    cluster = visited(
+        make_cluster,
+        tmp_path,
+        entrypoint="visited:Looped",
+        parameters={"epochs": epochs, "examples": examples, "stepsPerExecution": 2},
+        elastic=ElasticWorkers(min=1, max=3, replicas=1),
+        **SERVERS,
+    )
+    late = [("worker", 1), ("worker", 2)]
+    tasks = {task: cluster.start(*task) for task in cluster.addresses if task not in late}
+    chief = tasks["chief", 0]
+    chief.until(Event.PROGRESS, epoch=2)
+    tasks |= {task: cluster.start(*task) for task in late}
+    chief.until(Event.MEMBERSHIP, workers=[0, 1, 2])
+    tasks.pop(("worker", 0)).kill()
+    assert {name: task.ended() for name, task in tasks.items()} == dict.fromkeys(tasks, 0)
+    found = np.rint(moved(tmp_path / f"chief-0-{epochs}.npy")).astype(int)
+    # The lost worker may have taken its steps without saying so. The batches that it held came to nobody.
+    assert 0 <= found.sum() - epochs * examples <= 2 * 2 * BATCH
+    assert np.abs(found - epochs).sum() <= 3 * 12 * BATCH
 
 
 @thorough
