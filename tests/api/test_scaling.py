@@ -14,6 +14,7 @@ from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.preflight import rbac
 from launcher.cli import parser
 from launcher.errors import ConflictError, NotFoundError
+from launcher.naming import job_name
 from launcher.status import Phase, RunStatus
 from launcher.validation import rules
 from tests.api.conftest import Api, wait_for
@@ -55,7 +56,7 @@ def running(kubelet: Kubelet, role: str = "worker") -> list[int]:
 
 def spec(api: Api, namespace: str, role: str = "worker") -> dict[str, Any]:
     """Returns the spec of the role's Job."""
-    (job,) = [job for job in api.list("Job", namespace) if job["metadata"]["name"] == f"{RUN}-{role}"]
+    (job,) = [job for job in api.list("Job", namespace) if job["metadata"]["name"] == job_name(RUN, role)]
     found: dict[str, Any] = job["spec"]
     return found
 
