@@ -15,6 +15,7 @@ from launcher.config.spec import (
     StrategyOptions,
     TensorBoard,
     TrainingCluster,
+    WorkerRole,
 )
 from launcher.config.yaml_positions import FieldPath
 from launcher.plan import gang_scheduling, jobset, pod_template, roles, storage, topology
@@ -132,10 +133,6 @@ def _replicas(spec: Spec) -> Iterator[Violation]:
         yield ("spec", where, "replicas"), "expected 1: someone must train"
 
 
-ELASTIC_STRATEGIES: Final = ("ParameterServer",)
-"""The strategies whose runtime lets workers come and go."""
-
-
 def _elastic(planned: Topology) -> Iterator[Violation]:
     """Yields what is wrong with minReplicas and maxReplicas."""
     spec = planned.cluster.spec
@@ -169,7 +166,7 @@ def _elastic(planned: Topology) -> Iterator[Violation]:
             yield (*here, "minReplicas"), said
             break
     if spec.strategy == "MultiWorkerMirrored":
-        yield from _elastic_collective(spec)
+        yield from _elastic_collective(spec, worker)
 
 
 def _fixed(spec: Spec) -> str:
@@ -182,12 +179,10 @@ def _fixed(spec: Spec) -> str:
         return "Kueue admits a run with a number of pods that does not change"
     if spec.mode != "Train":
         return f"only a training lets workers come and go, and the mode is {spec.mode}"
-    if spec.strategy not in ELASTIC_STRATEGIES:
-        return f"{spec.strategy} has a fixed number of workers"
     return ""
 
 
-def _elastic_collective(spec: Spec) -> Iterator[Violation]:
+def _elastic_collective(spec: Spec, worker: WorkerRole) -> Iterator[Violation]:
     """Yields what elastic workers need of MultiWorkerMirrored: who goes on takes over from a checkpoint."""
     if spec.chief is None or not spec.chief.replicas:
         said = (
@@ -199,9 +194,16 @@ def _elastic_collective(spec: Spec) -> Iterator[Violation]:
         said = "missing: with minReplicas the tasks go on from a checkpoint there, such as modelDir: /model"
         yield ("spec", "modelDir"), said
     parameters = spec.program.parameters if spec.program is not None else {}
+    given: FieldPath = ("spec", "program", "parameters")
     if parameters.get("batchSizePerReplica") is not None:
         said = "with minReplicas the global batch stays what it is, whoever takes part: give globalBatchSize"
-        yield ("spec", "program", "parameters", "batchSizePerReplica"), said
+        yield (*given, "batchSizePerReplica"), said
+    size, most = parameters.get("globalBatchSize"), (worker.max_replicas or worker.replicas) + 1
+    if isinstance(size, int) and not isinstance(size, bool) and 0 < size < most:
+        said = (
+            f"expected at least {most}: an example for the chief and each worker there may be (maxReplicas)"
+        )
+        yield (*given, "globalBatchSize"), said
     if spec.strategy_options.auto_shard in ("FILE", "OFF"):
         said = (
             f"with {spec.strategy_options.auto_shard} each worker has data of its own, and with minReplicas "

@@ -7,6 +7,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from launcher import planning
 from launcher.report import page
 from launcher.status import Phase, RunStatus, latest, latest_with_time
@@ -32,24 +34,27 @@ class Program:
     def train_dataset(self, batch_size):
         features = tf.random.stateless_normal((64, 4), seed=(1, 2))
         data = (features, tf.reduce_sum(features, 1, keepdims=True))
-        return tf.data.Dataset.from_tensor_slices(data).repeat().batch(batch_size)
+        return tf.data.Dataset.from_tensor_slices(data).batch(batch_size)
 """
 SPEC: dict[str, Any] = {
-    "strategy": "ParameterServer",
     "program": {
         "source": "tiny.py",
         "entrypoint": "tiny:Program",
         "parameters": {"epochs": 100_000, "stepsPerEpoch": 100, "globalBatchSize": 16},
     },
     "worker": {"replicas": 2, "minReplicas": 1, "maxReplicas": 3},
-    "ps": {},
+}
+OF_STRATEGY: dict[str, dict[str, Any]] = {
+    "ParameterServer": {"ps": {}},
+    "MultiWorkerMirrored": {"chief": {}, "modelDir": "/model"},
 }
 
 
-def submit(machine: Machine, directory: Path) -> None:
+def submit(machine: Machine, directory: Path, strategy: str) -> None:
     (directory / "tiny.py").write_text(PROGRAM)
     document = {"apiVersion": "launcher/v1alpha1", "kind": "TrainingCluster"}
-    named = {**document, "metadata": {"name": "demo"}, "spec": SPEC}
+    spec = {"strategy": strategy, **SPEC, **OF_STRATEGY[strategy]}
+    named = {**document, "metadata": {"name": "demo"}, "spec": spec}
     (directory / "cluster.yaml").write_text(json.dumps(named))
     (loaded,) = loader.load(str(directory / "cluster.yaml"))
     machine.backend.submit(planning.plan(loaded, uuid.uuid4().hex), detach=True)
@@ -80,8 +85,13 @@ def makes_progress(machine: Machine) -> None:
     eventually(more, "a later step")
 
 
-def test_workers_join_and_leave_while_the_others_train(machine: Machine, tmp_path: Path) -> None:
-    submit(machine, tmp_path)
+@pytest.mark.parametrize(
+    "strategy", ["ParameterServer", pytest.param("MultiWorkerMirrored", marks=pytest.mark.thorough)]
+)
+def test_workers_join_and_leave_while_the_others_train(
+    machine: Machine, tmp_path: Path, strategy: str
+) -> None:
+    submit(machine, tmp_path, strategy)
     trained_by(machine, 0, 1)
     makes_progress(machine)
     assert machine.backend.scale("demo", "default", 3) == 2

@@ -91,16 +91,10 @@ def refusals(found: TrainingCluster) -> dict[str, str]:
     return {".".join(map(str, path)): message for path, message in rules.broken(found)}
 
 
-@pytest.fixture
-def supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "ELASTIC_STRATEGIES", tuple(RUNS))
-
-
 ELASTIC: Object = {"replicas": 3, "minReplicas": 2, "maxReplicas": 5}
 MULTI = "MultiWorkerMirrored"
 
 
-@pytest.mark.usefixtures("supported")
 @pytest.mark.parametrize("strategy", RUNS)
 def test_what_may_be(strategy: str) -> None:
     assert refusals(cluster(strategy, ELASTIC)) == {}
@@ -108,7 +102,6 @@ def test_what_may_be(strategy: str) -> None:
     assert refusals(cluster(strategy, ELASTIC, scheduling={"gang": "Volcano"})) == {}
 
 
-@pytest.mark.usefixtures("supported")
 @pytest.mark.parametrize(
     ("strategy", "worker", "spec", "field", "expected"),
     [
@@ -126,6 +119,13 @@ def test_what_may_be(strategy: str) -> None:
             {"program": {"entrypoint": "mnist:Mnist", "parameters": {"batchSizePerReplica": 8}}},
             "program.parameters.batchSizePerReplica",
             "give globalBatchSize",
+        ),
+        (
+            MULTI,
+            {},
+            {"program": {"entrypoint": "mnist:Mnist", "parameters": {"globalBatchSize": 5}}},
+            "program.parameters.globalBatchSize",
+            "expected at least 6: an example for the chief and each worker",
         ),
         (MULTI, {}, {"mode": "Evaluate"}, "worker.minReplicas", "only a training"),
         (MULTI, {}, {"scheduling": {"queue": "team-a"}}, "worker.minReplicas", "Kueue admits"),
@@ -154,13 +154,6 @@ def test_what_cannot_be(strategy: str, worker: Object, spec: Object, field: str,
     assert expected in found[f"spec.{field}"]
 
 
-def test_a_strategy_whose_runtime_does_not_let_workers_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "ELASTIC_STRATEGIES", ())
-    found = refusals(cluster("ParameterServer", ELASTIC))
-    assert found == {"spec.worker.minReplicas": "ParameterServer has a fixed number of workers: remove it"}
-
-
-@pytest.mark.usefixtures("supported")
 def test_the_longest_name_is_that_of_the_last_worker_there_may_be() -> None:
     worker = {"replicas": 10, "minReplicas": 10, "maxReplicas": 11}
     found = cluster("ParameterServer", worker)
@@ -182,7 +175,6 @@ def test_a_gang_needs_no_more_workers_than_the_run(strategy: str) -> None:
     assert (spec["minMember"], spec["minTaskMember"]["worker"]) == (others + 2, 2)
 
 
-@pytest.mark.usefixtures("supported")
 def test_a_jobset_keeps_its_numbers(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(json.dumps(cluster("ParameterServer", ELASTIC).model_dump(exclude_defaults=True)))
@@ -194,7 +186,6 @@ def test_a_jobset_keeps_its_numbers(tmp_path: Path) -> None:
     assert "a JobSet's Jobs keep their numbers of tasks" in problem.message
 
 
-@pytest.mark.usefixtures("supported")
 def test_validate_says_how_many_there_may_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(json.dumps(cluster("ParameterServer", ELASTIC).model_dump(exclude_defaults=True)))
