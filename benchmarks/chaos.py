@@ -27,7 +27,6 @@ from pathlib import Path
 
 from benchmarks import processes, recording
 from benchmarks.chaos_cases import (
-    EPOCHS,
     HELD,
     IN_FLIGHT,
     PACKED,
@@ -37,6 +36,7 @@ from benchmarks.chaos_cases import (
     Case,
     cases,
     cluster_file,
+    epochs_of,
     steps_of,
 )
 from benchmarks.measuring import ROOT, table
@@ -82,7 +82,7 @@ class Outcome:
     @property
     def due(self) -> int:
         """Returns the number of steps that the training has."""
-        return EPOCHS * steps_of(self.case)
+        return epochs_of(self.case) * steps_of(self.case)
 
     @property
     def recovered(self) -> bool:
@@ -201,7 +201,7 @@ class Trial:
         }
         if checkpoints:
             outcome.checkpoint = checkpoints[max(checkpoints)]
-        if not outcome.problem and (not checkpoints or max(checkpoints) != EPOCHS):
+        if not outcome.problem and (not checkpoints or max(checkpoints) != epochs_of(self._case)):
             outcome.problem = f"the last checkpoint is {max(checkpoints, default=0)}"
         export = self._directory / "model" / "export" / "1"
         if not outcome.problem and not (export / "saved_model.pb").is_file():
@@ -267,9 +267,10 @@ def count_steps(outcomes: Sequence[Outcome]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     for outcome, number in zip(read, re.findall(r"^iterations (\d+)$", done.stdout, re.M), strict=True):
         outcome.trained = int(number)
-        # A lost worker may have done a step without reporting it; a data worker does none.
-        most = outcome.due + (0 if outcome.case.row.served else PACKED * outcome.losses)
-        most += IN_FLIGHT if outcome.case.row.strategy == "ParameterServer" else 0
+        most = outcome.due
+        if outcome.case.row.strategy == "ParameterServer":
+            # A lost worker may have done a step without reporting it.
+            most += IN_FLIGHT + PACKED * outcome.losses
         if not outcome.problem and not outcome.due <= outcome.trained <= most:
             outcome.problem = f"{outcome.trained} steps trained, {outcome.due} due"
         if not outcome.problem and outcome.repeated:

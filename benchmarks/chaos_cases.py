@@ -69,6 +69,7 @@ ROWS = [
     Row("ParameterServer", "fit", {**_SERVERS, "evaluator": 1}),
     Row("ParameterServer", "loop", _SERVERS),
     Row("ParameterServer", "loop", _SERVERS, most=4),
+    Row("MultiWorkerMirrored", "loop", {"chief": 1, "worker": 2}, most=3),
     Row("OneDevice", "data", {"chief": 1}, most=4),
 ]
 COME_AND_GO = "come and go"
@@ -109,9 +110,18 @@ def cases(row: Row, runs: int, seed: int) -> list[Case]:
     return [Case(row, *pairs[run % len(pairs)], chance.uniform(0.0, training)) for run in range(runs)]
 
 
+def epochs_of(case: Case) -> int:
+    """Returns the number of epochs. A collective whose workers come and go has short ones: when one is lost,
+    it goes back to the end of the last.
+    """
+    if case.row.most and case.row.strategy == "MultiWorkerMirrored":
+        return round(case.seconds * 1e6 / STEP_MICROSECONDS / STEPS)
+    return EPOCHS
+
+
 def steps_of(case: Case) -> int:
     """Returns the number of steps in an epoch; where workers come and go, enough for `most` all the time."""
-    if not case.row.most:
+    if not case.row.most or epochs_of(case) != EPOCHS:
         return STEPS
     # A data worker is hit more often than a worker, and waits before it starts again.
     share = 0.5 if case.row.served else 1.0
@@ -126,7 +136,7 @@ def cluster_file(case: Case, directory: Path) -> Path:
         "program": {
             "entrypoint": f"chaos_program:{row.style.capitalize()}",
             "parameters": {
-                "epochs": EPOCHS,
+                "epochs": epochs_of(case),
                 "stepsPerEpoch": steps_of(case),
                 "globalBatchSize": BATCH,
                 "stepsPerExecution": PACKED,

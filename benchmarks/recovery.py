@@ -30,13 +30,21 @@ SHAPES = [
         "ParameterServer",
         {"chief": 1, "worker": 2, "ps": 1},
         [("worker", 1), ("chief", 0), ("ps", 0)],
+        elastic=True,
         joins=("worker", 2),
     ),
     Shape("MultiWorkerMirrored", {"worker": 2}, [("worker", 1), ("worker", 0)]),
     Shape("OneDevice", {"chief": 1, "evaluator": 1}, [("evaluator", 0), ("chief", 0)]),
     Shape("Mirrored", {"chief": 1}, [("chief", 0)]),
+    Shape(
+        "MultiWorkerMirrored",
+        {"chief": 1, "worker": 2},
+        [("worker", 1)],
+        elastic=True,
+        joins=("worker", 2),
+    ),
 ]
-SHAPES += [replace(shape, in_place=True, joins=None) for shape in SHAPES]
+SHAPES += [replace(shape, in_place=True, elastic=shape.has_generations, joins=None) for shape in SHAPES]
 BACKOFFS = {"local": Backoff(), "kubernetes": Backoff(10.0, 600.0)}
 SETTLE_SECONDS = 3.0
 """Seconds of training before each kill: longer than an epoch, so that there is a checkpoint to
@@ -67,7 +75,8 @@ class Measured:
 @dataclass
 class Joined:
     """What was measured of a worker that was added, a number for each round: seconds from the command to its
-    first step, from its server's start to its first step, and the longest time meanwhile without a step.
+    first step, from the moment at which it could train to its first step, and the longest time meanwhile
+    without a step.
     """
 
     asked: list[float] = field(default_factory=list)
@@ -118,10 +127,10 @@ def measure(
     image: str,
     rounds: int,
     taken: dict[tuple[str, Task], Measured],
-    joined: Joined,
+    joined: dict[str, Joined],
 ) -> None:
-    """Adds measurements to `taken`, by strategy and victim, and to `joined`. The launcher and the minimum
-    take turns.
+    """Adds measurements to `taken`, by strategy and victim, and to `joined`, by strategy. The launcher and
+    the minimum take turns.
     """
     keeps_addresses = backend == "kubernetes" and shape.strategy == "ParameterServer" and not shape.in_place
     settle = GRPC_SECONDS if keeps_addresses else SETTLE_SECONDS
@@ -134,7 +143,8 @@ def measure(
                     training = ByHand(shape, directory)
                 else:
                     training = Submitted(shape, directory, backend, image, bare=least)
-                found = kills(training, shape, settle, None if least else joined)
+                added = joined.setdefault(shape.name, Joined()) if shape.joins and not least else None
+                found = kills(training, shape, settle, added)
             for victim, (seconds, pause) in zip(shape.victims, found, strict=True):
                 kept = taken.setdefault((shape.name, victim), Measured())
                 (kept.minimum if least else kept.recovery).append(seconds)
@@ -149,8 +159,10 @@ def measure(
 
 
 def backoffs(shape: Shape, backoff: Backoff) -> list[float]:
-    """Returns for each victim the longest delay of the tasks that restart; in their pods they have none."""
-    if shape.in_place:
+    """Returns for each victim the longest delay of the tasks that restart. In their pods they have none, and
+    nor where the others go on without the victim.
+    """
+    if shape.in_place or shape.has_generations:
         return [0.0] * len(shape.victims)
     failures: dict[Task, int] = dict.fromkeys(shape.tasks, 0)
     delays = []
@@ -164,7 +176,7 @@ def backoffs(shape: Shape, backoff: Backoff) -> list[float]:
 def report(
     shapes: Sequence[Shape],
     taken: dict[tuple[str, Task], Measured],
-    joined: Joined,
+    joined: dict[str, Joined],
     backend: str,
     rounds: int,
 ) -> str:
@@ -203,20 +215,15 @@ def report(
             "\nA killed worker of ParameterServer is followed until its own first step. The other trained on:"
             f" the longest time without a step of anybody's was {pause}.\n"
         )
-    if joined.asked:
-        (lost,) = (
-            taken[shape.name, victim]
-            for shape in shapes
-            for victim in shape.victims
-            if shape.joins is not None and victim[0] == shape.joins[0]
-        )
-        asked, ready = statistics.median(joined.asked), statistics.median(joined.ready)
-        ratio = asked / statistics.median(lost.minimum)
+    for name, workers in joined.items():
+        (minima,) = (taken[key].minimum for key in taken if key[0] == name and key[1][0] == "worker")
+        after, ready = statistics.median(workers.asked), statistics.median(workers.ready)
+        ratio = after / statistics.median(minima)
         text += (
-            f"\nA worker that `scale` adds to the ParameterServer run took its first step {ready:.2f} s"
-            f" (at most {max(joined.ready):.2f} s) after its server was up, and {asked:.2f} s after the"
+            f"\nA worker that `scale` adds to the run of {name} took its first step {ready:.2f} s"
+            f" (at most {max(workers.ready):.2f} s) after it could train, and {after:.2f} s after the"
             f" command: {ratio:.2f} times the minimum of the killed worker. The longest time without a step"
-            f" of anybody's was {max(joined.pause):.2f} s.\n"
+            f" of anybody's was {max(workers.pause):.2f} s.\n"
         )
     return text
 
@@ -234,7 +241,7 @@ def main() -> None:
         parser.error("--backend kubernetes needs --image, a worker image that the cluster's nodes can have")
     shapes = [shape for shape in SHAPES if shape.strategy in (options.strategy or shape.strategy)]
     taken: dict[tuple[str, Task], Measured] = {}
-    joined = Joined()
+    joined: dict[str, Joined] = {}
     try:
         for shape in shapes:
             measure(shape, options.backend, options.image, options.rounds, taken, joined)

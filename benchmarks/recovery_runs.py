@@ -28,25 +28,34 @@ Task = tuple[str, int]
 SOURCES = [clusters.PROGRAMS / name for name in ("small.py", "marked.py", "bare.py")]
 _MARK = re.compile(r'(step|training|evaluated) at "?([\d.]+)')
 _EVENTS = {Event.TRAINING: "training", Event.EVALUATION: "evaluated", Event.READY: "ready"}
+_CONNECTED = "waiting for the next generation of workers"
+"""What a worker of an elastic collective does that could train."""
 
 
 @dataclass(frozen=True)
 class Shape:
     """A strategy with its tasks, the primary's role first. `victims` are killed one after the other;
-    `in_place`: only their training processes, which are started again in their pods. `joins` is the worker
-    that `scale` adds at the end, None where the run is not elastic.
+    `in_place`: only their training processes, which are started again in their pods. `elastic`: workers come
+    and go, and `joins` is the one that `scale` adds at the end.
     """
 
     strategy: str
     replicas: Mapping[str, int]
     victims: Sequence[Task]
     in_place: bool = False
+    elastic: bool = False
     joins: Task | None = None
 
     @property
     def name(self) -> str:
         """Returns the name in the table."""
-        return f"{self.strategy}, in its pod" if self.in_place else self.strategy
+        name = f"{self.strategy}, elastic" if self.has_generations else self.strategy
+        return f"{name}, in its pod" if self.in_place else name
+
+    @property
+    def has_generations(self) -> bool:
+        """Returns whether the others go on without a lost task, and do not wait for its Job."""
+        return self.elastic and self.strategy == "MultiWorkerMirrored"
 
     @property
     def tasks(self) -> list[Task]:
@@ -74,7 +83,9 @@ class Marks:
     def add(self, task: Task, line: str) -> None:
         """A line that `task` has printed."""
         record = Record.parse(line)
-        if record is not None and record.event in _EVENTS:
+        if record is not None and record.fields.get("activity") == _CONNECTED:
+            self.found.append((record.time, "ready", task))
+        elif record is not None and record.event in _EVENTS:
             self.found.append((record.time, _EVENTS[record.event], task))
         elif match := _MARK.search(line):
             self.found.append((float(match[2]), match[1], task))
@@ -220,8 +231,8 @@ class Submitted:
         restarts = len(shape.victims) + 1 if shape.in_place else 0
         spec["runPolicy"] = {"backoffLimit": len(shape.victims) + 1, "restartsInPlace": restarts}
         roles = {}
-        if shape.joins is not None and not bare:
-            roles["worker"] = {"minReplicas": 1, "maxReplicas": shape.joins[1] + 1}
+        if shape.elastic and not bare:
+            roles["worker"] = {"minReplicas": 1, "maxReplicas": shape.replicas["worker"] + 1}
         on_host = backend == "local"
         self._file = clusters.write(
             directory, "recovery", shape.strategy, shape.replicas, SOURCES, spec, roles, on_host=on_host

@@ -22,8 +22,8 @@ class Fit:
         return model
 
     def train_dataset(self, batch_size: int) -> tf.data.Dataset:
-        """Without an end, so that any number of steps can be taken."""
-        return self._points().repeat().batch(batch_size).apply(sleep(self.step_microseconds))
+        """One pass, so that a generation of a collective need not read all that was trained before it."""
+        return self._points().batch(batch_size).apply(sleep(self.step_microseconds))
 
     def evaluation_dataset(self, batch_size: int) -> tf.data.Dataset:
         """The same points, once."""
@@ -75,10 +75,6 @@ class Data(Fit):
         model = Counting(self.examples)
         model.compile(tf.keras.optimizers.Adam(0.01), "mse")
         return model
-
-    def train_dataset(self, batch_size: int) -> tf.data.Dataset:
-        """One pass."""
-        return self._points().batch(batch_size).apply(sleep(self.step_microseconds))
 
     def _points(self) -> tf.data.Dataset:
         numbers = tf.data.Dataset.range(self.examples)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import chaos
-from benchmarks.chaos_cases import DUE, EPOCHS, ROWS, STEPS, Case, cases, steps_of
+from benchmarks.chaos_cases import DUE, EPOCHS, ROWS, STEPS, Case, cases, epochs_of, steps_of
 from tests.local.machine import linux_only
 from worker.contract import Event, Record
 
@@ -29,6 +29,8 @@ def test_workers_that_come_and_go_have_ten_minutes_and_steps_for_all_of_them() -
     assert (case.seconds, case.victim) == (600.0, "workers")
     # 600 s of four workers, each with 40 steps a second.
     assert steps_of(case) * EPOCHS == 600 * 4 * 40
+    (case,) = cases(BY_NAME["MultiWorkerMirrored elastic"], 20, seed=1)
+    assert (epochs_of(case), steps_of(case)) == (600, 40), "all take each step together"
 
 
 def test_steps_that_a_checkpoint_held_are_counted() -> None:

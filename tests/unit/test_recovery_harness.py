@@ -50,6 +50,16 @@ def test_a_worker_that_joins_is_followed_from_its_server_to_its_own_first_step()
     assert (found.first("ready", 10.0, worker), found.first("step", 10.0, worker)) == (12.0, 13.0)
 
 
+def test_a_worker_that_joins_a_collective_is_followed_from_its_connection() -> None:
+    (shape,) = (shape for shape in SHAPES if shape.has_generations and shape.joins is not None)
+    assert shape.joins == ("worker", shape.replicas["worker"])
+    found = marks((10.1, "step", ("worker", 0)), (19.0, "step", shape.joins))
+    waits = {"activity": "waiting for the next generation of workers"}
+    found.add(shape.joins, Record(Event.DOING, "t", 12.0, waits).line())
+    assert (found.first("ready", 10.0, shape.joins), found.first("step", 12.0, shape.joins)) == (12.0, 19.0)
+    assert backoffs(shape, Backoff()) == [0.0], "the others do not wait for its pod"
+
+
 def test_an_evaluator_has_recovered_when_it_has_evaluated() -> None:
     found = marks((10.5, "step", ("chief", 0)), (11.0, "step", ("evaluator", 0)))
     assert found.recovered(ONE_DEVICE, ("evaluator", 0), 10.0) is None
