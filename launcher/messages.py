@@ -384,7 +384,15 @@ def _end(role: str, status: RunStatus) -> float | None:
 def _started(status: RunStatus | None, role: str) -> int:
     """Returns how many of the role's tasks have started; a task that restarts counts."""
     tasks = status.tasks if status is not None else ()
-    return sum(task.role == role and (task.phase is not Phase.PENDING or task.restarts > 0) for task in tasks)
+    return sum(task.role == role and _has_started(task) for task in tasks)
+
+
+def _has_started(task: TaskStatus) -> bool:
+    if task.restarts > 0:
+        return True
+    # A pod that no node had accepted when it was deleted ends as Failed, too.
+    nowhere = task.deleted and task.started is None and task.running is None
+    return task.phase is not Phase.PENDING and not nowhere
 
 
 def _task_news(before: TaskStatus | None, after: TaskStatus) -> list[tuple[str, bool]]:

@@ -94,6 +94,17 @@ def test_the_first_and_the_last_task_to_start_are_told() -> None:
     assert texts(narrator, run(task(attempt=1, restarts=1), other)) == []
 
 
+def test_a_task_that_was_stopped_before_it_had_a_node_has_not_started() -> None:
+    narrator = messages.Narrator()
+    other = task(name="mnist-worker-0", index=0, phase=Phase.PENDING)
+    assert texts(narrator, run(task(), other)) == ["1 of 2 tasks started"]
+    # Kubernetes lets a pod that it deletes end as Failed, also where no node had accepted it.
+    stopped = dataclasses.replace(other, phase=Phase.FAILED, deleted=True)
+    assert texts(narrator, run(task(), stopped)) == []
+    ran = dataclasses.replace(stopped, started=1.0)
+    assert texts(messages.Narrator(), run(task(), ran)) == ["2 tasks started"]
+
+
 def test_a_task_that_has_said_why_it_failed_does_not() -> None:
     narrator = messages.Narrator()
     record = Record(
