@@ -276,6 +276,24 @@ def test_events_are_followed_to_the_run_s_end(
     assert len(reasons) == len(set(reasons)) + 1  # the worker had two pods
 
 
+def test_restarts_in_the_pods_of_all_roles(
+    api: Api, follower: Follower, kubelet: Kubelet, run: Run, tmp_path: Path
+) -> None:
+    space = kubelet.namespace
+    with node(api, tmp_path, space) as served:
+        for role, count in {"chief": 1, "worker": 2, "ps": 1}.items():
+            for pod in kubelet.pending(role, count):
+                bind(api, pod, space)
+                name = pod["spec"]["hostname"]
+                again = Record(Event.RESTARTED, name, 1_767_225_610.0, {"exit_code": 137, "restart": 2})
+                served.write(pod["metadata"]["name"], "begins", again.line(), *["trains"] * 100)
+                kubelet.set(pod, "Running", {"running": {"startedAt": "2026-01-01T00:00:00Z"}})
+        follower.until(lambda status: [role.ready for role in status.roles[:3]] == [1, 2, 1])
+        roles = json.loads(run("status", RUN, "-n", space, "-o", "json")[1])["status"]["roles"]
+        found = {role["role"]: (role["restarts"], role["restartsInPlace"]) for role in roles}
+        assert found == {"chief": (0, 2), "worker": (0, 4), "ps": (0, 2), "evaluator": (0, 0)}
+
+
 def test_logs_of_previous_pods_and_of_late(
     api: Api, backend: KubernetesBackend, follower: Follower, kubelet: Kubelet, run: Run, tmp_path: Path
 ) -> None:

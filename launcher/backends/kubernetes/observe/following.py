@@ -33,6 +33,12 @@ _TAIL_LINES: Final = 400
 _PROGRESS_LINES: Final = 100
 """The same if the logs of all runs are searched."""
 
+_MOST_OTHERS: Final = 64
+_OTHERS_SECONDS: Final = 5.0
+"""Logs that are searched only for restarts in their pods, and the time for all of them: a node may not
+answer, and all else is known without it.
+"""
+
 _HEAD_BYTES: Final = 64 << 10
 """The beginning of a longer log, which has the records that a task writes once."""
 
@@ -81,7 +87,23 @@ def read_status(client: Client, namespace: str, root: RootObject) -> RunStatus:
                 records.add(lines)
             except BackendError:
                 continue  # the node does not answer, or the log was deleted; the status is known without it
+    others = [pod for pod in pods.values() if not tells_progress(run_state, pod)][:_MOST_OTHERS]
+    until = time.monotonic() + _OTHERS_SECONDS
+    for restarts in together([partial(_restarts, client, namespace, until, pod) for pod in others]):
+        records.add(restarts)
     return local_status(run_state.status(records.of_task), client.ahead)
+
+
+def _restarts(client: Client, namespace: str, until: float, pod: SlimPod) -> list[LogLine]:
+    """The records of its training processes that were started again, until that monotonic time."""
+    left = until - time.monotonic()
+    if left <= 0:
+        return []
+    try:
+        log = PodLog(client, LogSource.of(pod, namespace)).read(tail=_TAIL_LINES, within=left)
+        return [line for line in log if line.record is not None and line.record.event == Event.RESTARTED]
+    except BackendError:
+        return []
 
 
 def with_progress(client: Client, runs: Sequence[tuple[str, RunState]]) -> list[RunStatus]:

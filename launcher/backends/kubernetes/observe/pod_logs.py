@@ -95,7 +95,8 @@ class PodLog:
             query["sinceTime"] = self._after
         elif since is not None:
             query["sinceSeconds"] = str(max(1, math.ceil(since)))
-        silence = None if follow else _ANSWER_SECONDS
+        answer = _ANSWER_SECONDS if within is None else min(_ANSWER_SECONDS, within)
+        silence = None if follow else answer
         stream = self._client.log(self.source.namespace, self.source.pod, query, silence=silence)
         self._stream = stream
         if self._closed:
