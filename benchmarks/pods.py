@@ -8,10 +8,14 @@ from kubernetes import client, config
 from kubernetes.client import ApiException
 from kubernetes.stream import stream
 
-_KILL_ALL: Final = "os.kill(-1, 9)"
+_SAY: Final = "print(time.time(), flush=True)"
+_KILL_ALL: Final = f"import os, time; {_SAY}; os.kill(-1, 9)"
+"""Says when before it kills, since it ends with the container."""
 _KILL_TRAINING: Final = (
-    "os.kill(max(int(p) for p in os.listdir('/proc') if p.isdigit() and int(p) < os.getpid()), 9)"
+    "import os, time; pids = [int(name) for name in os.listdir('/proc') if name.isdigit()]; "
+    f"os.kill(max(pid for pid in pids if pid < os.getpid()), 9); {_SAY}"
 )
+"""Says when after it has killed: the process may have done a step before."""
 
 
 class GoneError(RuntimeError):
@@ -29,9 +33,7 @@ def kill_in_pod(run: str, namespace: str, role: str, index: int, *, in_place: bo
     names = [pod.metadata.name for pod in found.items if pod.metadata is not None]
     if len(names) != 1:
         raise GoneError(f"{run}-{role}-{index} has {len(names)} pods that run")
-    kill = _KILL_TRAINING if in_place else _KILL_ALL
-    code = f"import os, time; print(time.time(), flush=True); {kill}"
-    command = ["python", "-c", code]
+    command = ["python", "-c", _KILL_TRAINING if in_place else _KILL_ALL]
     try:
         said = stream(core.connect_get_namespaced_pod_exec, names[0], namespace, command=command, stdout=True)
         return float(said)
