@@ -293,6 +293,17 @@ def test_restarts_in_the_pods_of_all_roles(
         found = {role["role"]: (role["restarts"], role["restartsInPlace"]) for role in roles}
         assert found == {"chief": (0, 2), "worker": (0, 4), "ps": (0, 2), "evaluator": (0, 0)}
 
+        # Who follows the run reads only the logs that tell of its progress, until the end.
+        for pod in kubelet.pods():
+            served.end(pod["metadata"]["name"])
+            kubelet.end(pod, 0)
+        last = follower.until(lambda status: status.ended)
+        assert {role: last.restarts_in_place(role) for role in ("chief", "worker", "ps")} == {
+            "chief": 2,
+            "worker": 4,
+            "ps": 2,
+        }
+
 
 def test_logs_of_previous_pods_and_of_late(
     api: Api, backend: KubernetesBackend, follower: Follower, kubelet: Kubelet, run: Run, tmp_path: Path

@@ -87,15 +87,23 @@ def read_status(client: Client, namespace: str, root: RootObject) -> RunStatus:
                 records.add(lines)
             except BackendError:
                 continue  # the node does not answer, or the log was deleted; the status is known without it
-    others = [pod for pod in pods.values() if not tells_progress(run_state, pod)][:_MOST_OTHERS]
-    until = time.monotonic() + _OTHERS_SECONDS
-    for restarts in together([partial(_restarts, client, namespace, until, pod) for pod in others]):
-        records.add(restarts)
+    records.add(_restarts(client, namespace, run_state))
     return local_status(run_state.status(records.of_task), client.ahead)
 
 
-def _restarts(client: Client, namespace: str, until: float, pod: SlimPod) -> list[LogLine]:
-    """The records of its training processes that were started again, until that monotonic time."""
+def _restarts(client: Client, namespace: str, run_state: RunState) -> list[LogLine]:
+    """The records of training processes that were started again in the latest pods of the tasks whose logs
+    are not read for their progress.
+    """
+    latest = {task_of(pod): pod for pod in run_state.pods() if has_begun(pod)}
+    others = [pod for pod in latest.values() if not tells_progress(run_state, pod)][:_MOST_OTHERS]
+    until = time.monotonic() + _OTHERS_SECONDS
+    found = together([partial(_own_restarts, client, namespace, until, pod) for pod in others])
+    return [line for lines in found for line in lines]
+
+
+def _own_restarts(client: Client, namespace: str, until: float, pod: SlimPod) -> list[LogLine]:
+    """The same of one pod, until that monotonic time."""
     left = until - time.monotonic()
     if left <= 0:
         return []
@@ -173,6 +181,7 @@ def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSe
             if status.ended or clean_up.gave_up:
                 last = _last_words(session)
                 records.add(last)
+                records.add(_restarts(client, namespace, session.run_state))
                 final = dataclasses.replace(session.run_state.status(records.of_task), ended=True)
                 yield _update(client, final, lines + last)
                 return
