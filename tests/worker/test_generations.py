@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 
@@ -91,10 +92,15 @@ def test_five_generations_train_each_example_once_in_an_epoch(
     run.trained_each_example_once_in_an_epoch()
 
 
-def test_a_lost_worker_is_done_without_and_a_killed_process_comes_back(
+def test_a_lost_or_wrong_worker_is_done_without_and_a_killed_process_comes_back(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     run = Elastic(make_cluster, tmp_path, "weighted:Compiled")
+    source = run.cluster.source
+    run.cluster.source = shutil.copytree(source, tmp_path / "other")
+    (tmp_path / "other" / "more.py").touch()
+    run.comes(2)
+    run.cluster.source = source
     run.comes(0, 1)
     run.trains_with(0, 1)
     kill_in_its_pod(run.workers[0])
@@ -103,6 +109,8 @@ def test_a_lost_worker_is_done_without_and_a_killed_process_comes_back(
     run.trains_with(0)
     run.trains_to_the_end(0)
     run.trained_each_example_once_in_an_epoch()
+    assert run.workers[2].ended() == ExitCode.PROGRAM_ERROR, "it has another program"
+    run.chief.until_notice("tiny-worker-2 is not taken in: its program differs from the chief's")
     assert not run.chief.records(Event.RESTARTED), "the loss of another counts as none of its restarts"
 
 
