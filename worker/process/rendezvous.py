@@ -249,7 +249,9 @@ class Rendezvous:
         if generations.number != number:
             now, before = generations.workers, self._before
             joined, left = sorted(set(now) - set(before)), sorted(set(before) - set(now))
-            reason = _reason(joined, left) if number >= 0 else "the first generation"
+            reason = "" if joined or left else "a task was started again"
+            if number < 0:
+                reason = "the first generation"
             self._say(MembershipRecord(now, joined, left, reason, generations.number))
             self._before = now
         self.missing, self.idle_since = generations.missing(), generations.idle_since
@@ -281,12 +283,3 @@ def _keep_alive(connection: socket.socket) -> None:
     ):
         if hasattr(socket, name):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def _reason(joined: list[int], left: list[int]) -> str:
-    said = []
-    if joined:
-        said.append(f"worker {', '.join(map(str, joined))} joined")
-    if left:
-        said.append(f"worker {', '.join(map(str, left))} left")
-    return "; ".join(said) or "a task was started again"
