@@ -16,7 +16,6 @@ from launcher.cli import parser
 from launcher.errors import ConflictError, NotFoundError
 from launcher.naming import job_name
 from launcher.status import Phase, RunStatus
-from launcher.validation import rules
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet
 from tests.api.runs import RUN, SETTINGS, Follower, plan, role_messages
@@ -24,11 +23,6 @@ from tests.api.users import user
 
 ELASTIC = ("spec.worker={replicas: 3, minReplicas: 2, maxReplicas: 5}", "spec.evaluator=null")
 NO_RETRIES = "spec.runPolicy.backoffLimit=0"
-
-
-@pytest.fixture(autouse=True)
-def elastic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "ELASTIC_STRATEGIES", ("ParameterServer", "MultiWorkerMirrored"))
 
 
 def submitted(backend: KubernetesBackend, kubelet: Kubelet, directory: Path, *overrides: str) -> Follower:

@@ -38,6 +38,7 @@ def submit(demo: Demo, endpoint: str, *more: str) -> tuple[str, ...]:
     )
 
 
+@pytest.mark.thorough
 def test_a_run_is_resumed_on_another_machine_from_the_bucket_alone(
     tmp_path: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.worker import model_files
 from tests.worker.cluster import eventually
 from tests.worker.conftest import MakeCluster
@@ -21,6 +23,7 @@ def test_workers_train_together_and_leave_by_themselves(make_cluster: MakeCluste
     assert not second.records(Event.PROGRESS), "one speaks for all"
 
 
+@pytest.mark.thorough
 def test_nobody_leaves_as_done_before_the_first_has_finished(make_cluster: MakeCluster) -> None:
     """A task that had left would not come back for a retry, and the first task would wait for it for ever."""
     cluster = make_cluster(

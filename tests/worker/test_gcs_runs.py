@@ -11,6 +11,7 @@ from tests.worker.conftest import MakeCluster
 from worker.contract import Event, ExitCode
 
 
+@pytest.mark.thorough
 def test_a_chief_that_is_killed_resumes_from_its_checkpoint(
     make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def test_workers_come_and_go_for_good_and_a_stranger_is_refused(
     assert "reading" not in tasks["worker", 2].output
 
 
+@pytest.mark.thorough
 def test_too_few_workers_end_the_wait_with_their_number(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(elastic=ElasticWorkers(min=2, max=4, replicas=3), starting_deadline_seconds=20)
     tasks = begun(cluster, 2)

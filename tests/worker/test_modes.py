@@ -163,6 +163,7 @@ def test_every_strategy_is_as_one_process(
         assert sum(records[-1].fields["examples"] for records in told if records) == examples
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "strategy",
     [
@@ -194,6 +195,7 @@ def test_what_was_trained_is_left_as_it_is(make_cluster: MakeCluster) -> None:
     assert json.loads((trained.folder / "predictions.json").read_text())["checkpoint"] == "ckpt-1"
 
 
+@pytest.mark.thorough
 def test_the_same_run_again_has_nothing_to_do_and_another_predicts_anew(make_cluster: MakeCluster) -> None:
     trained = Trained(make_cluster, "Applied", examples=17)
     (first,) = trained.ran(ONE, "2", mode="Predict")
@@ -236,6 +238,7 @@ def test_a_killed_worker_is_missed_by_nobody_and_goes_on(make_cluster: MakeClust
     assert sum(told) == 200
 
 
+@pytest.mark.thorough
 def test_parameter_servers_do_without_a_worker_and_the_chief_goes_on(make_cluster: MakeCluster) -> None:
     trained = Trained(make_cluster, "Slow", examples=200)
     trained.parameters["milliseconds"] = 300

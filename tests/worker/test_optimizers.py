@@ -56,7 +56,7 @@ RMSPROP = ("RMSprop", {"learning_rate": 0.5, "momentum": 0.5}, rmsprop)
     ("style", "optimizer"),
     [
         ("Counted", PLAIN),
-        ("Looped", PLAIN),
+        pytest.param("Looped", PLAIN, marks=pytest.mark.thorough),
         pytest.param("Stepped", PLAIN, marks=pytest.mark.thorough),
         ("Second", PLAIN),
         pytest.param("Counted", NESTEROV, marks=pytest.mark.thorough),

@@ -101,6 +101,7 @@ def test_only_the_chief_needs_the_model_directory(make_cluster: MakeCluster) -> 
     assert (cluster.model_dir / "export" / "1" / "saved_model.pb").is_file()
 
 
+@pytest.mark.thorough
 def test_a_killed_worker_is_used_again_and_no_step_is_missing(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(parameters=SLOW)
     tasks = cluster.start_all()

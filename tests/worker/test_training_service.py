@@ -206,6 +206,7 @@ def test_a_dispatcher_that_has_lost_its_journal_costs_a_restart(
     assert message.startswith("the dispatcher has lost its journal while training: NotFoundError: ")
 
 
+@pytest.mark.thorough
 def test_a_task_that_waits_for_data_notices_that_another_is_lost(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
