@@ -72,11 +72,13 @@ class _Synchronous:
         by_batch, shares = parameters.iteration == "batches", {"with_shares": True, "fill": 1}
         equal = datasets.wants_equal_shapes(loop, self._model, dataset.element_spec)
         dataset = datasets.served_training(loop, dataset, self._epoch_steps)
+        self._checked: Any = None
         if self._steps.is_own:
             # The program's own arithmetic cannot leave filler examples out, so batches cannot be filled to
             # one size.
             by_batch = by_batch or equal
-            dataset = datasets.refusing_small_batches(loop, dataset)
+            checked = datasets.refusing_small_batches(loop, dataset)
+            self._checked, dataset = None if checked is dataset else checked, checked
         elif equal:
             shares["fill"] = loop.part_size
         self._training = Iteration(
@@ -140,6 +142,9 @@ class _Synchronous:
                     ran = self._execute(wanted)
             except tf.errors.OutOfRangeError as error:
                 gone = self._iterations() - began
+                # Of a batch that is refused one replica may see the error, and another the end of the data.
+                for _ in self._checked.take(gone + 1) if self._checked is not None else ():
+                    pass
                 raise datasets.ended_early(loop, epoch + 1, gone, steps or gone) from error
             done += ran
             if ran:
