@@ -94,7 +94,7 @@ def build(model: Any, dataset: Any, loop: Loop) -> None:
     _check_batch_dimension(model, features, loop)
     optimizer = model.optimizer
     keras_models.build_optimizer(optimizer, model.trainable_variables)
-    of_model = keras_models.optimizers_of(model).values()
+    of_model = [each for each in keras_models.optimizers_of(model).values() if each is not optimizer]
     of_program = {
         name: each
         for name, each in loop.program.optimizers().items()
