@@ -116,7 +116,7 @@ def test_workers_come_and_leave(run: Run) -> None:
     trains_with(chief, 0, 1, 2, generation=1)
     second.kill()
     trains_with(chief, 0, 1, generation=2)
-    assert chief.records(Event.MEMBERSHIP)[-1].fields["reason"] == "worker 2 left"
+    assert chief.records(Event.MEMBERSHIP)[-1].fields["left"] == [2]
     run.end(chief, first, third)
     assert not [record for task in (chief, first, third) for record in task.records(Event.RESTARTED)]
 
