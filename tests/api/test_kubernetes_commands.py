@@ -396,6 +396,7 @@ def test_lists_of_both_places(
         assert f"namespace    {space}" in out
         assert "SuccessfulCreate" in out
         assert chief["metadata"]["name"] in out
+    kubelet.end(chief, 0)  # a pod on a node is gone when its kubelet says so
     assert run("delete", "here")[0] == 0
     assert run("delete", "--all", "--backend", "kubernetes", "-n", space)[1].startswith(
         "run mnist is deleted"

@@ -102,7 +102,7 @@ def test_a_run_with_a_killed_worker(
         for pod in (first, ps, evaluator):
             live(kubelet, pod, begin + 1, begin + 2)
             served.write(pod["metadata"]["name"], record(begin + 9, "ready"))
-        live(kubelet, second, begin + 1, begin + 2, begin + 20, 137)
+        live(kubelet, second, begin + 1, begin + 2, begin + 3, 137)
         (again,) = (pod for pod in kubelet.pending("worker") if pod["spec"]["hostname"] == "mnist-worker-1")
         bind(api, again, space)
         born = created(again)  # the Job controller chooses when
@@ -136,7 +136,7 @@ def test_a_run_with_a_killed_worker(
         ]
         (restart,) = restarts(list(found.values()))
         assert (restart.task.name, restart.why) == ("worker 1", "killed")
-        assert (restart.failed, restart.back) == (begin + 20, born + 4)
+        assert (restart.failed, restart.back) == (begin + 3, born + 4)
         assert len(history.attempts) == 6
         assert {(line.role, line.index, line.attempt) for line in history.lines} == {
             ("chief", 0, 0),
