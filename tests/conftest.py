@@ -9,8 +9,10 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-_TOGETHER = re.compile(r"::test_trains_or_is_refused\[([^/]+)/")
-"""Matches a test of tests/worker/test_shapes.py, and its strategy."""
+_TOGETHER = re.compile(r"::test_trains_or_is_refused\[([^/]+)/|(/test_live_view\.py)::")
+"""Matches tests that share processes: those of tests/worker/test_shapes.py with the same strategy, and
+those of tests/local/test_live_view.py.
+"""
 
 # No test fails because a busy machine is slow, and each commit is tested with the same inputs;
 # `--hypothesis-profile=searching` tries others.
@@ -24,14 +26,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class _Together(LoadScopeScheduling):  # type: ignore[misc]
-    """Schedules each test by itself, but the cells of a strategy one after the other: they share processes.
+    """Schedules each test by itself, but those that share processes one after the other.
 
     The marker of pytest-xdist 3.8 for that, xdist_group, has no effect with pytest 9.2.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         found = _TOGETHER.search(nodeid)
-        return found.group(1) if found else nodeid
+        return found[1] or found[2] if found else nodeid
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -96,6 +96,7 @@ def test_fit_and_the_loop_and_both_keras_agree(tmp_path: Path) -> None:
         assert other == pytest.approx(losses[0], rel=TOLERANCE)
 
 
+@pytest.mark.thorough
 def test_three_ways_to_iterate_and_a_step_of_the_programs_own_give_the_same_weights(tmp_path: Path) -> None:
     ways: list[tuple[str, dict[str, Any]]] = [
         ("curve:Looped", {"iteration": "steps"}),

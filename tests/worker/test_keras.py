@@ -88,6 +88,7 @@ def test_parameter_servers_lose_no_update_and_no_count(make_cluster: MakeCluster
     assert counts == [{"missed": STEPS, "right": STEPS}] * 2, "two of the four examples of each step"
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(1000)
 def test_every_optimizer_moves_two_replicas_as_one_process() -> None:
     found = run(

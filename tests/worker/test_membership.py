@@ -48,6 +48,7 @@ def took_steps(cluster: Cluster, epochs: int, steps: int) -> None:
     assert epochs * steps <= counted <= epochs * steps + IN_FLIGHT
 
 
+@pytest.mark.thorough
 def test_workers_come_and_go_for_good_and_a_stranger_is_refused(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:

@@ -126,6 +126,7 @@ def test_a_worker_that_comes_back_at_the_end_is_released_too(make_cluster: MakeC
     assert tasks["chief", 0].until(Event.RELEASED).fields["unreachable"] == []
 
 
+@pytest.mark.thorough
 def test_a_killed_ps_and_a_killed_chief_cost_an_epoch_at_most(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(parameters=SLOW)
     tasks = cluster.start_all()

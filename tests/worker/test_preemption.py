@@ -100,10 +100,11 @@ def test_a_coordinator_saves_when_the_scheduled_steps_are_done(make_cluster: Mak
     goes_on_there(cluster, first, tasks["chief", 0])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "told",
     [
-        pytest.param([("ps", 0)], id="a drained ps", marks=pytest.mark.thorough),
+        pytest.param([("ps", 0)], id="a drained ps"),
         pytest.param([("ps", 0), ("worker", 0), ("worker", 1), ("chief", 0)], id="the whole run"),
     ],
 )
