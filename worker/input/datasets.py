@@ -14,11 +14,10 @@ from worker.failures import Failure, program_error
 from worker.input import batch_size, file_sharding, training_service
 from worker.input.continuation import alike, check_size
 from worker.input.distribution import Distributed, batch_count, distribute, may_differ, shared_out
-from worker.input.replica_shares import shares_metrics
 from worker.models.model_build import has_sparse_gradients
 from worker.program import LoadedProgram
 from worker.tf_compat.graphs import file_count, operation_types
-from worker.tf_compat.strategies import uses_coordinator
+from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
 _AUTO_SHARD = "spec.strategyOptions.autoShard"
 
@@ -69,7 +68,7 @@ def refusing_small_batches(loop: Loop, dataset: Any) -> Any:
     cannot leave the filler out, so such a batch raises an error.
     """
     strategy = loop.strategy
-    if not (shares_metrics(strategy) and may_differ(strategy, dataset.element_spec)):
+    if not (replicas_share_variables(strategy) and may_differ(strategy, dataset.element_spec)):
         return dataset
     message = (
         f"a batch has fewer examples than the {strategy.num_replicas_in_sync} replicas, which a step of the "

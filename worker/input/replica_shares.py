@@ -17,6 +17,7 @@ import tensorflow as tf
 from worker.failures import program_error
 from worker.input.distribution import Distributed, Share, counted
 from worker.tf_compat import keras_models
+from worker.tf_compat.strategies import replicas_share_variables
 
 _current = threading.local()
 """The `Share` of the replica that is being traced; each replica is traced in a thread of its own."""
@@ -80,7 +81,7 @@ def left_out(model: Any, step: Callable[[Any], Any], batch: Any, share: Share | 
     Without an example the step changes neither the metrics of `model` nor, through the optimizers given to
     `leave_out`, the weights. Raises Failure where the step `trains` without one of them.
     """
-    if share is None or shares_metrics(tf.distribute.get_strategy()):
+    if share is None or replicas_share_variables(tf.distribute.get_strategy()):
         with of(share):
             return step(batch)
     variables = [variable for metric in model.metrics for variable in metric.variables]
@@ -100,11 +101,6 @@ def left_out(model: Any, step: Callable[[Any], Any], batch: Any, share: Share | 
         results = {metric.name: metric.result() for metric in model.metrics}
         return {name: results.get(name, value) for name, value in returned.items()}
     return returned
-
-
-def shares_metrics(strategy: Any) -> bool:
-    """Returns whether the replicas of `strategy` share one variable for their additions to a metric."""
-    return isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
 
 
 def _counting(gradients: Iterable[Any]) -> list[Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.tf_compat import versions
-from worker.tf_compat.strategies import uses_coordinator, without_partitioner
+from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator, without_partitioner
 
 _mended: list[Any] = []
 """The strategy, once Keras' classes are changed."""
@@ -75,19 +75,15 @@ def mend_metrics(strategy: Any, metrics: Iterable[Any]) -> None:
 
     Compiled metrics that are not built yet are built for all replicas at once, and changed then.
     """
+    shared = uses_coordinator(strategy) or replicas_share_variables(strategy)
     for metric in metrics:
         if _contains_compiled(metric) and not metric.built:
             metric.__dict__["build"] = _building_for_all(metric)
-        for leaf in leaves([metric]) if _shares_metrics(strategy) else ():
+        for leaf in leaves([metric]) if shared else ():
             is_own = type(leaf).__module__.startswith("keras.src.metrics.")
             if is_own and not only_adds(leaf):
                 # An attribute of the instance has precedence over the class's method.
                 leaf.__dict__.update(update_state=_adding_update(leaf), adds=True)
-
-
-def _shares_metrics(strategy: Any) -> bool:
-    central = tf.distribute.experimental.CentralStorageStrategy
-    return uses_coordinator(strategy) or isinstance(strategy, central)
 
 
 def leaves(metrics: Iterable[Any]) -> Iterator[Any]:
@@ -184,7 +180,7 @@ def unsupported(model: Any, strategy: Any) -> str | None:
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if strategy.num_replicas_in_sync == 1 and not uses_coordinator(strategy):
         return None
-    shared = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
+    shared = replicas_share_variables(strategy)
     if shared and optimizer is not model.optimizer:
         return "mixed precision's LossScaleOptimizer"
     if shared and getattr(optimizer, "use_ema", False):
@@ -398,8 +394,7 @@ def _assign_parts(strategy: Any) -> None:
     import keras
 
     replicas = strategy.num_replicas_in_sync
-    shares = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
-    if replicas == 1 or not shares:
+    if replicas == 1 or not replicas_share_variables(strategy):
         return
     assign = keras.Variable._direct_assign
 

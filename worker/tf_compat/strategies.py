@@ -14,6 +14,11 @@ def uses_coordinator(strategy: Any) -> bool:
     return bool(strategy._should_use_with_coordinator)
 
 
+def replicas_share_variables(strategy: Any) -> bool:
+    """Returns whether the replicas of `strategy` have each variable once, as under CentralStorageStrategy."""
+    return isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
+
+
 def worker_count(strategy: Any) -> int:
     """Returns how many tasks take every step together; 1 except for MultiWorkerMirroredStrategy."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
