@@ -19,18 +19,28 @@ _ENOUGH: Final = "enough"
 _LABELS: Final = "/etc/pod/labels"
 _PROGRAM: Final = f"""\
 import pathlib
+import tempfile
 import tensorflow as tf
+
+LABELS = pathlib.Path({_LABELS!r})
 
 
 class UntilEnough(tf.keras.callbacks.Callback):
+    # The chief writes the last epoch's number an epoch before: all members of a collective read it in time.
+    def __init__(self, folder):
+        super().__init__()
+        self.last = pathlib.Path(folder, "last-epoch")
+
     def on_epoch_end(self, epoch, logs=None):
-        if {_ENOUGH!r} in pathlib.Path({_LABELS!r}).read_text():
-            self.model.stop_training = True
+        if self.last.exists():
+            self.model.stop_training = epoch >= int(self.last.read_text())
+        elif LABELS.exists() and {_ENOUGH!r} in LABELS.read_text():
+            self.last.write_text(str(epoch + 1))
 
 
 class Program:
     def __init__(self, parameters):
-        pass
+        self.folder = parameters.get("folder", tempfile.gettempdir())
 
     def model(self):
         model = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(1)])
@@ -43,7 +53,7 @@ class Program:
         return tf.data.Dataset.from_tensor_slices(data).repeat().batch(batch_size)
 
     def callbacks(self):
-        return [UntilEnough()]
+        return [UntilEnough(self.folder)]
 """
 _CHIEF: Final = {
     "volumes": [
@@ -61,6 +71,8 @@ SHORT_GRACE: Final = {"podTemplate": {"spec": {"terminationGracePeriodSeconds": 
 def submit(runs: Runs, directory: Path, **spec: Any) -> None:
     """Starts the run. `spec` comes on top."""
     parameters = {"epochs": 1_000_000, "stepsPerEpoch": STEPS, "globalBatchSize": 16}
+    if "modelDir" in spec:
+        parameters["folder"] = spec["modelDir"]
     document = {
         "apiVersion": "launcher/v1alpha1",
         "kind": "TrainingCluster",

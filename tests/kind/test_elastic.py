@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.api.conftest import wait_for
 from tests.kind import endless
@@ -21,9 +24,14 @@ def trained_by(runs: Runs, *workers: int) -> None:
     endless.trains_on(runs)
 
 
-def test_workers_come_and_go_for_good(runs: Runs, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "spec",
+    [{"strategy": "ParameterServer", "ps": {}}, {"strategy": "MultiWorkerMirrored", "modelDir": "/model"}],
+    ids=lambda spec: spec["strategy"],
+)
+def test_workers_come_and_go_for_good(runs: Runs, tmp_path: Path, spec: dict[str, Any]) -> None:
     worker = {"replicas": 2, "minReplicas": 1, "maxReplicas": 3, **SHORT_GRACE}
-    endless.submit(runs, tmp_path, strategy="ParameterServer", worker=worker, ps={})
+    endless.submit(runs, tmp_path, **spec, worker=worker)
     trained_by(runs, 0, 1)
     endless.scale(runs, "worker", 3)
     trained_by(runs, 0, 1, 2)
