@@ -1,8 +1,8 @@
 """Every strategy, style and shape of a program: each cell trains as a plain process does, or is refused.
 
 One process, or one cluster, goes through all cells of a strategy. `make test` runs some of them,
-`make runtime` a quarter more, and `make shapes` all. `--renew` writes what came of them to shapes.json, of which
-docs/reference.md has a table.
+`make runtime` a quarter more, and `make shapes` all. `--renew` writes what came of them to shapes.json,
+of which docs/reference.md has a table.
 """
 
 from __future__ import annotations

@@ -151,8 +151,8 @@ def is_quick(cell: Cell) -> bool:
 
 
 def is_nightly(cell: Cell) -> bool:
-    """Returns whether `make runtime` leaves it out: three of four. It still tries each shape by every strategy
-    and in every style.
+    """Returns whether `make runtime` leaves it out: three of four. It still tries each shape by every
+    strategy and in every style.
     """
     return _place(cell) % 4 != 0 and not is_quick(cell)
 
