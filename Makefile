@@ -170,6 +170,12 @@ SOAK ?=
 soak: $(STAMP)  ## An hour of small runs with random kills, and what is left of them; SOAK="--minutes 5" does less
 	@$(BIN)/python -m benchmarks.soak $(SOAK)
 
+OUTAGES ?=
+
+.PHONY: outages
+outages: $(STAMP)  ## Runs commands while the API server is away; OUTAGES="--seconds 10 --only wait" does less
+	@$(BIN)/python -m benchmarks.outages $(OUTAGES)
+
 CHAOS ?=
 
 .PHONY: chaos

@@ -14,6 +14,11 @@ from launcher.errors import BackendError
 SECONDS: Final = 60.0
 """For all requests of a command together, unless an option says otherwise."""
 
+OUTAGE_SECONDS: Final = 180.0
+"""The same once the server has answered: one that is restarted or upgraded is away for a minute or two. A
+shorter limit that the user has chosen stays.
+"""
+
 TELL_SECONDS: Final = 5.0
 """After so long without an answer, the user is told what the command waits for."""
 
@@ -26,7 +31,7 @@ class OutOfPatienceError(BackendError):
 
 class Patience:
     """The time limit of one command, in `seconds`; None means no limit. Only time during which a request is
-    under way counts. `tell` gets a sentence, once for each silence.
+    under way, or is about to be repeated, counts. `tell` gets a sentence, once for each silence.
     """
 
     def __init__(self, seconds: float | None = SECONDS, tell: Callable[[str], None] | None = None) -> None:
@@ -38,6 +43,8 @@ class Patience:
         self._spent = 0.0
         self._lifted = False
         self._told = False
+        self.answered = False
+        """Whether the server has once answered as it should."""
 
     def left(self) -> float | None:
         """Seconds that are left; None means no limit."""
@@ -51,6 +58,12 @@ class Patience:
         """Starts the time limit anew: what follows is another matter, or the user chose to wait."""
         with self._lock:
             self._spent, self._since, self._lifted = 0.0, time.monotonic(), False
+
+    def note_answer(self) -> None:
+        """The server has answered as it should, so that what keeps it from answering again will pass."""
+        self.answered = True
+        if self._limit is not None and self._limit >= SECONDS:
+            self._limit = max(self._limit, OUTAGE_SECONDS)
 
     def lift(self) -> None:
         """Removes the limit: the command follows a run, and a server may be away for long."""
@@ -109,14 +122,24 @@ class Patience:
                     raise error
                 return found[0]
 
+    def tell_repeated(self, message: str) -> None:
+        """Says why a request is repeated, unless something was said already. Who follows a run is told by
+        other means.
+        """
+        if not self._lifted:
+            self._say_once(f"{message}; it is asked again")
+
     def _say(self, what: str) -> None:
+        self._say_once(f"{what} has not answered for {TELL_SECONDS:g} s")
+
+    def _say_once(self, text: str) -> None:
         with self._lock:
             if self._told:
                 return
             self._told = True
         if self._tell is not None:
             until = "" if self._limit is None else f"; this is given up after {self._limit:g} s"
-            self._tell(f"{what} has not answered for {TELL_SECONDS:g} s{until}")
+            self._tell(f"{text}{until}")
 
     def _over(self, what: str) -> OutOfPatienceError:
         return OutOfPatienceError(

@@ -16,6 +16,7 @@ from launcher import planning
 from launcher.backends.base import Plan
 from launcher.backends.kubernetes.api.api_errors import UnreachableError
 from launcher.backends.kubernetes.deploy.submission import Submission
+from launcher.backends.patience import Patience
 from launcher.errors import BackendError
 from launcher.validation import loader
 from tests.unit.fake_api import Fake, Handler, Query, hangs_up, says
@@ -136,6 +137,7 @@ def test_a_connection_that_breaks_half_way_leaves_nothing(
 
     store = Store(broken)
     fake.will(store)
+    fake.client.patience = Patience(1.5)
     with pytest.raises(UnreachableError, match=r"the connection to the API server .* broke") as failed:
         Submission(fake.client, planned).submit(replace=False)
     assert failed.value.exit_code == 5
@@ -154,6 +156,7 @@ def test_a_server_that_is_gone_half_way_says_what_to_remove(fake: Fake, planned:
         return gone
 
     fake.will(Store(leaves))
+    fake.client.patience = Patience(1.5)
     with pytest.raises(BackendError, match="what was made of the run could not be removed again") as failed:
         Submission(fake.client, planned).submit(replace=False)
     assert failed.value.hint.startswith("`python -m launcher delete mnist` removes it.")

@@ -77,11 +77,14 @@ class ApiError(BackendError):
 
 
 class UnreachableError(BackendError):
-    """There was no answer. `refused`: nothing listens there, so that trying again at once is useless."""
+    """There was no answer. `refused`: nothing listens there, so that trying again at once is useless.
+    `foreign`: what answers is no API server.
+    """
 
-    def __init__(self, message: str, hint: str = "", *, refused: bool = False) -> None:
+    def __init__(self, message: str, hint: str = "", *, refused: bool = False, foreign: bool = False) -> None:
         super().__init__(message, hint)
         self.refused = refused
+        self.foreign = foreign
 
 
 def refusal(

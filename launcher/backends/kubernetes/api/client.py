@@ -26,7 +26,7 @@ from launcher.backends.kubernetes.api.parallel import AT_A_TIME, together
 from launcher.backends.kubernetes.api.resources import api_of, kind_of, path_of, plural_of, resource, segment
 from launcher.backends.kubernetes.api.streams import Stream
 from launcher.backends.kubernetes.api.transport import Answer
-from launcher.backends.patience import Patience
+from launcher.backends.patience import TELL_SECONDS, Patience
 from launcher.json_in_yaml import quoted
 
 FIELD_MANAGER: Final = "tf-launcher"
@@ -34,7 +34,15 @@ FIELD_MANAGER: Final = "tf-launcher"
 
 ANSWER_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 30.0
-"""How long a request is repeated while the server says that it is busy."""
+"""How long a request is repeated while the server says that it is busy; one that has answered before gets all
+the time of the command.
+"""
+
+RENEWAL_SECONDS: Final = 15.0
+"""How long a request is repeated where a token that was good is refused: its file may be written anew."""
+
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 5.0
 
 SILENCE_SECONDS: Final = 100.0
 """A watch gets a bookmark about every minute; after so long without one its connection is given up."""
@@ -298,25 +306,44 @@ class Client:
                 return response.status, self._document(response), _warnings(response)
             raise self._refusal(request, response)
 
-        patience = PATIENCE_SECONDS if patience is None else patience
-        until = time.monotonic() + patience
-        delay = 0.5
-        broken = False
-        while True:
-            headers = {"Accept": accept, "Content-Type": content_type, **self._credentials()}
-            try:
-                return self.patience.call(exchange, self._called)
-            except UnreachableError as error:
-                # The server may have closed an idle connection, as when it was restarted.
-                if broken or error.refused or not patience:
-                    raise
-                broken = True
-            except ApiError as error:
-                pause = max(delay, error.retry_after or 0.0)
-                if not error.passing or time.monotonic() + pause > until:
-                    raise
-                time.sleep(pause)
-                delay = min(2 * delay, 5.0)
+        began = time.monotonic()
+        first, delay = True, _FIRST_PAUSE
+        with self.patience.waiting():
+            while True:
+                headers = {"Accept": accept, "Content-Type": content_type, **self._credentials()}
+                try:
+                    answer = self.patience.call(exchange, self._called)
+                except (ApiError, UnreachableError) as error:
+                    at_once = first and isinstance(error, UnreachableError)
+                    pause = 0.0 if at_once else max(delay, getattr(error, "retry_after", None) or 0.0)
+                    left = self._repeatable(error, time.monotonic() - began, first=first)
+                    if patience == 0 or pause > left:
+                        raise
+                    if time.monotonic() - began >= TELL_SECONDS:
+                        self.patience.tell_repeated(error.message)
+                    time.sleep(pause)
+                    first, delay = False, delay if at_once else min(2 * delay, _LONGEST_PAUSE)
+                else:
+                    self.patience.note_answer()
+                    return answer
+
+    def _repeatable(self, error: ApiError | UnreachableError, taken: float, *, first: bool) -> float:
+        """For how many seconds from now a request that has failed so is repeated, `taken` seconds after it
+        was first sent; less than 0 if not at all.
+        """
+        left, answered = self.patience.left(), self.patience.answered
+        if isinstance(error, ApiError):
+            if error.status == 401 and answered:
+                return RENEWAL_SECONDS - taken
+            if not error.passing:
+                return -1.0
+            if left is None or not answered:
+                return min(PATIENCE_SECONDS - taken, PATIENCE_SECONDS if left is None else left)
+            return left
+        if left is not None and answered and not error.foreign:
+            return left
+        # The server may have closed an idle connection, as when it was restarted.
+        return 0.0 if first and not error.refused else -1.0
 
     @property
     def _called(self) -> str:
@@ -377,10 +404,13 @@ class Client:
             f"what answers at {self.connection.host} is no API server: it sends {sent}",
             f"Check the server's address in {self.connection.origin}.",
             refused=True,
+            foreign=True,
         )
 
     def _refusal(self, request: Request, response: Answer) -> ApiError:
         content = self._read(response)
+        if response.status == 401:
+            self.connection.renew()
         try:
             body = json.loads(content)
         except (ValueError, RecursionError):

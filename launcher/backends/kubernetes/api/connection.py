@@ -46,6 +46,8 @@ class Connection:
     proxy: Proxy | None = None
     login: str = ""
     context_name: str = ""
+    renew: Callable[[], None] = lambda: None
+    """Forgets credentials that the server has refused, where a login command gives others."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def options(self, namespace: str) -> str:
@@ -122,6 +124,7 @@ def _from_kubeconfig(paths: str, wanted: str | None) -> Connection:
         proxy,
         user.login,
         context.name,
+        user.renew,
     )
 
 

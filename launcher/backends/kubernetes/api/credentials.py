@@ -50,6 +50,11 @@ class User:
             return f"login command {self._plugin.command}"
         return "auth-provider" if self._provider is not None else ""
 
+    def renew(self) -> None:
+        """The server has refused what the login command has said, whatever time it has given for it."""
+        if self._plugin is not None:
+            self._plugin.forget()
+
     def headers(self, seconds: float | None) -> Headers:
         """The headers that authenticate the user, for one request. A login command may take so many seconds.
         Raises UnusableError.

@@ -65,9 +65,14 @@ class Plugin:
         """The last credential if it is still valid, else a new one from the command, which may take so many
         seconds; None means no limit.
         """
-        if self._last is None or not self._last.fresh:
-            self._last = self._parsed(self._output(seconds))
-        return self._last
+        last = self._last
+        if last is None or not last.fresh:
+            last = self._last = self._parsed(self._output(seconds))
+        return last
+
+    def forget(self) -> None:
+        """The next credential is a new one."""
+        self._last = None
 
     def _output(self, seconds: float | None) -> bytes:
         # Only a command that is declared to be interactive gets the terminal.

@@ -250,6 +250,7 @@ class Submission:
                 tried += some
                 together([partial(self._client.apply, item) for item in some])
         except BaseException as error:
+            self._client.patience.restart()  # the removal has a time of its own
             self._undo([item for item in tried if _name(item) in absent], error)
             raise
 

@@ -48,6 +48,9 @@ _FAILED_TAILS: Final = 8
 _LAST_WORDS_SECONDS: Final = 15.0
 """Time to read the rest of the logs when the run has ended."""
 
+_HANGING_SECONDS: Final = 5.0
+"""After which a log that has not ended by then is taken to hang."""
+
 _MOST_STREAMS: Final = 50
 """Logs followed at once, each on a connection of its own."""
 
@@ -219,9 +222,13 @@ def _tail(session: Session, pods: Iterable[SlimPod], began_before_us: set[str]) 
 def _last_words(session: Session) -> list[LogLine]:
     session.end_tails()
     lines: list[LogLine] = []
-    until = time.monotonic() + _LAST_WORDS_SECONDS
+    now = time.monotonic()
+    until, hanging = now + _LAST_WORDS_SECONDS, now + _HANGING_SECONDS
     while session.reading and time.monotonic() < until:
         lines += session.pump(TICK_SECONDS).lines
+        if time.monotonic() > hanging:
+            hanging = until
+            session.read_rest()
     return lines + session.pump(0).lines
 
 
@@ -286,6 +293,7 @@ def _lines(
     some = False
     for pod in filter(has_begun, chosen):
         log = PodLog(client, LogSource.of(pod, namespace))
+        read[pod["metadata"]["name"]] = log
         try:
             if selection.previous and _attempt(pod) == latest[task_of(pod)]:
                 found = of_earlier_processes(log.read(since=selection.since), selection.tail)
@@ -296,8 +304,6 @@ def _lines(
                 yield line
         except BackendError as error:
             failure = failure or error  # the other nodes' logs can be read
-        else:
-            read[pod["metadata"]["name"]] = log
     if failure is not None and not some and not until_end:
         raise failure
     if until_end and not run_state.status({}).ended:

@@ -11,9 +11,9 @@ from typing import Final
 
 from launcher.backends.base import LogLine
 from launcher.backends.kubernetes.api.api_errors import ApiError, UnreachableError
-from launcher.backends.kubernetes.api.client import Client
+from launcher.backends.kubernetes.api.client import SILENCE_SECONDS, Client
 from launcher.backends.kubernetes.api.streams import Stream
-from launcher.backends.kubernetes.observe.watch import Mailbox
+from launcher.backends.kubernetes.observe.watch import REFUSALS, Mailbox
 from launcher.backends.kubernetes.state.run_state import SlimPod
 from launcher.naming import CONTAINER, ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, seconds
@@ -62,6 +62,17 @@ class PodLog:
         self._after = ""
         self._stream: Stream | None = None
         self._closed = False
+        self._following = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether the server has ever sent something of it."""
+        return self._stream is not None
+
+    def end_following(self) -> None:
+        """Ends a `read` with `follow`, from any thread; another one goes on behind its last line."""
+        if self._following and (stream := self._stream) is not None:
+            stream.close()
 
     def close(self) -> None:
         """Ends what is being read, from any thread."""
@@ -96,9 +107,10 @@ class PodLog:
         elif since is not None:
             query["sinceSeconds"] = str(max(1, math.ceil(since)))
         answer = _ANSWER_SECONDS if within is None else min(_ANSWER_SECONDS, within)
-        silence = None if follow else answer
+        # A quiet task's log is asked for anew: a connection that hangs looks the same.
+        silence = SILENCE_SECONDS if follow else answer
         stream = self._client.log(self.source.namespace, self.source.pod, query, silence=silence)
-        self._stream = stream
+        self._stream, self._following = stream, follow
         if self._closed:
             stream.close()
         source = self.source
@@ -154,14 +166,18 @@ class Tail(threading.Thread):
         """Call it when the pod has ended: what cannot be read soon is given up."""
         self._over.set()
 
+    def read_rest(self) -> None:
+        """Call it when the pod has ended, and its log does not: the rest is asked for on a new connection."""
+        self._log.end_following()
+
     def run(self) -> None:
         """The thread. What fails is tried again for as long as the pod runs."""
-        tries, pause = 0, _PAUSE_SECONDS
+        tries, refusals, pause = 0, 0, _PAUSE_SECONDS
         while not self._stopped.is_set():
             over = self._over.is_set()
             try:
                 for line in self._log.read(tail=self._tail, follow=not over):
-                    pause = _PAUSE_SECONDS
+                    refusals, pause = 0, _PAUSE_SECONDS
                     if not self._mailbox.put(line):
                         return
                 if over:
@@ -171,7 +187,9 @@ class Tail(threading.Thread):
                 return  # what is no log
             except (ApiError, UnreachableError) as error:
                 if isinstance(error, ApiError) and error.status in (403, 404):
-                    return
+                    refusals += 1
+                    if error.status == 404 or refusals >= (REFUSALS if self._log.begun else 1):
+                        return
                 tries += over
                 if tries >= _TRIES_AFTER_END:
                     return

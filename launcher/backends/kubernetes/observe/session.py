@@ -164,6 +164,11 @@ class Session:
         for tail in self._tails.values():
             tail.pod_ended()
 
+    def read_rest(self) -> None:
+        """Reads what is left of the logs on new connections: those there are may hang."""
+        for tail in self._tails.values():
+            tail.read_rest()
+
     def _connection(self, message: Lost | Regained | Denied) -> list[str]:
         if message.kind not in self._needed:
             return []

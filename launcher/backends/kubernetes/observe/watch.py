@@ -27,7 +27,7 @@ _PUT_SECONDS: Final = 0.5
 _GONE: Final = 410
 """The resourceVersion is too old to watch from."""
 
-_REFUSALS: Final = 6
+REFUSALS: Final = 6
 """How many times in a row the server may refuse a request that it has granted before: a token may have to be
 renewed, and a server that has just started does not know all rights yet.
 """
@@ -161,7 +161,7 @@ class ObjectWatch(threading.Thread):
             if failure is not None:
                 refused = isinstance(failure, ApiError) and not failure.passing
                 refusals = refusals + 1 if refused else 0
-                if refusals >= (_REFUSALS if self._begun else 1):
+                if refusals >= (REFUSALS if self._begun else 1):
                     self._mailbox.put(Denied(self._kind, failure))
                     return
                 if not self._lively:
