@@ -234,7 +234,10 @@ def main() -> None:
     parser.add_argument("--backend", choices=[*BACKOFFS], default="local", help="(%(default)s)")
     parser.add_argument("--image", default="", help="of the worker, on the kubeconfig's cluster")
     parser.add_argument(
-        "--strategy", action="append", choices=[shape.strategy for shape in SHAPES], help="only this one"
+        "--strategy",
+        action="append",
+        choices=sorted({shape.strategy for shape in SHAPES}),
+        help="only this one",
     )
     options = parser.parse_args()
     if options.backend == "kubernetes" and not options.image:

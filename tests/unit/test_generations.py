@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 
 from worker.contract import ExitCode
-from worker.process.generations import BEGIN_SECONDS, END_SECONDS, READY_SECONDS, SETTLE_SECONDS, Generations
+from worker.process.generations import (
+    BEGIN_SECONDS,
+    END_SECONDS,
+    LOST_SECONDS,
+    READY_SECONDS,
+    SETTLE_SECONDS,
+    Generations,
+)
 from worker.process.identity import Identity
 
 NOW = 100.0
@@ -130,13 +137,27 @@ def test_a_process_that_hangs_is_ended_when_its_generation_is_broken(run: Genera
     run.ended("chief-0", 75, LATER + 5)
     run.ended("worker-3", 75, LATER + 5)
     assert told(run, LATER + 5) == {}
-    assert told(run, LATER + 5 + END_SECONDS) == {"worker-0": "kill"}
-    assert told(run, LATER + 5 + 2 * END_SECONDS) == {"worker-0": "drop"}, "its supervisor hangs, too"
-    run.gone("worker-0", LATER + 5 + 2 * END_SECONDS)
+    assert told(run, LATER + 5 + LOST_SECONDS) == {"worker-0": "kill"}
+    hung = LATER + 5 + LOST_SECONDS + END_SECONDS
+    assert told(run, hung) == {"worker-0": "drop"}, "its supervisor hangs, too"
+    run.gone("worker-0", hung)
     for name in ("chief-0", "worker-3"):
         run.ready(name, 1)
     arrive(run, ("worker", 1), now=LATER + 30)
     assert len(told(run, LATER + 60)) == 3
+
+
+def test_a_chief_may_finish_its_checkpoint_when_a_worker_is_lost(run: Generations) -> None:
+    run.stepped("chief-0")
+    run.ended("worker-2", 137, LATER + 5)
+    assert told(run, LATER + 5 + LOST_SECONDS) == {"worker-0": "kill", "worker-3": "kill"}
+    assert told(run, LATER + 5 + END_SECONDS)["chief-0"] == "kill"
+
+
+def test_each_may_say_itself_what_is_wrong_with_the_program(run: Generations) -> None:
+    run.stepped("chief-0")
+    run.ended("worker-2", ExitCode.PROGRAM_ERROR, LATER + 5)
+    assert told(run, LATER + 5 + LOST_SECONDS) == {}
 
 
 def test_a_checkpoint_is_waited_for_when_all_stop_in_order(run: Generations) -> None:
@@ -155,6 +176,7 @@ def test_nobody_stops_in_order_with_a_task_that_is_lost_meanwhile(run: Generatio
     run.stepped("chief-0")
     run.ended("worker-0", ExitCode.PREEMPTED, LATER + 5)
     run.gone("worker-2", LATER + 6)
+    assert told(run, LATER + 6 + LOST_SECONDS) == {"worker-3": "kill"}
     assert told(run, LATER + 6 + END_SECONDS) == {"chief-0": "kill", "worker-3": "kill"}
 
 

@@ -19,6 +19,10 @@ END_SECONDS = 10.0
 """Limit for the training processes of a generation to end after one of them, and then for their
 supervisors to end them.
 """
+LOST_SECONDS = 1.0
+"""The same for the workers after one was lost. They have nothing to save, and some would notice the loss only
+by missing heartbeats, after 5 s.
+"""
 BEGIN_SECONDS = 3.0
 """The same before the first step: processes that wait for one another do not notice that one is lost."""
 READY_SECONDS = 30.0
@@ -75,6 +79,8 @@ class Generations:
         self._ending: float | None = None
         """When the first process of the generation has ended."""
         self._in_order = False
+        self._lost = False
+        """Whether it has ended because a task was lost."""
         self._told = False
         self._steps = False
 
@@ -115,6 +121,7 @@ class Generations:
             self.is_done = True
         if self._ending is None:
             self._ending, self._in_order = now, code == ExitCode.PREEMPTED and self._steps
+            self._lost = code not in (ExitCode.DONE, ExitCode.PREEMPTED, ExitCode.PROGRAM_ERROR)
 
     def gone(self, name: str, now: float) -> None:
         """A task's connection is lost."""
@@ -123,7 +130,7 @@ class Generations:
             return
         self._changed = now
         if member.runs and (self._ending is None or self._in_order):
-            self._ending, self._in_order = now, False
+            self._ending, self._in_order, self._lost = now, False, True
 
     def look(self, now: float) -> Iterator[Order]:
         """Yields what to tell the members. The caller calls it again after each event, and often."""
@@ -142,13 +149,21 @@ class Generations:
             if self._may_start(now):
                 yield from self._start()
         elif self._ending is not None:
-            limit = self._stop_seconds if self._in_order else END_SECONDS
-            late = now - self._ending - (limit if self._steps else BEGIN_SECONDS)
-            if late >= 0:
-                yield from (Order(name, {"drop" if late >= END_SECONDS else "kill": 1}) for name in running)
+            for name in running:
+                late = now - self._ending - self._limit(self._members[name].role)
+                if late >= 0:
+                    yield Order(name, {"drop" if late >= END_SECONDS else "kill": 1})
         elif others and self._steps and not self._told and now - self._changed >= SETTLE_SECONDS:
             self._told = True
             yield Order(self._trains[0], {"stop": 1})
+
+    def _limit(self, role: str) -> float:
+        """Returns the seconds in which the training processes of a role may end by themselves."""
+        if not self._steps:
+            return BEGIN_SECONDS
+        if self._in_order:
+            return self._stop_seconds
+        return LOST_SECONDS if self._lost and role == "worker" else END_SECONDS
 
     def missing(self) -> int:
         """Returns how many workers lack for a generation."""
@@ -188,7 +203,7 @@ class Generations:
         self.number += 1
         self.workers = tuple(self._members[name].index for name in workers)
         self.idle_since = self._ending = None
-        self._told = self._steps = self._in_order = False
+        self._told = self._steps = self._in_order = self._lost = False
         cluster = {"chief": self._addresses(chief), "worker": self._addresses(workers)}
         pods = {"chief": chief, "worker": workers}
         for role, names in pods.items():
