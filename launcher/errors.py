@@ -13,8 +13,7 @@ Python that lacks packages; 130, interrupted by Ctrl-C; 70, an error in the laun
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from launcher.redaction import redacted_message
 
@@ -38,8 +37,7 @@ class LauncherError(Exception):
         return f"{self.message}\n{self.hint}" if self.hint else self.message
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """One error in a file.
 
     `path` is the field, as in `spec.worker.replicas` or `spec.worker.env[0].name`, "" for the file as a

@@ -11,8 +11,6 @@ import shlex
 import sys
 from typing import Final
 
-from worker.contract import in_names
-
 COMMAND: Final = "tf-launcher"
 """The name of the installed command."""
 
@@ -72,6 +70,8 @@ _QUANTITY_LENGTH = 64
 
 def job_name(run: str, role: str) -> str:
     """Returns the name of a role's Job. With the index appended, it is a pod's hostname."""
+    from worker.contract import in_names  # here, since `--help` has no use for it
+
     return f"{run}-{in_names(role)}"
 
 

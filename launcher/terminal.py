@@ -1,17 +1,17 @@
-"""Guards all output: it removes secrets, and on a terminal also control characters."""
+"""Guards all output: it removes secrets, and on a terminal also control characters.
+
+Every command imports this, `--help` too: what few need is imported where they need it.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
-from pathlib import Path
 from typing import Any, Final, TextIO, TypeVar, cast
 
 from launcher.redaction import redacted, redacted_message
@@ -54,9 +54,12 @@ def visible_all(value: T, on_terminal: bool = True) -> T:
         found = type(value)(map(visible_all, value))
     elif isinstance(value, Mapping):
         found = {visible_all(key): visible_all(each) for key, each in value.items()}
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {each.name: getattr(value, each.name) for each in dataclasses.fields(value) if each.init}
-        found = dataclasses.replace(value, **{name: visible_all(each) for name, each in changed.items()})
+    elif hasattr(type(value), "__dataclass_fields__"):
+        import dataclasses
+
+        instance: Any = value
+        changed = {each.name: getattr(value, each.name) for each in dataclasses.fields(instance) if each.init}
+        found = dataclasses.replace(instance, **{name: visible_all(each) for name, each in changed.items()})
     return cast("T", found)
 
 
@@ -118,7 +121,7 @@ def guarded(*, debug: bool) -> Iterator[None]:
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # somebody has closed it, by `>&-`
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
     before = sys.stdout, sys.stderr, threading.excepthook
     for stream in before[:2]:
         if hasattr(stream, "reconfigure"):
@@ -128,6 +131,8 @@ def guarded(*, debug: bool) -> Iterator[None]:
         if failure.exc_type is SystemExit:
             return
         if debug:
+            import traceback
+
             traceback.print_exception(failure.exc_type, failure.exc_value, failure.exc_traceback)
             return
         name = getattr(failure.thread, "name", "")

@@ -7,7 +7,6 @@ import errno
 import gc
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 
 from launcher import terminal
@@ -15,7 +14,6 @@ from launcher.cli import commands, completion, prerequisites
 from launcher.cli.strict_parser import StrictParser, count, duration, listed, port
 from launcher.errors import INTERRUPTED, LauncherError, SpecError
 from launcher.naming import PROGRAM
-from worker.contract import DATA_WORKER
 
 BACKENDS = ("kubernetes", "local")
 INTERNAL_ERROR = 70
@@ -124,6 +122,8 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
             print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
             return LauncherError.exit_code
         if os.environ.get("TF_LAUNCHER_DEBUG"):
+            import traceback
+
             # Printed here, while the guard against secrets is active.
             traceback.print_exc()
             return INTERNAL_ERROR
@@ -363,10 +363,10 @@ def parser() -> StrictParser:
     _add_run(added)
     added.add_argument(
         "--role",
-        choices=("worker", DATA_WORKER),
+        choices=("worker", ROLES[-1]),
         default="worker",
         metavar="ROLE",
-        help=f"worker (the default), or {DATA_WORKER}, of spec.dataService",
+        help=f"worker (the default), or {ROLES[-1]}, of spec.dataService",
     )
     added.add_argument(
         "--workers",

@@ -1,4 +1,6 @@
-"""Checks that this Python has what the launcher needs. Imports only modules that cannot be missing."""
+"""Checks that this Python has what the launcher needs. Imports only modules that cannot be missing, and for
+every command, `--help` too: what the message alone needs is imported for it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,13 @@ import importlib.util
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from launcher.errors import LauncherError, SpecError
 from launcher.wording import listed
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PACKAGES: Final = {
     "jinja2": "jinja2",
@@ -36,6 +40,8 @@ def check(arguments: Sequence[str]) -> None:
     """
     missing = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
+        from pathlib import Path
+
         raise MissingPackagesError(
             f"this Python, {sys.executable}, lacks {listed(missing)}, which the launcher needs",
             _advice(Path(__file__).resolve().parents[2], arguments),
@@ -54,6 +60,8 @@ def _advice(root: Path, arguments: Sequence[str]) -> str:
 
 def _shown(path: Path) -> str:
     """Returns the path relative to the current folder, if it is below that."""
+    from pathlib import Path
+
     try:
         return shlex.quote(str(path.relative_to(Path.cwd())))
     except ValueError:
