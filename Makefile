@@ -170,6 +170,12 @@ SOAK ?=
 soak: $(STAMP)  ## An hour of small runs with random kills, and what is left of them; SOAK="--minutes 5" does less
 	@$(BIN)/python -m benchmarks.soak $(SOAK)
 
+IDLE ?=
+
+.PHONY: idle
+idle: $(STAMP)  ## Prints what a run costs a cluster while nothing happens; IDLE="--minutes 1" looks on for less long
+	@$(BIN)/python -m benchmarks.idle $(IDLE)
+
 OUTAGES ?=
 
 .PHONY: outages

@@ -63,6 +63,8 @@ class ApiProxy:
         self._listening: ThreadingHTTPServer | None = None
         self._port = 0
         self.asked: list[Request] = []
+        self.sent = 0
+        """Bytes of answers, without their headers."""
         self.back()
 
     def kubeconfig(self, directory: Path, token_file: Path | None = None) -> Path:
@@ -246,6 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))  # an empty one ends the answer
+            self._proxy.sent += len(piece)
             if not piece:
                 return
 
@@ -253,6 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+        self._proxy.sent += len(content)
 
     def log_message(self, *_: Any) -> None:
         """Prints nothing."""

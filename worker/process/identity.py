@@ -4,7 +4,6 @@ image. Standard library only.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
@@ -67,6 +66,9 @@ def digest(source: Path | None) -> str:
     """Returns a digest of the files that Python could import from `source`, "" for None."""
     if source is None:
         return ""
+    # Here: every supervisor imports this module, and OpenSSL, which comes with it, takes 4 MB.
+    import hashlib
+
     found = hashlib.sha256()
     for path in sorted(_files(source)):
         found.update(f"\n{path.relative_to(source)} {path.stat().st_size}\n".encode() + path.read_bytes())
