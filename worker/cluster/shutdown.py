@@ -122,6 +122,15 @@ def _write(task: Task, name: str, role: str, index: int, outcome: str) -> bool:
             tf.io.write_file(path, outcome)
     except (tf.errors.OpError, ValueError):
         return False
+    try:
+        # The call has only queued the write, which is lost if this process ends first. A value of the same
+        # device comes when all that was queued before it is done.
+        with _on(role, index):
+            tf.timestamp().numpy()
+    except tf.errors.UnavailableError:
+        return True  # it has left within these milliseconds
+    except tf.errors.OpError:
+        return False
     return True
 
 
