@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from launcher.backends.base import Plan
 from launcher.backends.names import check_namespace
@@ -31,6 +33,24 @@ def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
         )
         raise SpecError([Problem(loaded.source, 0, 0, "metadata.namespace", message)])
     return loaded
+
+
+def rendered(loaded: Loaded, wanted: str | None, form: str) -> list[dict[str, Any]]:
+    """Returns the objects of one run for somebody else to apply; `form` is `jobs` or `jobset`. They have no
+    namespace where neither the file nor `wanted` says one: then that of kubectl's context is theirs, which is
+    where the commands look for the run.
+
+    Raises SpecError as `placed` and `plan` do.
+    """
+    decided = wanted is not None or "namespace" in loaded.cluster.metadata.model_fields_set
+    made = plan(placed(loaded, wanted, "default"), as_jobset=form == "jobset").objects
+    if decided:
+        return [dict(item) for item in made]
+    return [{**item, "metadata": _without_namespace(item["metadata"])} for item in made]
+
+
+def _without_namespace(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in metadata.items() if key != "namespace"}
 
 
 def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:

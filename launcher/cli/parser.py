@@ -186,7 +186,7 @@ def parser() -> StrictParser:
         dest="form",
         help="one Job a role, or one JobSet with the roles as its replicatedJobs (default: %(default)s)",
     )
-    _add_namespace(added, "where they are to live, if the file does not say (default: default)")
+    _add_namespace(added, "where they are to live, if the file does not say (default: kubectl's)")
     added.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="(default: yaml)")
 
     added = add("submit", commands.submit, "start a file's runs and follow them to the end")
