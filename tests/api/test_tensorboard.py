@@ -175,6 +175,34 @@ def test_why_it_is_not_up(
         backend.tensorboard(RUN, namespace)
 
 
+def test_one_that_fails_again_is_not_waited_for(
+    api: Api, backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """As a pod of an image without TensorBoard does."""
+    namespace = kubelet.namespace
+    backend.submit(plan(tmp_path, namespace, *ASKED), detach=True)
+    (pod,) = wait_for(lambda: board_pods(api, namespace))
+    name = pod["metadata"]["name"]
+    path = f"api/v1/namespaces/{namespace}/pods/{name}"
+    found = api.request("GET", path).body
+    ended = {"exitCode": 1, "reason": "Error", "startedAt": STARTED, "finishedAt": STARTED}
+    back_off = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
+    failed = {
+        "name": "tensorboard",
+        "image": "image",
+        "imageID": "image",
+        "ready": False,
+        "restartCount": 1,
+        "state": {"waiting": back_off},
+        "lastState": {"terminated": ended},
+    }
+    found["status"] |= {"phase": "Running", "containerStatuses": [failed]}
+    assert api.request("PUT", f"{path}/status", found).status == 200
+    with pytest.raises(BackendError, match="mnist is not up: CrashLoopBackOff: back-off 10s") as refused:
+        backend.tensorboard(RUN, namespace)
+    assert f"`kubectl logs {name} -n {namespace} --previous`" in refused.value.hint
+
+
 def test_a_run_without_one(backend: KubernetesBackend, namespace: str, tmp_path: Path) -> None:
     backend.submit(plan(tmp_path, namespace), detach=True)
     with pytest.raises(ConflictError, match="run mnist has no TensorBoard"):

@@ -37,8 +37,8 @@ def open_tunnel(client: Client, run: str, namespace: str, primary: Object, port:
 
 def _wait(client: Client, run: str, namespace: str) -> None:
     until = time.monotonic() + _READY_SECONDS
-    while not any(map(_ready, _pods(client, run, namespace))):
-        if time.monotonic() > until:
+    while not any(map(_ready, pods := _pods(client, run, namespace))):
+        if time.monotonic() > until or any(map(_fails_again, pods)):
             raise _not_up(client, run, namespace)
         client.patience.restart()  # the server has answered: it is the pod that is waited for
         time.sleep(1.0)
@@ -61,14 +61,28 @@ def _ready(pod: Object) -> bool:
     return condition(pod, "Ready") is not None
 
 
+def _fails_again(pod: Object) -> bool:
+    """Whether it has failed, and has failed again when it was started once more: an image without TensorBoard
+    would be waited for in vain.
+    """
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        states = [container.get("state") or {}, container.get("lastState") or {}]
+        ended = [state["terminated"] for state in states if state.get("terminated")]
+        if container.get("restartCount") and any(each.get("exitCode") for each in ended):
+            return True
+    return False
+
+
 def _not_up(client: Client, run: str, namespace: str) -> BackendError:
     pods = _pods(client, run, namespace)
     why = reason(pods[0]) if pods else "it has no pod"
     space = client.connection.options(namespace)
-    return BackendError(
-        f"the TensorBoard of run {run} is not up: {why}",
-        f"Try again in a while; `{PROGRAM} events {run}{space}` tells more.",
-    )
+    hint = f"Try again in a while; `{PROGRAM} events {run}{space}` tells more."
+    if pods and _fails_again(pods[0]):
+        pod = pods[0]["metadata"]["name"]
+        shows = f"`kubectl logs {pod} -n {namespace} --previous`"
+        hint = f"Its image must have tensorboard; {shows} shows what it prints."
+    return BackendError(f"the TensorBoard of run {run} is not up: {why}", hint)
 
 
 def reason(pod: Object) -> str:
