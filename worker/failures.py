@@ -218,7 +218,10 @@ def sentence(error: BaseException, kind: bool = True) -> str:
     """Returns the message of `error`, one line of at most 600 characters; with `kind`, its class
     comes first.
     """
-    text = _COLOURS.sub("", str(getattr(error, "message", None) or error))
+    said = str(getattr(error, "message", None) or error)
+    if isinstance(error, KeyError) and error.args and "\n" in str(error.args[0]):
+        said = str(error.args[0])  # Keras tells where it was; `str` would quote that like a key
+    text = _COLOURS.sub("", said)
     name = type(error).__name__
     # Keras 2 lists the arguments after its message.
     lines = [line.strip() for line in text.partition(_ARGUMENTS)[0].splitlines() if line.strip()]

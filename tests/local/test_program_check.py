@@ -107,6 +107,15 @@ def test_a_program_that_works(
             [],
             "expected axis -1 of input shape to have value 4",
         ),
+        (
+            PROGRAM.replace(
+                "model = tf.keras.Sequential([tf.keras.layers.Dense(UNITS), tf.keras.layers.Dense(1)])",
+                "import keras\n"
+                "        model = type('Keyed', (keras.Model,), {'call': lambda self, x: x['b']})()",
+            ).replace("from_tensors((tf.ones(4),", "from_tensors(({'a': tf.ones(4)},"),
+            [],
+            "KeyError: b (Exception encountered when calling Keyed.call()) (while building the model)\n",
+        ),
         (PROGRAM.replace("evaluation_dataset", "evaluate"), [], "which spec.evaluator needs"),
         (
             PROGRAM,
@@ -116,7 +125,7 @@ def test_a_program_that_works(
         (PROGRAM + WRONG_LOOP, [], "loss"),
         (PROGRAM + "\nprint('a word'); os._exit(3)", [], "ended with exit code 3\n  a word\n"),
     ],
-    ids=["package", "method", "model", "data", "evaluator", "steps", "loss", "crash"],
+    ids=["package", "method", "model", "data", "key", "evaluator", "steps", "loss", "crash"],
 )
 def test_what_a_run_would_find_in_a_minute(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], program: str, overrides: list[str], said: str

@@ -87,6 +87,7 @@ def build(model: Any, dataset: Any, loop: Loop) -> None:
     """Makes all variables, the optimizer's too: variables made later would be restored by whichever task
     makes them.
     """
+    loop.hooks.enter("building the model")
     element = dataset.element_spec
     features = element[0] if isinstance(element, tuple) else element
     _check_batches(model, features, loop)
