@@ -256,7 +256,7 @@ class Backend(Protocol):
         or not there. Where something must come up first, it has so many seconds.
 
         Raises SpecError for a path that leads out of the directory, ConflictError where the run has no such
-        file or the target is there already, and LauncherError where it cannot be written.
+        file or the target is there already, and BackendError where it cannot be written.
         """
 
     def history(self, run: str, namespace: str) -> History:

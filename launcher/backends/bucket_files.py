@@ -105,7 +105,7 @@ class BucketFiles:
 
 def copied(url: str, storage: Mapping[str, Any], run: str, inner: str, target: str) -> Path:
     """Copies the file or folder `inner` of the model directory `url` to `target`. Returns the path. Raises
-    ConflictError where it is not there, LauncherError where it cannot be written.
+    ConflictError where it is not there, BackendError where it cannot be written.
     """
     files = BucketFiles(url, storage)
     written = copied_files.target(target, Path(inner).name or run)

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from launcher.backends import folders
-from launcher.errors import ConflictError, LauncherError, Problem, SpecError
+from launcher.errors import BackendError, ConflictError, Problem, SpecError
 
 _SHOWN: Final = 200
 """Characters of a path in a message."""
@@ -52,7 +52,7 @@ def target(given: str, name: str) -> Path:
 @contextlib.contextmanager
 def made(path: Path) -> Iterator[Path]:
     """A path beside the one that is wanted, which it becomes at the end; of a failure nothing stays. Raises
-    LauncherError when it cannot be written.
+    BackendError when it cannot be written.
     """
     temporary = path.with_name(f".tf-launcher-{uuid.uuid4().hex[:8]}")
     try:
@@ -60,9 +60,11 @@ def made(path: Path) -> Iterator[Path]:
         os.rename(temporary, path)  # noqa: PTH104 - replaces no folder that has files
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        raise LauncherError(f"{path} cannot be written: {error.strerror or error}{where}") from error
+        said = f"{path} cannot be written: {error.strerror or error}{where}"
+        raise BackendError(said, "Give another path, or free some space there.") from error
     except RecursionError:
-        raise LauncherError(f"{path} cannot be written: the folders are nested too deeply") from None
+        said = f"{path} cannot be written: the folders are nested too deeply"
+        raise BackendError(said, "Copy a folder that is further inside.") from None
     finally:
         with contextlib.suppress(OSError):  # where nothing can be written, nothing is left
             if temporary.is_dir() and not temporary.is_symlink():

@@ -91,21 +91,26 @@ def convert(options: Namespace) -> int:
 
 def render(options: Namespace) -> int:
     """Prints the Kubernetes objects."""
+    from launcher import planning
     from launcher.plan import serialization
 
-    objects = _objects(options, as_jobset=options.form == "jobset")
+    objects = [
+        item
+        for loaded in _load(options)
+        for item in planning.rendered(loaded, options.namespace, options.form)
+    ]
     print(
         serialization.as_json(objects) if options.output == "json" else serialization.as_yaml(objects), end=""
     )
     return 0
 
 
-def _objects(options: Namespace, *, as_jobset: bool = False) -> list[Mapping[str, Any]]:
+def _objects(options: Namespace) -> list[Mapping[str, Any]]:
     """Returns the objects of all runs in the file."""
     from launcher import planning
 
     placed = [planning.placed(loaded, options.namespace, "default") for loaded in _load(options)]
-    return [item for loaded in placed for item in planning.plan(loaded, as_jobset=as_jobset).objects]
+    return [item for loaded in placed for item in planning.plan(loaded).objects]
 
 
 def submit(options: Namespace) -> int:
@@ -207,9 +212,14 @@ def _file(options: Namespace) -> str:
 
 
 def _load(options: Namespace) -> list[Loaded]:
-    from launcher.validation import loader, rules
+    from launcher.validation import loader, rules, source
 
-    loaded = loader.load(_file(options), options.overrides, allow_outside=options.allow_outside)
+    loaded = loader.load(
+        _file(options),
+        options.overrides,
+        allow_outside=options.allow_outside,
+        further=source.problems,
+    )
     for one in loaded:
         for notice in rules.notices(one.cluster, local=getattr(options, "backend", None) == "local"):
             print(f"{one.source}: note: {notice}", file=sys.stderr)

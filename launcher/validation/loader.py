@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -53,13 +53,18 @@ class Loaded:
 
 
 def load(
-    path: str | os.PathLike[str], overrides: Sequence[str] = (), *, allow_outside: bool = False
+    path: str | os.PathLike[str],
+    overrides: Sequence[str] = (),
+    *,
+    allow_outside: bool = False,
+    further: Callable[[Loaded], Sequence[Problem]] | None = None,
 ) -> list[Loaded]:
     """Returns every run in the file; `-` is standard input.
 
     `overrides` are `field=value` as in `spec.worker.replicas=4`, applied to each document; the value is read
     as YAML. Without `allow_outside`, a program's source outside of the file's folder is refused, also through
-    a link. Raises SpecError with all that is wrong.
+    a link. Raises SpecError with all that is wrong, and with what `further` finds in such a run, which it
+    gets without its wrong fields.
     """
     path = os.fspath(path)
     source = "standard input" if path == STDIN else _printable(path)
@@ -69,9 +74,9 @@ def load(
         raise SpecError([Problem(source, 0, 0, "", said)])
     documents = yaml_positions.parse(_read(path, source), source)
     if not documents:
-        raise SpecError([Problem(source, 0, 0, "", "empty: `launcher init` writes a file to start from")])
-    loaded = _valid(documents, overrides, directory, source)
-    return [dataclasses.replace(one, allow_outside=allow_outside) for one in loaded]
+        raise SpecError([Problem(source, 0, 0, "", f"empty: `{PROGRAM} init` writes a file to start from")])
+
+    return _valid(documents, overrides, directory, source, allow_outside=allow_outside, further=further)
 
 
 def _printable(path: str) -> str:
@@ -114,7 +119,13 @@ def _depth(value: Any) -> int:
 
 
 def _valid(
-    documents: Sequence[Document], overrides: Sequence[str], directory: Path, source: str
+    documents: Sequence[Document],
+    overrides: Sequence[str],
+    directory: Path,
+    source: str,
+    *,
+    allow_outside: bool = False,
+    further: Callable[[Loaded], Sequence[Problem]] | None = None,
 ) -> list[Loaded]:
     loaded, problems = [], []
     names: dict[tuple[str, str], int] = {}
@@ -123,18 +134,29 @@ def _valid(
             _override(document, override)
         document, conversion = _converted(document)
         cluster, found = _validate(document)
-        if cluster is not None:
+        if cluster is None:
+            problems += sorted(found, key=_position)
+            continue
+        one = Loaded(cluster, directory, source, conversion, allow_outside, document)
+        if found and further is not None:
+            wrong = {problem.path for problem in found}
+            found += [problem for problem in further(one) if problem.path not in wrong]
+        elif not found:
             run = (cluster.metadata.namespace, cluster.metadata.name)
             line = document.place(("metadata", "name"))[0]
             if run in names:
                 said = f"the run {run[1]} stands on line {names[run]} already: give each its own name"
                 found.append(document.problem(("metadata", "name"), said))
             names.setdefault(run, line)
-            loaded.append(Loaded(cluster, directory, source, conversion, document=document))
-        problems += sorted(found, key=lambda problem: (problem.line, problem.column))
+            loaded.append(one)
+        problems += sorted(found, key=_position)
     if problems:
         raise SpecError(problems)
     return loaded
+
+
+def _position(problem: Problem) -> tuple[int, int]:
+    return problem.line, problem.column
 
 
 def _read(path: str, source: str) -> str:
@@ -234,7 +256,7 @@ def _converted(document: Document) -> tuple[Document, tfjob.Conversion | None]:
 
 
 def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]]:
-    """Returns the cluster, if every single field is valid, and every problem.
+    """Returns the cluster, without its wrong fields, and every problem. It is None where no cluster is left.
 
     Rules over several fields can be checked only on a whole cluster. So that a typo does not hide their
     problems, they are checked on the document without its wrong fields.
@@ -256,12 +278,15 @@ def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]
         # A TFJob's misspelt field has been removed before, and would be reported as missing, too.
         holders = {problem.path.rpartition(".")[0] for problem in document.problems}
         found = [document.problem(path, message) for path, message in rules.broken(cluster)]
+        # What was removed is not missing.
+        wrong = {problem.path for problem in problems}
         problems += [
             problem
             for problem in found
+            if problem.path not in wrong
             if problem.message != MISSING or problem.path.rpartition(".")[0] not in holders
         ]
-    return (None if problems else cluster), problems
+    return cluster, problems
 
 
 def _other_kind(value: Mapping[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from launcher.config.spec import Spec
-from launcher.errors import SpecError
+from launcher.errors import Problem, SpecError
 from launcher.plan.program_files import ProgramFiles
 from launcher.validation import keras_options, parameter_names, python_in_data, python_syntax
 from launcher.validation.loader import Loaded
@@ -33,29 +33,40 @@ def read(loaded: Loaded) -> ProgramFiles | None:
     through a link), or does not define the entrypoint; also where a parameter is misspelt or an option of
     Keras cannot work.
     """
+    files, wrong = _checked(loaded)
+    if wrong:
+        raise SpecError(wrong)
+    return None if files is None else ProgramFiles(files)
+
+
+def problems(loaded: Loaded) -> list[Problem]:
+    """Returns what `read` would raise."""
+    return _checked(loaded)[1]
+
+
+def _checked(loaded: Loaded) -> tuple[dict[str, bytes] | None, list[Problem]]:
     program = loaded.cluster.spec.program
     if program is None or program.source is None:
-        return None
+        return None, []
+    here = ("spec", "program", "source")
     try:
         files = _files(loaded, program.source)
     except _RefusedError as error:
-        raise SpecError([loaded.problem(("spec", "program", "source"), str(error))]) from None
-    if program.entrypoint is not None and (said := _missing(files, program.entrypoint)):
-        raise SpecError([loaded.problem(("spec", "program", "entrypoint"), said)])
+        return None, [loaded.problem(here, str(error))]
+    found: list[Problem] = []
+    missing = _missing(files, program.entrypoint) if program.entrypoint is not None else ""
+    if missing:
+        found.append(loaded.problem(("spec", "program", "entrypoint"), missing))
     if program.entrypoint is not None:
-        found = list(parameter_names.misspelt(program.parameters, files))
-        here = ("spec", "program", "parameters")
-        if found:
-            raise SpecError([loaded.problem((*here, name), said) for name, said in found])
-    if program.entrypoint is not None and _has_several(loaded.cluster.spec):
-        options = list(keras_options.unsupported(files, program.keras == 3))
-        if options:
-            raise SpecError([loaded.problem(("spec", "program", "source"), said) for said in options])
-    if loaded.cluster.spec.data_service is not None and loaded.cluster.spec.mode == "Train":
-        calls = list(python_in_data.found(files))
-        if calls:
-            raise SpecError([loaded.problem(("spec", "program", "source"), said) for said in calls])
-    return ProgramFiles(files)
+        parameters = ("spec", "program", "parameters")
+        names = parameter_names.misspelt(program.parameters, files)
+        found += [loaded.problem((*parameters, name), said) for name, said in names]
+    if program.entrypoint is not None and not missing and _has_several(loaded.cluster.spec):
+        options = keras_options.unsupported(files, program.keras == 3)
+        found += [loaded.problem(here, said) for said in options]
+    if loaded.cluster.spec.data_service is not None and loaded.cluster.spec.mode == "Train" and not missing:
+        found += [loaded.problem(here, said) for said in python_in_data.found(files)]
+    return files, found
 
 
 def _has_several(spec: Spec) -> bool:

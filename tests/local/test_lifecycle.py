@@ -141,7 +141,7 @@ def test_a_task_is_killed_as_by_a_crash(machine: Machine, tmp_path: Path) -> Non
     eventually(
         lambda: all(task.phase is Phase.SUCCEEDED for task in machine.status().tasks[1:]), "the workers"
     )
-    with pytest.raises(ConflictError, match="worker-1 of run demo is not running"):
+    with pytest.raises(ConflictError, match=r"worker-1 of run demo is not running\nIt has succeeded\.$"):
         machine.backend.kill("demo", "default", "worker-1")
     again.touch()
     machine.backend.kill("demo", "default", "chief-0")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +69,24 @@ def test_render_prints_one_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert {item["metadata"]["namespace"] for item in document["items"]} == {"vision"}
 
 
+@pytest.mark.parametrize(
+    ("given", "namespaces"),
+    [
+        ([], {None}),
+        (["--as", "jobset"], {None}),
+        (["-n", "vision"], {"vision"}),
+        (["-n", "default"], {"default"}),
+        (["--set", "metadata.namespace=default"], {"default"}),
+    ],
+)
+def test_kubectl_decides_on_a_namespace_that_nobody_has_given(
+    capsys: pytest.CaptureFixture[str], given: list[str], namespaces: set[str | None]
+) -> None:
+    code, out, _ = run(capsys, "render", GOOD, *given)
+    assert code == 0
+    assert {item["metadata"].get("namespace") for item in yaml.safe_load_all(out)} == namespaces
+
+
 def test_what_a_reader_might_not_expect_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "validate", str(SPECS / "valid" / "parameter-server.yaml"))
     assert code == 0
@@ -87,6 +107,88 @@ def test_init_writes_a_valid_file_once(capsys: pytest.CaptureFixture[str], tmp_p
     assert err.startswith(f"error: {folder}/train.py is there already\n")
     assert Path(folder, "train.py").read_text() == "mine = True\n"
     assert not Path(folder, "cluster.yaml").exists()
+
+
+def test_init_where_it_cannot_write(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    code, _, err = run(capsys, "init", str(file))
+    assert code == 5
+    assert err.splitlines()[0] in (
+        f"error: {file} cannot be written: File exists",
+        f"error: {file}/cluster.yaml cannot be written: Not a directory",
+    )
+    assert err.splitlines()[1].startswith("Give another folder: ")
+
+
+def test_a_wrong_field_hides_nothing_that_is_wrong_with_the_program(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    (tmp_path / "train.py").write_text("class Program: pass\n")
+    file.write_text(
+        "apiVersion: launcher/v1alpha1\n"
+        "kind: TrainingCluster\n"
+        "metadata: {name: My_Run}\n"
+        "spec:\n"
+        "  strategy: ParameterServer\n"
+        "  program:\n"
+        "    source: ./train.py\n"
+        "    entrypoint: train:Porgram\n"
+        "    parameters: {epochs: three, steps_per_epoch: 5, globalBatchsize: 16}\n"
+        "  ps: 1\n"
+        "  worker: {}\n"
+        "  chief: {}\n"
+    )
+    code, _, err = run(capsys, "validate", str(file))
+    assert code == 2
+    assert [line.split(": ")[:2] for line in err.splitlines()] == [
+        [f"{file}:3:12", "metadata.name"],
+        [f"{file}:8:5", "spec.program.entrypoint"],
+        [f"{file}:9:18", "spec.program.parameters.epochs"],
+        [f"{file}:9:33", "spec.program.parameters.steps_per_epoch"],
+        [f"{file}:9:53", "spec.program.parameters.globalBatchsize"],
+        [f"{file}:10:3", "spec.ps"],
+        ["error", "6 problems found"],
+    ]
+    code, _, err = run(capsys, "validate", str(file), "--set", "spec.program.source=none.py")
+    assert "spec.program.source: no such file or folder: none.py" in err
+
+
+@pytest.mark.parametrize(
+    "command", ["status one", "list", "wait one", "logs one", "delete one", "cp one:x y", "suspend one"]
+)
+def test_a_folder_of_runs_that_may_not_be_read(tmp_path: Path, command: str) -> None:
+    without_rights = []
+    if os.geteuid() == 0:
+        if not shutil.which("setpriv"):
+            pytest.skip("root may read everything, and there is no setpriv")
+        without_rights = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    (tmp_path / "tf-launcher" / "runs" / "default" / "one").mkdir(parents=True)
+    runs = tmp_path / "tf-launcher" / "runs"
+    runs.chmod(0)
+    try:
+        ended = subprocess.run(
+            [*without_rights, sys.executable, "-m", "launcher", *command.split(), "--backend", "local"],
+            env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        runs.chmod(0o700)
+    assert ended.returncode == 5, ended
+    assert ended.stderr.startswith(f"error: cannot keep the run's files under {tmp_path}/tf-launcher: ")
+    assert f"Permission denied ({runs}" in ended.stderr.splitlines()[0]
+    assert "XDG_STATE_HOME" in ended.stderr.splitlines()[1]
+
+
+def test_an_empty_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.touch()
+    code, _, err = run(capsys, "validate", str(file))
+    assert code == 2
+    assert err.startswith(f"{file}: empty: `python -m launcher init` writes a file to start from\n")
 
 
 @pytest.mark.parametrize(

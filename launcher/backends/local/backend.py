@@ -240,7 +240,8 @@ class LocalBackend:
             raise NotFoundError(f"run {run} has no task {task}", hint)
         found = tasks[task]
         if found.phase is not Phase.RUNNING or not directory.send(f"crash:{found.name}"):
-            raise ConflictError(f"{task} of run {run} is not running", f"It is {found.phase}.".lower())
+            why = _WHY_NOT_RUNNING.get(found.phase, "It has just ended.")
+            raise ConflictError(f"{task} of run {run} is not running", why)
 
     def scale(self, run: str, namespace: str, workers: int, role: str = "worker") -> int:
         """See `base.Backend.scale`."""
@@ -305,7 +306,10 @@ class LocalBackend:
     def claims_to_delete(self, run: str, namespace: str) -> list[str]:
         """See `base.Backend.claims_to_delete`. Folders."""
         check_names(namespace, run)
-        return self._claims(RunDirectory(self._root, namespace, run), deleted=True)
+        try:
+            return self._claims(RunDirectory(self._root, namespace, run), deleted=True)
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def _claims(self, directory: RunDirectory, *, deleted: bool) -> list[str]:
         """The folders of the run's claims that are there; of a broken run nobody knows."""
@@ -334,7 +338,15 @@ class LocalBackend:
     def _directory(self, run: str, namespace: str) -> RunDirectory:
         check_names(namespace, run)
         directory = RunDirectory(self._root, namespace, run)
-        if not directory.path.is_dir():
+        try:
+            # Path.is_dir() of Python 3.13 calls a folder that may not be read none.
+            directory.path.stat()
+            there = directory.path.is_dir()
+        except (FileNotFoundError, NotADirectoryError):
+            there = False
+        except OSError as error:
+            raise self._unwritable(error) from error
+        if not there:
             left = directory.claim(f"{run}-model")
             raise NotFoundError(
                 f"there is no run {run} in namespace {namespace} on this machine",
@@ -440,8 +452,16 @@ class LocalBackend:
         where = f" ({error.filename})" if error.filename else ""
         return BackendError(
             f"cannot keep the run's files under {self._root}: {error.strerror or error}{where}",
-            "Free some space, or set XDG_STATE_HOME to a directory that can be written.",
+            "Free some space, or set XDG_STATE_HOME to a directory that you can read and write.",
         )
+
+
+_WHY_NOT_RUNNING: Final = {
+    Phase.PENDING: "It has not started yet.",
+    Phase.SUSPENDED: "It is suspended with its run.",
+    Phase.SUCCEEDED: "It has succeeded.",
+    Phase.FAILED: "It has failed.",
+}
 
 
 def _generation(job: Mapping[str, Any]) -> int:
