@@ -92,7 +92,7 @@ def convert(options: Namespace) -> int:
 def render(options: Namespace) -> int:
     """Prints the Kubernetes objects."""
     from launcher import planning
-    from launcher.plan import serialization
+    from launcher.plan import object_size, serialization
 
     objects = [
         item
@@ -102,6 +102,10 @@ def render(options: Namespace) -> int:
     print(
         serialization.as_json(objects) if options.output == "json" else serialization.as_yaml(objects), end=""
     )
+    for item in objects:
+        if object_size.too_large_for_apply(item):
+            said = "is too large for the annotation of a plain `kubectl apply`: add --server-side"
+            print(f"note: {item['kind']} {item['metadata']['name']} {said}", file=sys.stderr)
     return 0
 
 

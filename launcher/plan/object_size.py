@@ -11,6 +11,8 @@ SENT_BYTES: Final = 3 << 20
 """Of a request's body; the API server's own limit. Text that JSON escapes counts as escaped."""
 STORED_BYTES: Final = 1_400_000
 """Of an object in etcd, which takes 1.5 MiB with what the server adds."""
+APPLIED_BYTES: Final = 256 << 10
+"""Of all annotations of an object. A plain `kubectl apply` copies the object into one of them."""
 _FIELD_BYTES: Final = 12
 """Of a field's name beside the name itself, in the object and in its managedFields: `"f:":{},`, and tags."""
 
@@ -24,6 +26,13 @@ def too_large(objects: Iterable[Mapping[str, Any]]) -> str | None:
         if (size := _stored(item)) > STORED_BYTES:
             return f"{name} would be stored as {size:,} bytes, and a cluster holds about {STORED_BYTES:,}"
     return None
+
+
+def too_large_for_apply(item: Mapping[str, Any]) -> bool:
+    """Whether a `kubectl apply` without --server-side is refused."""
+    given = item["metadata"].get("annotations") or {}
+    taken = sum(len(f"{name}{value}".encode()) for name, value in given.items())
+    return taken + len(quoted(item).encode()) > APPLIED_BYTES
 
 
 def _stored(value: Any) -> int:

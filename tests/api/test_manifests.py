@@ -92,20 +92,28 @@ def test_the_server_would_have_refused_an_unknown_field(api: Api, shared: str) -
     assert 'unknown field "spec.template.spec.hostName"' in answer.body["message"]
 
 
-def test_render_pipes_into_kubectl_apply(api: Api) -> None:
+@pytest.mark.parametrize(
+    ("image", "options", "done"),
+    [
+        ("tf-launcher-worker:dev", [], "created"),
+        ("tensorflow/tensorflow:2.21.0", ["--server-side"], "serverside-applied"),
+    ],
+    ids=["runtime-of-the-image", "runtime-that-travels"],
+)
+def test_render_pipes_into_kubectl_apply(api: Api, image: str, options: list[str], done: str) -> None:
     directory = os.environ.get("KUBEBUILDER_ASSETS", DEFAULT_ASSETS)
     kubectl = shutil.which("kubectl") or shutil.which("kubectl", path=directory)
     if kubectl is None:
         pytest.skip(f"no kubectl on the path nor in {directory}")
     rendered = subprocess.run(
-        [sys.executable, "-m", "launcher", "render", str(DEMO)],
+        [sys.executable, "-m", "launcher", "render", str(DEMO), "--set", f"spec.image={image}"],
         cwd=ROOT,
         capture_output=True,
         timeout=60,
         check=True,
     )
     applied = subprocess.run(
-        [kubectl, "apply", "--dry-run=server", "--validate=strict", "-f", "-"],
+        [kubectl, "apply", "--dry-run=server", "--validate=strict", *options, "-f", "-"],
         input=rendered.stdout,
         env={**os.environ, "KUBECONFIG": str(api.kubeconfig)},
         capture_output=True,
@@ -115,8 +123,8 @@ def test_render_pipes_into_kubectl_apply(api: Api) -> None:
     assert applied.returncode == 0, applied.stderr.decode()
     assert applied.stderr == b""
     lines = applied.stdout.decode().splitlines()
-    assert lines[0] == "job.batch/fashion-mnist-chief created (server dry run)"
-    assert len(lines) == len(objects(DEMO))
+    assert lines[0] == f"job.batch/fashion-mnist-chief {done} (server dry run)"
+    assert len(lines) == len(objects(DEMO)) + ("configmap/fashion-mnist-runtime" in applied.stdout.decode())
 
 
 def test_the_job_controller_makes_the_pods_of_the_topology(api: Api, namespace: str) -> None:

@@ -87,6 +87,14 @@ def test_kubectl_decides_on_a_namespace_that_nobody_has_given(
     assert {item["metadata"].get("namespace") for item in yaml.safe_load_all(out)} == namespaces
 
 
+def test_what_a_plain_kubectl_apply_refuses_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "is too large for the annotation of a plain `kubectl apply`: add --server-side"
+    _, out, err = run(capsys, "render", GOOD, "--set", "spec.image=tensorflow/tensorflow:2.21.0")
+    names = [item["metadata"]["name"] for item in yaml.safe_load_all(out) if "binaryData" in item]
+    assert [line for line in err.splitlines() if said in line] == [f"note: ConfigMap {names[0]} {said}"]
+    assert said not in run(capsys, "render", GOOD)[2]
+
+
 def test_what_a_reader_might_not_expect_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "validate", str(SPECS / "valid" / "parameter-server.yaml"))
     assert code == 0
