@@ -131,7 +131,7 @@ this with it; so far that is 0.1.0.
 submitted. It passes over what it does not know. This was tried by hand, with 0.1.0 on runs of 0.2.0: no
 test has an old launcher.
 
-**Neither changes a run of the other's that goes on.** `submit` of its file, without `--replace`, may find
+**Neither changes a run of the other's that is running.** `submit` of its file, without `--replace`, may find
 that the objects differ: it says what, changes nothing and exits with 4. `--replace` by the later launcher
 starts the run anew from its backup, with the later one's runtime. `--replace` by the earlier one is not
 promised.

@@ -177,7 +177,7 @@ class Role(RoleTemplate):
 
 class WorkerRole(Role):
     """The workers. With minReplicas the run is elastic: it starts with that many, takes in whoever comes, and
-    goes on without whoever is lost for good.
+    continues without whoever is lost for good.
     """
 
     min_replicas: Annotated[int, Field(ge=1, le=100_000)] | None = None
@@ -385,7 +385,7 @@ class DataService(RoleTemplate):
     """
 
     workers: Annotated[int, Field(ge=1, le=MOST_DATA_WORKERS)]
-    """Number of data workers, which `scale` changes while the run goes on."""
+    """Number of data workers, which `scale` changes while the run is running."""
     sharding: Literal["Dynamic", "Off", "FileOrData"] = "Dynamic"
     """How the data workers share the data, by TensorFlow's ShardingPolicy. Dynamic (DYNAMIC): each takes the
     next file or example that none has taken; an example is visited once an epoch, or not at all where a data

@@ -82,7 +82,7 @@ def _plain_commands(cluster: TrainingCluster) -> Iterator[str]:
     for role in topology.build(cluster).roles:
         if not role.uses_runtime:
             yield (
-                f"{role.name}: its command is tried again after a Python error (exit code 1), too; by the "
+                f"{role.name}: its command is retried after a Python error (exit code 1), too; by the "
                 "runtime, with args: [--, SCRIPT] in its place, a script fails at once"
             )
 

@@ -88,7 +88,7 @@ SLEEP = {
 
 def test_a_run_in_hand(here: Path) -> None:
     run = launcher.submit(SLEEP, backend="local")
-    assert run.notes[0].startswith("chief: its command is tried again after a Python error")
+    assert run.notes[0].startswith("chief: its command is retried after a Python error")
     assert run.wait(until="running", timeout=TIMEOUT).phase == "Running"
     with pytest.raises(launcher.ConflictError, match=r"run sleep has not ended within 0.1 s"):
         run.wait(timeout=0.1)

@@ -316,7 +316,7 @@ SCRIPT = {"strategy": "OneDevice", "program": None, "command": ["python", "x.py"
 
 def test_a_command_that_is_tried_again_after_any_error_says_so() -> None:
     (said,) = notices(cluster(**SCRIPT), local=True)
-    assert said.startswith("chief: its command is tried again after a Python error (exit code 1), too")
+    assert said.startswith("chief: its command is retried after a Python error (exit code 1), too")
 
 
 @pytest.mark.parametrize(
