@@ -25,8 +25,9 @@ class Hooks:
 
     `enter` gets what the task begins to do. `alive` is called at every sign of life, `stepped` after the
     first step, `saved` when a checkpoint or a part of the predictions is written, `failed` with a step's
-    error before it is raised. `boundary(model, epoch, step, settle)` is called before each execution, and may
-    end the task: see `preemption.Preemption.boundary`. Objects put into `kept` live as long as the process.
+    error before it is raised. `boundary(model, epoch, step, metrics, settle)` is called before each
+    execution, and may end the task: see `preemption.Preemption.boundary`. Objects put into `kept` live as
+    long as the process.
     """
 
     reporter: Reporter

@@ -79,6 +79,15 @@ class Elastic:
         assert weights == pytest.approx((-EPOCHS, -EPOCHS), abs=1e-3)
 
 
+def trained(chief: RunningTask) -> dict[int, dict[str, float]]:
+    """The loss and the metrics of each epoch's steps."""
+    return {
+        record.fields["epoch"]: {"loss": record.fields["loss"], **record.fields["metrics"]}
+        for record in chief.records(Event.PROGRESS)
+        if record.fields["epoch_end"]
+    }
+
+
 def test_five_generations_train_each_example_once_in_an_epoch(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
@@ -146,6 +155,10 @@ def test_its_numbers_are_those_of_one_process(
         assert sorted(scores[1]) == list(range(1, EPOCHS + 1))
         for epoch, expected in scores[1].items():
             assert scores[0][epoch] == pytest.approx(expected, abs=1e-3), epoch
+        # Also of an epoch in whose middle the workers changed.
+        assert trained(run.chief) == {
+            epoch: pytest.approx(expected, abs=1e-3) for epoch, expected in trained(chief).items()
+        }
         expected = model_files.variables(alone.model_dir, EPOCHS)
         found = model_files.variables(run.cluster.model_dir, EPOCHS)
         assert len(found) >= 9, "embedding, kernel and bias, each with two moments"

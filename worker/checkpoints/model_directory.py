@@ -22,7 +22,7 @@ import concurrent.futures
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ FOLDERS = ("checkpoints", "backup")
 _CHECKPOINT = re.compile(r"ckpt-(\d+)\.index$")
 _COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
 """Checkpoints of earlier versions lack it: they have only the names of `tf.train.Checkpoint(root=model)`."""
+_METRICS = "epoch_metrics"
+_METRIC = re.compile(rf"{_METRICS}/(\w+)/\.ATTRIBUTES/VARIABLE_VALUE")
 _BACKUP = re.compile(r"ckpt-(\d+)-(\d+)\.index$")
 _EXPORT = re.compile(r"([1-9]\d{0,17})/?")
 _MOST_EXPORTS = 10**18
@@ -159,11 +161,11 @@ class ModelDirectory:
         for backup in self.backups():
             self._remove(self._backup(backup))
 
-    def back_up(self, model: Any, position: Position) -> None:
-        """Saves a checkpoint in the middle of an epoch. Only `resume` reads it, and the next epoch's `save`
-        removes it.
+    def back_up(self, model: Any, position: Position, metrics: Mapping[str, Any]) -> None:
+        """Saves a checkpoint in the middle of an epoch, with the variables of `metrics`. Only `resume` and
+        `saved_metrics` read it, and the next epoch's `save` removes it.
         """
-        self._write(model, self._backup(position), position.epochs)
+        self._write(model, self._backup(position), position.epochs, metrics)
         for backup in self.backups():
             if backup != position:
                 self._remove(self._backup(backup))
@@ -200,6 +202,17 @@ class ModelDirectory:
                 notice(f"{path} cannot be read and is passed over: {classify(error, 'reading it').message}")
         return Position()
 
+    def saved_metrics(self, position: Position) -> dict[str, Any]:
+        """Returns the values of the metrics that `back_up` saved, by their names; none if it saved none."""
+        name = self._backup(position)
+        if not self.files.fetch_checkpoint(name):
+            return {}
+        path = self.files.local(name)
+        with _reading(path):
+            reader = tf.train.load_checkpoint(path)
+            keys = [_METRIC.fullmatch(key) for key in reader.get_variable_to_shape_map()]
+            return {key[1]: reader.get_tensor(key[0]) for key in keys if key}
+
     def exports(self) -> list[int]:
         """Returns the versions that exist, ascending."""
         return sorted(int(match.group(1)) for match in self._found("export", _EXPORT))
@@ -231,12 +244,12 @@ class ModelDirectory:
     def _backup(self, position: Position) -> str:
         return f"backup/ckpt-{position.epochs}-{position.steps}"
 
-    def _write(self, model: Any, name: str, saves: int) -> None:
+    def _write(self, model: Any, name: str, saves: int, metrics: Mapping[str, Any] | None = None) -> None:
         self.files.before_checkpoint()
         path = self.files.local(name)
         with writing(path):
             tf.io.gfile.makedirs(path.rpartition("/")[0])
-            tf.train.Checkpoint(root=_by_every_name(model, saves)).write(path, options=self._options)
+            tf.train.Checkpoint(root=_by_every_name(model, saves, metrics)).write(path, options=self._options)
         self.files.checkpoint_written(name)
 
     def _fetched(self, name: str) -> str:
@@ -278,9 +291,9 @@ class ModelDirectory:
                 self.files.remove([each])
 
 
-def _by_every_name(model: Any, saves: int) -> Named:
+def _by_every_name(model: Any, saves: int, metrics: Mapping[str, Any] | None) -> Named:
     """Returns the object from which a checkpoint is written: the model under each name that readers use, with
-    each variable stored once.
+    each variable stored once, and the variables of `metrics`.
 
     `tf.train.CheckpointManager` writes the names `model`, `optimizer` and `save_counter` for
     `tf.train.Checkpoint(model=model, optimizer=optimizer)`. Beside them are the model's own parts, as if the
@@ -291,7 +304,8 @@ def _by_every_name(model: Any, saves: int) -> Named:
     # variable of the strategy, which the tasks of a collective create together.
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         counter = thread.submit(tf.Variable, saves, dtype=tf.int64, trainable=False).result()
-    return Named(lambda: {**children(model), **_tutorial_names(model), "save_counter": counter})
+    further = {} if metrics is None else {_METRICS: Named(lambda: metrics)}
+    return Named(lambda: {**children(model), **_tutorial_names(model), "save_counter": counter, **further})
 
 
 def _tutorial_names(model: Any) -> dict[str, Any]:

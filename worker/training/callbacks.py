@@ -18,29 +18,38 @@ from worker.reporting import as_floats
 from worker.steps.steps_per_execution import Packing
 from worker.tf_compat import keras_models, remote_values
 from worker.tf_compat.strategies import uses_coordinator
+from worker.training.epoch_metrics import EpochMetrics
 
 _EXECUTIONS_PER_MEASUREMENT = 2
 """Number for each worker under ParameterServer."""
 
 
 class Boundaries(keras_models.Callback):
-    """Calls the loop's `boundary`; `skipped` steps of the epoch were done before."""
+    """Calls the loop's `boundary`. `skipped` steps of the epoch were done before; `begun` has its metrics."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, begun: EpochMetrics) -> None:
         super().__init__()
         self._loop = loop
+        self._begun = begun
         self._epoch = 0
         self.skipped = 0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """`epoch` counts from 0."""
         self._epoch = epoch
+        self._begun.begin()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Before each execution."""
         coordinator = keras_models.coordinator(self.model)
         settle = coordinator.join if coordinator is not None else None
-        self._loop.hooks.boundary(self.model, self._epoch, self.skipped + batch, settle)
+        self._loop.hooks.boundary(
+            self.model, self._epoch, self.skipped + batch, lambda: self.model.metrics, settle
+        )
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """After an execution."""
+        self._begun.stepped()
 
 
 class WholeEpochs(keras_models.Callback):

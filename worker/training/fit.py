@@ -20,6 +20,7 @@ from worker.steps.steps_per_execution import Packing
 from worker.tf_compat import keras_2_optimizers, keras_models
 from worker.tf_compat.strategies import uses_coordinator
 from worker.training import advice, callbacks, fit_datasets
+from worker.training.epoch_metrics import EpochMetrics
 
 _EXECUTIONS_PER_WORKER = 10
 
@@ -40,7 +41,9 @@ def fit(loop: Loop, model: Any) -> Any:
     if uses_coordinator(strategy):
         for callback in own:
             callbacks.check_hooks(callback, loop.program.entrypoint)
-    boundaries = callbacks.Boundaries(loop)
+    position = position.within(parameters.epochs, steps)
+    begun = EpochMetrics(strategy, loop.directory, position, lambda: model.metrics)
+    boundaries = callbacks.Boundaries(loop, begun)
     hooks = loop.hooks
     reporter = hooks.reporter if loop.writes else None
     progress = Progress(reporter, hooks.alive, hooks.stepped, hooks.failed, parameters.epochs)
@@ -49,7 +52,6 @@ def fit(loop: Loop, model: Any) -> Any:
         called.append(callbacks.KeptData(loop.hooks.kept))
     if loop.directory is not None:
         called += saving(loop, model, loop.directory)
-    position = position.within(parameters.epochs, steps)
     dataset = continuation.continued(loop, dataset, steps, position)
     if not replica_shares.has_keras_steps(model):
         continuation.check_parts(loop)

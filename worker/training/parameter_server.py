@@ -28,6 +28,7 @@ from worker.steps.steps_per_execution import Packing
 from worker.steps.variable_exchange import Together
 from worker.tf_compat import keras_models
 from worker.training import callbacks, fit
+from worker.training.epoch_metrics import EpochMetrics
 
 _EXECUTIONS_PER_WORKER = 4
 _MEASURED_PER_WORKER = 2
@@ -78,6 +79,7 @@ class _Coordination:
             notice = loop.hooks.reporter.notice
             position = loop.directory.resume(self._model, notice) if loop.directory else Position()
         self._position = position.within(parameters.epochs, steps)
+        self._begun = EpochMetrics(loop.strategy, loop.directory, self._position, self._steps.metrics)
         self._records = Records(loop.hooks.reporter if loop.writes else None, parameters.epochs)
         self._executions = Executions(self._coordinator, loop.count_workers, self._moved, loop.hooks.failed)
         packed = self._steps.steps_per_execution(parameters.steps_per_execution)
@@ -134,17 +136,19 @@ class _Coordination:
         first = self._position.steps if epoch == self._position.epochs else 0
         with self._loop.strategy.scope():
             self._steps.reset()
+        self._begun.begin()
         self._records.begin(epoch + 1, self._epoch_steps, first)
         self._done = step = first
         while step < self._epoch_steps:
             # The first step has a trace of its own, which shows how the unrolled steps must be traced.
             steps = self._packing.steps(min(self._most, self._epoch_steps - step)) if self._has_stepped else 1
-            self._loop.hooks.boundary(self._model, epoch, step, self._executions.join)
+            self._loop.hooks.boundary(self._model, epoch, step, self._steps.metrics, self._executions.join)
             if self._packing.settled or not self._has_stepped:
                 self._schedule(steps)
                 step += steps
                 if not self._has_stepped:
                     self._executions.join()
+                    self._begun.stepped()
             else:
                 step += self._measure(steps, self._epoch_steps - step)
         self._executions.join()

@@ -23,7 +23,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
@@ -38,6 +38,7 @@ from worker.failures import Left
 from worker.process.supervisor import Silence, Watch
 from worker.reporting import Reporter
 from worker.task import Task
+from worker.training.epoch_metrics import variables_of
 
 _SERVERS_SECONDS = 2.0
 _UPLOAD_MARGIN = 6.0
@@ -92,10 +93,18 @@ class Preemption:
         if self._told:
             os._exit(ExitCode.PREEMPTED)
 
-    def boundary(self, model: Any, epoch: int, step: int, settle: Callable[[], object] | None = None) -> None:
+    def boundary(
+        self,
+        model: Any,
+        epoch: int,
+        step: int,
+        metrics: Callable[[], Iterable[Any]],
+        settle: Callable[[], object] | None = None,
+    ) -> None:
         """Must be called before each execution, when `epoch` epochs and `step` steps of the next are done.
 
-        Where steps may only have been scheduled, `settle` waits for them. Raises Left when everything is
+        `metrics` returns those that have counted the epoch's steps. Where steps may only have been scheduled,
+        `settle` waits for them. Raises Left when everything is
         saved and the task must end. Otherwise the call is cheap.
         """
         self._training = True
@@ -104,7 +113,7 @@ class Preemption:
         else:
             leaving = self._told or self._servers.leaving()
         if leaving and self._directory is not None:
-            self._leave(self._directory, model, Position(epoch, step), settle)
+            self._leave(self._directory, model, Position(epoch, step), metrics, settle)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._told = True
@@ -118,6 +127,7 @@ class Preemption:
         directory: ModelDirectory,
         model: Any,
         position: Position,
+        metrics: Callable[[], Iterable[Any]],
         settle: Callable[[], object] | None,
     ) -> None:
         if settle is not None:
@@ -126,7 +136,7 @@ class Preemption:
         if not self._writes:
             directory = ModelDirectory(tempfile.mkdtemp(prefix="scratch-"))
         if position > Position():
-            directory.back_up(model, position)
+            directory.back_up(model, position, variables_of(metrics()))
             self._watch.came_further()
         if self._writes:
             why = "SIGTERM" if self._told_at else "the workers change"

@@ -24,6 +24,7 @@ from worker.steps.iteration import ALL, Iteration
 from worker.steps.steps_per_execution import Packing
 from worker.tf_compat import keras_models
 from worker.training import fit
+from worker.training.epoch_metrics import EpochMetrics
 
 _EVALUATION_STEPS = 32
 
@@ -53,6 +54,7 @@ class _Synchronous:
             notice = loop.hooks.reporter.notice
             position = loop.directory.resume(self._model, notice) if loop.directory else Position()
         self._position = position.within(parameters.epochs, self._epoch_steps)
+        self._begun = EpochMetrics(strategy, loop.directory, self._position, self._steps.metrics)
         dataset = continuation.continued(loop, dataset, self._epoch_steps, self._position)
         if self._steps.is_own and self._steps.as_compiled:
             continuation.check_parts(loop)
@@ -129,12 +131,13 @@ class _Synchronous:
         loop, steps, packing = self._loop, self._epoch_steps, self._packing
         done = self._position.steps if epoch == self._position.epochs else 0
         self._reset()
+        self._begun.begin()
         self._records.begin(epoch + 1, steps, done)
         if steps is None and epoch > self._position.epochs:
             self._training.restart()
         began = self._iterations() - done
         while steps is None or done < steps:
-            loop.hooks.boundary(self._model, epoch, done)
+            loop.hooks.boundary(self._model, epoch, done, self._steps.metrics)
             wanted = packing.steps(ALL if steps is None else steps - done)
             self._callbacks.on_train_batch_begin(done)
             try:
@@ -147,6 +150,7 @@ class _Synchronous:
                     pass
                 raise datasets.ended_early(loop, epoch + 1, gone, steps or gone) from error
             done += ran
+            self._begun.stepped()
             if ran:
                 self._moved(done)
             if ran < wanted:
