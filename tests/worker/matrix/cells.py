@@ -235,12 +235,13 @@ REFUSALS: Final = (
         Refusal(shape, ("step",), "end train_dataset.. with .batch", ("CentralStorage",), late=True)
         for shape in ("one-in-last", "smaller-than-replicas")
     ),
-    # The message is that of the task without an example, or that of a task which has lost it.
+    # The message is that of the replica without an example, where its data ends or in its step, or that of a
+    # task which has lost it.
     *(
         Refusal(
             shape,
             _SCRIPTS,
-            "Conv2DBackpropFilter|a task was lost",
+            "Conv2DBackpropFilter|OutOfRangeError: End of sequence|a task was lost",
             ("Mirrored-2", "Mirrored-4", "CentralStorage", "MultiWorkerMirrored"),
             "TensorFlow fails at a replica that gets no example, here in a convolution's gradient.",
         )
