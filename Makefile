@@ -69,7 +69,7 @@ shapes: $(STAMP)  ## Trains programs of every shape by every strategy; RENEW=--r
 	$(BIN)/python -m pytest -n 2 tests/worker/test_shapes.py $(RENEW)
 
 .PHONY: runtime
-runtime: $(STAMP)  ## The thorough tests of the runtime, and a quarter of the matrix of programs
+runtime: $(STAMP)  ## Most thorough tests of the runtime, and a quarter of the matrix of programs
 	$(BIN)/python -m pytest -n 2 -m "(thorough or shapes) and not nightly" tests/worker
 
 VERSIONS ?= 2.16 2.17 2.18 2.19 2.20 2.21 2.20@3.9

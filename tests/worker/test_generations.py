@@ -14,7 +14,7 @@ from tests.worker.conftest import MakeCluster
 from tests.worker.test_restarts_in_place import kill_in_its_pod
 from worker.contract import ElasticWorkers, Event, ExitCode
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.nightly]
 EPOCHS, STEPS = 6, 40
 WAIT = 0.4
 """Seconds after each step, while the workers change."""

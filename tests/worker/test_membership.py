@@ -15,6 +15,8 @@ from tests.worker.conftest import MakeCluster
 from tests.worker.test_parameter_server import all_done, children, in_the_middle
 from worker.contract import ElasticWorkers, Event, ExitCode
 
+pytestmark = pytest.mark.nightly
+
 IN_FLIGHT = 40
 """Steps that lost workers may have done without their chief's knowledge."""
 HELD_OUT_LIKED = 400

@@ -19,6 +19,7 @@ from tests.worker.conftest import MakeCluster
 from worker.contract import Event, ExitCode
 
 thorough = pytest.mark.thorough
+nightly = [thorough, pytest.mark.nightly]
 
 ONE: dict[str, Any] = {"strategy": "OneDevice", "replicas": {"chief": 1}}
 TWO_CPUS = {"strategy_options": {"logicalCpus": 2}}
@@ -136,12 +137,12 @@ USUAL = ("Mirrored", "MultiWorkerMirrored", "ParameterServer")
     ("name", "strategies", "examples"),
     [
         ("TwoOutputs", USUAL, 17),
-        pytest.param("Applied", tuple(EVERY), 17, marks=thorough),
-        pytest.param("ByLoss", tuple(EVERY), 17, marks=thorough),
-        pytest.param("Subclassed", tuple(EVERY), 17, marks=thorough),
-        pytest.param("Words", tuple(EVERY), 17, marks=thorough),
+        pytest.param("Applied", tuple(EVERY), 17, marks=nightly),
+        pytest.param("ByLoss", tuple(EVERY), 17, marks=nightly),
+        pytest.param("Subclassed", tuple(EVERY), 17, marks=nightly),
+        pytest.param("Words", tuple(EVERY), 17, marks=nightly),
         # Fewer than replicas.
-        pytest.param("TwoOutputs", tuple(EVERY), 1, marks=thorough),
+        pytest.param("TwoOutputs", tuple(EVERY), 1, marks=nightly),
     ],
 )
 def test_every_strategy_is_as_one_process(

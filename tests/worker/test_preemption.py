@@ -19,6 +19,8 @@ EPOCHS, STEPS = 3, 60
 SLOW = {"epochs": EPOCHS, "stepsPerEpoch": STEPS, "waitMilliseconds": 50}
 COLLECTIVE = {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}}
 
+pytestmark = pytest.mark.nightly
+
 
 def saved_at(task: RunningTask) -> tuple[int, int]:
     """The epoch, from 1, that it is to go on in, and how many steps of it were done.

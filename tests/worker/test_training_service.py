@@ -133,6 +133,7 @@ def test_coordinated_workers_share_each_pass(
 
 
 @thorough
+@pytest.mark.nightly
 def test_elastic_workers_share_the_passes(make_cluster: MakeCluster, tmp_path: Path) -> None:
     epochs, examples = 60, 1600
     cluster = visited(
@@ -158,6 +159,7 @@ def test_elastic_workers_share_the_passes(make_cluster: MakeCluster, tmp_path: P
 
 
 @thorough
+@pytest.mark.nightly
 def test_training_goes_on_when_dispatcher_and_data_worker_are_killed(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
