@@ -83,11 +83,7 @@ class ApiProxy:
         if listening is not None:
             listening.shutdown()
             listening.server_close()
-        with self._lock:
-            connections = list(self._connections)
-        for connection in connections:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+        self._break()
 
     def back(self) -> None:
         """Accepts connections again, and answers as the server does."""
@@ -100,11 +96,7 @@ class ApiProxy:
     def answer(self, status: int) -> None:
         """Answers every request with this status, and ends the streams there are."""
         self._status = status
-        with self._lock:
-            connections = list(self._connections)
-        for connection in connections:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+        self._break()
 
     def hang(self) -> None:
         """Nothing more comes of the streams there are; new requests are answered."""
@@ -114,6 +106,10 @@ class ApiProxy:
     def expire(self, token: str) -> None:
         """Answers requests with this token with 401, and ends the streams there are."""
         self._expired.add(token)
+        self._break()
+
+    def _break(self) -> None:
+        """Breaks the connections there are."""
         with self._lock:
             connections = list(self._connections)
         for connection in connections:

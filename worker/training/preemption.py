@@ -104,8 +104,8 @@ class Preemption:
         """Must be called before each execution, when `epoch` epochs and `step` steps of the next are done.
 
         `metrics` returns those that have counted the epoch's steps. Where steps may only have been scheduled,
-        `settle` waits for them. Raises Left when everything is
-        saved and the task must end. Otherwise the call is cheap.
+        `settle` waits for them. Raises Left when everything is saved and the task must end. Otherwise the
+        call is cheap.
         """
         self._training = True
         if self._peers is not None:
