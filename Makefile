@@ -54,7 +54,7 @@ lint: $(STAMP)  ## Style, types, the import contract and the workflows
 .PHONY: unit
 unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds
 	$(BIN)/python -m pytest -n 2 tests --ignore=tests/api --ignore=tests/local --ignore=tests/worker \
-		--ignore=tests/images --ignore=tests/kind --ignore=tests/chart
+		--ignore=tests/images --ignore=tests/kind --ignore=tests/peers --ignore=tests/chart
 
 REAL := tests/worker tests/local tests/api tests/chart tests/images tests/kind
 
@@ -104,6 +104,10 @@ PLAIN_IMAGE := $(if $(LAUNCHER_TEST_KUBECONFIG),$(LAUNCHER_TEST_PLAIN_IMAGE),tf-
 .PHONY: test-kind
 test-kind: $(STAMP) $(if $(LAUNCHER_TEST_KUBECONFIG),,images plain-image)  ## The tests on a cluster whose pods run: one of kind's, or a given one
 	LAUNCHER_TEST_KIND=1 LAUNCHER_TEST_PLAIN_IMAGE=$(PLAIN_IMAGE) $(BIN)/python -m pytest tests/kind
+
+.PHONY: test-peers
+test-peers: $(STAMP)  ## The tests with Kueue, JobSet, Volcano and coscheduling, of those that LAUNCHER_TEST_KUBECONFIG's cluster has
+	$(BIN)/python -m pytest tests/peers
 
 .PHONY: format
 format: $(STAMP)  ## Formats the code and sorts its imports

@@ -18,7 +18,9 @@ _ENOUGH: Final = "enough"
 """The label of the chief's pod that ends the training; Kubernetes writes it into a file in the pod."""
 _LABELS: Final = "/etc/pod/labels"
 _PROGRAM: Final = f"""\
+import os
 import pathlib
+import signal
 import tempfile
 import tensorflow as tf
 
@@ -27,11 +29,19 @@ LABELS = pathlib.Path({_LABELS!r})
 
 class UntilEnough(tf.keras.callbacks.Callback):
     # The chief writes the last epoch's number an epoch before: all members of a collective read it in time.
-    def __init__(self, folder):
+    def __init__(self, folder, dies):
         super().__init__()
         self.last = pathlib.Path(folder, "last-epoch")
+        self.died = pathlib.Path(folder, "died")
+        self.dies = dies
 
     def on_epoch_end(self, epoch, logs=None):
+        if self.dies and epoch >= 2:
+            try:
+                self.died.touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+            except FileExistsError:
+                pass
         if self.last.exists():
             self.model.stop_training = epoch >= int(self.last.read_text())
         elif LABELS.exists() and {_ENOUGH!r} in LABELS.read_text():
@@ -41,6 +51,7 @@ class UntilEnough(tf.keras.callbacks.Callback):
 class Program:
     def __init__(self, parameters):
         self.folder = parameters.get("folder", tempfile.gettempdir())
+        self.dies = parameters.get("dies", False)
 
     def model(self):
         model = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(1)])
@@ -53,7 +64,7 @@ class Program:
         return tf.data.Dataset.from_tensor_slices(data).repeat().batch(batch_size)
 
     def callbacks(self):
-        return [UntilEnough(self.folder)]
+        return [UntilEnough(self.folder, self.dies)]
 """
 _CHIEF: Final = {
     "volumes": [
@@ -68,15 +79,27 @@ SHORT_GRACE: Final = {"podTemplate": {"spec": {"terminationGracePeriodSeconds": 
 """A task works until its grace period ends."""
 
 
-def submit(runs: Runs, directory: Path, **spec: Any) -> None:
-    """Starts the run. `spec` comes on top."""
-    parameters = {"epochs": 1_000_000, "stepsPerEpoch": STEPS, "globalBatchSize": 16}
+def write(
+    directory: Path,
+    *,
+    run: str = RUN,
+    labels: dict[str, str] | None = None,
+    fails: bool = False,
+    dies: bool = False,
+    **spec: Any,
+) -> Path:
+    """Writes the run's file, and its program. `spec` comes on top. `fails`: the program has an error.
+    `dies`: one task of a run with a modelDir kills itself once, after some epochs.
+    """
+    parameters: dict[str, Any] = {"epochs": 1_000_000, "stepsPerEpoch": STEPS, "globalBatchSize": 12}
+    if dies:
+        parameters["dies"] = True
     if "modelDir" in spec:
         parameters["folder"] = spec["modelDir"]
     document = {
         "apiVersion": "launcher/v1alpha1",
         "kind": "TrainingCluster",
-        "metadata": {"name": RUN},
+        "metadata": {"name": run, "labels": labels or {}},
         "spec": {
             "program": {"source": "./tiny.py", "entrypoint": "tiny:Program", "parameters": parameters},
             "chief": _CHIEF,
@@ -84,28 +107,36 @@ def submit(runs: Runs, directory: Path, **spec: Any) -> None:
             **spec,
         },
     }
-    (directory / "tiny.py").write_text(_PROGRAM)
+    program = (
+        _PROGRAM.replace("        return model\n", '        raise ValueError("odd")\n') if fails else _PROGRAM
+    )
+    (directory / "tiny.py").write_text(program)
     (directory / "cluster.yaml").write_text(yaml.safe_dump(document))
-    runs.submit(file=directory / "cluster.yaml")
+    return directory / "cluster.yaml"
 
 
-def status(runs: Runs) -> dict[str, Any]:
+def submit(runs: Runs, directory: Path, **spec: Any) -> None:
+    """Starts the run. See `write`."""
+    runs.submit(file=write(directory, **spec), claim="modelDir" in spec)
+
+
+def status(runs: Runs, run: str = RUN) -> dict[str, Any]:
     """Returns the run's status, as JSON has it. Fails if the run has ended."""
-    done = runs.of("status", "-o", "json", run=RUN)
+    done = runs.of("status", "-o", "json", run=run)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)["status"]
     assert not found["ended"], found["message"]
     return found
 
 
-def trains_on(runs: Runs) -> None:
+def trains_on(runs: Runs, run: str = RUN) -> None:
     """Waits for an epoch that begins from now on."""
 
     def epoch() -> int:
-        return int((status(runs)["progress"] or {"epoch": 0})["epoch"])
+        return int((status(runs, run)["progress"] or {"epoch": 0})["epoch"])
 
     before = epoch()
-    assert wait_for(lambda: epoch() > before + 1, SECONDS), runs.of("describe", run=RUN).stdout
+    assert wait_for(lambda: epoch() > before + 1, SECONDS), runs.of("describe", run=run).stdout
 
 
 def scale(runs: Runs, role: str, tasks: int) -> None:
@@ -114,15 +145,18 @@ def scale(runs: Runs, role: str, tasks: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def end(runs: Runs) -> None:
-    """Ends the training after its present epoch. Fails unless all tasks leave by themselves, and the chief at
-    the end of an epoch.
-    """
+def finish(runs: Runs, run: str = RUN) -> None:
+    """Ends the training after its present epoch. Fails unless the run succeeds, at the end of an epoch."""
     label = {"metadata": {"labels": {_ENOUGH: "true"}}}
-    chief = runs.path("Pod", runs.pod("chief"))
+    chief = runs.path("Pod", runs.pod("chief", run=run))
     assert runs.api.patch(chief, label, "application/merge-patch+json").status == 200
-    runs.succeeds(RUN)
-    last = json.loads(runs.of("status", "-o", "json", run=RUN).stdout)["status"]
+    runs.succeeds(run)
+    last = json.loads(runs.of("status", "-o", "json", run=run).stdout)["status"]
     assert last["progress"]["step"] == STEPS
+
+
+def end(runs: Runs) -> None:
+    """Ends the training. Fails unless all tasks leave by themselves. See `finish`."""
+    finish(runs)
     containers = [pod["status"]["containerStatuses"][0] for pod in runs.pods()]
     assert {container["state"]["terminated"]["exitCode"] for container in containers} == {0}

@@ -61,9 +61,9 @@ class Runs:
             all_settings.append(f"spec.storage.storageClassName={self.storage_class}")
         return [word for setting in all_settings for word in ("--set", setting)]
 
-    def submit(self, *overrides: str, file: Path = DEMO) -> None:
-        """Starts a run and lets it go on. Only the demo's makes a claim."""
-        settings = self.settings(*overrides, claim=file == DEMO)
+    def submit(self, *overrides: str, file: Path = DEMO, claim: bool | None = None) -> None:
+        """Starts a run and lets it go on. `claim`: it makes one, as the demo does."""
+        settings = self.settings(*overrides, claim=file == DEMO if claim is None else claim)
         done = self.launcher("submit", str(file), "--detach", *settings)
         assert done.returncode == 0, done.stderr
 
@@ -103,20 +103,21 @@ class Runs:
                 process.kill()
         pytest.fail(f"epoch {epoch} did not end\n{self.of('status').stdout}")
 
-    def pods(self, role: str | None = None, index: int | None = None) -> list[Object]:
-        """Returns the pods of all runs, or of one role or task."""
+    def pods(self, role: str | None = None, index: int | None = None, run: str | None = None) -> list[Object]:
+        """Returns the pods of all runs, or of one role, task or run."""
+        wanted = {
+            "tf-launcher.dev/run": run,
+            "tf-launcher.dev/role": role,
+            "batch.kubernetes.io/job-completion-index": None if index is None else str(index),
+        }
+        labels = {key: value for key, value in wanted.items() if value is not None}
+        pods = self.api.list("Pod", self.namespace)
+        return [pod for pod in pods if labels.items() <= pod["metadata"]["labels"].items()]
 
-        def wanted(pod: Object) -> bool:
-            labels = pod["metadata"]["labels"]
-            return (role is None or labels.get("tf-launcher.dev/role") == role) and (
-                index is None or labels.get("batch.kubernetes.io/job-completion-index") == str(index)
-            )
-
-        return [pod for pod in self.api.list("Pod", self.namespace) if wanted(pod)]
-
-    def pod(self, role: str, index: int = 0) -> str:
+    def pod(self, role: str, index: int = 0, run: str | None = None) -> str:
         """Returns the name of the task's latest pod."""
-        latest = max(self.pods(role, index), key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+        pods = self.pods(role, index, run)
+        latest = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
         return str(latest["metadata"]["name"])
 
     def job(self, role: str, run: str = RUN) -> Object:

@@ -1,0 +1,64 @@
+"""Gangs by their real schedulers: where one pod of a run does not fit, none starts; where all fit, all do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.api.conftest import wait_for
+from tests.kind import endless
+from tests.kind.runs import Object, Runs
+from tests.peers.places import Places
+
+PATIENCE = 20
+"""Seconds in which a scheduler that starts pods one by one would have started some. Coscheduling keeps the
+place of a pod that fits for 10 s.
+"""
+
+
+def told(pod: Object) -> bool:
+    """Whether the scheduler has said that it does not start the pod."""
+    conditions = pod["status"].get("conditions") or ()
+    return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
+
+
+def on_nodes(runs: Runs) -> list[str]:
+    return sorted(pod["metadata"]["name"] for pod in runs.pods() if "nodeName" in pod["spec"])
+
+
+def nothing_starts(runs: Runs, tasks: int) -> None:
+    """Waits until the scheduler has seen all tasks, and some time more. Fails if one is started."""
+    assert wait_for(lambda: len([pod for pod in runs.pods() if told(pod)]) == tasks, 90), runs.pods()
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        assert on_nodes(runs) == []
+        time.sleep(0.5)
+    status = endless.status(runs)
+    assert status["phase"] == "Pending"
+    # The scheduler's own words.
+    assert status["message"], status
+
+
+@pytest.mark.parametrize("gang", ["Volcano", "Coscheduling"])
+def test_nothing_starts_until_all_fit(
+    runs: Runs, needs: Callable[[str], None], places: Places, tmp_path: Path, gang: str
+) -> None:
+    needs(gang)
+    places.are(2)
+    endless.submit(
+        runs,
+        tmp_path,
+        strategy="MultiWorkerMirrored",
+        modelDir="/model",
+        worker={"replicas": 2},
+        template={"resources": places.one},
+        scheduling={"gang": gang},
+    )
+    nothing_starts(runs, 3)
+    places.are(3)
+    endless.trains_on(runs)
+    assert len(on_nodes(runs)) == 3
+    endless.end(runs)
