@@ -105,8 +105,8 @@ def trained(demo: Demo, epoch: int) -> Callable[[], bool]:
 @pytest.mark.parametrize(
     ("role", "index"),
     [
-        ("ps", 0),
         ("chief", 0),
+        pytest.param("ps", 0, marks=pytest.mark.thorough),
         pytest.param("worker", 1, marks=pytest.mark.thorough),
         pytest.param("evaluator", 0, marks=pytest.mark.thorough),
     ],

@@ -87,10 +87,11 @@ def test_one_bar_for_the_whole_run_and_evaluations_in_place(viewers: dict[int, V
     assert shares[-1] > 50
     assert any(" ETA " in line[0] for line in bars if line)
     texts = [" ".join(lines) for lines in moving]
-    assert any("epoch 3/6, step " in text for text in texts)
-    assert any("evaluation after epoch 2: accuracy 0." in text for text in texts)
+    # Which epochs are seen depends on how busy the machine is.
+    assert any(re.search(r"epoch \d/6, step ", text) for text in texts)
+    assert any(re.search(r"evaluation after epoch \d: accuracy 0\.", text) for text in texts)
     said = [line for line in viewers[width].terminal.lines if "epoch" in line]
-    assert not any("evaluation after" in line or "epoch 3/6" in line for line in said)
+    assert not any(re.search(r"evaluation after|epoch \d/6, step", line) for line in said)
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -69,7 +69,7 @@ def evaluated(task: RunningTask) -> list[dict[str, Any]]:
     return [record.fields["metrics"] for record in task.records(Event.EVALUATION)]
 
 
-@pytest.mark.parametrize("program", ["Sums", "SumsByStep"])
+@pytest.mark.parametrize("program", ["Sums", pytest.param("SumsByStep", marks=pytest.mark.thorough)])
 def test_parameter_servers_lose_no_update_and_no_count(make_cluster: MakeCluster, program: str) -> None:
     cluster = make_cluster(
         entrypoint=f"three:{program}",
@@ -115,7 +115,10 @@ def test_callbacks_hear_of_batches_evaluations_and_epochs(
     assert list((cluster.model_dir / "logs" / "train").iterdir())
 
 
-@pytest.mark.parametrize("options", [ONE, TWO_CPUS], ids=["OneDevice", "Mirrored"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param(ONE, id="OneDevice", marks=pytest.mark.thorough), pytest.param(TWO_CPUS, id="Mirrored")],
+)
 def test_a_models_own_steps(make_cluster: MakeCluster, options: dict[str, Any]) -> None:
     fitted = make_cluster(**options, entrypoint="three:Fitted", parameters=PARAMETERS)
     chief = fitted.start("chief")
@@ -159,6 +162,7 @@ def test_a_models_own_compute_metrics(make_cluster: MakeCluster, options: dict[s
         assert (found["batches"], found["two"]) == (batches, 2.0)
 
 
+@pytest.mark.thorough
 def test_a_second_optimizer_moves_two_replicas_as_one_and_is_resumed(make_cluster: MakeCluster) -> None:
     parameters = {"globalBatchSize": 8, "stepsPerEpoch": 4}
     program = {"entrypoint": "three:TwoOptimizers"}

@@ -136,7 +136,7 @@ USUAL = ("Mirrored", "MultiWorkerMirrored", "ParameterServer")
 @pytest.mark.parametrize(
     ("name", "strategies", "examples"),
     [
-        ("TwoOutputs", USUAL, 17),
+        pytest.param("TwoOutputs", USUAL, 17, marks=thorough),
         pytest.param("Applied", tuple(EVERY), 17, marks=nightly),
         pytest.param("ByLoss", tuple(EVERY), 17, marks=nightly),
         pytest.param("Subclassed", tuple(EVERY), 17, marks=nightly),
@@ -284,6 +284,7 @@ def test_an_unfinished_prediction_is_gone_on_with_only_where_nothing_has_changed
     assert first.stat().st_mtime_ns > written
 
 
+@thorough
 def test_what_is_wrong_is_one_message(make_cluster: MakeCluster) -> None:
     trained = Trained(make_cluster, "Applied", examples=17)
     before = contents(trained.cluster.model_dir)

@@ -55,7 +55,7 @@ RMSPROP = ("RMSprop", {"learning_rate": 0.5, "momentum": 0.5}, rmsprop)
 @pytest.mark.parametrize(
     ("style", "optimizer"),
     [
-        ("Counted", PLAIN),
+        pytest.param("Counted", PLAIN, marks=pytest.mark.thorough),
         pytest.param("Looped", PLAIN, marks=pytest.mark.thorough),
         pytest.param("Stepped", PLAIN, marks=pytest.mark.thorough),
         ("Second", PLAIN),

@@ -200,10 +200,8 @@ def test_each_role_of_parameter_server_comes_back_in_its_pod(make_cluster: MakeC
     assert tasks["evaluator", 0].records(Event.EVALUATION)[-1].fields["checkpoint"] == "ckpt-5"
 
 
-@pytest.mark.parametrize(
-    "lost",
-    ["worker 1", *(pytest.param(lost, marks=pytest.mark.thorough) for lost in ("worker 0", "starter"))],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("lost", ["worker 1", "worker 0", "starter"])
 def test_a_collective_starts_again_together(make_cluster: MakeCluster, lost: str) -> None:
     """With the starter, all that it has imported is lost, and its supervisor starts a new Python."""
     parameters = {**SLOW, "epochs": 3}

@@ -124,9 +124,8 @@ def test_every_cell_is_recorded(renew: bool) -> None:
 def test_some_cells_of_every_strategy_style_and_shape_are_quick() -> None:
     quick = [cell for strategy in STRATEGIES for cell in cells(strategy) if is_quick(cell)]
     assert {cell.shape for cell in quick} == set(SHAPES)
-    assert {(cell.strategy, cell.style) for cell in quick} == {
-        (cell.strategy, cell.style) for strategy in STRATEGIES for cell in cells(strategy)
-    }
+    assert {cell.strategy for cell in quick} == set(STRATEGIES)
+    assert {cell.style for cell in quick} == set(STYLES)
 
 
 def test_each_shape_is_tried_by_every_strategy_and_in_every_style_in_ci() -> None:
