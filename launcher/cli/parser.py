@@ -18,7 +18,8 @@ from launcher.naming import PROGRAM
 BACKENDS = ("kubernetes", "local")
 INTERNAL_ERROR = 70
 
-ROLES = ("chief", "worker", "ps", "evaluator", "dispatcher", "data-worker")
+DATA_WORKER = "data-worker"
+ROLES = ("chief", "worker", "ps", "evaluator", "dispatcher", DATA_WORKER)
 FORMS = ("json", "yaml", "wide", "name")
 
 WHERE = """\
@@ -363,10 +364,10 @@ def parser() -> StrictParser:
     _add_run(added)
     added.add_argument(
         "--role",
-        choices=("worker", ROLES[-1]),
+        choices=("worker", DATA_WORKER),
         default="worker",
         metavar="ROLE",
-        help=f"worker (the default), or {ROLES[-1]}, of spec.dataService",
+        help=f"worker (the default), or {DATA_WORKER}, of spec.dataService",
     )
     added.add_argument(
         "--workers",

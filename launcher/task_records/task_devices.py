@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from launcher.status import RunStatus
-from worker.contract import Device, Devices, Event, Record
+from launcher.status import RunStatus, latest_with_time
+from worker.contract import Device, Devices, Event, MembershipRecord, Record
 
 COUNT: Final = "Number of devices: "
 """As TensorFlow's tutorials print it."""
@@ -47,6 +47,17 @@ def _own(devices: Sequence[Device]) -> str:
     return "; ".join(f"{device.count} {device.type}, {device.name}" for device in faster or devices)
 
 
+def _of_now(devices: Devices, said: float, status: RunStatus) -> Devices:
+    """Returns what the first task that trains would say now, of what it said at that time. A coordinator says
+    it once, and workers come and go after that.
+    """
+    members, since = latest_with_time(status.records, MembershipRecord) or (None, 0.0)
+    if members is None or members.generation is not None or since < said or not devices.tasks:
+        return devices
+    workers = len(members.workers)
+    return devices._replace(replicas=devices.replicas // devices.tasks * workers, tasks=workers)
+
+
 def of_run(status: RunStatus) -> list[tuple[str, str, bool]]:
     """Returns rows: a heading, a text, and whether it is bad. There is one for the first task that trains,
     and one for each role whose tasks lack the GPUs that they asked for, with the first of them.
@@ -57,11 +68,10 @@ def of_run(status: RunStatus) -> list[tuple[str, str, bool]]:
         record = status.records.get(task.name, {}).get(Event.DEVICES)
         if record is None or not isinstance(record.content, Devices):
             continue
-        text = describe(record.content)
         if task.index == 0 and task.role == status.primary.role:
-            rows.append(("devices", text, lacks(record)))
+            rows.append(("devices", describe(_of_now(record.content, record.time, status)), lacks(record)))
         elif lacks(record):
-            lacking.setdefault(task.role, []).append(text)
+            lacking.setdefault(task.role, []).append(describe(record.content))
     for role, said in lacking.items():
         others = f" (and {len(said) - 1} tasks more)" if len(said) > 1 else ""
         rows.append((f"devices, {role}", said[0] + others, True))

@@ -82,7 +82,7 @@ def test_a_server_that_stays_busy(fake: Fake) -> None:
 def test_an_answer_of_something_in_between(fake: Fake) -> None:
     fake.will(says(b"<html>Bad Gateway</html>", 502))
     with pytest.raises(ApiError, match="<html>Bad Gateway</html>"):
-        fake.client.list("Pod", "default", patience=0)
+        fake.client.list("Pod", "default", repeated=False)
 
 
 def test_an_answer_that_is_no_json(fake: Fake) -> None:

@@ -67,6 +67,24 @@ def test_the_first_trainer_is_told_and_one_of_those_that_lack_gpus() -> None:
     assert rows[1][1].endswith(" was asked for (and 1 tasks more)")
 
 
+@pytest.mark.parametrize(
+    ("when", "generation", "shown"),
+    [
+        (4.0, None, "6 in 3 tasks"),
+        (2.0, None, "4 in 2 tasks"),  # a coordinator that has started since
+        (4.0, 1, "4 in 2 tasks"),  # all tasks of a generation say theirs anew
+    ],
+)
+def test_workers_that_joined_later_are_counted(when: float, generation: int | None, shown: str) -> None:
+    members = {"workers": [0, 1, 3], "joined": [1], "left": [], "reason": "", "generation": generation}
+    lines = [
+        said("chief", replicas=4, tasks=2, devices=[GPU, CPU]),
+        says("chief", 0, 0, when, Event.MEMBERSHIP, **members),
+    ]
+    ((_, text, _),) = task_devices.of_run(history([pod("chief")], lines).status)
+    assert text.startswith(f"Number of devices: {shown} (here 2 GPU, NVIDIA A100)")
+
+
 @pytest.mark.parametrize("ended", [True, False])
 def test_status_and_summary_have_it_in_red_where_gpus_lack(ended: bool) -> None:
     status = history([pod("chief")], [said("chief", lacking=ASKED)], finished=9.0 if ended else None).status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -340,8 +341,7 @@ class LocalBackend:
         directory = RunDirectory(self._root, namespace, run)
         try:
             # Path.is_dir() of Python 3.13 calls a folder that may not be read none.
-            directory.path.stat()
-            there = directory.path.is_dir()
+            there = stat.S_ISDIR(directory.path.stat().st_mode)
         except (FileNotFoundError, NotADirectoryError):
             there = False
         except OSError as error:

@@ -150,9 +150,11 @@ class Client:
         fields: str = "",
         *,
         metadata_only: bool = False,
-        patience: float | None = None,
+        repeated: bool = True,
     ) -> tuple[list[Object], str]:
-        """The objects in a namespace (None: in all), and the resourceVersion from which to watch them."""
+        """The objects in a namespace (None: in all), and the resourceVersion from which to watch them.
+        `repeated`: a request that fails is sent again, as long as the command's patience lasts.
+        """
         query = _selecting(labels, fields) | {"limit": str(PAGE)}
         request = Request("list", resource(kind), namespace)
         found: list[Object] = []
@@ -162,7 +164,7 @@ class Client:
                 path_of(kind, namespace),
                 query,
                 accept=_METADATA_ONLY if metadata_only else "application/json",
-                patience=patience,
+                repeated=repeated,
             )
             items, metadata = page.get("items"), page.get("metadata")
             if not isinstance(items, list | None) or not isinstance(metadata, dict):
@@ -293,7 +295,7 @@ class Client:
         body: str | None = None,
         content_type: str = "application/json",
         accept: str = "application/json",
-        patience: float | None = None,
+        repeated: bool = True,
     ) -> tuple[int, Object, tuple[str, ...]]:
         """Sends a request. Each may be repeated, since the second time changes nothing more, or is
         refused.
@@ -317,7 +319,7 @@ class Client:
                     at_once = first and isinstance(error, UnreachableError)
                     pause = 0.0 if at_once else max(delay, getattr(error, "retry_after", None) or 0.0)
                     left = self._repeatable(error, time.monotonic() - began, first=first)
-                    if patience == 0 or pause > left:
+                    if not repeated or pause > left:
                         raise
                     if time.monotonic() - began >= TELL_SECONDS:
                         self.patience.tell_repeated(error.message)

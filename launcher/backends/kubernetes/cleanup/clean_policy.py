@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from launcher.backends import run_policy
 from launcher.backends.kubernetes.api.api_errors import ApiError, UnreachableError
@@ -36,6 +37,7 @@ class CleanUp:
         """When a Job was stopped, by this process or another one; by the Job's name."""
         self._short_since: dict[str, float] = {}
         """Since when fewer tasks are left than the run needs, for each Job of which that is so."""
+        self._tasks: _Tasks | None = None
         self._ending = False
         """This process has stopped the primary before its end."""
         self._forbidden = False
@@ -72,7 +74,9 @@ class CleanUp:
                 leaving.add(job["metadata"]["name"])
             if STOPPED_ANNOTATION in job["metadata"]["annotations"]:
                 self._stopped_at.setdefault(job["metadata"]["name"], now)
-        tasks = Counter((task.role, task.phase) for task in status.tasks)
+        if self._tasks is None or self._tasks.status is not status:
+            self._tasks = _Tasks.of(status)
+        phases, failures = self._tasks.phases, self._tasks.last_failures
         return [
             Role(
                 role.role,
@@ -80,11 +84,12 @@ class CleanUp:
                 role.phase,
                 ended_at=self._ended_at.get(role.job),
                 leaves=role.job in leaving,
-                idle=not tasks[role.role, Phase.RUNNING] and tasks[role.role, Phase.SUCCEEDED] < role.desired,
+                idle=not phases[role.role, Phase.RUNNING]
+                and phases[role.role, Phase.SUCCEEDED] < role.desired,
                 served=bool(role.succeeded),
                 needed=role.needed,
                 stopped=role.job in self._stopped_at,
-                last_failure=_last_failure(status, role.role),
+                last_failure=failures[role.role],
                 least=_least(role),
                 left=_left(role),
                 short_since=self._short_since.get(role.job),
@@ -141,6 +146,22 @@ def _left(role: RoleStatus) -> int:
     return role.desired - role.given_up
 
 
-def _last_failure(status: RunStatus, role: str) -> str:
-    task = status.last_failure(role)
-    return "" if task is None else f"{task.name} ended with exit code {task.exit_code}"
+@dataclass(frozen=True)
+class _Tasks:
+    """What the policy asks of a status' tasks. There may be a thousand, and a status is seen to several times
+    a second until it changes.
+    """
+
+    status: RunStatus
+    phases: Counter[tuple[str, Phase]]
+    """How many tasks of a role are in a phase."""
+    last_failures: dict[str, str]
+    """By role; empty where none has failed."""
+
+    @classmethod
+    def of(cls, status: RunStatus) -> _Tasks:
+        failures = {}
+        for role in status.roles:
+            task = status.last_failure(role.role)
+            failures[role.role] = "" if task is None else f"{task.name} ended with exit code {task.exit_code}"
+        return cls(status, Counter((task.role, task.phase) for task in status.tasks), failures)

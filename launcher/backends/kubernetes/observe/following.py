@@ -338,17 +338,20 @@ def _follow_logs(
     read: dict[str, PodLog],
     clean_up: CleanUp,
 ) -> Iterator[LogLine]:
+    status: RunStatus | None = None
     with Session(client, namespace, root) as session:
         while True:
-            yield from session.pump().lines
+            news = session.pump()
+            yield from news.lines
             if not session.ready:
                 continue
             if session.run_state.deleted:
                 break
-            for pod in session.run_state.pods():
-                if selection.takes(root.run, *task_of(pod), pod["metadata"]["name"]) and has_begun(pod):
-                    session.tail(pod, lines=None, log=read.get(pod["metadata"]["name"]))
-            status = session.run_state.status({})
+            if news.changed or status is None:
+                for pod in session.run_state.pods():
+                    if selection.takes(root.run, *task_of(pod), pod["metadata"]["name"]) and has_begun(pod):
+                        session.tail(pod, lines=None, log=read.get(pod["metadata"]["name"]))
+                status = session.run_state.status({})
             clean_up.see_to(status, session.run_state)
             if status.ended or clean_up.gave_up:
                 break

@@ -173,7 +173,7 @@ class ObjectWatch(threading.Thread):
 
     def _once(self) -> None:
         if self._version is None:
-            items, version = self._client.list(self._kind, *self._where, patience=0)
+            items, version = self._client.list(self._kind, *self._where, repeated=False)
             self._mailbox.put(Listed(self._kind, [self._slim(item) for item in items]))
             self._version = version
             self._begun = True
