@@ -37,8 +37,9 @@ class Program:
 
     def loss(self, labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
         """Returns the loss of each example, after as long as a step on a device of its own takes."""
-        waiting = tf.data.Dataset.range(1).apply(sleep(self.step_microseconds))
-        waited = waiting.reduce(tf.constant(0, tf.int64), lambda before, each: before + each)
+        # `take`: to look for a second element would wait again. `reduce` would cost 5 ms of a core.
+        waiting = tf.data.Dataset.range(1).apply(sleep(self.step_microseconds)).take(1)
+        waited = waiting.get_single_element()
         return tf.reduce_mean((labels - predictions) ** 2, axis=1) + tf.cast(waited, tf.float32)
 
 
