@@ -127,17 +127,17 @@ def classify(
         return Failure(f"the dispatcher has lost its journal while {doing}: {said}", ExitCode.RETRYABLE)
     if _is_device_fault(error):
         return Failure(f"a device failed while {doing}: {said}", ExitCode.RETRYABLE)
-    if connections.connecting() and _is_op_error(error):
+    if connections.connecting() and is_op_error(error):
         return Failure(f"a worker came back while {doing}: {said}", ExitCode.RETRYABLE)
     shown = frames(error, roots)
     if _is_fit_of_keras_3(error):
         return program_error(f"{_FIT_OF_KERAS_3} ({_cut(said)})", shown)
-    if not shown and _is_op_error(error):
+    if not shown and is_op_error(error):
         from worker.tf_compat import graphs
 
         made = graphs.function_frames(error) or graphs.dataset_frames(error, list(datasets))
         shown = frames(error, roots, made)
-    if not shown and not _is_op_error(error) and not isinstance(error, (ValueError, MemoryError)):
+    if not shown and not is_op_error(error) and not isinstance(error, (ValueError, MemoryError)):
         # No frame is the user's, so it may be a defect of this runtime: the report needs the whole traceback.
         shown = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return program_error(f"{said} (while {doing})", shown)
@@ -184,7 +184,7 @@ def writing(path: str) -> Iterator[None]:
         reason = error.strerror or str(error)
         raise _cannot_write(path, reason, error.errno == errno.ENOSPC) from error
     except Exception as error:
-        if not _is_op_error(error) or is_lost_peer(error):
+        if not is_op_error(error) or is_lost_peer(error):
             raise
         reason = sentence(error, kind=False)
         raise _cannot_write(path, reason, "space" in reason or "quota" in reason) from error
@@ -225,7 +225,7 @@ def sentence(error: BaseException, kind: bool = True) -> str:
     name = type(error).__name__
     # Keras 2 lists the arguments after its message.
     lines = [line.strip() for line in text.partition(_ARGUMENTS)[0].splitlines() if line.strip()]
-    if _is_op_error(error):
+    if is_op_error(error):
         return _cut(f"{name}: {_op_sentence(text)}" if kind else _op_sentence(text))
     if lines and lines[0].startswith("in user code"):
         return _cut(lines[-1])
@@ -274,7 +274,8 @@ def _is_fit_of_keras_3(error: BaseException) -> bool:
     return by_keras and ("PerReplica:{" in text or "ClusterCoordinator.create_per_worker_dataset" in text)
 
 
-def _is_op_error(error: BaseException) -> bool:
+def is_op_error(error: BaseException) -> bool:
+    """Returns whether TensorFlow raised it."""
     errors = _tensorflow_errors()
     return errors is not None and isinstance(error, errors.OpError)
 

@@ -115,6 +115,25 @@ def test_a_killed_ps_ends_the_chief_and_a_new_one_goes_on(make_cluster: MakeClus
     assert model_files.iterations(cluster.model_dir, EPOCHS) >= EPOCHS * 200
 
 
+@pytest.mark.parametrize("lost", [True, pytest.param(False, marks=pytest.mark.thorough)])
+def test_what_a_killed_ps_breaks_off_is_no_error_of_the_program(
+    make_cluster: MakeCluster, tmp_path: Path, lost: bool
+) -> None:
+    """The ps is there again before the error arrives, and knows nothing of the run."""
+    killed = tmp_path / "killed"
+    cluster = make_cluster(entrypoint="scheduled:Scheduled", parameters={"killed": str(killed)})
+    tasks = cluster.start_all()
+    tasks["chief", 0].printed("waits for the file")
+    if lost:
+        tasks["ps", 0].kill()
+        cluster.start("ps").until(Event.READY)
+    killed.touch()
+    assert tasks["chief", 0].ended() == (ExitCode.RETRYABLE if lost else ExitCode.PROGRAM_ERROR)
+    (failure,) = tasks["chief", 0].records(Event.FAILED)
+    assert "OutOfRangeError: End of sequence" in failure.fields["message"]
+    assert ("a task was lost" in failure.fields["message"]) == lost
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(("fail", "frame"), [("step", "in loss"), ("nan", "")])
 def test_a_wrong_step_is_told_once_and_ends_all_tasks(

@@ -16,7 +16,7 @@ from worker.buckets import prefetch
 from worker.buckets.bucket import Bucket, BucketError, is_bucket
 from worker.cluster.barrier import leave_together, unanswered, wait_for_peers
 from worker.contract import Doing, Done, ExitCode, Exported
-from worker.failures import Failure, Left, classify, program_error, writing
+from worker.failures import Failure, Left, classify, is_op_error, program_error, sentence, writing
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
 from worker.process import lease, probes
@@ -85,7 +85,22 @@ class _Training:
     def _classify(self, error: BaseException) -> Failure:
         datasets = self._program.datasets if self._program else []
         alone = not self._task.peers
-        return classify(error, self._activity.doing, self._roots, datasets, alone)
+        doing = self._activity.doing
+        failure = classify(error, doing, self._roots, datasets, alone)
+        if failure.exit_code != ExitCode.PROGRAM_ERROR or not self._is_coordinating or not is_op_error(error):
+            return failure
+        from worker.cluster import lost_servers
+
+        # What a lost ps breaks off may fail in any way: where a dataset is read, with "End of sequence".
+        lost = lost_servers.lost(self._task)
+        if not lost:
+            return failure
+        said = ", ".join(f"{name} ({reason})" for name, reason in lost.items())
+        return Failure(f"a task was lost while {doing}: {said}; {sentence(error)}", ExitCode.RETRYABLE)
+
+    @property
+    def _is_coordinating(self) -> bool:
+        return self._connected and self._config.strategy == "ParameterServer"
 
     @property
     def _roots(self) -> list[Any]:

@@ -1,6 +1,8 @@
 """A linear regression by `loss`, for the coordinator's loop; `fail` says where it goes wrong."""
 
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ class Scheduled:
         self.fail = parameters.get("fail", "")
         self.ordered = parameters.get("ordered", False)
         self.step_milliseconds = parameters.get("stepMilliseconds", 0)
+        self.killed = parameters.get("killed", "")
 
     def model(self) -> tf.keras.Model:
         model = tf.keras.Sequential(
@@ -45,10 +48,27 @@ class Scheduled:
             tf.debugging.assert_less(sample, 0.5, "a label is out of range")
         return tf.reduce_mean(tf.square(labels - predictions), axis=-1)
 
+    def callbacks(self) -> list[tf.keras.callbacks.Callback]:
+        return [Ending(Path(self.killed))] if self.killed else []
+
     def _slow(self, features: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         # About a millisecond for 300,000 sines; the factor keeps the optimizer from leaving it out.
         noise = tf.reduce_sum(tf.sin(tf.random.uniform([self.step_milliseconds * 10_000])))
         return features, labels + 1e-20 * noise
+
+
+class Ending(tf.keras.callbacks.Callback):
+    """Fails as the reading of a dataset does, once there is a file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        print("waits for the file", flush=True)
+        while not self.path.exists():
+            time.sleep(0.05)
+        raise tf.errors.OutOfRangeError(None, None, "End of sequence")
 
 
 def samples() -> tf.data.Dataset:

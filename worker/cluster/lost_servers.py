@@ -1,0 +1,44 @@
+"""The parameter servers that a coordinator has lost."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import tensorflow as tf
+
+from worker.failures import is_lost_peer, sentence
+from worker.task import Task
+
+_SECONDS = 5.0
+
+
+def lost(task: Task) -> dict[str, str]:
+    """Returns the ps that have no variables of this process any more, by pod name, and what TensorFlow says.
+    Such a ps may answer by now: it was started again.
+
+    An operation on each shows it, which may take a few seconds in all. A ps that does not answer is not among
+    them.
+    """
+    found: dict[str, str] = {}
+
+    def ask(index: int) -> None:
+        try:
+            with tf.device(f"/job:ps/replica:0/task:{index}/device:CPU:0"):
+                _value(tf.timestamp())
+        except tf.errors.OpError as error:
+            if is_lost_peer(error):
+                found[task.pod("ps", index)] = sentence(error)
+
+    # In threads, because what a hung task is asked may never return.
+    threads = [threading.Thread(target=ask, args=(index,), daemon=True) for index in task.cluster["ps"]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(_SECONDS / len(threads))
+    return dict(found)
+
+
+def _value(tensor: Any) -> float:
+    """Waits for the operation: one on another task returns before it is done."""
+    return float(tensor.numpy())
