@@ -11,7 +11,7 @@ from pathlib import Path
 
 def with_environment(beginning: str, *whole: str) -> list[int]:
     """Returns the processes with a variable `NAME=value` that begins so, and with all of the other variables;
-    in the order of their ids. Zombies have none.
+    oldest first. Zombies have none.
     """
     found = []
     for entry in Path("/proc").iterdir():
@@ -19,11 +19,13 @@ def with_environment(beginning: str, *whole: str) -> list[int]:
             continue
         try:
             variables = (entry / "environ").read_text(errors="replace").split("\0")
+            began = int(_stat(int(entry.name))[19])
         except OSError:
             continue
         if any(variable.startswith(beginning) for variable in variables) and {*whole} <= {*variables}:
-            found.append(int(entry.name))
-    return sorted(found)
+            found.append((began, int(entry.name)))
+    # The ids begin anew at some point.
+    return [process for _, process in sorted(found)]
 
 
 def send(processes: Iterable[int], number: signal.Signals) -> None:
@@ -35,5 +37,10 @@ def send(processes: Iterable[int], number: signal.Signals) -> None:
 
 def cpu_seconds(process: int) -> float:
     """Returns user and system time so far. Raises OSError where the process has ended."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    fields = _stat(process)
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(process: int) -> list[str]:
+    """Returns the fields of /proc/PID/stat from the third on. Raises OSError where the process has ended."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
