@@ -57,7 +57,7 @@ unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds
 		--ignore=tests/images --ignore=tests/kind --ignore=tests/peers --ignore=tests/chart
 
 REAL := tests/worker tests/local tests/api tests/chart tests/images tests/kind
-# Tests at once. Most wait for their processes: two of them leave a quarter of two cores idle.
+# Tests at once. Most of these wait for their processes: two of them leave a quarter of two cores idle.
 JOBS ?= 3
 
 .PHONY: real
@@ -68,11 +68,11 @@ RENEW ?=
 
 .PHONY: shapes
 shapes: $(STAMP)  ## Trains programs of every shape by every strategy; RENEW=--renew writes the record anew
-	$(BIN)/python -m pytest -n $(JOBS) tests/worker/test_shapes.py $(RENEW)
+	$(BIN)/python -m pytest -n 2 tests/worker/test_shapes.py $(RENEW)
 
 .PHONY: runtime
 runtime: $(STAMP)  ## Most thorough tests of the runtime, and a quarter of the matrix of programs
-	$(BIN)/python -m pytest -n $(JOBS) -m "(thorough or shapes) and not nightly" tests/worker
+	$(BIN)/python -m pytest -n 2 -m "(thorough or shapes) and not nightly" tests/worker
 
 VERSIONS ?= 2.16 2.17 2.18 2.19 2.20 2.21 2.20@3.9
 
@@ -82,7 +82,7 @@ test-tensorflow: $(STAMP)  ## Tries the runtime on other TensorFlows, from PyPI:
 
 .PHONY: thorough
 thorough: $(STAMP)  ## The real tests that `make test` leaves out: half an hour
-	$(BIN)/python -m pytest -n $(JOBS) -m thorough $(REAL)
+	$(BIN)/python -m pytest -n 2 -m thorough $(REAL)
 	$(BIN)/python -m pytest --hypothesis-profile=searching tests/unit tests/api/test_strategic_merge.py
 
 DOCKER ?= docker
