@@ -26,6 +26,8 @@ from tests.api.users import kubeconfig, user
 KUEUE = ("kueue.x-k8s.io_workloads", "kueue.x-k8s.io_localqueues")
 JOBSET = "jobset.x-k8s.io_jobsets"
 QUEUE = "spec.scheduling={queue: team-a}"
+LABELS = {"jobset-name": RUN, "job-index": "0", "restart-attempt": "0"}
+"""Some of those that JobSet's controller gives its Jobs, without their prefix."""
 WORDS = "couldn't assign flavors to pod set chief: insufficient unused quota for cpu"
 
 
@@ -93,8 +95,9 @@ class Controllers:
             "blockOwnerDeletion": True,
         }
         for job in jobs_of(jobset):
-            metadata = {key: job["metadata"][key] for key in ("name", "labels", "annotations")}
-            metadata |= {"ownerReferences": [owner]}
+            metadata = {key: job["metadata"][key] for key in ("name", "annotations")}
+            own = {f"jobset.sigs.k8s.io/{key}": value for key, value in LABELS.items()}
+            metadata |= {"labels": {**job["metadata"]["labels"], **own}, "ownerReferences": [owner]}
             item = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job["spec"]}
             made = self._api.create(item, self.namespace)
             assert made.status == 201, made.body
@@ -233,6 +236,7 @@ def test_the_life_of_a_jobset(
     controllers.suspended(False)
     start_all(kubelet)
     assert follower.until(lambda status: status.all_run).phase is Phase.RUNNING
+    assert not any(name.startswith("jobset.") for name in backend.status(RUN, space).labels)
     names = [task.name for task in backend.status(RUN, space).tasks]
     assert names[:3] == ["mnist-chief-0", "mnist-worker-0", "mnist-worker-1"]
 

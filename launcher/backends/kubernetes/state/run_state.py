@@ -33,6 +33,8 @@ deadline.
 _ROLE_ORDER: Final = ("chief", "worker", "ps", "evaluator", "dispatcher", "data-worker")
 _TERMINAL: Final = (Phase.SUCCEEDED, Phase.FAILED)
 _GATED: Final = "SchedulingGated"
+_JOBSETS_OWN: Final = "jobset.sigs.k8s.io/"
+"""The prefix of the labels that a JobSet's controller gives its Jobs: they are not the run's."""
 _SILENT: Final[dict[str, Any]] = {"reason": "", "message": "", "waiting": False}
 _NOT_TELLING: Final = ("ContainerCreating", "PodInitializing")
 
@@ -139,7 +141,11 @@ def slim_job(job: Object) -> SlimJob:
             "name": metadata["name"],
             "namespace": metadata["namespace"],
             "uid": metadata["uid"],
-            "labels": metadata.get("labels") or {},
+            "labels": {
+                name: value
+                for name, value in (metadata.get("labels") or {}).items()
+                if not name.startswith(_JOBSETS_OWN)
+            },
             "annotations": annotations,
             "creationTimestamp": metadata.get("creationTimestamp"),
             "deletionTimestamp": metadata.get("deletionTimestamp"),
