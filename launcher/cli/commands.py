@@ -147,7 +147,7 @@ def submit(options: Namespace) -> int:
             print(told, file=sys.stderr)
         if options.detach:
             found = plan.run + backend.options(plan.namespace)
-            print(f"run {plan.run} is running; see: {PROGRAM} status {found}")
+            print(f"run {plan.run} is submitted; see: {PROGRAM} status {found}")
         else:
             # A run on a cluster continues without this process. On this machine its tasks would use cores
             # after Ctrl-C.

@@ -66,7 +66,7 @@ def test_the_context_s_own_namespace(
 ) -> None:
     in_context(api, namespace, tmp_path, monkeypatch)
     code, out, _ = run("submit", file, "--detach")
-    assert (code, out) == (0, "run mnist is running; see: python -m launcher status mnist\n")
+    assert (code, out) == (0, "run mnist is submitted; see: python -m launcher status mnist\n")
     assert len(api.list("Job", namespace)) == 4
     (worker,) = (job for job in api.list("Job", namespace) if job["metadata"]["name"] == "mnist-worker")
     assert ".mnist:2222" in str(worker["spec"]["template"])
@@ -79,7 +79,10 @@ def test_another_context(
 ) -> None:
     in_context(api, namespace, tmp_path, monkeypatch, "other")
     code, out, _ = run("submit", file, "--detach", "--context", "other")
-    assert (code, out) == (0, "run mnist is running; see: python -m launcher status mnist --context other\n")
+    assert (code, out) == (
+        0,
+        "run mnist is submitted; see: python -m launcher status mnist --context other\n",
+    )
     assert run("status", RUN, "--context", "other")[0] == 0
     assert RUN in run("list", "--context", "other")[1]
     code, _, err = run("status", RUN, "--context", "third")

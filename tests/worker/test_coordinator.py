@@ -180,6 +180,7 @@ def epoch_losses(chief: RunningTask) -> list[Any]:
     return [record.fields["loss"] for record in chief.records(Event.PROGRESS) if record.fields["epoch_end"]]
 
 
+@pytest.mark.thorough
 def test_fit_takes_a_dataset_creator_and_cuts_variables_up(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(
         replicas={"chief": 1, "worker": 1, "ps": 2},

@@ -48,6 +48,7 @@ def test_a_program_error_is_one_record_with_the_users_lines(
     assert not [line for line in chief.lines if line.startswith("Traceback")], "told twice"
 
 
+@pytest.mark.thorough
 def test_a_finished_run_trains_anew_and_its_evaluator_passes_over_what_was_there(
     make_cluster: MakeCluster,
 ) -> None:

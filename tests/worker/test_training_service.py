@@ -108,14 +108,8 @@ def test_the_runtimes_own_loop_weighs_each_example_alike(
         np.testing.assert_allclose(moved(path), np.full(EXAMPLES, float(epochs)), rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "entrypoint",
-    [
-        "visited:Visited",
-        pytest.param("visited:Looped", marks=thorough),
-        pytest.param("visited:Keras3", marks=thorough),
-    ],
-)
+@thorough
+@pytest.mark.parametrize("entrypoint", ["visited:Visited", "visited:Looped", "visited:Keras3"])
 def test_coordinated_workers_share_each_pass(
     make_cluster: MakeCluster, tmp_path: Path, entrypoint: str
 ) -> None:
