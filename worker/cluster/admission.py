@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker import contract
+from worker.cluster.devices import on_server
 from worker.failures import program_error
 from worker.process.identity import Identity, difference, digest
 from worker.reporting import Reporter
@@ -99,7 +100,7 @@ class Admission:
         own = server_contexts.own_id()
         if earlier.isdecimal() and int(earlier) != own:
             server_contexts.close(self._task.cluster[role][index], int(earlier))
-        with _on(role, index):
+        with on_server(role, index):
             tf.io.write_file(path, str(own))
 
     def _identity(self, worker: int) -> Identity | None:
@@ -114,13 +115,9 @@ class Admission:
 
 def _read(path: str, role: str, index: int) -> str:
     """Returns the text of a server's file, "" where there is none."""
-    with _on(role, index):
+    with on_server(role, index):
         # No attempt to read a missing file: a later operation on the server may raise that error, too.
         if int(tf.size(tf.io.matching_files(glob.escape(path)))) == 0:
             return ""
         text = tf.io.read_file(path)
     return bytes(text.numpy()).decode(errors="replace")
-
-
-def _on(role: str, index: int) -> Any:
-    return tf.device(f"/job:{role}/replica:0/task:{index}/device:CPU:0")

@@ -37,6 +37,11 @@ def report(task: Task, reporter: Reporter, strategy: Any = None, tasks: int = 0)
         reporter.notice(notice)
 
 
+def on_server(role: str, index: int) -> Any:
+    """Returns a context in which operations are placed on the server of that task."""
+    return tf.device(f"/job:{role}/replica:0/task:{index}/device:CPU:0")
+
+
 def check(task: Task) -> None:
     """Raises Failure where TensorFlow is too old, or where the task asked for GPUs, has none, and may not do
     without.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import tensorflow as tf
 
+from worker.cluster.devices import on_server
 from worker.failures import is_lost_peer, sentence
 from worker.task import Task
 
@@ -24,8 +24,8 @@ def lost(task: Task) -> dict[str, str]:
 
     def ask(index: int) -> None:
         try:
-            with tf.device(f"/job:ps/replica:0/task:{index}/device:CPU:0"):
-                _value(tf.timestamp())
+            with on_server("ps", index):
+                tf.timestamp().numpy()  # waits: an operation on another task returns before it is done
         except tf.errors.OpError as error:
             if is_lost_peer(error):
                 found[task.pod("ps", index)] = sentence(error)
@@ -37,8 +37,3 @@ def lost(task: Task) -> dict[str, str]:
     for thread in threads:
         thread.join(_SECONDS / len(threads))
     return dict(found)
-
-
-def _value(tensor: Any) -> float:
-    """Waits for the operation: one on another task returns before it is done."""
-    return float(tensor.numpy())

@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker import contract
+from worker.cluster.devices import on_server
 from worker.contract import Released
 from worker.process import probes
 from worker.process.supervisor import Silence, Watch
@@ -118,14 +119,14 @@ def _regain(tasks: list[tuple[str, int]], can_connect: bool, alive: Callable[[],
 def _write(task: Task, name: str, role: str, index: int, outcome: str) -> bool:
     path = contract.released_path(task.directory or "", task.name, name)
     try:
-        with _on(role, index):
+        with on_server(role, index):
             tf.io.write_file(path, outcome)
     except (tf.errors.OpError, ValueError):
         return False
     try:
         # The call has only queued the write, which is lost if this process ends first. A value of the same
         # device comes when all that was queued before it is done.
-        with _on(role, index):
+        with on_server(role, index):
             tf.timestamp().numpy()
     except tf.errors.UnavailableError:
         return True  # it has left within these milliseconds
@@ -143,17 +144,13 @@ class _State(enum.Enum):
 
 def _state(role: str, index: int) -> _State:
     try:
-        with _on(role, index):
+        with on_server(role, index):
             tf.timestamp()
     except tf.errors.AbortedError:
         return _State.STALE
     except (tf.errors.OpError, ValueError):
         return _State.UNREACHED
     return _State.USABLE
-
-
-def _on(role: str, index: int) -> Any:
-    return tf.device(f"/job:{role}/replica:0/task:{index}/device:CPU:0")
 
 
 def _connect(task: Task, answering: Any) -> bool:
