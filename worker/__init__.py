@@ -23,8 +23,8 @@ def release() -> None:
     standard error.
 
     The call takes about 0.02 s for each task. It takes 5 s longer where a task hangs, and 20 s longer where a
-    task is away; that task leaves after `runPolicy.chiefLostSeconds`. It connects to the cluster if the
-    script has not.
+    task is away; that task later waits for the chief in vain, and ends when its retries are used up or with
+    the run's objects. It connects to the cluster if the script has not.
 
     Raises:
       RuntimeError: the launcher's environment variables are damaged; the message says which.

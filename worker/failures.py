@@ -81,6 +81,14 @@ def program_error(message: str, frames: str = "") -> Failure:
     return Failure(message, ExitCode.PROGRAM_ERROR, frames)
 
 
+def lost_chief(seconds: float, chief: str = "the chief") -> Failure:
+    """Returns the Failure of a task whose chief has not answered for `seconds`. It is retried: a chief may
+    have waited for a node for so long, and it needs the task when it is back.
+    """
+    message = f"{chief} has not been there for {seconds} s (chiefLostSeconds)"
+    return Failure(message, ExitCode.RETRYABLE, in_place=False)
+
+
 def is_lost_peer(error: BaseException) -> bool:
     """Returns whether TensorFlow says that another task went away, was replaced, or broke the connection.
 

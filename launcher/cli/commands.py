@@ -176,6 +176,11 @@ def _dry_run(options: Namespace) -> int:
                 f"run {plan.run}, namespace {plan.namespace}: a submission makes these objects {where}; "
                 "nothing was done, and no program imported; `render` prints them"
             )
+            if plan.as_jobset is not None and options.backend != "local":
+                print(
+                    "where the cluster has the kind JobSet, these Jobs become one JobSet: --dry-run=server "
+                    "asks the cluster"
+                )
         return 0
     if options.backend == "local":
         raise _wrong_usage("--dry-run=server", "asks a cluster, and --backend local has none: try client")

@@ -240,7 +240,9 @@ class RunPolicy(_Model):
     than the trace of the first step.
     """
     chief_lost_seconds: Annotated[int, Field(ge=5, le=2**31 - 1)] = 900
-    """A task leaves when it could not reach its chief for this time."""
+    """A task that could not reach its chief for this time fails, and is retried as after any failure: in a
+    new pod it waits for the chief again.
+    """
 
 
 class Storage(_Model):

@@ -337,6 +337,19 @@ def test_a_bare_dry_run_asks_nobody(
     assert (code, err) == (0, "")
     assert out.startswith("Job autoencoder-chief\nService autoencoder\n")
     assert "nothing was done" in out
+    assert "JobSet" not in out
+
+
+def test_a_bare_dry_run_of_a_queued_run_says_that_it_may_become_a_jobset(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = run(capsys, "submit", GOOD, "--dry-run", "--set", "spec.scheduling.queue=team-a")
+    assert code == 0
+    assert "where the cluster has the kind JobSet, these Jobs become one JobSet" in out
+    _, out, _ = run(
+        capsys, "submit", GOOD, "--dry-run", "--backend=local", "--set", "spec.scheduling.queue=team-a"
+    )
+    assert "JobSet" not in out
 
 
 def test_deleting_all_asks_for_the_place(

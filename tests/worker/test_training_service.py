@@ -247,3 +247,17 @@ def test_a_missing_dispatcher_is_named(make_cluster: MakeCluster, tmp_path: Path
         message = task.records(Event.FAILED)[-1].fields["message"]
         assert "there was no answer from tiny-dispatcher-0 (nothing listens on its port" in message
     eventually(lambda: all(task.process.poll() is not None for task in tasks.values()), "all have left")
+
+
+@pytest.mark.thorough
+def test_its_servers_are_retried_when_the_chief_does_not_come(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    """With 0 their Jobs would be complete, and a chief that comes later would wait for them in vain."""
+    limits = {"starting_deadline_seconds": 30, "chief_lost_seconds": 5}
+    cluster = visited(make_cluster, tmp_path, entrypoint="visited:Visited", **limits, **ONE)
+    tasks = [cluster.start(*name) for name in cluster.addresses if name[0] in SERVICE]
+    for task in tasks:
+        assert task.ended() == ExitCode.RETRYABLE
+        message = task.until(Event.FAILED).fields["message"]
+        assert message == "the task that trains has not been there for 5 s (chiefLostSeconds)"

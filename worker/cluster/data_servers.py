@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.contract import DISPATCHER, DataService, Done, ExitCode, Ready, Waiting, WasReleased, pod_name
-from worker.failures import Failure, program_error
+from worker.failures import Failure, lost_chief, program_error
 from worker.imports import import_tensorflow
 from worker.process import probes
 from worker.process.probes import ChiefWatch
@@ -194,7 +194,7 @@ def _port_taken(task: Task, error: Exception) -> Exception:
 
 
 def _until_released(task: Task, service: DataService, watch: Watch) -> str:
-    """Returns the outcome, or why there is none."""
+    """Returns the outcome."""
     heard: list[str] = []
 
     def ask() -> None:
@@ -209,8 +209,7 @@ def _until_released(task: Task, service: DataService, watch: Watch) -> str:
     primary = ChiefWatch(service.primary, config.chief_lost_seconds, config.starting_deadline_seconds)
     while not heard:
         if primary.lost:
-            seconds = config.chief_lost_seconds
-            return f"the task that trains has not been there for {seconds} s (chiefLostSeconds)"
+            raise lost_chief(config.chief_lost_seconds, "the task that trains")
         watch.alive()
         time.sleep(_POLL_SECONDS)
     return heard[0]

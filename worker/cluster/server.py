@@ -19,7 +19,7 @@ from types import FrameType
 
 from worker import contract
 from worker.contract import Done, ExitCode, Ready, WasReleased
-from worker.failures import program_error
+from worker.failures import lost_chief, program_error
 from worker.imports import import_tensorflow
 from worker.process import probes
 from worker.process.probes import ChiefWatch
@@ -119,7 +119,7 @@ def _until_released(task: Task, watch: Watch, told: _Told) -> str:
         if path is not None and path.exists():
             return _outcome(path)
         if chief is not None and chief.lost:
-            return f"the chief has not been there for {config.chief_lost_seconds} s (chiefLostSeconds)"
+            raise lost_chief(config.chief_lost_seconds)
         told.look()
         watch.alive()
         time.sleep(_POLL_SECONDS)

@@ -19,7 +19,7 @@ import tensorflow as tf
 from worker.checkpoints.files import open_files
 from worker.checkpoints.model_directory import ModelDirectory
 from worker.contract import Done, Evaluation, ExitCode, Ready
-from worker.failures import is_lost_peer, program_error, writing
+from worker.failures import is_lost_peer, lost_chief, program_error, writing
 from worker.models.model_build import build
 from worker.parameters import TrainingParameters
 from worker.process.probes import ChiefWatch
@@ -75,6 +75,7 @@ class Evaluator:
             else None
         )
         self._over = False
+        self._without_chief = False
         self._evaluated = 0
         self._writer: Any = None
 
@@ -104,6 +105,8 @@ class Evaluator:
                 self._by_keras(model, dataset)
             else:
                 self._by_loop(model, dataset)
+        if self._without_chief:
+            raise lost_chief(self._config.chief_lost_seconds)
         self._check_scored()
         self._reporter.emit(Done())
         return ExitCode.DONE
@@ -121,7 +124,7 @@ class Evaluator:
                 "the run has ended, and no checkpoint of it was scored: none could be read from "
                 f"{self._directory.path('checkpoints')}"
             )
-        why = "the run has failed" if phase == "failed" else "its chief has gone"
+        why = "the run has failed" if phase == "failed" else "another run has its model directory now"
         self._reporter.notice(f"no checkpoint was scored: {why}")
 
     def _by_loop(self, model: Any, dataset: Any) -> None:
@@ -178,7 +181,7 @@ class Evaluator:
         Returns False where the chief will not claim it.
         """
         while (state := self._directory.read_state()) is None or state.run_id != self._config.run_id:
-            if self._chief is not None and self._chief.lost:
+            if self._is_chief_lost():
                 return False
             time.sleep(self._poll)
         return True
@@ -187,7 +190,11 @@ class Evaluator:
         state = self._directory.read_state()
         if state is not None and (state.run_id != self._config.run_id or state.phase in ("done", "failed")):
             return True
-        return self._chief is not None and self._chief.lost
+        return self._is_chief_lost()
+
+    def _is_chief_lost(self) -> bool:
+        self._without_chief = self._chief is not None and self._chief.lost
+        return self._without_chief
 
     def _score_all(self, model: Any, score: Callable[[], dict[str, float]]) -> None:
         """Scores every checkpoint that is there and not scored."""
