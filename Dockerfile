@@ -71,12 +71,13 @@ RUN find /opt/venv -path '*/tensorflow/*' -name '*.so*' -exec strip --strip-unne
 RUN ${COMPILE} /opt/venv
 
 
-FROM build AS launcher-code
+FROM launcher-packages AS launcher-code
 COPY launcher /code/launcher
 COPY manifests /code/manifests
 # The runtime travels from here to other images; all of the example's images are in its own alone.
 COPY worker /code/worker
-RUN rm -r /code/worker/data/fashion-mnist && ${COMPILE} /code
+RUN rm -r /code/worker/data/fashion-mnist && ${COMPILE} /code \
+    && PYTHONPATH=/code /opt/venv/bin/python3 -c 'from launcher.plan import rendering; rendering.compile_templates()'
 
 FROM build AS worker-code
 COPY worker /code/worker

@@ -34,6 +34,7 @@ $(STAMP): requirements/lock.txt requirements/uv.txt pyproject.toml
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@# Also where PYTHONDONTWRITEBYTECODE is set: compiling at each start doubles the time to the first line.
 	@$(BIN)/python -m compileall -q launcher worker manifests
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c 'from launcher.plan import rendering; rendering.compile_templates()'
 	@touch $@
 
 .PHONY: demo

@@ -23,6 +23,9 @@ LISTED = 1_000
 MOST_SECONDS, MOST_BYTES = 60, 4 * 2**30
 """For the template, whose output grows with the square of the workers."""
 
+LIBRARIES = "import jinja2, pydantic, yaml\nclass Model(pydantic.BaseModel): ..."
+"""What `render` cannot do without."""
+
 # Of a small process, since what a process held before it became another counts as the other's.
 PEAK = """
 import resource, subprocess, sys
@@ -59,6 +62,7 @@ def measured(rounds: int, checkout: Path | None, directory: Path) -> str:
     starts = {
         "python -c pass": [sys.executable, "-c", "pass"],
         "--help": [sys.executable, "-m", "launcher", "--help"],
+        "pydantic, Jinja2 and PyYAML alone": [sys.executable, "-c", LIBRARIES],
         "render, the demo": render(),
         # The two clients of launcher/backends/kubernetes/api/transport.py: one is imported only for a proxy.
         "import http.client, ssl": [sys.executable, "-c", "import http.client, ssl"],
@@ -87,6 +91,7 @@ def measured(rounds: int, checkout: Path | None, directory: Path) -> str:
         (name, f"{ms[name]:.0f}", f"{ms[name] / bare:.2f}", limit)
         for name, limit in (
             ("--help", "6"),
+            ("pydantic, Jinja2 and PyYAML alone", ""),
             ("render, the demo", "25"),
             ("import http.client, ssl", ""),
             ("import urllib3", ""),

@@ -150,6 +150,13 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
+def compile_templates() -> None:
+    """Compiles every template into the cache, as an installation does with the modules."""
+    environment = _environment()
+    for name in environment.list_templates(extensions=["j2"]):
+        environment.get_template(name)
+
+
 def _print(template: str, **values: Any) -> Object:
     try:
         text = _environment().get_template(f"{template}.yaml.j2").render(values)

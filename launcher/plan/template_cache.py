@@ -47,7 +47,7 @@ class TemplateCache(jinja2.BytecodeCache):
         path = Path(bucket.key)
         own = path.with_name(f"{path.name}.{os.getpid()}")
         try:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             with own.open("wb") as file:
                 bucket.write_bytecode(file)
             own.replace(path)

@@ -9,6 +9,7 @@ from typing import Any
 import jinja2
 import pytest
 
+from launcher.plan import rendering
 from launcher.plan.template_cache import TemplateCache
 
 
@@ -81,3 +82,13 @@ def test_who_wants_no_bytecode_gets_none(template: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert rendered(template.parent, monkeypatch) == ("name: one", True)
     assert kept(template) == []
+
+
+def test_all_templates_are_compiled_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
+    rendering._environment.cache_clear()
+    rendering.compile_templates()
+    compiled = {path.name.split(".")[0] for path in tmp_path.rglob("*.yaml.*")}
+    manifests = Path(__file__).parents[2] / "manifests"
+    assert compiled == {path.name.split(".")[0] for path in manifests.glob("*.j2")}
