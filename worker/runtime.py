@@ -107,11 +107,11 @@ def _work(task: Task, script: Sequence[str]) -> supervisor.Work:
     # If there is at most one training process, a preload would only cost memory.
     preload = partial(_preload, task) if forks else None
     if task.role in (DISPATCHER, DATA_WORKER):
-        return supervisor.Work(lambda watch: _run(task, partial(_serve_data, watch=watch)), preload, forks)
+        return supervisor.Work(lambda watch: _run(task, watch, _serve_data), preload, forks)
     if task.serves:
-        return supervisor.Work(lambda watch: _run(task, partial(_serve, watch=watch)), preload, forks)
+        return supervisor.Work(lambda watch: _run(task, watch, _serve), preload, forks)
     if task.role == "evaluator":
-        return supervisor.Work(lambda watch: _run(task, partial(_evaluate, watch=watch)), preload, forks)
+        return supervisor.Work(lambda watch: _run(task, watch, _evaluate), preload, forks)
     return supervisor.Work(lambda watch: _train(task, watch), preload, forks)
 
 
@@ -161,13 +161,15 @@ def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(unraisable)
 
 
-def _run(task: Task, body: Callable[[Task, Reporter], int]) -> int:
+def _run(task: Task, watch: supervisor.Watch, body: Callable[[Task, Reporter, supervisor.Watch], int]) -> int:
     server.leave_on_signal()
     reporter = Reporter(task.name)
     try:
-        code = body(task, reporter)
+        code = body(task, reporter, watch)
     except BaseException as error:  # noqa: BLE001 - whatever a program raises must be told
         failure = classify(error, "starting")
+        if not failure.in_place:
+            watch.stay_down()
         reporter.failed(failure)
         code = failure.exit_code
     sys.stdout.flush()
@@ -254,7 +256,7 @@ def _train(task: Task, watch: supervisor.Watch) -> int:
     if _elastic(task) is not None:
         task = from_environment()  # its TF_CONFIG is that of the present generation
         if task.generation is None:
-            return _run(task, partial(_introduce, watch=watch))
+            return _run(task, watch, _introduce)
     server.leave_on_signal()
     from worker.training.trainer import train
 

@@ -29,7 +29,8 @@ class _Scalable:
 _ROLES: Final = {
     "worker": _Scalable(
         "worker",
-        "Submit it with minReplicas in spec.worker, which makes it elastic.",
+        "Under ParameterServer and MultiWorkerMirrored, minReplicas in spec.worker makes a run elastic: "
+        "submit it again with that.",
         "minReplicas and maxReplicas in spec.worker say so, for as long as the run lasts.",
     ),
     DATA_WORKER: _Scalable(

@@ -196,6 +196,7 @@ def test_weighted_examples(tmp_path: Path) -> None:
         ("curve:Looped", "shape", "loss(labels, predictions) returned shape [8, 1] for 8 examples"),
         ("curve:Looped", "keras", "a Keras loss gives that with reduction='none'"),
         ("curve:Looped", "check_numerics", "of the loss : Tensor had Inf values (while training epoch 1)"),
+        ("curve:Looped", "callback", "ValueError: no line could be written (while training epoch 1)"),
         (
             "curve:Stepped",
             "shape",

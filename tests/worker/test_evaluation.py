@@ -127,10 +127,10 @@ def test_it_is_retried_when_the_chief_has_gone(make_cluster: MakeCluster, evalua
 
 
 def test_nobody_ever_came(make_cluster: MakeCluster) -> None:
-    evaluator = make_cluster(**WITH_EVALUATOR, starting_deadline_seconds=1, chief_lost_seconds=5).start(
-        "evaluator"
-    )
+    limits = {"starting_deadline_seconds": 1, "chief_lost_seconds": 5, "restarts_in_place": 3}
+    evaluator = make_cluster(**WITH_EVALUATOR, **limits).start("evaluator")
     assert evaluator.ended() == ExitCode.RETRYABLE
+    assert not evaluator.records(Event.RESTARTED)
     assert not evaluator.records(Event.EVALUATION)
     message = evaluator.until(Event.FAILED).fields["message"]
     assert message == "the chief has not been there for 5 s (chiefLostSeconds)"

@@ -199,12 +199,13 @@ def test_waiting_has_a_deadline_and_names_who_is_missing(make_cluster: MakeClust
 @pytest.mark.thorough
 def test_servers_are_retried_when_their_chief_does_not_come(make_cluster: MakeCluster) -> None:
     """With 0 their Jobs would be complete, and a chief that comes later would wait for them in vain."""
-    cluster = make_cluster(starting_deadline_seconds=1, chief_lost_seconds=1)
+    cluster = make_cluster(starting_deadline_seconds=1, chief_lost_seconds=1, restarts_in_place=3)
     worker, ps = cluster.start("worker"), cluster.start("ps")
     for server in (worker, ps):
         assert server.ended() == ExitCode.RETRYABLE
         message = server.until(Event.FAILED).fields["message"]
         assert message == "the chief has not been there for 1 s (chiefLostSeconds)"
+        assert not server.records(Event.RESTARTED), "in its pod it would wait without an end"
 
 
 def listens(cluster: Cluster, role: str, index: int) -> bool:

@@ -113,6 +113,7 @@ class _Coordination:
                 found = self._evaluation.run()
                 self._callbacks.on_test_end(found)
                 logs |= {f"val_{name}": value for name, value in found.items()}
+                loop.hooks.enter(f"training epoch {epoch + 1}")  # to which the callbacks belong
             self._callbacks.on_epoch_end(epoch, logs)
             if model.stop_training:
                 break

@@ -120,6 +120,7 @@ class _Synchronous:
                 found = self._evaluate(self._evaluation)
                 self._callbacks.on_test_end(found)
                 logs |= {f"val_{name}": value for name, value in found.items()}
+                loop.hooks.enter(f"training epoch {epoch + 1}")  # to which the callbacks belong
             self._callbacks.on_epoch_end(epoch, logs)
             if model.stop_training:
                 break
