@@ -28,6 +28,7 @@ from benchmarks.soak_cluster import cluster
 from benchmarks.soak_local import Local, local, megabytes
 from benchmarks.soak_runs import Outcome, Place
 from launcher.errors import LauncherError
+from launcher.plan import roles
 
 LANES = (4, 1)
 """Runs at a time, each for its part of the time. The most first: what threads need once is no growth."""
@@ -130,7 +131,7 @@ def ends(outcomes: Sequence[Outcome]) -> str:
             (
                 kind,
                 str(len(group)),
-                str(sum(outcome.is_training for outcome in group)),
+                str(sum(outcome.training is not None for outcome in group)),
                 ", ".join(f"{count} {phase or 'nothing'}" for phase, count in phases.most_common()),
                 str(sum(not outcome.problem for outcome in group)),
             )
@@ -139,12 +140,22 @@ def ends(outcomes: Sequence[Outcome]) -> str:
         (
             "all",
             str(len(outcomes)),
-            str(sum(outcome.is_training for outcome in outcomes)),
+            str(sum(outcome.training is not None for outcome in outcomes)),
             "",
             str(sum(not outcome.problem for outcome in outcomes)),
         )
     )
     return table(("what befell them", "runs", "of TensorFlow", "ended as", "as expected"), rows)
+
+
+def trained(outcomes: Sequence[Outcome]) -> str:
+    """A table: by what the runs trained; "" where none did."""
+    rows = []
+    for name in sorted({str(outcome.training) for outcome in outcomes if outcome.training}):
+        group = [outcome for outcome in outcomes if str(outcome.training) == name]
+        seconds = statistics.median(outcome.seconds for outcome in group)
+        rows.append((name, str(len(group)), f"{seconds:.0f}", str(sum(not each.problem for each in group))))
+    return table(("trained by", "runs", "median s", "as expected"), rows) + "\n\n" if rows else ""
 
 
 def memory(soaked: Soak) -> tuple[str, list[str]]:
@@ -178,9 +189,20 @@ def main() -> int:
         "--training", type=int, default=8, help="one run in so many uses TensorFlow; 0: none (%(default)s)"
     )
     parser.add_argument("--backend", choices=("local", "kubernetes"), default="local", help="(%(default)s)")
+    parser.add_argument(
+        "--real",
+        action="store_true",
+        help="every run trains; on a cluster, the kubeconfig's, in real pods of --image, "
+        f"or $LAUNCHER_TEST_IMAGE, or {roles.DEFAULT_IMAGE}",
+    )
     parser.add_argument("--image", default="", help="of the worker, on the kubeconfig's cluster")
     options = parser.parse_args()
     on_cluster = options.backend == "kubernetes"
+    if options.real:
+        options.training = 1
+        options.image = options.image or os.environ.get("LAUNCHER_TEST_IMAGE", roles.DEFAULT_IMAGE)
+        if on_cluster and not os.environ.get("KUBECONFIG"):
+            parser.error("--real: KUBECONFIG names no cluster")
     with contextlib.ExitStack() as stack:
         place: Place
         place = stack.enter_context(cluster(options.image)) if on_cluster else stack.enter_context(local())
@@ -193,10 +215,13 @@ def main() -> int:
     found = ", ".join(f"{len(things)} {kind}" for kind, things in left.items())
     text = (
         f"{len(soaked.outcomes)} runs in {options.minutes:g} minutes, the first half of the time four at a"
-        f" time, the second one after another.\n\n{ends(soaked.outcomes)}\n\nLeft over: {found}.\n\n"
+        f" time, the second one after another.\n\n{ends(soaked.outcomes)}\n\n"
+        f"{trained(soaked.outcomes)}Left over: {found}.\n\n"
         f"{table_of_memory}\n"
     )
-    if on_cluster:
+    if on_cluster and options.image:
+        recording.publish("soak-real", text, record=options.record)
+    elif on_cluster:
         recording.publish("soak-kubernetes", text, record=options.record)
     else:
         recording.publish("soak-local", text, record=options.record)

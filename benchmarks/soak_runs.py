@@ -47,10 +47,17 @@ class Training:
     spec: Mapping[str, Any] = field(default_factory=dict)
     elastic: bool = False
 
+    def __str__(self) -> str:
+        """As in `ParameterServer, elastic`."""
+        return ", ".join([self.strategy, *["elastic"] * self.elastic, *self.spec])
+
 
 TRAININGS = (
     Training("OneDevice", {"chief": 1, "evaluator": 1}),
+    Training("Mirrored", {"chief": 1}),
+    Training("CentralStorage", {"chief": 1}),
     Training("MultiWorkerMirrored", {"worker": 2}),
+    Training("MultiWorkerMirrored", {"chief": 1, "worker": 2}, elastic=True),
     Training("ParameterServer", {"chief": 1, "worker": 2, "ps": 1}),
     Training("ParameterServer", {"chief": 1, "worker": 2, "ps": 1}, elastic=True),
     Training("OneDevice", {"chief": 1}, {"dataService": {"workers": 2}}),
@@ -80,7 +87,7 @@ class Outcome:
     """What became of a run. `problem` is "" where it is what was to be expected."""
 
     kind: str
-    is_training: bool
+    training: Training | None
     phase: str
     seconds: float
     problem: str
@@ -90,21 +97,21 @@ def soak(place: Place, number: int, kind: str, *, is_training: bool) -> Outcome:
     """One run, which is gone at the end."""
     began = time.monotonic()
     chance = random.Random(number)
+    training = chance.choice(TRAININGS) if is_training else None
     phase = problem = ""
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         try:
-            phase = _soak(place, Path(name), f"soak-{number}", kind, chance, is_training)
+            phase = _soak(place, Path(name), f"soak-{number}", kind, chance, training)
         except (LauncherError, RuntimeError, OSError, subprocess.SubprocessError) as error:
             problem = f"{type(error).__name__}: {error}"
     if not problem and phase not in place.ends[kind]:
         problem = f"came to {phase}, expected {' or '.join(place.ends[kind])}"
-    return Outcome(kind, is_training, phase, time.monotonic() - began, problem)
+    return Outcome(kind, training, phase, time.monotonic() - began, problem)
 
 
 def _soak(
-    place: Place, directory: Path, name: str, kind: str, chance: random.Random, is_training: bool
+    place: Place, directory: Path, name: str, kind: str, chance: random.Random, training: Training | None
 ) -> str:
-    training = chance.choice(TRAININGS) if is_training else None
     file = _file(directory, name, place, chance, training)
     with contextlib.ExitStack() as stack:
         following: subprocess.Popen[bytes] | None = None
@@ -119,8 +126,8 @@ def _soak(
         try:
             status = run.wait(SECONDS, until="running")
             if not status.ended:
-                place.begun(run, is_training)
-            time.sleep(chance.uniform(0.0, 8.0 if is_training else TASK_SECONDS))
+                place.begun(run, training is not None)
+            time.sleep(chance.uniform(0.0, 8.0 if training else TASK_SECONDS))
             if training is not None and training.elastic:
                 with contextlib.suppress(ConflictError):  # it is over
                     run.scale(chance.randint(LIMITS["minReplicas"], LIMITS["maxReplicas"]))
