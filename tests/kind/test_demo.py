@@ -63,7 +63,7 @@ def test_what_render_prints_can_be_applied(runs: Runs) -> None:
     rendered = runs.launcher("render", str(DEMO), *runs.settings("spec.program.parameters.epochs=2"))
     assert rendered.returncode == 0, rendered.stderr
     applied = subprocess.run(
-        [kubectl, "apply", "-f", "-"],
+        [kubectl, "apply", "--server-side", "-f", "-"],
         env=runs.environment,
         input=rendered.stdout,
         capture_output=True,
