@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,3 +63,40 @@ def test_nothing_starts_until_all_fit(
     endless.trains_on(runs)
     assert len(on_nodes(runs)) == 3
     endless.end(runs)
+
+
+def submit_with_placed_ps(runs: Runs, directory: Path, places: Places, **scheduling: Any) -> None:
+    """A run of four tasks, of which a chief, the ps and one worker must start together. Only the ps needs a
+    place: all others fit at any time.
+    """
+    endless.submit(
+        runs,
+        directory,
+        strategy="ParameterServer",
+        worker={"replicas": 2},
+        ps={"replicas": 1, "resources": places.one},
+        template={"resources": {"requests": {"cpu": "100m"}, "limits": {"memory": "700Mi"}}},
+        scheduling={"gang": "Volcano", **scheduling},
+    )
+
+
+def test_volcano_counts_by_role(
+    runs: Runs, needs: Callable[[str], None], places: Places, tmp_path: Path
+) -> None:
+    needs("Volcano")
+    submit_with_placed_ps(runs, tmp_path, places)
+    # As many tasks as must start together would fit, but the ps is none of them.
+    nothing_starts(runs, 4)
+    places.are(1)
+    endless.trains_on(runs)
+    assert len(on_nodes(runs)) == 4
+    endless.end(runs)
+
+
+def test_volcano_counts_any_tasks_for_a_min_member_of_the_user(
+    runs: Runs, needs: Callable[[str], None], places: Places, tmp_path: Path
+) -> None:
+    needs("Volcano")
+    submit_with_placed_ps(runs, tmp_path, places, minMember=3)
+    assert wait_for(lambda: len(on_nodes(runs)) == 3, 90), runs.pods()
+    assert ["nodeName" in pod["spec"] for pod in runs.pods("ps")] == [False]
