@@ -65,6 +65,23 @@ def test_nothing_starts_until_all_fit(
     endless.end(runs)
 
 
+@pytest.mark.parametrize("gang", ["Volcano", "Coscheduling"])
+def test_a_task_that_is_lost_comes_back(
+    runs: Runs, needs: Callable[[str], None], tmp_path: Path, gang: str
+) -> None:
+    needs(gang)
+    scheduling = {"gang": gang}
+    run: dict[str, Any] = {"strategy": "MultiWorkerMirrored", "modelDir": "/model", "worker": {"replicas": 1}}
+    endless.submit(runs, tmp_path, **run, scheduling=scheduling)
+    endless.trains_on(runs)
+    lost = runs.pod("worker")
+    assert runs.api.request("DELETE", runs.path("Pod", lost)).status == 200
+    # One pod alone is fewer than must start together; the others of its group run already.
+    assert wait_for(lambda: set(on_nodes(runs)) - {lost, runs.pod("chief")}, 90), runs.pods()
+    endless.trains_on(runs)
+    endless.end(runs)
+
+
 def submit_with_placed_ps(runs: Runs, directory: Path, places: Places, **scheduling: Any) -> None:
     """A run of four tasks, of which a chief, the ps and one worker must start together. Only the ps needs a
     place: all others fit at any time.
