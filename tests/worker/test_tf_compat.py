@@ -370,7 +370,7 @@ def per_replica(strategy, function):
 
 if STRATEGY == "CentralStorage":
     strategy = tf.distribute.experimental.CentralStorageStrategy(["/cpu:0", "/cpu:1"])
-    keras_3.mend(strategy, lambda: share[0])
+    keras_3.mend(strategy, lambda: share[0], lambda *values: values)
     with strategy.scope():
         metrics = [keras.metrics.Sum(), keras.metrics.AUC(num_thresholds=3), Own()]
     keras_3.mend_metrics(strategy, metrics)
@@ -388,8 +388,8 @@ if STRATEGY == "CentralStorage":
     found["positives"] = metrics[1].true_positives.numpy().tolist()
 else:
     strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-    keras_3.mend(strategy, lambda: share[0])
-    keras_3.mend(strategy, lambda: 1 / 0)  # once for a process
+    keras_3.mend(strategy, lambda: share[0], lambda *values: values)
+    keras_3.mend(strategy, lambda: 1 / 0, lambda *values: values)  # once for a process
     counter = keras.Variable([1.0, 2.0])
     found["adds"] = sorted(
         name for name in types(lambda: [counter.assign_add(1.0), counter.assign_sub([0.5, 0.5])][0].value)
@@ -729,4 +729,74 @@ def test_a_pass_ends_without_a_data_worker_that_is_lost() -> None:
         "left": [[], []],
         "again": 0,
         "unanswered": True,
+    }
+
+
+OUTPUTS = """
+import json, os, numpy as np, tensorflow as tf
+from worker.tf_compat import keras_3, keras_models
+
+keras, found = tf.keras, {}
+def over_replicas(total, valid):  # as if another replica had 30 entries and 5 of them counted
+    return total + 30.0, valid + 5.0
+
+logits = tf.constant([[60.0, -60.0], [-60.0, 60.0], [60.0, 0.0]])
+labels = tf.constant([[0.0], [1.0]])
+
+@tf.function
+def gradient(activation, loss, column, labels):
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        output = activation(logits[:, :1] if column else logits)
+        given = loss(labels, keras_models.first_rows(output, 2))
+    return tape.gradient(given, logits)
+
+def of(activation, loss, column, labels):
+    return float(tf.reduce_max(tf.abs(gradient(activation, loss, column, labels)))) > 0.1
+
+binary, classes = keras.losses.BinaryCrossentropy(), keras.losses.SparseCategoricalCrossentropy()
+found["logits"] = [
+    of(keras.activations.sigmoid, binary, True, labels),
+    of(tf.sigmoid, binary, True, labels),
+    of(keras.activations.softmax, classes, False, tf.constant([1, 0])),
+    of(tf.nn.softmax, classes, False, tf.constant([1, 0])),
+]
+
+@tf.function
+def rows():
+    outputs = tf.sigmoid(logits)
+    outputs._keras_mask = tf.constant([[True, False]] * 3)
+    first = keras_models.first_rows(outputs, 2)
+    return first, outputs, first._keras_mask
+
+first, outputs, mask = rows()
+found["same"] = bool(tf.reduce_all(first == outputs[:2]))
+found["mask"] = mask.numpy().tolist()
+found["eager"] = keras_models.first_rows(logits, 1).shape.as_list()
+
+def masked():
+    prediction = tf.ones((2, 3, 1))
+    prediction._keras_mask = tf.constant([[True, True, False], [True, False, False]])
+    return float(keras.losses.MeanSquaredError()(tf.zeros((2, 3, 1)), prediction))
+
+found["mean"] = masked()
+if os.environ["TF_USE_LEGACY_KERAS"] == "1":
+    keras_models.weigh_masks(over_replicas)
+    keras_models.weigh_masks(lambda *values: 1 / 0)  # once for a process
+else:
+    keras_3.mend(tf.distribute.get_strategy(), lambda: None, over_replicas)
+found["weighed"] = masked()  # 3 of 6 here, 5 of 30 there: 3 / 6 * 36 / 8
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("keras", ["2", "3"])
+def test_what_keras_knows_of_an_output(keras: str) -> None:
+    assert in_process(OUTPUTS, keras) == {
+        "logits": [True] * 4,
+        "same": True,
+        "mask": [[True, False]] * 2,
+        "eager": [1, 2],
+        "mean": 1.0,
+        "weighed": 2.25,
     }

@@ -49,13 +49,15 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
     program, strategy = loop.program, loop.strategy
     # TensorFlow itself causes this warning for distributed datasets.
     warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
-    keras_3.mend(strategy, replica_shares.part)
+    keras_3.mend(strategy, replica_shares.part, replica_shares.over_replicas)
     # A training that still runs may write another checkpoint while the tasks choose.
     epoch, _ = by_first_task(strategy, loop.writes)(trained_model.choose(directory, checkpoint), True)
     with strategy.scope():
         loop.hooks.enter("running model()")
         # The model comes first: lookup tables that a dataset uses are made in it.
         model = program.model()
+        if not keras_models.is_keras_3(model):
+            keras_models.weigh_masks(replica_shares.over_replicas)
         dataset, batches = datasets.evaluation_dataset(loop)
         model_build.build(model, dataset.element_spec, program.entrypoint)
         trained_model.load(loop, directory, model, epoch)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from worker.tf_compat import keras_models
 from worker.tf_compat.strategies import worker_count
 
 
@@ -156,8 +157,15 @@ def _part(
 
 def _filled(part: Any, number: Any, fill: int) -> Any:
     """Repeats the `number` examples until there are `fill`."""
-    indices = tf.range(tf.maximum(number, fill)) % number
-    return tf.nest.map_structure(lambda value: tf.gather(value, indices), part)
+    filled = tf.maximum(number, fill)
+    indices = tf.range(filled) % number
+
+    def of(value: Any) -> Any:
+        if isinstance(value, tf.SparseTensor):  # tf.gather cannot
+            return cut(tf.sparse.concat(0, [value] * fill), 0, filled)
+        return tf.gather(value, indices)
+
+    return tf.nest.map_structure(of, part)
 
 
 def cut(element: Any, begin: Any, number: Any) -> Any:
@@ -197,7 +205,15 @@ def counted(batch: Any, share: Share | None, least: int = 0) -> Any:
     if share is None:
         return batch
     number = tf.maximum(share.examples, least)
-    return tf.nest.map_structure(lambda part: None if part is None else part[:number], batch)
+
+    def of(value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, tf.SparseTensor):
+            return cut(value, 0, number)
+        return keras_models.first_rows(value, number)
+
+    return tf.nest.map_structure(of, batch)
 
 
 def batch_count(element: Any) -> Any:

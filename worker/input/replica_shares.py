@@ -171,10 +171,25 @@ def _compute_metrics(compute: Callable[..., Any]) -> Callable[..., Any]:
     return compute_metrics
 
 
+def over_replicas(*values: Any) -> tuple[Any, ...]:
+    """Returns each of `values`, a scalar of the examples that count, added up over all replicas. All replicas
+    must call it.
+    """
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return values
+    share = current()
+    if share is not None:  # a replica without an example computes on a filler example
+        values = tuple(tf.where(share.examples > 0, value, tf.zeros_like(value)) for value in values)
+    return tuple(replica.all_reduce(tf.distribute.ReduceOp.SUM, list(values)))
+
+
 @contextmanager
-def of(share: Share | None) -> Iterator[None]:
-    """Sets `share` as that of the replica that is traced in the block."""
-    _current.share, _current.scaled = share, False
+def of(share: Share | None, *, scales: bool = True) -> Iterator[None]:
+    """Sets `share` as that of the replica that is traced in the block. With `scales` Keras multiplies losses
+    by the replica's part of the batch.
+    """
+    _current.share, _current.scaled, _current.scales = share, False, scales
     try:
         yield
     finally:
@@ -193,7 +208,7 @@ def part() -> Any:
     """
     _current.scaled = True
     share = current()
-    return None if share is None else share.part
+    return None if share is None or not _current.scales else share.part
 
 
 def was_scaled() -> bool:

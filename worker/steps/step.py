@@ -203,7 +203,8 @@ class Steps:
         global mean.
         """
         if not is_keras_3(self.model):
-            return self.model.compute_loss(features, *known) * self.replicas
+            with replica_shares.of(share, scales=False):
+                return self.model.compute_loss(features, *known) * self.replicas
         with replica_shares.of(share):
             return keras_3.unscaled(keras_3.compute_loss(self.model, (features, *known), training=False))
 

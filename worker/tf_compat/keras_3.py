@@ -28,11 +28,11 @@ splitmix64).
 """
 
 
-def mend(strategy: Any, share: Callable[[], Any]) -> None:
+def mend(strategy: Any, share: Callable[[], Any], over_replicas: Callable[..., Any]) -> None:
     """Has Keras 3 train under `strategy` as one process trains.
 
     `share` returns the replica's part of the global batch, `float32[]`, or None where all have the same.
-    Losses are multiplied by it.
+    Losses are multiplied by it. `over_replicas` adds up its arguments over all replicas.
     """
     if _mended or versions.keras_too_old(version()):
         return  # the image may lack Keras 3, if the program does not use it
@@ -45,6 +45,7 @@ def mend(strategy: Any, share: Callable[[], Any]) -> None:
     _average_batch_statistics()
     _sum_gradients_first()
     _scale_losses(share)
+    _weigh_masks(over_replicas)
     _assign_parts(strategy)
     _share_seed_generator()
     with strategy.scope():
@@ -383,6 +384,24 @@ def _scale_losses(share: Callable[[], Any]) -> None:
 
     module.scale_loss_for_distribution = scale_loss_for_distribution
     module.unscale_loss_for_distribution = unscale_loss_for_distribution
+
+
+def _weigh_masks(over_replicas: Callable[..., Any]) -> None:
+    """Has a loss divide by the number of entries that no mask leaves out in the global batch, and not in the
+    replica's part of it.
+    """
+    from keras.src.losses import loss as module
+
+    original = module.apply_mask
+
+    @functools.wraps(original)
+    def apply_mask(sample_weight: Any, mask: Any, dtype: Any, reduction: Any) -> Any:
+        if mask is None or reduction not in ("mean", "sum_over_batch_size"):
+            return original(sample_weight, mask, dtype, reduction)
+        total, valid = over_replicas(tf.cast(tf.size(mask), dtype), tf.reduce_sum(tf.cast(mask, dtype)))
+        return original(sample_weight, mask, dtype, "sum") * tf.math.divide_no_nan(total, valid)
+
+    module.apply_mask = apply_mask
 
 
 def _assign_parts(strategy: Any) -> None:

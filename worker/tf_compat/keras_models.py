@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -210,6 +211,52 @@ def fit_data(model: Any) -> tuple[Any, Any]:
 def ran_out_of_data(handler: Any) -> bool:
     """Returns whether the data of `handler` (see `fit_data`) ended before the epoch did."""
     return bool(handler._insufficient_data)
+
+
+def first_rows(value: Any, number: Any) -> Any:
+    """Returns `value[:number]` of a model's output, with what the losses of both Keras look for in it: its
+    mask, and the logits of a sigmoid or softmax.
+
+    From the probabilities alone a loss has no gradient where they are rounded to 0 or 1.
+    """
+    operation: Any = getattr(value, "op", None)  # None outside of a graph
+    kind = operation.type if operation is not None else ""
+    if kind == "Sigmoid":
+        rows = tf.raw_ops.Sigmoid(x=operation.inputs[0][:number])
+    elif kind == "Softmax" and operation.inputs[0].shape.rank not in (None, 1):
+        rows = tf.raw_ops.Softmax(logits=operation.inputs[0][:number])
+    else:
+        rows = value[:number]
+    for name in ("_keras_mask", "_keras_logits"):
+        noted = getattr(value, name, None)
+        if noted is not None:
+            setattr(rows, name, noted[:number])
+    return rows
+
+
+def weigh_masks(over_replicas: Callable[..., Any]) -> None:
+    """Has a loss of Keras 2 divide by the number of entries that no mask leaves out in the global batch, and
+    not in the replica's part of it. `over_replicas` adds up its arguments over all replicas.
+
+    It is called once for a process: the losses find the function in its module when they are called.
+    """
+    from tf_keras.src.utils import losses_utils
+
+    original = losses_utils.apply_valid_mask
+    if hasattr(original, "of_replica"):
+        return
+    means = (tf.keras.losses.Reduction.AUTO, tf.keras.losses.Reduction.SUM_OVER_BATCH_SIZE)
+
+    def apply_valid_mask(losses: Any, sw: Any, mask: Any, reduction: Any) -> Any:
+        if mask is None or reduction not in means:
+            return original(losses, sw, mask, reduction)
+        total, valid = over_replicas(
+            tf.cast(tf.size(mask), losses.dtype), tf.reduce_sum(tf.cast(mask, losses.dtype))
+        )
+        return original(losses, sw, mask, tf.keras.losses.Reduction.SUM) * (total / valid)
+
+    apply_valid_mask.of_replica = original  # type: ignore[attr-defined]
+    losses_utils.apply_valid_mask = apply_valid_mask
 
 
 def scale_losses(share: Any) -> None:

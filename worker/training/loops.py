@@ -9,7 +9,7 @@ from worker.context import Loop
 from worker.failures import program_error
 from worker.input import datasets, replica_shares
 from worker.tf_compat import keras_3, versions
-from worker.tf_compat.keras_models import is_keras_3
+from worker.tf_compat.keras_models import is_keras_3, weigh_masks
 from worker.tf_compat.strategies import uses_coordinator
 from worker.training.fit import fit
 from worker.training.parameter_server import coordinate
@@ -21,7 +21,7 @@ def train(loop: Loop) -> Any:
     # TensorFlow itself causes this warning for distributed datasets. The filter is set here, because a filter
     # with a pattern makes the import of TensorFlow half a second slower.
     warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
-    keras_3.mend(loop.strategy, replica_shares.part)
+    keras_3.mend(loop.strategy, replica_shares.part, replica_shares.over_replicas)
     with loop.strategy.scope():
         datasets.check_batch_size(loop)
         loop.hooks.enter("running model()")
@@ -29,8 +29,10 @@ def train(loop: Loop) -> Any:
         model = loop.program.model()
     if is_keras_3(model):
         _check_keras_3(loop, model)
-    elif not (loop.program.has("loss") or loop.program.has("train_step")):
-        return fit(loop, model)
+    else:
+        weigh_masks(replica_shares.over_replicas)
+        if not (loop.program.has("loss") or loop.program.has("train_step")):
+            return fit(loop, model)
     if uses_coordinator(loop.strategy):
         return coordinate(loop, model)
     return train_together(loop, model)
