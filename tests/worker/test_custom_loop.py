@@ -160,6 +160,33 @@ def _restored(model: Path) -> dict[str, Any]:
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("entrypoint", "keras", "ragged"),
+    [
+        ("Fitted", 2, True),
+        ("Fitted", 2, False),
+        ("Fitted", 3, True),
+        ("Looped", 2, True),
+        ("Looped", 3, False),
+        ("Stepped", 2, True),
+    ],
+)
+def test_each_step_may_look_up_as_many_rows_as_it_likes(
+    tmp_path: Path, entrypoint: str, keras: int, ragged: bool
+) -> None:
+    """In an execution of several steps TensorFlow gathers rows of one shape only."""
+    parameters = {"ragged": ragged, "stepsPerExecution": 3}
+    found = []
+    for index, options in enumerate((ONE, MIRRORED, TWO_WORKERS)):
+        trained(tmp_path / str(index), f"lengths:{entrypoint}", parameters, keras=keras, **options)
+        found.append(model_files.variables(tmp_path / str(index) / "model", 3))
+    for other in found[1:]:
+        assert other.keys() == found[0].keys()
+        for name, values in other.items():
+            assert values == pytest.approx(found[0][name], rel=1e-4, abs=TOLERANCE), name
+
+
+@pytest.mark.thorough
 def test_the_penalty_counts_once_however_many_replicas(tmp_path: Path) -> None:
     """With no rate to learn at, the loss is that of the first weights, the penalty included."""
     still = {"rate": 0.0, "epochs": 3}

@@ -18,7 +18,7 @@ from tests.worker.test_custom_loop import (
 )
 
 thorough = pytest.mark.thorough
-SHAPES = ("Saturated", "SaturatedClasses", "Looped", "Tagged")
+SHAPES = ("Saturated", "SaturatedClasses", "Looped", "Tagged", "Sparse")
 
 
 @pytest.mark.parametrize("keras", [2, pytest.param(3, marks=thorough)])

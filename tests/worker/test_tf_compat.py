@@ -157,6 +157,19 @@ def test_graphs_tell_shuffles_operations_and_lines() -> None:
     assert any(frame.filename == __file__ for frame in frames)
 
 
+def test_graphs_tell_how_many_rows_are_looked_up() -> None:
+    table = tf.Variable(tf.zeros([9, 2]))
+
+    def shapes(words: tf.TensorSpec, rows: Any = table) -> list[list[int | None]]:
+        looked_up = tf.function(lambda words: tf.function(lambda: tf.gather(rows, words))())
+        graph = looked_up.get_concrete_function(words).graph
+        return [shape.as_list() for shape in graphs.lookup_shapes(graph)]
+
+    assert shapes(tf.TensorSpec([4, 3], tf.int64)) == [[4, 3]]
+    assert shapes(tf.TensorSpec([4, None], tf.int64)) == [[4, None]]
+    assert shapes(tf.TensorSpec([4], tf.int64), tf.zeros([9, 2])) == [[4]]
+
+
 def test_graphs_tell_transformations() -> None:
     numbers = (
         tf.data.Dataset.range(100).shuffle(5).cache().apply(tf.data.experimental.assert_cardinality(100))
@@ -342,7 +355,7 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-from worker.tf_compat import graphs, keras_3
+from worker.tf_compat import keras_3
 found = {}
 share = [None]
 
@@ -360,7 +373,7 @@ class Own(keras.metrics.Metric):
 
 
 def types(function):
-    return graphs.graph_operation_types(tf.function(function).get_concrete_function().graph)
+    return {each.type for each in tf.function(function).get_concrete_function().graph.get_operations()}
 
 
 def per_replica(strategy, function):

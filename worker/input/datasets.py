@@ -14,7 +14,7 @@ from worker.failures import Failure, program_error
 from worker.input import batch_size, file_sharding, training_service
 from worker.input.continuation import alike, check_size
 from worker.input.distribution import Distributed, batch_count, distribute, may_differ, shared_out
-from worker.models.model_build import has_sparse_gradients
+from worker.models.model_build import has_sparse_gradients, rows_vary
 from worker.program import LoadedProgram
 from worker.tf_compat.graphs import file_count, operation_types
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
@@ -55,10 +55,19 @@ def wants_equal_shapes(loop: Loop, model: Any, element: Any) -> bool:
     The replicas gather the rows of sparse gradients. TensorFlow (2.21) gathers, in one call of a function,
     only rows of the shape that it had the first time: "Shape mismatch in the collective instance".
     """
-    gathers = isinstance(
-        loop.strategy, (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
-    )
-    return gathers and may_differ(loop.strategy, element) and has_sparse_gradients(model, element)
+    return _gathers(loop) and may_differ(loop.strategy, element) and has_sparse_gradients(model, element)
+
+
+def wants_single_steps(loop: Loop, model: Any, element: Any) -> bool:
+    """Returns whether an execution must have one step only, for the reason that `wants_equal_shapes` gives:
+    even equally large batches do not give the sparse gradients of all steps the same shape.
+    """
+    return _gathers(loop) and rows_vary(model, element, loop.part_size)
+
+
+def _gathers(loop: Loop) -> bool:
+    kinds = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
+    return isinstance(loop.strategy, kinds) and loop.strategy.num_replicas_in_sync > 1
 
 
 def refusing_small_batches(loop: Loop, dataset: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.failures import program_error, sentence
-from worker.tf_compat.graphs import graph_operation_types
+from worker.tf_compat.graphs import lookup_shapes
 from worker.tf_compat.keras_models import is_keras_3
 
 
@@ -41,9 +41,32 @@ def has_sparse_gradients(model: Any, element: Any) -> bool:
     The gradient of such a variable has a row for each look-up. A look-up in another tensor counts too:
     outside of a replica, TensorFlow reads a mirrored variable like any tensor.
     """
+    return bool(_lookup_shapes(model, element))
+
+
+def rows_vary(model: Any, element: Any, size: int) -> bool:
+    """Returns whether batches of the same `size` may look up different numbers of rows, as those of sequences
+    do whose lengths differ: ragged ones, or ones padded to the longest of the batch. See
+    `has_sparse_gradients`.
+    """
+    return not all(shape.is_fully_defined() for shape in _lookup_shapes(model, of_size(element, size)))
+
+
+def _lookup_shapes(model: Any, element: Any) -> list[Any]:
     features = element[0] if isinstance(element, tuple) else element
     traced = tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(features)
-    return bool(graph_operation_types(traced.graph) & {"GatherV2", "ResourceGather"})
+    return lookup_shapes(traced.graph)
+
+
+def of_size(element: Any, size: int) -> Any:
+    """Returns the element_spec `element` with batches of `size`."""
+
+    def fixed(spec: Any) -> Any:
+        if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0):
+            return spec
+        return tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)
+
+    return tf.nest.map_structure(fixed, element)
 
 
 def _zeros(spec: Any) -> Any:

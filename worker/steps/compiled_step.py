@@ -11,9 +11,10 @@ import tensorflow as tf
 from worker.failures import program_error
 from worker.input import replica_shares
 from worker.input.distribution import Share, batch_count, counted
+from worker.models.model_build import of_size
 from worker.program import LoadedProgram
 from worker.steps import metric_updates
-from worker.steps.step import Steps, of_size, results_of
+from worker.steps.step import Steps, results_of
 from worker.tf_compat import keras_3
 from worker.tf_compat.keras_models import is_keras_3
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 from worker.failures import Failure, program_error
 from worker.input import replica_shares
 from worker.input.distribution import Share, batch_count, counted
+from worker.models.model_build import of_size
 from worker.program import LoadedProgram
 from worker.reporting import as_floats
 from worker.steps import metric_updates
@@ -339,14 +340,3 @@ def _unscaled(optimizer: Any, gradients: Any) -> Any:
 def _size(features: Any) -> Any:
     """Returns the size of the batch, `float32[]`."""
     return tf.cast(batch_count(features), tf.float32)
-
-
-def of_size(element: Any, size: int) -> Any:
-    """Returns the element_spec `element` with batches of `size`."""
-
-    def fixed(spec: Any) -> Any:
-        if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0):
-            return spec
-        return tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)
-
-    return tf.nest.map_structure(fixed, element)

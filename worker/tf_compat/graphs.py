@@ -191,9 +191,14 @@ def operation_types(dataset: Any) -> set[str]:
     return {operation.type for graph in _graphs(dataset) for operation in graph.get_operations()}
 
 
-def graph_operation_types(graph: Any) -> set[str]:
-    """Returns the types of all operations of `graph` and of the functions that it calls."""
-    return {operation.type for each in _nested(graph, set()) for operation in each.get_operations()}
+def lookup_shapes(graph: Any) -> list[Any]:
+    """Returns the shapes of the indices by which `graph` and the functions that it calls look up rows."""
+    return [
+        operation.inputs[1].shape
+        for each in _nested(graph, set())
+        for operation in each.get_operations()
+        if operation.type in ("GatherV2", "ResourceGather")
+    ]
 
 
 def _graphs(dataset: Any) -> Iterator[Any]:

@@ -174,10 +174,12 @@ def _packing(model: Any, loop: Loop, steps: int | None, own: list[Any]) -> list[
     callback with hooks for every batch would be called less often, so with one the number stays 1.
     """
     given = loop.parameters.steps_per_execution
-    if not replica_shares.has_keras_steps(model) and datasets.wants_equal_shapes(
-        loop, model, loop.program.element
+    # The program's own step cannot leave filler examples out, so its batches get none.
+    is_own = not replica_shares.has_keras_steps(model)
+    if datasets.wants_single_steps(loop, model, loop.program.element) or (
+        is_own and datasets.wants_equal_shapes(loop, model, loop.program.element)
     ):
-        given = 1  # the program's own step cannot leave filler examples out, so its batches get none
+        given = 1
     compiled = keras_models.steps_per_execution(model)
     found = given is None and compiled == 1 and steps is not None
 

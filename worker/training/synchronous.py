@@ -73,6 +73,7 @@ class _Synchronous:
         self._eagerly = bool(self._model.run_eagerly)
         by_batch, shares = parameters.iteration == "batches", {"with_shares": True, "fill": 1}
         equal = datasets.wants_equal_shapes(loop, self._model, dataset.element_spec)
+        by_batch = by_batch or datasets.wants_single_steps(loop, self._model, dataset.element_spec)
         dataset = datasets.served_training(loop, dataset, self._epoch_steps)
         self._checked: Any = None
         if self._steps.is_own:
