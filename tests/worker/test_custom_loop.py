@@ -164,11 +164,11 @@ def _restored(model: Path) -> dict[str, Any]:
     ("entrypoint", "keras", "ragged"),
     [
         ("Fitted", 2, True),
-        ("Fitted", 2, False),
-        ("Fitted", 3, True),
-        ("Looped", 2, True),
+        pytest.param("Fitted", 2, False, marks=pytest.mark.nightly),
+        pytest.param("Fitted", 3, True, marks=pytest.mark.nightly),
+        pytest.param("Looped", 2, True, marks=pytest.mark.nightly),
         ("Looped", 3, False),
-        ("Stepped", 2, True),
+        pytest.param("Stepped", 2, True, marks=pytest.mark.nightly),
     ],
 )
 def test_each_step_may_look_up_as_many_rows_as_it_likes(

@@ -17,24 +17,32 @@ from tests.worker.test_custom_loop import (
     trained,
 )
 
-thorough = pytest.mark.thorough
-SHAPES = ("Saturated", "SaturatedClasses", "Looped", "Tagged", "Sparse")
+thorough, nightly = pytest.mark.thorough, pytest.mark.nightly
 
 
-@pytest.mark.parametrize("keras", [2, pytest.param(3, marks=thorough)])
 @pytest.mark.parametrize(
-    "options",
+    ("keras", "several"),
     [
-        pytest.param(MIRRORED, id="Mirrored"),
-        pytest.param(CENTRAL_STORAGE, id="CentralStorage", marks=thorough),
-        pytest.param(TWO_WORKERS, id="MultiWorkerMirrored", marks=thorough),
+        pytest.param(2, [MIRRORED], id="2"),
+        pytest.param(3, [MIRRORED, TWO_WORKERS], id="3", marks=thorough),
+        pytest.param(2, [CENTRAL_STORAGE, TWO_WORKERS], id="2-others", marks=(thorough, nightly)),
+        pytest.param(3, [CENTRAL_STORAGE], id="3-others", marks=(thorough, nightly)),
     ],
 )
-@pytest.mark.parametrize("shape", SHAPES)
-def test_replicas_train_as_one(tmp_path: Path, shape: str, options: dict[str, Any], keras: int) -> None:
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "Saturated",
+        "Tagged",
+        "Sparse",
+        pytest.param("SaturatedClasses", marks=thorough),
+        pytest.param("Looped", marks=thorough),
+    ],
+)
+def test_replicas_train_as_one(tmp_path: Path, shape: str, several: list[dict[str, Any]], keras: int) -> None:
     curves = [
-        curve(trained(tmp_path / name, f"outputs:{shape}", {}, keras=keras, **given))
-        for name, given in (("one", ONE), ("several", options))
+        curve(trained(tmp_path / str(index), f"outputs:{shape}", {}, keras=keras, **options))
+        for index, options in enumerate([ONE, *several])
     ]
     assert curves[0][2]["loss"] < 0.95 * curves[0][0]["loss"]
     assert_same(curves)
