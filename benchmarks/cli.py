@@ -143,7 +143,7 @@ def rendered(command: Sequence[str]) -> Printed:
     objects = json.loads(_output([*command, "-o", "json"]))["items"]
     tasks = tf_config.replicas(objects)
     namespace, run = (
-        objects[0]["metadata"]["namespace"],
+        objects[0]["metadata"].get("namespace", "default"),
         objects[0]["metadata"]["name"].removesuffix("-chief"),
     )
     return Printed(
