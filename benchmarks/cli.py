@@ -23,7 +23,12 @@ LISTED = 1_000
 MOST_SECONDS, MOST_BYTES = 60, 4 * 2**30
 """For the template, whose output grows with the square of the workers."""
 
-LIBRARIES = "import jinja2, pydantic, yaml\nclass Model(pydantic.BaseModel): ..."
+LIBRARIES = """
+import os
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "true"  # as the launcher does
+import jinja2, pydantic, yaml
+class Model(pydantic.BaseModel): ...
+"""
 """What `render` cannot do without."""
 
 # Of a small process, since what a process held before it became another counts as the other's.
