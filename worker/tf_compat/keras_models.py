@@ -240,12 +240,15 @@ def weigh_masks(over_replicas: Callable[..., Any]) -> None:
 
     It is called once for a process: the losses find the function in its module when they are called.
     """
+    if "tf_keras" not in sys.modules:
+        return  # the image may lack Keras 2, if the program does not use it
     from tf_keras.src.utils import losses_utils
 
     original = losses_utils.apply_valid_mask
     if hasattr(original, "of_replica"):
         return
-    means = (tf.keras.losses.Reduction.AUTO, tf.keras.losses.Reduction.SUM_OVER_BATCH_SIZE)
+    reductions = losses_utils.ReductionV2  # tf.keras may be Keras 3
+    means = (reductions.AUTO, reductions.SUM_OVER_BATCH_SIZE)
 
     def apply_valid_mask(losses: Any, sw: Any, mask: Any, reduction: Any) -> Any:
         if mask is None or reduction not in means:
@@ -253,7 +256,7 @@ def weigh_masks(over_replicas: Callable[..., Any]) -> None:
         total, valid = over_replicas(
             tf.cast(tf.size(mask), losses.dtype), tf.reduce_sum(tf.cast(mask, losses.dtype))
         )
-        return original(losses, sw, mask, tf.keras.losses.Reduction.SUM) * (total / valid)
+        return original(losses, sw, mask, reductions.SUM) * (total / valid)
 
     apply_valid_mask.of_replica = original  # type: ignore[attr-defined]
     losses_utils.apply_valid_mask = apply_valid_mask
