@@ -1,4 +1,4 @@
-"""The command line: its commands, options and exit codes. `launcher.cli.commands` carries them out."""
+"""The command line: its commands and exit codes. `arguments` says what each takes, `commands` does it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from launcher import terminal
-from launcher.cli import commands, completion, prerequisites
-from launcher.cli.strict_parser import StrictParser, count, duration, listed, port
+from launcher.cli import arguments, commands, completion, prerequisites
+from launcher.cli.strict_parser import LateParser, StrictParser
 from launcher.errors import INTERRUPTED, LauncherError, SpecError
 from launcher.naming import PROGRAM
 
-BACKENDS = ("kubernetes", "local")
 INTERNAL_ERROR = 70
-
-DATA_WORKER = "data-worker"
-ROLES = ("chief", "worker", "ps", "evaluator", "dispatcher", DATA_WORKER)
-FORMS = ("json", "yaml", "wide", "name")
 
 WHERE = """\
 A command looks for a run on this machine, then in the cluster of the kubeconfig's
@@ -154,277 +150,56 @@ def parser() -> StrictParser:
     top.elsewhere = _ELSEWHERE
     top.set_defaults(command=lambda _: _help(top), bare=True)
     top.add_argument("--version", action="version", version=commands.version_text())
-    subparsers = top.add_subparsers(metavar="COMMAND")
+    subparsers = top.add_subparsers(metavar="COMMAND", parser_class=cast("Any", LateParser))
 
-    def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> StrictParser:
-        added: StrictParser = subparsers.add_parser(
-            name, help=text, description=text[0].upper() + text[1:] + "."
-        )
-        added.set_defaults(command=command, parser=added, bare=False)
-        return added
+    def add(
+        name: str,
+        command: Callable[[argparse.Namespace], int],
+        text: str,
+        arguments_of: Callable[[StrictParser], None] = lambda _: None,
+        *,
+        bare: bool = False,
+    ) -> None:
+        def fill(parser: StrictParser) -> None:
+            parser.set_defaults(command=command, parser=parser, bare=bare)
+            arguments_of(parser)
 
-    added = add("init", commands.init, "write a commented cluster.yaml and its program to start from")
-    added.add_argument("directory", metavar="FOLDER", nargs="?", default=".", help="where (default: here)")
+        subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", fill=fill)
 
-    added = add("validate", commands.validate, "check a file")
-    _add_file(added)
-    added.add_argument(
-        "--import",
-        action="store_true",
-        dest="imports",
-        help="also import the program and make a first step, in a process of its own, on this machine's CPU",
-    )
-
-    added = add("convert", commands.convert, "print a TFJob as a cluster.yaml, and where it differs")
-    _add_file(added)
-
-    added = add("render", commands.render, "print the Kubernetes objects of a file's runs")
-    _add_file(added)
-    added.add_argument(
-        "--as",
-        choices=("jobs", "jobset"),
-        default="jobs",
-        dest="form",
-        help="one Job a role, or one JobSet with the roles as its replicatedJobs (default: %(default)s)",
-    )
-    _add_namespace(added, "where they are to live, if the file does not say (default: kubectl's)")
-    added.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="(default: yaml)")
-
-    added = add("submit", commands.submit, "start a file's runs and follow them to the end")
-    _add_file(added)
-    _add_namespace(added, "where they are to live, if the file does not say (default: the context's own)")
-    added.add_argument(
-        "--backend",
-        choices=BACKENDS,
-        default="kubernetes",
-        help="a cluster or this machine (default: %(default)s)",
-    )
-    _add_context(added)
-    added.add_argument("--detach", action="store_true", help="return at once; the run keeps running")
-    added.add_argument(
-        "--replace",
-        action="store_true",
-        help="end a run of this name that is running; the new one resumes from its backup",
-    )
-    added.add_argument(
-        "--owned-by",
-        action="append",
-        default=[],
-        metavar="KIND/NAME",
-        help="make this Job or ConfigMap the run's owner: Kubernetes deletes the run when its last owner is "
-        "deleted. A run with the same owner is replaced, or followed if nothing has changed (Kubernetes; the "
-        "Helm chart uses it)",
-    )
-    added.add_argument(
-        "--allow-network",
-        action="store_true",
-        help="with --backend local: the tasks have this machine's network, and are reached through it",
-    )
-    added.add_argument(
-        "--dry-run",
-        choices=("client", "server"),
-        metavar="client|server",
-        help="only say what would be done: client (the same as --dry-run alone) asks nobody, server has the "
-        "cluster check every object",
-    )
-
-    added = add("status", commands.status, "show a run")
-    _add_run(added)
-    _add_output(added, "its tasks too, with their nodes and pods")
-    added.add_argument("-w", "--watch", action="store_true", help="again with each change, until it ends")
-
-    added = add("list", commands.list_runs, "show all runs, of this machine and of the cluster")
-    scope = added.add_mutually_exclusive_group()
-    _add_namespace(scope, "of this namespace only")
-    scope.add_argument(
-        "-A",
-        "--all-namespaces",
-        action="store_true",
-        help="of all namespaces (the default where you may list them; else the context's own)",
-    )
-    added.add_argument(
-        "-l",
-        "--selector",
-        metavar="LABELS",
-        help="with these labels (metadata.labels), as in team=vision or 'team in (vision, speech),!old'",
-    )
-    added.add_argument(
-        "--backend", choices=BACKENDS, help="of one place only (default: this machine and the cluster)"
-    )
-    _add_context(added)
-    _add_output(added, "the tasks, the context and the labels too")
-    added.add_argument("-w", "--watch", action="store_true", help="again with each change, until Ctrl-C")
-
-    added = add("describe", commands.describe, "show all that is known of a run, with its latest events")
-    _add_run(added)
-
-    added = add("logs", commands.logs, "show what a run's tasks print")
-    _add_run(added)
-    added.add_argument(
-        "tasks",
-        nargs="*",
-        default=[],
-        metavar="TASK",
-        help="these only: a role (worker), a task (worker-1) or a pod's name (default: all)",
-    )
-    added.add_argument("-f", "--follow", action="store_true", help="continue until the run ends")
-    added.add_argument(
-        "--role",
-        action="extend",
-        type=listed(str, ROLES),
-        default=[],
-        metavar="ROLE",
-        help=f"this role only, or several: {', '.join(ROLES)}",
-    )
-    added.add_argument(
-        "--index",
-        action="extend",
-        type=listed(count),
-        default=[],
-        metavar="N",
-        help="this task of each role only, or several: 0,2",
-    )
-    added.add_argument("--since", type=duration, metavar="TIME", help="the last 30s, 10m or 2h only")
-    added.add_argument("--tail", type=count, metavar="N", help="of each task the last N lines only")
-    added.add_argument(
-        "--timestamps",
-        action="store_true",
-        help="when each line was printed (on this machine within a second)",
-    )
-    added.add_argument(
-        "--previous",
-        action="store_true",
-        help="of the pods and processes that a task had before its latest one only",
-    )
-    added.add_argument(
-        "--raw",
-        action="store_true",
-        help="all lines as the tasks print them, without prefixes, what TensorFlow prints at its start too",
-    )
-
-    added = add("events", commands.events, "show the Kubernetes events of a run, oldest first")
-    _add_run(added)
-    added.add_argument("-f", "--follow", action="store_true", help="continue until the run ends")
-
-    added = add("report", commands.report, "write an HTML report of a run, for a browser")
-    _add_run(added)
-    added.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="where, replacing what is there; - is standard output (default: NAME.html)",
-    )
-
-    added = add("wait", commands.wait, "wait for a run to end; the exit code is the run's")
-    _add_run(added)
-    added.add_argument(
-        "--for",
-        choices=("running", "succeeded"),
-        default="succeeded",
-        dest="until",
-        help="until every task runs, or to the end (default: %(default)s)",
-    )
-    added.add_argument(
-        "--timeout", type=duration, metavar="TIME", help="give up after 30s, 10m or 2h, with exit code 4"
-    )
-
-    added = add("cp", commands.cp, "copy a run's files to this machine: its checkpoints, its exported model")
-    added.add_argument(
-        "source",
-        metavar="NAME:PATH",
-        help="the run, and a path below its modelDir, as in mnist:export; NAME: is all of it",
-    )
-    added.add_argument(
-        "target",
-        metavar="TARGET",
-        nargs="?",
-        default=".",
-        help="the file or folder to write; in a folder that is there, under its own name (default: here)",
-    )
-    added.add_argument(
-        "--timeout",
-        type=duration,
-        default=300.0,
-        metavar="TIME",
-        help="how long the pod that copies may take to come up (Kubernetes; default: 5m)",
-    )
-    _add_place(added)
-
-    added = add("tensorboard", commands.tensorboard, "open a run's TensorBoard on a local port, until Ctrl-C")
-    _add_run(added)
-    added.add_argument(
-        "--port", type=port, default=0, metavar="N", help="on this machine (default: any that is free)"
-    )
-
-    added = add("kill", commands.kill, "end a task by SIGKILL, to see its run survive that (this machine)")
-    _add_run(added)
-    added.add_argument("task", metavar="TASK", help="such as worker-1; a role alone is its first task")
+    run = arguments.run
+    add("init", commands.init, "write a commented cluster.yaml and its program to start from", arguments.init)
+    add("validate", commands.validate, "check a file", arguments.validate)
+    said = "print a TFJob as a cluster.yaml, and where it differs"
+    add("convert", commands.convert, said, arguments.file)
+    add("render", commands.render, "print the Kubernetes objects of a file's runs", arguments.render)
+    add("submit", commands.submit, "start a file's runs and follow them to the end", arguments.submit)
+    add("status", commands.status, "show a run", arguments.status)
+    said = "show all runs, of this machine and of the cluster"
+    add("list", commands.list_runs, said, arguments.list_runs)
+    add("describe", commands.describe, "show all that is known of a run, with its latest events", run)
+    add("logs", commands.logs, "show what a run's tasks print", arguments.logs)
+    add("events", commands.events, "show the Kubernetes events of a run, oldest first", arguments.events)
+    add("report", commands.report, "write an HTML report of a run, for a browser", arguments.report)
+    add("wait", commands.wait, "wait for a run to end; the exit code is the run's", arguments.wait)
+    said = "copy a run's files to this machine: its checkpoints, its exported model"
+    add("cp", commands.cp, said, arguments.cp)
+    said = "open a run's TensorBoard on a local port, until Ctrl-C"
+    add("tensorboard", commands.tensorboard, said, arguments.tensorboard)
+    said = "end a task by SIGKILL, to see its run survive that (this machine)"
+    add("kill", commands.kill, said, arguments.kill)
     said = "change the number of an elastic run's workers, or of data workers, while it runs"
-    added = add("scale", commands.scale, said)
-    _add_run(added)
-    added.add_argument(
-        "--role",
-        choices=("worker", DATA_WORKER),
-        default="worker",
-        metavar="ROLE",
-        help=f"worker (the default), or {DATA_WORKER}, of spec.dataService",
-    )
-    added.add_argument(
-        "--workers",
-        type=count,
-        required=True,
-        metavar="N",
-        help="from minReplicas to maxReplicas; of data workers up to four times those of its file, or 16",
-    )
-    added = add("suspend", commands.suspend, "stop a run's tasks for now")
-    _add_run(added)
-    added = add("resume", commands.resume, "continue a suspended run from its last backup")
-    _add_run(added)
-
-    added = add("delete", commands.delete, "end runs and remove what is left of them")
-    added.add_argument("names", metavar="NAME", nargs="*", default=[], help="the runs' names")
-    added.add_argument(
-        "--all", action="store_true", help="all runs of the namespace, in the place that --backend names"
-    )
-    added.add_argument(
-        "-f", "--filename", metavar="FILE", help="the runs of this cluster.yaml; - is standard input"
-    )
-    added.add_argument(
-        "--yes", action="store_true", help="do not ask, on a terminal, where the model goes with the run"
-    )
-    _add_place(added)
-
-    added = add("doctor", commands.doctor, "check whether the cluster can carry out a run (Kubernetes)")
-    _add_file(added, "the cluster.yaml whose runs are meant (default: any run)")
-    _add_namespace(added, "where (default: the context's own)")
-    _add_context(added)
-    added.add_argument(
-        "--role",
-        action="store_true",
-        help="only print the least Role that is enough, for `kubectl apply -f -`",
-    )
-
-    added = add("schema", commands.schema, "print a JSON Schema")
-    added.add_argument(
-        "what",
-        nargs="?",
-        choices=("cluster", "status", "list"),
-        default="cluster",
-        help="of cluster.yaml, for an editor, or of what `status` or `list` print with -o json "
-        "(default: %(default)s)",
-    )
-
-    added = add("completion", commands.completion, "print a script that completes commands and runs' names")
-    shells = "|".join(completion.SHELLS)
-    added.add_argument("shell", metavar=shells, choices=completion.SHELLS, help="the shell that reads it")
-    added.epilog = completion.INSTALL
-    added.formatter_class = argparse.RawDescriptionHelpFormatter
-
-    added = add("help", lambda options: _help(top, options.topic), "show the help of a command")
-    added.add_argument("topic", metavar="COMMAND", nargs="?", help="which one (default: all)")
-    added.set_defaults(bare=True)
-    added = add("version", commands.version, "print the version")
-    added.set_defaults(bare=True)
+    add("scale", commands.scale, said, arguments.scale)
+    add("suspend", commands.suspend, "stop a run's tasks for now", run)
+    add("resume", commands.resume, "continue a suspended run from its last backup", run)
+    add("delete", commands.delete, "end runs and remove what is left of them", arguments.delete)
+    said = "check whether the cluster can carry out a run (Kubernetes)"
+    add("doctor", commands.doctor, said, arguments.doctor)
+    add("schema", commands.schema, "print a JSON Schema", arguments.schema)
+    said = "print a script that completes commands and runs' names"
+    add("completion", commands.completion, said, arguments.shell)
+    said = "show the help of a command"
+    add("help", lambda options: _help(top, options.topic), said, arguments.topic, bare=True)
+    add("version", commands.version, "print the version", bare=True)
     return top
 
 
@@ -434,63 +209,3 @@ def _help(top: StrictParser, topic: str | None = None) -> int:
     else:
         top.of_command(topic).print_help()
     return 0
-
-
-def _add_file(
-    added: argparse.ArgumentParser, text: str = "a cluster.yaml or TFJob, or - for standard input"
-) -> None:
-    added.add_argument("file", metavar="FILE", help=text, nargs="?")
-    added.add_argument("-f", "--filename", metavar="FILE", help="the same, as kubectl has it")
-    added.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE",
-        dest="overrides",
-        help="override a field by its whole path, which begins with spec. or metadata., as in "
-        "spec.worker.replicas=4",
-    )
-    added.add_argument(
-        "--allow-outside",
-        action="store_true",
-        help="take a program.source outside the file's folder, by links too: you trust the file",
-    )
-
-
-def _add_namespace(added: argparse._ActionsContainer, text: str) -> None:
-    added.add_argument("-n", "--namespace", help=text)
-
-
-def _add_context(added: argparse.ArgumentParser) -> None:
-    added.add_argument("--context", help="the kubeconfig's context (default: its current one)")
-    added.add_argument(
-        "--request-timeout",
-        type=duration,
-        default=None,
-        metavar="TIME",
-        help="how long to wait for the API server's answers, all in all; 0 is without end (default: 60s)",
-    )
-
-
-def _add_place(added: argparse.ArgumentParser) -> None:
-    _add_namespace(added, "its namespace (default: the context's own, and `default` on this machine)")
-    added.add_argument(
-        "--backend",
-        choices=BACKENDS,
-        help="where to look (default: on this machine, then in the current context's cluster)",
-    )
-    _add_context(added)
-
-
-def _add_run(added: argparse.ArgumentParser) -> None:
-    added.add_argument("name", metavar="NAME", help="the run's name")
-    _add_place(added)
-
-
-def _add_output(added: argparse.ArgumentParser, wide: str) -> None:
-    added.add_argument(
-        "-o",
-        "--output",
-        choices=FORMS,
-        help=f"json or yaml, as docs/reference.md describes them; wide: {wide}; name: only the name",
-    )

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from launcher.backends import bucket_files, copied_files
 from launcher.backends.base import (
     PROGRAM,
     Board,
@@ -28,7 +27,6 @@ from launcher.backends.kubernetes.api.api_errors import ApiError
 from launcher.backends.kubernetes.api.client import Client, Object
 from launcher.backends.kubernetes.api.connection import connect
 from launcher.backends.kubernetes.api.malformed_objects import understood, understood_one_by_one
-from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
 from launcher.backends.kubernetes.deploy import deletion
 from launcher.backends.kubernetes.deploy.submission import Submission
 from launcher.backends.patience import Patience
@@ -36,6 +34,7 @@ from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.naming import ROLE_LABEL, RUN_LABEL
 
 if TYPE_CHECKING:
+    from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
     from launcher.backends.kubernetes.state.root_object import RootObject
     from launcher.status import RunStatus
 
@@ -59,12 +58,19 @@ class KubernetesBackend:
     ) -> None:
         self._kubeconfig = kubeconfig
         self._context = context
-        self._settings = settings or CleanUpSettings()
+        self._settings = settings
         self._patience = patience or Patience()
 
     @cached_property
     def _client(self) -> Client:
         return Client(connect(self._kubeconfig, self._context), self._patience)
+
+    @cached_property
+    def _clean_up(self) -> CleanUpSettings:
+        # Here and below: `submit` must not wait for imports that it does not need.
+        from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
+
+        return self._settings or CleanUpSettings()
 
     @property
     def host(self) -> str:
@@ -135,7 +141,6 @@ class KubernetesBackend:
     @understood
     def status(self, run: str, namespace: str) -> RunStatus:
         """See `base.Backend.status`."""
-        # Here and below: `submit` must not wait for imports that it does not need.
         from launcher.backends.kubernetes.observe import following
 
         return following.read_status(self._client, namespace, self._root(run, namespace))
@@ -184,7 +189,7 @@ class KubernetesBackend:
         """See `base.Backend.follow`."""
         from launcher.backends.kubernetes.observe import following
 
-        return following.follow(self._client, namespace, self._root(run, namespace), self._settings)
+        return following.follow(self._client, namespace, self._root(run, namespace), self._clean_up)
 
     @understood_one_by_one
     def logs(self, run: str, namespace: str, selection: Selection, *, follow: bool) -> Iterator[LogLine]:
@@ -192,11 +197,12 @@ class KubernetesBackend:
         from launcher.backends.kubernetes.observe import following
 
         root = self._root(run, namespace)
-        return following.logs(self._client, namespace, root, selection, self._settings, until_end=follow)
+        return following.logs(self._client, namespace, root, selection, self._clean_up, until_end=follow)
 
     @understood
     def tensorboard(self, run: str, namespace: str, port: int = 0) -> Board:
         """See `base.Backend.tensorboard`. By a tunnel to the run's own."""
+        from launcher.backends import bucket_files
         from launcher.backends.kubernetes import tensorboard
 
         _, primary, _ = self._found(run, namespace)
@@ -210,6 +216,7 @@ class KubernetesBackend:
     @understood
     def copy(self, run: str, namespace: str, path: str, target: str, seconds: float) -> Path:
         """See `base.Backend.copy`. From a claim by a pod of its own, which is removed at the end."""
+        from launcher.backends import bucket_files, copied_files
         from launcher.backends.kubernetes.model_files import copying
 
         _, primary, jobset = self._found(run, namespace)
