@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import ecosystem, recording, tf_config
-from benchmarks.measuring import ENVIRONMENT, ROOT, interleaved, table
+from benchmarks.measuring import ENVIRONMENT, LIBRARIES, ROOT, interleaved, table
 
 DEMO = "examples/fashion-mnist/cluster.yaml"
 SIZES = (10, 100, 1_000, 10_000)
@@ -22,14 +22,6 @@ PS = 4
 LISTED = 1_000
 MOST_SECONDS, MOST_BYTES = 60, 4 * 2**30
 """For the template, whose output grows with the square of the workers."""
-
-LIBRARIES = """
-import os
-os.environ["PYDANTIC_DISABLE_PLUGINS"] = "true"  # as the launcher does
-import jinja2, pydantic, yaml
-class Model(pydantic.BaseModel): ...
-"""
-"""What `render` cannot do without."""
 
 # Of a small process, since what a process held before it became another counts as the other's.
 PEAK = """

@@ -14,6 +14,16 @@ ROOT = Path(__file__).parent.parent
 # An installed program has its bytecode cached; so has this one, whatever the shell says.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
+LIBRARIES = """
+import gc, os
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "true"
+gc.set_threshold(200_000)
+import jinja2, pydantic, yaml
+class Model(pydantic.BaseModel): ...
+gc.freeze()
+"""
+"""What `render` cannot do without, as the launcher uses it."""
+
 
 def milliseconds(command: Sequence[str], *, quiet: bool = False) -> float:
     """Wall time of one run, from the directory of the repository. Raises CalledProcessError.

@@ -6,11 +6,13 @@ cluster has no nodes, it plays them.
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +21,7 @@ from pathlib import Path
 from benchmarks import nodes, recording
 from benchmarks.apiserver import Api, Arrivals
 from benchmarks.cluster import cluster
-from benchmarks.measuring import ENVIRONMENT, ROOT, milliseconds, table
+from benchmarks.measuring import ENVIRONMENT, LIBRARIES, ROOT, milliseconds, table
 from benchmarks.processes import cpu_seconds
 from benchmarks.starters import LABEL, LAUNCHER, planned, submit
 from launcher.backends.kubernetes.api.connection import connect
@@ -35,27 +37,35 @@ def submissions(backend: KubernetesBackend, rounds: int, directory: Path) -> str
     """Whole processes, in turns."""
     manifests = directory / "manifests.json"
     apply = ["kubectl", "apply", "-f", str(manifests)]
-    few, many, kubectl = (
-        f"submit --detach, {FEW} workers",
-        f"submit --detach, {MANY:,} workers",
-        f"kubectl apply, {MANY:,} workers",
-    )
-    ways: dict[str, Callable[[str], list[str]]] = {
-        few: lambda name: submit(name, FEW, backend.namespace, suspended=True),
-        many: lambda name: submit(name, MANY, backend.namespace, suspended=True),
+    few, many = (f"submit --detach, {workers:,} workers" for workers in (FEW, MANY))
+    kubectl_few, kubectl_many = (f"kubectl apply, {workers:,} workers" for workers in (FEW, MANY))
+    ways: dict[str, tuple[int, Callable[[str], list[str]]]] = {
+        few: (FEW, lambda name: submit(name, FEW, backend.namespace, suspended=True)),
+        many: (MANY, lambda name: submit(name, MANY, backend.namespace, suspended=True)),
     }
-    if shutil.which("kubectl"):
-        ways[kubectl] = lambda _: apply
+    alone = "pydantic, Jinja2, PyYAML, http.client and ssl alone"
+
+    def imports(_: str) -> list[str]:
+        return [sys.executable, "-c", f"import http.client, ssl\n{LIBRARIES}"]
+
+    kubectl = shutil.which("kubectl")
+    if kubectl:
+        ways |= {
+            kubectl_few: (FEW, lambda _: apply),
+            kubectl_many: (MANY, lambda _: apply),
+            alone: (FEW, imports),
+        }
     spent: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for round_ in range(rounds + 1):
-        for number, (way, command) in enumerate(ways.items()):
+        for number, (way, (workers, command)) in enumerate(ways.items()):
             name = f"bench-{os.getpid()}-{round_}-{number}"
-            plan = planned(name, MANY, backend.namespace, suspended=True)
+            plan = planned(name, workers, backend.namespace, suspended=True)
             manifests.write_text(serialization.as_json(plan.objects))
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             wall = milliseconds(command(name), quiet=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            backend.delete(name, backend.namespace)
+            if command is not imports:
+                backend.delete(name, backend.namespace)
             if round_:
                 cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
                 spent[way].append((wall, 1000 * cpu))
@@ -68,12 +78,23 @@ def submissions(backend: KubernetesBackend, rounds: int, directory: Path) -> str
         ratio = f"{medians[way][0] / medians[against][0]:.2f}" if against else ""
         return way, *(f"{value:.0f}" for value in medians[way]), ratio, against, limit
 
-    rows = [row(few), *([row(kubectl)] if kubectl in ways else []), row(many, few, "1.5")]
-    rows += [row(many, kubectl, "2")] if kubectl in ways else []
+    rows, version = [row(few), row(many, few, "1.5")], ""
+    if kubectl:
+        rows += [row(kubectl_few), row(kubectl_many), row(alone, kubectl_few)]
+        rows += [row(few, kubectl_few, "2.5"), row(many, kubectl_many, "2.5")]
+        version = f" {_version()}."
     return (
-        f"Medians of {rounds} rounds; runs are suspended, so that only their submission is measured.\n\n"
-        + table(("command", "ms", "CPU ms", "ratio", "to", "should be under"), rows)
+        f"Medians of {rounds} rounds; runs are suspended, so that only their submission is measured.{version}"
+        "\n\n" + table(("command", "ms", "CPU ms", "ratio", "to", "should be under"), rows)
     )
+
+
+def _version() -> str:
+    """Kubectl's. A wrapper that chooses among several takes twice the time of one."""
+    printed = subprocess.run(
+        ["kubectl", "version", "--client", "--output=json"], capture_output=True, text=True, check=True
+    )
+    return f"kubectl {json.loads(printed.stdout)['clientVersion']['gitVersion']}"
 
 
 def watching(backend: KubernetesBackend, api: Api) -> str:
