@@ -178,7 +178,9 @@ def test_each_step_may_look_up_as_many_rows_as_it_likes(
     parameters = {"ragged": ragged, "stepsPerExecution": 3}
     found = []
     for index, options in enumerate((ONE, MIRRORED, TWO_WORKERS)):
-        trained(tmp_path / str(index), f"lengths:{entrypoint}", parameters, keras=keras, **options)
+        task = trained(tmp_path / str(index), f"lengths:{entrypoint}", parameters, keras=keras, **options)
+        notices = [record.fields["message"] for record in task.records(Event.NOTICE)]
+        assert any("stepsPerExecution: 3" in notice for notice in notices) == (options is not ONE)
         found.append(model_files.variables(tmp_path / str(index) / "model", 3))
     for other in found[1:]:
         assert other.keys() == found[0].keys()

@@ -60,9 +60,18 @@ def wants_equal_shapes(loop: Loop, model: Any, element: Any) -> bool:
 
 def wants_single_steps(loop: Loop, model: Any, element: Any) -> bool:
     """Returns whether an execution must have one step only, for the reason that `wants_equal_shapes` gives:
-    even equally large batches do not give the sparse gradients of all steps the same shape.
+    even equally large batches do not give the sparse gradients of all steps the same shape. A notice says so
+    where the file asks for several.
     """
-    return _gathers(loop) and rows_vary(model, element, loop.part_size)
+    wanted = _gathers(loop) and rows_vary(model, element, loop.part_size)
+    asked = loop.parameters.steps_per_execution or 1
+    if wanted and asked > 1 and loop.writes:
+        loop.hooks.reporter.notice(
+            f"spec.program.parameters.stepsPerExecution: {asked}: an execution takes one step all the same, "
+            "since the model looks up another number of rows in each, and TensorFlow gathers rows of one "
+            "shape in an execution"
+        )
+    return wanted
 
 
 def _gathers(loop: Loop) -> bool:
