@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.worker import forked_tasks
 from worker.contract import (
     DATA_WORKER,
     DISPATCHER,
@@ -38,7 +39,7 @@ PARAMETER_SERVER = {"chief": 1, "worker": 2, "ps": 1}
 class RunningTask:
     """One process, whose output is read as it comes."""
 
-    def __init__(self, name: str, process: subprocess.Popen[str]) -> None:
+    def __init__(self, name: str, process: forked_tasks.Process) -> None:
         self.name = name
         self.process = process
         self.lines: list[str] = []
@@ -240,14 +241,19 @@ class Cluster:
         prefix: tuple[str, ...] = (),
         python: tuple[str, ...] = ("-m", "worker"),
     ) -> RunningTask:
-        process = subprocess.Popen(
-            [*prefix, sys.executable, *python],
-            env=self.environment(role, index),
-            cwd=self.directory,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        environment = self.environment(role, index)
+        process: forked_tasks.Process
+        if forked_tasks.FRESH or prefix or python != ("-m", "worker"):
+            process = subprocess.Popen(
+                [*prefix, sys.executable, *python],
+                env=environment,
+                cwd=self.directory,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        else:
+            process = forked_tasks.start(environment, self.directory, self.config.keras)
         task = RunningTask(pod_name("tiny", role, index), process)
         self._started.append(task)
         return task

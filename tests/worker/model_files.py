@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from tests.worker.forked_tasks import printed
 
 _ITERATIONS = (
     "import sys, tensorflow as tf;"
@@ -29,8 +29,7 @@ def iterations(model: Path, epoch: int) -> int:
     """Returns the optimizer's iterations in a checkpoint. It runs in its own process, since tests do not
     import TensorFlow.
     """
-    command = [sys.executable, "-c", _ITERATIONS, str(model / "checkpoints" / f"ckpt-{epoch}")]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+    return int(printed(_ITERATIONS, _checkpoint(model, epoch)).split()[-1])
 
 
 def extremes(model: Path, epoch: int, variable: str) -> tuple[float, float]:
@@ -41,9 +40,7 @@ def extremes(model: Path, epoch: int, variable: str) -> tuple[float, float]:
         "value = reader.get_tensor(min(name for name in names if name.endswith(end)));"
         "print(value.min(), value.max())"
     )
-    command = [sys.executable, "-c", code, str(model / "checkpoints" / f"ckpt-{epoch}"), variable]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    least, greatest = map(float, text.split()[-2:])
+    least, greatest = map(float, printed(code, _checkpoint(model, epoch), variable).split()[-2:])
     return least, greatest
 
 
@@ -55,10 +52,13 @@ def variables(model: Path, epoch: int) -> dict[str, list[float]]:
         "names = [name for name, kind in kinds.items() if kind == tf.float32];"
         "print(json.dumps({name: reader.get_tensor(name).ravel().tolist() for name in names}))"
     )
-    command = [sys.executable, "-c", code, str(model / "checkpoints" / f"ckpt-{epoch}")]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    text = printed(code, _checkpoint(model, epoch))
     found: dict[str, list[float]] = json.loads(text.splitlines()[-1])
     return found
+
+
+def _checkpoint(model: Path, epoch: int) -> str:
+    return str(model / "checkpoints" / f"ckpt-{epoch}")
 
 
 def state(model: Path) -> dict[str, Any]:

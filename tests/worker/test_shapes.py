@@ -1,7 +1,7 @@
 """Every strategy, style and shape of a program: each cell trains as a plain process does, or is refused.
 
 One process, or one cluster, goes through all cells of a strategy. `make test` runs some of them,
-`make runtime` a quarter more, and `make shapes` all. `--renew` writes what came of them to shapes.json,
+`make runtime` a sixth more, and `make shapes` all. `--renew` writes what came of them to shapes.json,
 of which docs/reference.md has a table.
 """
 
@@ -128,10 +128,11 @@ def test_some_cells_of_every_strategy_style_and_shape_are_quick() -> None:
     assert {cell.style for cell in quick} == set(STYLES)
 
 
-def test_each_shape_is_tried_by_every_strategy_and_in_every_style_in_ci() -> None:
+def test_each_shape_is_tried_in_every_style_and_by_every_strategy_that_has_all_in_ci() -> None:
     every = [cell for strategy in STRATEGIES for cell in cells(strategy)]
     tried = [cell for cell in every if not is_nightly(cell)]
-    assert {cell[::2] for cell in tried} == {cell[::2] for cell in every}
+    whole = [cell for cell in every if styles(cell.strategy) == list(STYLES)]
+    assert {cell[::2] for cell in tried} >= {cell[::2] for cell in whole}
     assert {cell[1:] for cell in tried} == {cell[1:] for cell in every}
 
 
