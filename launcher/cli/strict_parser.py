@@ -107,7 +107,7 @@ class StrictParser(argparse.ArgumentParser):
 
 
 class LateParser:
-    """The parser of a command, which is made when it is first used: all of them would take a tenth of the
+    """The parser of a command, which is made when it is first used: to make all of them takes a tenth of the
     time of `--help`. `fill` gives it its arguments, `options` are StrictParser's.
     """
 

@@ -7,6 +7,7 @@ tests. The runtime starts its training processes so, too: worker/process/starter
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import random
@@ -83,8 +84,10 @@ class ForkedTask:
         return self.returncode
 
     def send_signal(self, sig: int) -> None:
-        if self.returncode is None:
-            os.kill(self.pid, sig)
+        # As Popen: one that has ended takes no signal.
+        with contextlib.suppress(ProcessLookupError):
+            if self.returncode is None:
+                os.kill(self.pid, sig)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -117,12 +120,10 @@ class _Parent:
             if not self._changed.wait_for(lambda: self._started or self._process.poll() is not None, 120.0):
                 raise AssertionError("no task was forked within two minutes")
             assert self._started, f"the import of TensorFlow ended with {self._process.returncode}"
-            return self._take(self._started.pop(), output)
-
-    def _take(self, pid: int, output: int) -> ForkedTask:
-        # As subprocess reads a text.
-        self._tasks[pid] = task = ForkedTask(pid, os.fdopen(output, encoding="utf-8"))
-        return task
+            pid = self._started.pop()
+            self._tasks[pid] = task = ForkedTask(pid, os.fdopen(output, encoding="utf-8"))
+            self._changed.notify_all()
+            return task
 
     def _listen(self) -> None:
         while message := self._channel.recv(_LARGEST):
@@ -197,7 +198,7 @@ def _run(request: Mapping[str, Any], output: int) -> NoReturn:
         sys.path[0] = request["directory"]
         random.seed()
         np.random.seed()
-        if request.get("code"):
+        if request["code"]:
             text, *sys.argv[1:] = request["code"]
             exec(compile(text, "<string>", "exec"), {"__name__": "__main__"})
         else:
