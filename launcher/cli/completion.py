@@ -167,7 +167,9 @@ def _sources(given: Mapping[str, str]) -> Iterator[Candidate]:
 
 
 def _roles(_: Mapping[str, str]) -> Iterator[Candidate]:
-    yield from ((role, "") for role in ("chief", "worker", "ps", "evaluator", "dispatcher", "data-worker"))
+    from launcher.cli.arguments import ROLES
+
+    yield from ((role, "") for role in ROLES)
 
 
 def _contexts(_: Mapping[str, str]) -> Iterator[Candidate]:

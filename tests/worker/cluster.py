@@ -29,7 +29,7 @@ from worker.contract import (
     pod_name,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = forked_tasks.ROOT
 PROGRAMS = Path(__file__).parent / "programs"
 PATIENCE_SECONDS = 180.0
 DATA_ROLES = (DISPATCHER, DATA_WORKER)
@@ -242,16 +242,9 @@ class Cluster:
         python: tuple[str, ...] = ("-m", "worker"),
     ) -> RunningTask:
         environment = self.environment(role, index)
-        process: forked_tasks.Process
-        if forked_tasks.FRESH or prefix or python != ("-m", "worker"):
-            process = subprocess.Popen(
-                [*prefix, sys.executable, *python],
-                env=environment,
-                cwd=self.directory,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+        if prefix or python != ("-m", "worker"):
+            command = [*prefix, sys.executable, *python]
+            process = forked_tasks.fresh(command, environment, self.directory)
         else:
             process = forked_tasks.start(environment, self.directory, self.config.keras)
         task = RunningTask(pod_name("tiny", role, index), process)

@@ -1,7 +1,7 @@
 """Tasks that are forked from a process which has imported TensorFlow: that import is half of the time of most
 tests. The runtime starts its training processes so, too: worker/process/starter.py.
 
-`LAUNCHER_TEST_FRESH=1` starts each task as a pod does, by a Python of its own. The nightly workflow sets it.
+`LAUNCHER_TEST_FRESH=1` starts each task as a pod does, by a Python of its own. `make thorough` sets it.
 """
 
 from __future__ import annotations
@@ -45,9 +45,6 @@ class Process(Protocol):
 
 def printed(code: str, *arguments: str) -> str:
     """Returns what `python -c CODE ARGUMENTS` prints. It must end well."""
-    if FRESH:
-        command = [sys.executable, "-c", code, *arguments]
-        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     process = start(os.environ, Path.cwd(), None, code, *arguments)
     with process.stdout as output:
         text = str(output.read())
@@ -57,12 +54,27 @@ def printed(code: str, *arguments: str) -> str:
 
 def start(environment: Mapping[str, str], directory: Path, keras: int | None, *code: str) -> Process:
     """Starts `python -m worker`, or `python -c CODE`, with this environment in `directory`."""
+    if FRESH:
+        command = ["-c", *code] if code else ["-m", "worker"]
+        return fresh([sys.executable, *command], environment, directory)
     own = {name: value for name, value in environment.items() if name.startswith(_AT_IMPORT)}
     key = json.dumps([keras, sorted(own.items())])
     with _lock:
         if key not in _parents:
             _parents[key] = _Parent(keras, environment)
         return _parents[key].start(environment, directory, code)
+
+
+def fresh(command: Sequence[str], environment: Mapping[str, str], directory: Path) -> Process:
+    """Starts a process of its own."""
+    return subprocess.Popen(
+        command,
+        env=dict(environment),
+        cwd=directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 class ForkedTask:
@@ -216,12 +228,13 @@ def _run(request: Mapping[str, Any], output: int) -> NoReturn:
 
 
 def main(descriptor: int, keras: int) -> None:
-    from worker.imports import import_tensorflow
     from worker.runtime import prepare_environment
 
     prepare_environment(keras or None)
-    import_tensorflow(keras=True)
-    # A task imports the runtime itself.
+    import tensorflow as tf
+
+    _ = tf.keras.Model  # imported at its first use
+    # A task imports the runtime itself, and mends TensorFlow where it has to.
     for name in [name for name in sys.modules if name.partition(".")[0] == "worker"]:
         del sys.modules[name]
     _serve(socket.socket(fileno=descriptor))
