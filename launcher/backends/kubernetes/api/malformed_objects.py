@@ -33,13 +33,25 @@ def well_typed(value: T) -> T:
     if isinstance(value, tuple | list):
         for each in value:
             well_typed(each)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            found = getattr(value, field.name)
-            if not isinstance(found, _TYPES.get(str(field.type), (object,))):
-                raise TypeError(f"{field.name} is of type {type(found).__name__}")
-            well_typed(found)
+    else:
+        kind: Any = type(value)
+        for name, types in _fields(kind):
+            found = getattr(value, name)
+            if types is None:
+                well_typed(found)
+            elif not isinstance(found, types):
+                raise TypeError(f"{name} is of type {type(found).__name__}")
     return value
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[tuple[str, tuple[type, ...] | None], ...]:
+    """A dataclass' fields, each with the types that are right, or None where its value is looked at in turn.
+    Other classes have none. Each update of a run checks all of its tasks.
+    """
+    if not dataclasses.is_dataclass(kind):
+        return ()
+    return tuple((field.name, _TYPES.get(str(field.type))) for field in dataclasses.fields(kind))
 
 
 @contextmanager
