@@ -70,6 +70,7 @@ def problems(loaded: Loaded, plan: Plan, seconds: float = SECONDS) -> tuple[list
         environment = {**os.environ, **_variables(loaded), "PYTHONPATH": _python_path()}
         for name in Env.RESERVED:
             environment.pop(name, None)
+        environment["PYTHONUNBUFFERED"] = "1"  # what it prints before it crashes is read, too
         environment[Env.CONFIG] = str(root / "run.json")
         (root / "run.json").write_text(config.to_json(), encoding="utf-8")
         if files is not None:

@@ -13,14 +13,18 @@ _OPTIONS: Final = ("gradient_accumulation_steps", "ema_overwrite_frequency")
 
 
 def unsupported(files: Mapping[str, bytes], by_tf_keras: bool) -> Iterator[str]:
-    """Yields a sentence for each use in a .py file that may make a model with Keras 3: by `keras`, or by
-    `tf.keras` where `by_tf_keras` says that it is Keras 3. Runs no code.
+    """Yields a sentence for each use in a .py file that makes models with Keras 3: by `keras`, or by
+    `tf.keras` where `by_tf_keras` says that it is Keras 3. Runs no code. A file that imports tf_keras too may
+    make its model with either, so the runtime looks at the optimizer itself.
     """
     for name, text in files.items():
         if not name.endswith(".py"):
             continue
         tree = python_syntax.parse_or_none(text, name)
-        if tree is None or not (by_tf_keras or _imports_keras(tree)):
+        if tree is None:
+            continue
+        imported = _imported(tree)
+        if "tf_keras" in imported or not (by_tf_keras or "keras" in imported):
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.keyword) and node.arg in _OPTIONS and not _is_none(node.value):
@@ -30,14 +34,15 @@ def unsupported(files: Mapping[str, bytes], by_tf_keras: bool) -> Iterator[str]:
                 )
 
 
-def _imports_keras(tree: ast.Module) -> bool:
+def _imported(tree: ast.Module) -> set[str]:
+    """Returns the names of the imported modules, up to their first dot."""
+    names: set[str] = set()
     for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and node.level == 0:
-            names = [node.module or ""]
-        if any(name.partition(".")[0] == "keras" for name in names):
-            return True
-    return False
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names.add(node.module or "")
+    return {name.partition(".")[0] for name in names}
 
 
 def _is_none(value: ast.expr) -> bool:

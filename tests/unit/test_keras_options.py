@@ -58,6 +58,7 @@ def test_tf_keras_is_keras_3_where_the_file_says_so(tmp_path: Path) -> None:
     ("imports", "option", "strategy"),
     [
         ("import tf_keras as keras", "gradient_accumulation_steps=4", "ParameterServer"),
+        ("import keras, tf_keras", "gradient_accumulation_steps=4", "ParameterServer"),
         ("import keras", "gradient_accumulation_steps=None", "ParameterServer"),
         ("import keras", "gradient_accumulation_steps=4", "Mirrored"),
         ("import keras", "momentum=0.9", "ParameterServer"),

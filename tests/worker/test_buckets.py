@@ -39,7 +39,6 @@ def url(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket_module, "_RETRY_SECONDS", 0.5)
     monkeypatch.setattr(bucket_module, "_UPLOAD_RETRY_SECONDS", 0.5)
     monkeypatch.setattr(bucket_module, "_PAUSE_SECONDS", 0.1)
     monkeypatch.setattr(lease, "STALE_SECONDS", 0.5)
@@ -128,7 +127,7 @@ def test_one_of_two_that_take_a_lease_at_once_is_refused(url: str, impatient: No
 def test_a_lease_whose_answer_is_lost_is_held_all_the_same(
     url: str, s3_proxy: FaultyProxy, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket_module, "_RETRY_SECONDS", 30.0)  # a busy machine asks again late
+    monkeypatch.setattr(bucket_module, "_IMPATIENT_RETRY_SECONDS", 30.0)  # a busy machine asks again late
     lost = iter(["lost"])
     s3_proxy.decide = lambda method, path: next(lost, "pass") if method == "PUT" else "pass"
     held = lease.Lease(url, lease.new_holder("run", "1", None, "run-chief-0"))
@@ -389,7 +388,6 @@ def test_data_that_cannot_be_copied_are_refused_with_the_reason(
 def test_copying_data_waits_for_a_server_that_is_busy(
     url: str, s3_proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket_module, "_RETRY_SECONDS", 0.5)
     Bucket(url).write("data", b"12345678")
     busy = itertools.count()
     s3_proxy.decide = lambda method, path: "503" if method == "GET" and next(busy) < 2 else "pass"

@@ -276,6 +276,15 @@ def test_what_keras_3_cannot_do_is_refused_by_name(
     assert f"Keras 3 cannot do what {text} asks for" in chief.until(Event.FAILED).fields["message"]
 
 
+def test_an_old_keras_3_is_refused(make_cluster: MakeCluster) -> None:
+    assert make_cluster(**ONE, entrypoint="three:Fitted", parameters=PARAMETERS).start("chief").ended() == 0
+    for mode in ("Evaluate", "Train"):
+        options = {"entrypoint": "old_keras:Fitted", "parameters": {**PARAMETERS, "epochs": 3}, "mode": mode}
+        chief = make_cluster(**TWO_CPUS, **options, run_id=mode).start("chief")
+        assert chief.ended() == ExitCode.PROGRAM_ERROR
+        assert "Keras 3.7.0 is older than 3.8" in chief.until(Event.FAILED).fields["message"]
+
+
 @pytest.mark.parametrize(
     "options",
     [

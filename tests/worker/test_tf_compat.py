@@ -84,6 +84,23 @@ def test_versions_of_keras() -> None:
     assert "Keras 3.16.1 is newer than 3.15" in str(versions.keras_untested("3.16.1"))
 
 
+RESULTS = """
+import json
+import tensorflow as tf
+from worker.tf_compat import keras_models
+mean = tf.keras.metrics.Mean()
+before = keras_models.last_results(mean)
+mean.update_state(2.0)
+result = mean.result()
+(found,) = keras_models.last_results(mean)
+print(json.dumps([before, found is result]))
+"""
+
+
+def test_the_last_result_of_a_metric_is_known() -> None:
+    assert in_process(RESULTS) == [[], True]
+
+
 def test_a_value_is_done_when_it_was_fetched() -> None:
     value = RemoteValueImpl(None, None)
     assert not is_done(value)

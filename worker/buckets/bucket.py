@@ -35,6 +35,8 @@ _CHUNK_BYTES = 8 << 20
 """A download is one stream: ranges of it, in several threads, were slower on a busy machine of two cores."""
 
 _RETRY_SECONDS = 10.0
+_IMPATIENT_RETRY_SECONDS = 2.0
+"""For a bucket without patience."""
 _UPLOAD_RETRY_SECONDS = 75.0
 """obstore repeats a part of an upload for this long; after that the whole upload begins again. So a server
 that is gone for a minute costs no part that it has.
@@ -214,7 +216,7 @@ class Bucket:
 
     def _store(self, retry_seconds: float = _RETRY_SECONDS) -> Any:
         if self._patience == 0.0:
-            retry_seconds = 2.0
+            retry_seconds = _IMPATIENT_RETRY_SECONDS
         if retry_seconds not in self._stores:
             self._stores[retry_seconds] = _open(self.url, retry_seconds)
         return self._stores[retry_seconds]

@@ -289,8 +289,8 @@ class _Scored(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_test_end(self, logs: Any = None) -> None:
         metrics = as_floats(logs)
-        if not self.model.loss:
-            metrics.pop("loss", None)  # Keras gives 0 for a model that was compiled without a loss
+        if not keras_models.measures_loss(self.model):
+            metrics.pop("loss", None)
         self._report(metrics)
 
 

@@ -6,7 +6,6 @@ except TensorBoard's figures in `logs/evaluation`.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import tensorflow as tf
@@ -24,10 +23,11 @@ from worker.models import model_build
 from worker.program import LoadedProgram
 from worker.progress import curves
 from worker.reporting import as_floats
-from worker.steps.compiled_step import steps_of
+from worker.steps.choice import steps_of
 from worker.steps.iteration import Iteration
+from worker.steps.replica_model import replica_model
 from worker.steps.step import Steps
-from worker.tf_compat import keras_3, keras_models
+from worker.tf_compat import keras_models
 from worker.tf_compat.strategies import uses_coordinator
 
 _STEPS = 32
@@ -47,17 +47,11 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
     tasks.
     """
     program, strategy = loop.program, loop.strategy
-    # TensorFlow itself causes this warning for distributed datasets.
-    warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
-    keras_3.mend(strategy, replica_shares.part, replica_shares.over_replicas)
     # A training that still runs may write another checkpoint while the tasks choose.
     epoch, _ = by_first_task(strategy, loop.writes)(trained_model.choose(directory, checkpoint), True)
+    # The model comes first: lookup tables that a dataset uses are made in it.
+    model = replica_model(loop)
     with strategy.scope():
-        loop.hooks.enter("running model()")
-        # The model comes first: lookup tables that a dataset uses are made in it.
-        model = program.model()
-        if not keras_models.is_keras_3(model):
-            keras_models.weigh_masks(replica_shares.over_replicas)
         dataset, batches = datasets.evaluation_dataset(loop)
         model_build.build(model, dataset.element_spec, program.entrypoint)
         trained_model.load(loop, directory, model, epoch)
@@ -68,7 +62,8 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
         metrics = _by_replicas(loop, model, dataset, batches)
     else:
         metrics = _by_keras(loop, model, dataset, batches)
-    if not (program.has("loss") or model.loss):
+    by_model = not program.has("train_step") and keras_models.measures_loss(model)
+    if not (program.has("loss") or model.loss or by_model):
         metrics.pop("loss", None)  # the model was compiled without a loss, so the value has no meaning
     if loop.writes:
         _write_summary(directory, epoch, metrics)
@@ -83,6 +78,7 @@ def _by_keras(loop: Loop, model: Any, dataset: Any, batches: int) -> dict[str, f
         distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=fill)
     if distributed.has_shares:
         replica_shares.use_shares(model, distributed, distributed)
+    replica_shares.return_results_once(model, loop.strategy)
     given = Once(distributed.elements)
     loop.hooks.kept.append(given)
     callbacks = [_Alive(loop)]
@@ -121,8 +117,8 @@ def _by_workers(loop: Loop, model: Any, dataset: Any) -> dict[str, float]:
 def _steps(loop: Loop, model: Any, dataset: Any) -> Steps:
     size, element = loop.parameters.global_batch_size, dataset.element_spec
     steps = steps_of(loop.program, model, size, element, loop.hooks.reporter.notice)
-    if not loop.program.has("loss") and not keras_models.is_keras_3(model):
-        steps.build_compiled(dataset.element_spec)
+    if loop.program.has("train_step") and not (loop.program.has("loss") or keras_models.is_keras_3(model)):
+        steps.build_compiled(element)
     return steps
 
 

@@ -47,6 +47,34 @@ def use_shares(model: Any, training: Distributed, evaluation: Distributed | None
         model.compute_metrics = _compute_metrics(model.compute_metrics)
 
 
+def return_results_once(model: Any, strategy: Any) -> None:
+    """Has steps of the own class of a Keras 2 `model` return the results of its metrics in one replica, and 0
+    in others. Call it once, after `use_shares`.
+
+    Keras adds up what the replicas return: shares of a loss, but also an accuracy, which all tasks of a
+    collective have alike.
+    """
+    if strategy.num_replicas_in_sync > 1 and not has_keras_steps(model):
+        model.train_step = _once(model, model.train_step)
+        model.test_step = _once(model, model.test_step)
+
+
+def _once(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def once(batch: Any) -> Any:
+        returned = step(batch)
+        results = {id(result) for metric in model.metrics for result in keras_models.last_results(metric)}
+        return tf.nest.map_structure(
+            lambda value: _in_first(value) if id(value) in results else value, returned
+        )
+
+    return once
+
+
+def _in_first(value: Any) -> Any:
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    return tf.where(tf.equal(replica, 0), value, tf.zeros_like(value))
+
+
 def leave_out(model: Any, *optimizers: Any) -> None:
     """Has the optimizers of `model`, and `optimizers` of the program, apply no gradients within `left_out`
     where the replica has no example. Call it once.
@@ -97,10 +125,15 @@ def left_out(model: Any, step: Callable[[Any], Any], batch: Any, share: Share | 
             )
     for variable, value in zip(variables, before):
         variable.assign(tf.where(share.examples > 0, tf.identity(variable), value))
-    if isinstance(returned, dict):
-        results = {metric.name: metric.result() for metric in model.metrics}
-        return {name: results.get(name, value) for name, value in returned.items()}
-    return returned
+    if not isinstance(returned, dict):
+        return returned
+    found: dict[str, Any] = {}
+    again: dict[int, Any] = {}
+    for metric in model.metrics:
+        earlier = keras_models.last_results(metric)
+        found[metric.name] = metric.result()
+        again.update(zip(map(id, earlier), keras_models.last_results(metric)))
+    return {name: again.get(id(value), found.get(name, value)) for name, value in returned.items()}
 
 
 def _counting(gradients: Iterable[Any]) -> list[Any]:

@@ -14,20 +14,9 @@ from worker.input.distribution import Share, batch_count, counted
 from worker.models.model_build import of_size
 from worker.program import LoadedProgram
 from worker.steps import metric_updates
+from worker.steps.own_results import OwnResults, flat
 from worker.steps.step import Steps, results_of
 from worker.tf_compat import keras_3
-from worker.tf_compat.keras_models import is_keras_3
-
-
-def steps_of(
-    program: LoadedProgram, model: Any, global_batch_size: int, element: Any, notice: Callable[[str], None]
-) -> Steps:
-    """Returns the steps of `program` and `model`, constructed as `Steps` is. `notice` is called with
-    sentences for the user.
-    """
-    if program.has("loss") or program.has("train_step") or not is_keras_3(model):
-        return Steps(program, model, global_batch_size, element, notice)
-    return CompiledSteps(program, model, global_batch_size, element, notice)
 
 
 class CompiledSteps(Steps):
@@ -52,12 +41,8 @@ class CompiledSteps(Steps):
         self._own_training, self._own_evaluation = keras_3.own_steps(model)
         self._own_metrics = keras_3.has_own_metrics(model)
         self._train = self._train_by_model if self._own_training else self._train_as_compiled
-        self._names: dict[bool, list[str]] = {}
-        """The names of the results of the model's own code, for training and for evaluation."""
-        self._updated: dict[bool, set[int]] = {}
-        """The ids of the model's metrics that its own code updates."""
-        self._sources: dict[bool, dict[str, Any]] = {}
-        """The metrics of the model whose results its own code returns, by the names that it gives them."""
+        self._own: dict[bool, OwnResults] = {}
+        """The results of the model's own code, for training and for evaluation."""
         self._computed = threading.local()
         keras_3.build_compiled(model, element)
         keras_3.mend_metrics(tf.distribute.get_strategy(), self.metrics())
@@ -93,7 +78,7 @@ class CompiledSteps(Steps):
     @property
     def gives_loss(self) -> bool:
         """Returns whether the result of `train` is a share of the loss."""
-        return "loss" in self._names.get(True, ["loss"])
+        return True not in self._own or "loss" in self._own[True].names
 
     def evaluate(self, batch: Any, share: Share | None = None) -> None:
         """Updates the metrics with a batch of evaluation examples, in a replica's context."""
@@ -113,21 +98,19 @@ class CompiledSteps(Steps):
 
     def unread_metrics(self, training: bool) -> list[Any]:
         """See `Steps`. A value of the model's own code that is in no metric may be computed from one."""
-        values = [key for key in self._names.get(training, ()) if key in self._means]
-        if (training and self._own_training) or values:
+        has_values = training in self._own and self._own[training].has_values
+        if (training and self._own_training) or has_values:
             return [self.mean_loss, *self._means.values()]
         return self.metrics()
 
     def results_in_graph(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
         """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
-        names = self._names.get(training)
-        if names is None:
+        own = self._own.get(training)
+        if own is None:
             return results_of(
                 [self.mean_loss, *(metric for metric in self.model.metrics if metric.name != "loss")]
             )
-        kept = [metric for metric in self.model.metrics if self._is_kept(metric, training)]
-        results = results_of([*kept, *self._means.values()])
-        results.update({name: metric.result() for name, metric in self._sources[training].items()})
+        names, results = own.names, own.in_graph()
         if not (self._own_training if training else self._own_evaluation):
             names, results = ["loss", *names], {**results, "loss": self.mean_loss.result()}
         return {name: results[name] for name in names if name in results}
@@ -149,8 +132,9 @@ class CompiledSteps(Steps):
         """Updates the metrics with features, labels, predictions and weights of a batch."""
         counts = counted(known, share)
         if self._own_metrics:
-            returned = _flat(self.model.compute_metrics(*counts))
-            self._update_means(returned, batch_count(known[0]) if share is None else share.examples, training)
+            returned = flat(self.model.compute_metrics(*counts))
+            examples = batch_count(known[0]) if share is None else share.examples
+            self._own[training].update_means(returned, examples, self._mean_over_replica)
         else:
             self.update_compiled_metrics(*counts[1:])
 
@@ -183,19 +167,13 @@ class CompiledSteps(Steps):
         returned: dict[str, Any] = {}
 
         def step(batch: Any) -> None:
-            returned.update(_flat(getattr(self.model, name)(batch)))
+            returned.update(flat(getattr(self.model, name)(batch)))
 
         replica_shares.left_out(self.model, step, batch, share, trains=training)
+        examples = batch_count(batch) if share is None else share.examples
         with replica_shares.of(share):
-            self._update_means(returned, batch_count(batch) if share is None else share.examples, training)
+            self._own[training].update_means(returned, examples, self._mean_over_replica)
         return returned
-
-    def _update_means(self, returned: dict[str, Any], examples: Any, training: bool) -> None:
-        weight = tf.cast(examples, tf.float32)
-        for key in self._names[training]:
-            if key in self._means and key not in self._sources[training]:
-                value = self._mean_over_replica(returned[key])
-                self._means[key].update_state(tf.where(weight > 0, value, 0.0), weight)
 
     def _mean_over_replica(self, value: Any) -> Any:
         """Returns the mean over the replica's examples, `float32[]`. compute_loss() gives its share of the
@@ -213,9 +191,6 @@ class CompiledSteps(Steps):
             return loss
 
         return compute_loss
-
-    def _is_kept(self, metric: Any, training: bool) -> bool:
-        return id(metric) in self._updated[training]
 
     def _weighed(self, update: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a mean's `update_state` that weighs by the number of examples that count.
@@ -245,7 +220,7 @@ class CompiledSteps(Steps):
                     f"{self.program.entrypoint}: {type(model).__name__}.{name}() returned a "
                     f"{type(given).__name__}, not a dict of the metrics by their names"
                 )
-            returned.update(_flat(given))
+            returned.update(flat(given))
             if name == "compute_metrics":
                 returned.pop("loss", None)  # that of Model.fit, which does not train here
 
@@ -253,15 +228,7 @@ class CompiledSteps(Steps):
             size = max(1, self.global_batch_size // self.replicas)
             traced = tf.function(lambda batch: strategy.run(once, args=(batch,)))
             traced.get_concrete_function(of_size(element, size))
-        self._names[training], self._updated[training] = list(returned), noted.updated
-        sources = {key: noted.source(value) for key, value in returned.items()}
-        self._sources[training] = {key: metric for key, metric in sources.items() if metric is not None}
-        names = {
-            name for metric in model.metrics if self._is_kept(metric, training) for name in _names(metric)
-        }
-        for key in returned:
-            if key not in names and key not in self._sources[training] and key not in self._means:
-                self._means[key] = tf.keras.metrics.Mean(name=key)
+        self._own[training] = OwnResults(model, returned, noted, self._means)
         if name == "train_step" and self.replicas > 1 and not any(scaled):
             self.notice(
                 f"{self.program.entrypoint}: {type(model).__name__}.train_step(data) makes its loss without "
@@ -274,17 +241,3 @@ class CompiledSteps(Steps):
             return getattr(self.model, name)(batch)
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
         return self.model.compute_metrics(features, labels, self.model(features, training=training), weights)
-
-
-def _flat(returned: dict[str, Any]) -> dict[str, Any]:
-    """With what is in dicts within, as those that the metrics of compile() give together."""
-    found: dict[str, Any] = {}
-    for name, value in returned.items():
-        found.update(value if isinstance(value, dict) else {name: value})
-    return found
-
-
-def _names(metric: Any) -> list[str]:
-    """Returns the names of the results of `metric`."""
-    traced = tf.function(lambda: results_of([metric])).get_concrete_function()
-    return list(traced.structured_outputs)

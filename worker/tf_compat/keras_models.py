@@ -73,6 +73,25 @@ def is_compiled_with_metrics(model: Any) -> bool:
     return bool(compiled._user_metrics or compiled._user_weighted_metrics)
 
 
+def has_own(model: Any, *names: str) -> bool:
+    """Returns whether the class of `model` has a method of its own for one of Keras' of these names."""
+    base = keras_of(model).Model
+    return any(getattr(type(model), name) is not getattr(base, name) for name in names)
+
+
+def measures_loss(model: Any) -> bool:
+    """Returns whether Model.evaluate gives a loss of `model`. Keras 2 gives 0 where it was compiled without
+    one.
+    """
+    return bool(model.loss) or has_own(model, "test_step", "compute_loss")
+
+
+def last_results(metric: Any) -> list[Any]:
+    """Returns what the last call of `result()` of Keras 2's `metric` gave, flat; nothing before the first."""
+    result = getattr(metric, "_call_result", None)
+    return [] if result is None else tf.nest.flatten(result)
+
+
 def update_of_compiled_metrics(model: Any) -> str:
     """Returns how a program's step updates the compiled metrics of `model`, for a sentence to the user."""
     if is_keras_3(model):

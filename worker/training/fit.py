@@ -56,6 +56,7 @@ def fit(loop: Loop, model: Any) -> Any:
     if not replica_shares.has_keras_steps(model):
         continuation.check_parts(loop)
     data = fit_datasets.prepare(loop, model, dataset, steps, own)
+    replica_shares.return_results_once(model, strategy)
     done = position.epochs
     if loop.writes:
         loop.hooks.reporter.emit(Training(parameters.epochs, steps, initial_epoch=done))
@@ -161,8 +162,8 @@ def _keep_metrics_apart(model: Any, strategy: Any) -> None:
     Its "auto" adds them up under MultiWorkerMirrored: an accuracy of 0.9 on each of three workers becomes
     2.7, and each sum costs an all-reduce. At the end of an epoch the correct values are read.
     """
-    is_own = type(model).train_step is not tf.keras.Model.train_step
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and not is_own:
+    is_collective = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    if is_collective and replica_shares.has_keras_steps(model):
         model.distribute_reduction_method = "first"
 
 

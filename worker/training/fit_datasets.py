@@ -13,7 +13,7 @@ from worker.context import Loop
 from worker.evaluation import inline
 from worker.input import datasets, replica_shares
 from worker.input.distribution import Once
-from worker.steps.step import Steps
+from worker.steps.choice import steps_of
 from worker.tf_compat.strategies import uses_coordinator
 
 
@@ -102,8 +102,8 @@ class _Evaluation(tf.keras.callbacks.Callback):  # type: ignore[misc]
         # A strategy has one coordinator: Keras will get this one.
         coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
         with loop.strategy.scope():
-            steps = Steps(loop.program, model, loop.parameters.global_batch_size, loop.program.element)
-            steps.build_compiled(loop.program.element)
+            size, element = loop.parameters.global_batch_size, loop.program.element
+            steps = steps_of(loop.program, model, size, element, loop.hooks.reporter.notice)
         executions = Executions(
             coordinator, loop.count_workers, lambda _: loop.hooks.alive(), loop.hooks.failed
         )

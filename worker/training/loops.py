@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from worker.context import Loop
 from worker.failures import program_error
-from worker.input import datasets, replica_shares
+from worker.input import datasets
+from worker.steps.replica_model import replica_model
 from worker.tf_compat import keras_3, versions
-from worker.tf_compat.keras_models import is_keras_3, weigh_masks
+from worker.tf_compat.keras_models import is_keras_3
 from worker.tf_compat.strategies import uses_coordinator
 from worker.training.fit import fit
 from worker.training.parameter_server import coordinate
@@ -18,31 +18,20 @@ from worker.training.synchronous import train_together
 
 def train(loop: Loop) -> Any:
     """Trains to the last epoch, in the loop for the program and the strategy. Returns the model."""
-    # TensorFlow itself causes this warning for distributed datasets. The filter is set here, because a filter
-    # with a pattern makes the import of TensorFlow half a second slower.
-    warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
-    keras_3.mend(loop.strategy, replica_shares.part, replica_shares.over_replicas)
-    with loop.strategy.scope():
-        datasets.check_batch_size(loop)
-        loop.hooks.enter("running model()")
-        # The model precedes the datasets: lookup tables that they use are made in it.
-        model = loop.program.model()
+    datasets.check_batch_size(loop)
+    # The model precedes the datasets: lookup tables that they use are made in it.
+    model = replica_model(loop)
     if is_keras_3(model):
         _check_keras_3(loop, model)
-    else:
-        weigh_masks(replica_shares.over_replicas)
-        if not (loop.program.has("loss") or loop.program.has("train_step")):
-            return fit(loop, model)
+    elif not (loop.program.has("loss") or loop.program.has("train_step")):
+        return fit(loop, model)
     if uses_coordinator(loop.strategy):
         return coordinate(loop, model)
     return train_together(loop, model)
 
 
 def _check_keras_3(loop: Loop, model: Any) -> None:
-    """Raises Failure for what Keras 3 cannot do under the strategy."""
-    too_old = versions.keras_too_old(keras_3.version())
-    if too_old is not None:
-        raise program_error(f"{too_old}: take an image with a newer one")
+    """Raises Failure for what Keras 3 cannot train under the strategy."""
     untested = versions.keras_untested(keras_3.version())
     if untested is not None and loop.writes:
         loop.hooks.reporter.notice(untested)

@@ -21,7 +21,7 @@ from worker.input import datasets
 from worker.program import LoadedProgram
 from worker.progress.records import Records
 from worker.reporting import as_floats
-from worker.steps.compiled_step import steps_of
+from worker.steps.choice import steps_of
 from worker.steps.metric_sums import Sums
 from worker.steps.step import Steps
 from worker.steps.steps_per_execution import Packing

@@ -19,7 +19,7 @@ from worker.contract import Training
 from worker.input import continuation, datasets
 from worker.progress.heartbeat import heartbeat
 from worker.progress.records import Records
-from worker.steps.compiled_step import steps_of
+from worker.steps.choice import steps_of
 from worker.steps.iteration import ALL, Iteration
 from worker.steps.steps_per_execution import Packing
 from worker.tf_compat import keras_models

@@ -1,0 +1,72 @@
+"""What a model's own step returns: results of its metrics, and values that are in none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from worker.steps.metric_updates import Noted
+from worker.steps.step import results_of
+
+
+class OwnResults:
+    """The results of a `train_step`, `test_step` or `compute_metrics` of the model's own class.
+
+    `returned` are its values, by their names, and `noted` is what it has done with the metrics of `model`,
+    both found by tracing it. `means` has means of the values that are in no metric, by name. The constructor
+    adds those that are missing, so construct it under the strategy's scope.
+    """
+
+    def __init__(self, model: Any, returned: Mapping[str, Any], noted: Noted, means: dict[str, Any]) -> None:
+        self.names = list(returned)
+        self._model = model
+        self._means = means
+        self._updated = noted.updated
+        sources = {key: noted.source(value) for key, value in returned.items()}
+        self._sources = {key: metric for key, metric in sources.items() if metric is not None}
+        named = {name for metric in self._kept() for name in _names(metric)}
+        for key in returned:
+            if key not in named and key not in self._sources and key not in means:
+                means[key] = tf.keras.metrics.Mean(name=key)
+
+    @property
+    def has_values(self) -> bool:
+        """Returns whether a value is in no metric. It may still be computed from one."""
+        return any(key in self._means for key in self.names)
+
+    def update_means(self, returned: Mapping[str, Any], examples: Any, mean: Callable[[Any], Any]) -> None:
+        """Adds values of the step to their means, by the number of its `examples`. `mean(value)` returns a
+        value's mean over the replica's examples, `float32[]`.
+        """
+        weight = tf.cast(examples, tf.float32)
+        for key in self.names:
+            if key in self._means and key not in self._sources:
+                self._means[key].update_state(tf.where(weight > 0, mean(returned[key]), 0.0), weight)
+
+    def in_graph(self) -> dict[str, Any]:
+        """Returns the results over all steps as tensors by their names, for a tf.function. There may be
+        others among them.
+        """
+        results = results_of([*self._kept(), *self._means.values()])
+        return {**results, **{name: metric.result() for name, metric in self._sources.items()}}
+
+    def _kept(self) -> list[Any]:
+        return [metric for metric in self._model.metrics if id(metric) in self._updated]
+
+
+def flat(returned: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `returned` with what is in dicts within, as are those that Keras 3's compiled metrics give
+    together.
+    """
+    found: dict[str, Any] = {}
+    for name, value in returned.items():
+        found.update(value if isinstance(value, dict) else {name: value})
+    return found
+
+
+def _names(metric: Any) -> list[str]:
+    """Returns the names of the results of `metric`."""
+    traced = tf.function(lambda: results_of([metric])).get_concrete_function()
+    return list(traced.structured_outputs)

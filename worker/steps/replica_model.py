@@ -1,0 +1,32 @@
+"""Makes a program's model for the replicas of a strategy."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from worker.context import Loop
+from worker.failures import program_error
+from worker.input import replica_shares
+from worker.tf_compat import keras_3, keras_models, versions
+
+
+def replica_model(loop: Loop) -> Any:
+    """Returns what `model()` returns, and has Keras compute with several replicas as one process does.
+
+    Raises Failure where the model is one of a Keras 3 that is too old.
+    """
+    # TensorFlow itself causes this warning for distributed datasets. The filter is set here, because a filter
+    # with a pattern makes the import of TensorFlow half a second slower.
+    warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
+    keras_3.mend(loop.strategy, replica_shares.part, replica_shares.over_replicas)
+    loop.hooks.enter("running model()")
+    with loop.strategy.scope():
+        model = loop.program.model()
+    if keras_models.is_keras_3(model):
+        too_old = versions.keras_too_old(keras_3.version())
+        if too_old is not None:
+            raise program_error(f"{too_old}: take an image with a newer one")
+    else:
+        keras_models.weigh_masks(replica_shares.over_replicas)
+    return model
