@@ -82,6 +82,15 @@ def test_hooks_for_every_batch_are_refused_by_parameter_servers(
     assert not tasks["chief", 0].records(Event.TRAINING)
 
 
+def test_terminate_on_nan_is_taken_by_parameter_servers(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(
+        **PARAMETER_SERVER,
+        replicas={"chief": 1, "worker": 1, "ps": 1},
+        parameters={"callbacks": "terminating"},
+    )
+    assert cluster.start_all()["chief", 0].ended() == 0
+
+
 _NO_BATCHES = "model() has no batch dimension: it"
 
 

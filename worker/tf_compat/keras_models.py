@@ -32,6 +32,8 @@ def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
     """Returns whether `callback` has hooks for every batch of a training; or also of an `evaluation`."""
     if is_keras_3(callback):
         return keras_3.has_batch_hooks(callback, evaluation=evaluation)
+    if isinstance(callback, tf.keras.callbacks.TerminateOnNaN):
+        return False  # the runtime does that itself
     found = callback._implements_train_batch_hooks()
     return bool(found or (evaluation and callback._implements_test_batch_hooks()))
 

@@ -39,6 +39,8 @@ def fit(loop: Loop, model: Any) -> Any:
     loop.hooks.enter("running callbacks()")
     own = loop.program.callbacks(model)
     if uses_coordinator(strategy):
+        # The hook of TerminateOnNaN cannot read what a worker has not computed yet.
+        own = [each for each in own if not isinstance(each, tf.keras.callbacks.TerminateOnNaN)]
         for callback in own:
             callbacks.check_hooks(callback, loop.program.entrypoint)
     position = position.within(parameters.epochs, steps)

@@ -8,7 +8,9 @@ from tiny import Tiny
 
 
 class Fitted(Tiny):
-    """`callbacks`: "batch", "saving" or none; `shape`: "single", "fixed", "scalar", "unbatched" or none."""
+    """`callbacks`: "batch", "saving", "terminating" or none; `shape`: "single", "fixed", "scalar", "unbatched"
+    or none.
+    """
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
@@ -45,6 +47,8 @@ class Fitted(Tiny):
             return [EveryBatch()]
         if self.chosen == "saving":
             return [tf.keras.callbacks.ModelCheckpoint("/tmp/weights", save_freq=10)]
+        if self.chosen == "terminating":
+            return [tf.keras.callbacks.TerminateOnNaN()]
         return []
 
 
