@@ -118,6 +118,9 @@ for options in asked:
         found.append([int(shard.shape[0]) for shard in getattr(table, "variables", [table])])
         words = tf.Variable(tf.fill([64], "x"))
         found[-1].append(len(getattr(words, "variables", [words])))
+        of_none, unknown = tf.zeros([2, 0]), tf.TensorShape([2, None])
+        tf.Variable(of_none)
+        tf.Variable(lambda: of_none, shape=unknown)
 print(json.dumps(found), flush=True)
 os._exit(0)
 """

@@ -170,7 +170,20 @@ def _partitioner(task: Task) -> Any:
             "max_shards": max(1, len(task.cluster.get("ps", {}))),
             **given,
         }
-    return make(**given)
+    return _whole_without_size(make(**given))
+
+
+def _whole_without_size(partitioner: Any) -> Any:
+    """Returns `partitioner` for variables without elements or of unknown size, too, as an adapted
+    Discretization layer has. TensorFlow's partitioners fail on them.
+    """
+
+    def partitions(shape: tf.TensorShape, dtype: tf.DType, axis: int = 0) -> list[int]:
+        if not shape.num_elements():
+            return [1] * (shape.rank or 1)
+        return list(partitioner(shape, dtype, axis))
+
+    return partitions
 
 
 def _camel(name: str) -> str:

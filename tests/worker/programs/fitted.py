@@ -8,8 +8,9 @@ from tiny import Tiny
 
 
 class Fitted(Tiny):
-    """`callbacks`: "batch", "saving", "terminating" or none; `shape`: "single", "fixed", "scalar", "unbatched"
-    or none.
+    """`callbacks`: "batch", "saving", "terminating" or none.
+
+    `shape`: "single", "fixed", "scalar", "unbatched" or none.
     """
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
