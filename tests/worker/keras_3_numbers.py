@@ -53,6 +53,9 @@ class Program:
 
     floatx = "float64"
 
+    def compiled_loss(self) -> Any:
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer
 
@@ -73,8 +76,7 @@ class Program:
         if not versions.sums_activity_losses(keras.__version__):
             hidden = layers.ActivityRegularization(l2=0.01)(hidden)
         model = keras.Model(words, layers.Dense(3, kernel_initializer=seeded(seed=3))(hidden))
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(self.optimizer(), loss, metrics=["accuracy"], weighted_metrics=["accuracy"])
+        model.compile(self.optimizer(), self.compiled_loss(), metrics=["accuracy"], weighted_metrics=["accuracy"])
         return model
 
     def train_dataset(self, batch_size: int) -> Any:
@@ -98,6 +100,29 @@ class Overflowing(Program):
             return words, labels, tf.where(late, 1e30, tf.cast(weights, tf.float32))
 
         return super().train_dataset(batch_size).enumerate().map(spoilt)
+
+
+class Reduced(Program):
+    """The loss has another `reduction`, "scalar" for a function that takes the mean. The last batch has one
+    example, so one of two replicas has none.
+    """
+
+    def __init__(self, reduction: str) -> None:
+        super().__init__(OPTIMIZERS["momentum"])
+        self.reduction = reduction
+
+    def compiled_loss(self) -> Any:
+        if self.reduction != "scalar":
+            return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=self.reduction)
+        of_each = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
+        return lambda labels, predictions: tf.reduce_mean(of_each(labels, predictions))
+
+    def train_dataset(self, batch_size: int) -> Any:
+        dataset = super().train_dataset(batch_size).unbatch().take(STEPS * BATCH - BATCH + 1)
+        if self.reduction == "scalar":  # Keras multiplies it by the weights, if there are any
+            dataset = dataset.map(lambda words, label, _: (words, label))
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(STEPS * BATCH - BATCH + 1))
+        return dataset.batch(batch_size)
 
 
 def weights(model: Any) -> list[Any]:
@@ -133,6 +158,7 @@ def main() -> None:
     programs["overflow"] = Overflowing(
         lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=1e10)
     )
+    programs.update({name: Reduced(name) for name in ("sum", "mean_with_sample_weight", "scalar")})
     wanted = {name: plain(program) for name, program in programs.items()}
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     found = {}

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
@@ -44,7 +46,9 @@ def mend(strategy: Any, share: Callable[[], Any], over_replicas: Callable[..., A
     _look_rows_up()
     _average_batch_statistics()
     _sum_gradients_first()
+    _keep_losses_apart()
     _scale_losses(share)
+    _reduce_losses(share, over_replicas)
     _weigh_masks(over_replicas)
     _assign_parts(strategy)
     _share_seed_generator()
@@ -366,6 +370,38 @@ def _summed(replica: Any, gradients: list[Any]) -> list[Any]:
     return [None if gradient is None else next(sums) for gradient in gradients]
 
 
+def _keep_losses_apart() -> None:
+    """Has each replica read the losses that its own trace has added to a layer, as an activity regularizer
+    does.
+
+    A layer keeps them in one list, which a trace clears at its beginning. TensorFlow traces each replica in a
+    thread, and another thread goes on at each sum over replicas.
+    """
+    import keras
+
+    # An attribute of the class that has a setter has precedence over those of the instances.
+    keras.Layer._losses = _ByThread()
+
+
+class _ByThread:
+    """An attribute with a list for each object and thread."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def __get__(self, layer: Any, kind: Any = None) -> Any:
+        return self if layer is None else self._lists.setdefault(layer, [])
+
+    def __set__(self, layer: Any, values: Iterable[Any]) -> None:
+        self._lists[layer] = list(values)
+
+    @property
+    def _lists(self) -> WeakKeyDictionary[Any, list[Any]]:
+        if not hasattr(self._local, "lists"):
+            self._local.lists = WeakKeyDictionary()
+        return self._local.lists  # type: ignore[no-any-return]
+
+
 def _scale_losses(share: Callable[[], Any]) -> None:
     from keras.src.losses import loss as module
 
@@ -384,6 +420,48 @@ def _scale_losses(share: Callable[[], Any]) -> None:
 
     module.scale_loss_for_distribution = scale_loss_for_distribution
     module.unscale_loss_for_distribution = unscale_loss_for_distribution
+
+
+def _reduce_losses(share: Callable[[], Any], over_replicas: Callable[..., Any]) -> None:
+    """Has the losses that Keras does not scale by replica add up to that of one process: a sum, a mean
+    over the sample weights, and what a compiled function returns as a scalar.
+    """
+    from keras.src.losses import loss as module
+    from keras.src.trainers.compile_utils import CompileLoss
+
+    original, call = module.reduce_values, CompileLoss.call
+    compiled = threading.local()
+
+    @functools.wraps(original)
+    def reduce_values(values: Any, sample_weight: Any = None, reduction: Any = "sum_over_batch_size") -> Any:
+        is_scalar = tuple(values.shape) == ()
+        if reduction in (None, "none") or (is_scalar and not getattr(compiled, "calls", 0)):
+            return original(values, sample_weight, reduction)
+        if reduction == "sum":
+            return _of_examples(share(), tf.reduce_sum(values))
+        if is_scalar:
+            return module.scale_loss_for_distribution(values)
+        if reduction == "mean_with_sample_weight" and sample_weight is not None:
+            total = _of_examples(share(), tf.reduce_sum(values))
+            (weight,) = over_replicas(tf.cast(tf.reduce_sum(sample_weight), total.dtype))
+            return tf.math.divide_no_nan(total, weight)
+        return original(values, sample_weight, reduction)
+
+    @functools.wraps(call)
+    def counted_call(*arguments: Any, **options: Any) -> Any:
+        compiled.calls = getattr(compiled, "calls", 0) + 1
+        try:
+            return call(*arguments, **options)
+        finally:
+            compiled.calls -= 1
+
+    module.reduce_values = reduce_values
+    CompileLoss.call = counted_call
+
+
+def _of_examples(part: Any, loss: Any) -> Any:
+    """Returns `loss`, and 0 where the replica's `part` of the batch has no example."""
+    return loss if part is None else tf.where(part > 0, loss, tf.zeros_like(loss))
 
 
 def _weigh_masks(over_replicas: Callable[..., Any]) -> None:
