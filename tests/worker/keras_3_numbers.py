@@ -76,7 +76,9 @@ class Program:
         if not versions.sums_activity_losses(keras.__version__):
             hidden = layers.ActivityRegularization(l2=0.01)(hidden)
         model = keras.Model(words, layers.Dense(3, kernel_initializer=seeded(seed=3))(hidden))
-        model.compile(self.optimizer(), self.compiled_loss(), metrics=["accuracy"], weighted_metrics=["accuracy"])
+        model.compile(
+            self.optimizer(), self.compiled_loss(), metrics=["accuracy"], weighted_metrics=["accuracy"]
+        )
         return model
 
     def train_dataset(self, batch_size: int) -> Any:
