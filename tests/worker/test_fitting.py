@@ -91,6 +91,22 @@ def test_terminate_on_nan_is_taken_by_parameter_servers(make_cluster: MakeCluste
     assert cluster.start_all()["chief", 0].ended() == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({**PARAMETER_SERVER, "replicas": {"chief": 1, "worker": 1, "ps": 1}}, "under ParameterServer"),
+        ({**TWO_CPUS, "strategy": "Mirrored"}, "for several replicas on CPUs"),
+        (ONE, ""),
+    ],
+    ids=["ParameterServer", "Mirrored", "OneDevice"],
+)
+def test_xla_where_it_can(make_cluster: MakeCluster, options: dict[str, Any], where: str) -> None:
+    tasks = make_cluster(**options, parameters={"epochs": 1, "xla": True}).start_all()
+    assert tasks["chief", 0].ended() == (ExitCode.PROGRAM_ERROR if where else 0)
+    for failed in tasks["chief", 0].records(Event.FAILED):
+        assert f"cannot compile a step by XLA {where}: leave jit_compile out" in failed.fields["message"]
+
+
 _NO_BATCHES = "model() has no batch dimension: it"
 
 

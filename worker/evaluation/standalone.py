@@ -25,7 +25,7 @@ from worker.progress import curves
 from worker.reporting import as_floats
 from worker.steps.choice import steps_of
 from worker.steps.iteration import Iteration
-from worker.steps.replica_model import replica_model
+from worker.steps.replica_model import check_xla, replica_model
 from worker.steps.step import Steps
 from worker.tf_compat import keras_models
 from worker.tf_compat.strategies import uses_coordinator
@@ -73,6 +73,7 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
 
 def _by_keras(loop: Loop, model: Any, dataset: Any, batches: int) -> dict[str, float]:
     """Scores as `Model.fit` of Keras 2 does."""
+    check_xla(loop, model)
     fill = int(replica_shares.has_keras_steps(model))
     with loop.strategy.scope():
         distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=fill)

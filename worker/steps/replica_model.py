@@ -9,6 +9,7 @@ from worker.context import Loop
 from worker.failures import program_error
 from worker.input import replica_shares
 from worker.tf_compat import keras_3, keras_models, versions
+from worker.tf_compat.strategies import uses_coordinator
 
 
 def replica_model(loop: Loop) -> Any:
@@ -30,3 +31,19 @@ def replica_model(loop: Loop) -> Any:
     else:
         keras_models.weigh_masks(replica_shares.over_replicas)
     return model
+
+
+def check_xla(loop: Loop, model: Any) -> None:
+    """Raises Failure where XLA cannot compile the steps of a Keras 2 `model`: it reaches no variable on
+    another machine, and on CPUs no other replica.
+    """
+    strategy, where = loop.strategy, ""
+    if uses_coordinator(strategy):
+        where = "under ParameterServer"
+    elif strategy.num_replicas_in_sync > 1 and "GPU" not in " ".join(strategy.extended.worker_devices):
+        where = "for several replicas on CPUs"
+    if model.jit_compile and where:
+        raise program_error(
+            f"{loop.program.entrypoint}: model() is compiled with jit_compile=True, and TensorFlow cannot "
+            f"compile a step by XLA {where}: leave jit_compile out"
+        )

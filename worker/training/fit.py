@@ -16,6 +16,7 @@ from worker.input import continuation, datasets, replica_shares
 from worker.models import model_build
 from worker.progress import curves
 from worker.progress.callback import Progress
+from worker.steps.replica_model import check_xla
 from worker.steps.steps_per_execution import Packing
 from worker.tf_compat import keras_2_optimizers, keras_models
 from worker.tf_compat.strategies import uses_coordinator
@@ -30,6 +31,7 @@ def fit(loop: Loop, model: Any) -> Any:
     Returns the model.
     """
     parameters, strategy = loop.parameters, loop.strategy
+    check_xla(loop, model)
     with strategy.scope():
         dataset, steps = datasets.training_dataset(loop)
         build(model, dataset, loop)

@@ -10,13 +10,14 @@ from tiny import Tiny
 class Fitted(Tiny):
     """`callbacks`: "batch", "saving", "terminating" or none.
 
-    `shape`: "single", "fixed", "scalar", "unbatched" or none.
+    `shape`: "single", "fixed", "scalar", "unbatched" or none. `xla`: whether XLA is to compile the steps.
     """
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
         self.chosen = parameters.get("callbacks", "")
         self.shape = parameters.get("shape", "")
+        self.xla = parameters.get("xla")
 
     def model(self) -> tf.keras.Model:
         layers = tf.keras.layers
@@ -34,7 +35,9 @@ class Fitted(Tiny):
             hidden = layers.Dense(self.width, "tanh", kernel_initializer=_fixed(4, self.width))(inputs)
             outputs = layers.Dense(1, kernel_initializer=_fixed(self.width, 1))(hidden)
         model = tf.keras.Model(inputs, outputs)
-        model.compile(tf.keras.optimizers.Adam(0.01), "mse", metrics=["mae", always_one])
+        model.compile(
+            tf.keras.optimizers.Adam(0.01), "mse", metrics=["mae", always_one], jit_compile=self.xla
+        )
         return model
 
     def train_dataset(self, batch_size: int) -> tf.data.Dataset:
