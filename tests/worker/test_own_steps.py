@@ -42,7 +42,10 @@ def alone() -> dict[str, dict[str, float]]:
 
 
 @pytest.mark.parametrize("strategy", OPTIONS)
-@pytest.mark.parametrize("name", ["Encoding", "Unequal", "Measuring"])
+@pytest.mark.parametrize(
+    "name",
+    ["Encoding", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("Unequal", "Measuring"))],
+)
 def test_as_one_process(
     make_cluster: MakeCluster, alone: dict[str, dict[str, float]], name: str, strategy: str
 ) -> None:
