@@ -24,6 +24,13 @@ _FIT_OF_KERAS_3 = (
     "program with model() and train_dataset(), which the runtime trains under every strategy with Keras 3 "
     "(docs/howto.md: Bring a Keras script), or import tf_keras in the place of keras"
 )
+_NO_WORKERS_DATASET = "ClusterCoordinator.create_per_worker_dataset"
+"""What TensorFlow names where a dataset is read by the strategy and not by its workers."""
+_ON_COORDINATOR = (
+    "a callback cannot read a dataset under ParameterServer, nor call Model.predict or Model.evaluate, which "
+    "read one: call the model itself, as in model(features, training=False), or have the runtime evaluate "
+    "(evaluation_dataset()) or predict (spec.mode: Predict)"
+)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Keras 3 writes parts of its messages in bold."""
 _MESSAGE_LIMIT = 600
@@ -138,6 +145,8 @@ def classify(
     if connections.connecting() and is_op_error(error):
         return Failure(f"a worker came back while {doing}: {said}", ExitCode.RETRYABLE)
     shown = frames(error, roots)
+    if doing.startswith("training") and _NO_WORKERS_DATASET in str(error):
+        return program_error(f"{_ON_COORDINATOR} ({_cut(said)})", shown)
     if _is_fit_of_keras_3(error):
         return program_error(f"{_FIT_OF_KERAS_3} ({_cut(said)})", shown)
     if not shown and is_op_error(error):
@@ -279,7 +288,7 @@ def _is_fit_of_keras_3(error: BaseException) -> bool:
     """Returns whether Keras 3 failed on the data of MultiWorkerMirrored or ParameterServer (Keras 3.15)."""
     text = str(error)
     by_keras = any("/keras/src/" in frame.filename for frame in traceback.extract_tb(error.__traceback__))
-    return by_keras and ("PerReplica:{" in text or "ClusterCoordinator.create_per_worker_dataset" in text)
+    return by_keras and ("PerReplica:{" in text or _NO_WORKERS_DATASET in text)
 
 
 def is_op_error(error: BaseException) -> bool:

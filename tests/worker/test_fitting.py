@@ -91,6 +91,20 @@ def test_terminate_on_nan_is_taken_by_parameter_servers(make_cluster: MakeCluste
     assert cluster.start_all()["chief", 0].ended() == 0
 
 
+def test_a_callback_that_predicts_is_told_how_under_parameter_servers(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(
+        **PARAMETER_SERVER,
+        replicas={"chief": 1, "worker": 1, "ps": 1},
+        parameters={"callbacks": "predicting"},
+    )
+    chief = cluster.start_all()["chief", 0]
+    assert chief.ended() == ExitCode.PROGRAM_ERROR
+    chief.printed("by itself (2, 1)")
+    failed = chief.until(Event.FAILED).fields
+    assert "call the model itself, as in model(features, training=False)" in failed["message"]
+    assert "self.model.predict(features" in failed["traceback"]
+
+
 @pytest.mark.parametrize(
     ("options", "where"),
     [

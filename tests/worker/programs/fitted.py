@@ -8,7 +8,7 @@ from tiny import Tiny
 
 
 class Fitted(Tiny):
-    """`callbacks`: "batch", "saving", "terminating" or none.
+    """`callbacks`: "batch", "saving", "terminating", "predicting" or none.
 
     `shape`: "single", "fixed", "scalar", "unbatched" or none. `xla`: whether XLA is to compile the steps.
     """
@@ -51,6 +51,8 @@ class Fitted(Tiny):
             return [EveryBatch()]
         if self.chosen == "saving":
             return [tf.keras.callbacks.ModelCheckpoint("/tmp/weights", save_freq=10)]
+        if self.chosen == "predicting":
+            return [Predicting()]
         if self.chosen == "terminating":
             return [tf.keras.callbacks.TerminateOnNaN()]
         return []
@@ -66,6 +68,15 @@ class EveryBatch(tf.keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         print("batch", batch, flush=True)
+
+
+class Predicting(tf.keras.callbacks.Callback):
+    """Predicts after each epoch, by the model itself and then by Keras."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        features = tf.ones((2, 4))
+        print("by itself", self.model(features, training=False).shape, flush=True)
+        print("by Keras", self.model.predict(features, verbose=0).shape, flush=True)
 
 
 def _fixed(rows: int, columns: int) -> Any:
