@@ -104,7 +104,7 @@ class Family:
 
 @pytest.fixture
 def relatives(machine: Machine, tmp_path: Path) -> Family:
-    return Family(machine, tmp_path.name)
+    return Family(machine, str(tmp_path))  # its last part may be that of another test of this file
 
 
 def launch(machine: Machine, mode: str, *objects: object) -> subprocess.Popen[str]:

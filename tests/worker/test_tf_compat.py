@@ -84,6 +84,21 @@ def test_versions_of_keras() -> None:
     assert "Keras 3.16.1 is newer than 3.15" in str(versions.keras_untested("3.16.1"))
 
 
+ELSEWHERE = """
+import json
+import keras
+from worker.tf_compat import keras_3
+callback = keras.callbacks.ModelCheckpoint("kept/{epoch}.weights.h5", save_weights_only=True)
+keras_3.save_elsewhere(callback)
+print(json.dumps(callback.filepath))
+"""
+
+
+def test_a_task_saves_to_a_folder_of_its_own() -> None:
+    path = Path(in_process(ELSEWHERE, keras="3"))
+    assert (path.name, path.parent.name[:12]) == ("{epoch}.weights.h5", "checkpoints-")
+
+
 RESULTS = """
 import json
 import tensorflow as tf

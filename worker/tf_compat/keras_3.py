@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -178,6 +180,17 @@ def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
     if evaluation:
         names += ["on_test_batch_begin", "on_test_batch_end"]
     return any(getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name) for name in names)
+
+
+def save_elsewhere(callback: Any) -> None:
+    """Has a ModelCheckpoint of Keras 3 save to a temporary folder of this task, as Keras 2's does in all tasks
+    but the first: two tasks cannot write one file. All tasks save, since some variables are read by all.
+    """
+    import keras
+
+    if isinstance(callback, keras.callbacks.ModelCheckpoint):
+        folder = Path(tempfile.mkdtemp(prefix="checkpoints-"))
+        callback.filepath = str(folder / Path(callback.filepath).name)
 
 
 def unsupported(model: Any, strategy: Any) -> str | None:

@@ -95,7 +95,9 @@ class Fitted:
         return self.train_dataset(batch_size).map(lambda features, labels: features)
 
     def callbacks(self) -> list[Any]:
-        return [Told()] if self.parameters.get("told") else []
+        told = [Told()] if self.parameters.get("told") else []
+        saved = self.parameters.get("saved")
+        return [*told, *([keras.callbacks.ModelCheckpoint(saved, save_weights_only=True)] if saved else [])]
 
 
 class Told(keras.callbacks.Callback):
