@@ -183,8 +183,8 @@ def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
 
 
 def save_elsewhere(callback: Any) -> None:
-    """Has a ModelCheckpoint of Keras 3 save to a temporary folder of this task, as Keras 2's does in all tasks
-    but the first: two tasks cannot write one file. All tasks save, since some variables are read by all.
+    """Has a ModelCheckpoint of Keras 3 save to a temporary folder, as Keras 2's does in each task but the
+    first: two tasks cannot write one file. All tasks save, since some variables are read by all.
     """
     import keras
 
