@@ -248,15 +248,20 @@ print(json.dumps([value.numpy().tolist() for value in model.variables if value.s
 """
 
 
-def test_moving_averages_are_what_is_exported(make_cluster: MakeCluster) -> None:
-    parameters = {**PARAMETERS, "optimizer": {"use_ema": True, "ema_momentum": 0.5}}
+def test_moving_averages_are_what_is_seen_at_the_end_and_exported(
+    make_cluster: MakeCluster,
+) -> None:
+    parameters = {**PARAMETERS, "told": True, "optimizer": {"use_ema": True, "ema_momentum": 0.5}}
     cluster = make_cluster(**TWO_CPUS, entrypoint="three:Fitted", parameters=parameters)
-    assert cluster.start("chief").ended() == 0
+    chief = cluster.start("chief")
+    assert chief.ended() == 0
     found = variables(cluster.model_dir, 2)
     kept = [value for name, value in found.items() if "_variables/" in name and np.ndim(value) == 2]
     exported = run(_EXPORTED, str(cluster.model_dir / "export" / "1"))
     assert any(np.allclose(exported[0], average) for average in kept)
     assert not np.allclose(np.ravel(exported[0]), kernel(cluster.model_dir, 2))
+    (told,) = (line for line in chief.lines if line.startswith("ended with"))
+    assert float(told.split()[-1]) == pytest.approx(np.sum(exported[0]), rel=1e-4), "on_train_end"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from worker.program import LoadedProgram
 from worker.steps import metric_updates
 from worker.steps.own_results import OwnResults, flat
 from worker.steps.step import Steps, results_of
-from worker.tf_compat import keras_3
+from worker.tf_compat import keras_3, keras_models
 
 
 class CompiledSteps(Steps):
@@ -91,6 +91,11 @@ class CompiledSteps(Steps):
             if keras_3.computes_loss(self.model):
                 self._loss_of(features, labels, predictions, weights, share, training=False)
         self._measure((features, labels, predictions, weights), share, training=False)
+
+    def end(self) -> None:
+        """Replaces the weights by their moving averages, where there are some, as Model.fit does."""
+        if keras_models.keeps_averages(self.model.optimizer):
+            keras_models.take_averages(self.model)
 
     def metrics(self) -> list[Any]:
         """Returns the metrics that the steps update."""

@@ -124,6 +124,9 @@ class Steps:
         for metric in self.metrics():
             metric.reset_state()
 
+    def end(self) -> None:
+        """Ends the training, before its callbacks hear of it. It is called as `reset` is."""
+
     def results(self, training: bool = False) -> dict[str, float]:
         """Returns all metrics over all replicas, "loss" first. Every task of a collective must call it.
 

@@ -117,6 +117,8 @@ class _Coordination:
             self._callbacks.on_epoch_end(epoch, logs)
             if model.stop_training:
                 break
+        with loop.strategy.scope():
+            self._steps.end()
         self._callbacks.on_train_end(logs)
         return model
 

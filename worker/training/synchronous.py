@@ -128,6 +128,8 @@ class _Synchronous:
             self._callbacks.on_epoch_end(epoch, logs)
             if model.stop_training:
                 break
+        with loop.strategy.scope():
+            self._steps.end()
         self._callbacks.on_train_end(logs)
         return model
 

@@ -115,6 +115,10 @@ class Told(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         print("told", self.hooks, sorted(logs), flush=True)
 
+    def on_train_end(self, logs: Any = None) -> None:
+        (kernel,) = (value for value in self.model.get_weights() if value.ndim == 2)
+        print("ended with", float(np.sum(kernel)), flush=True)
+
 
 class Stepping(Fitted):
     """The model has steps of its own, which give what a metric keeps and what none does."""
