@@ -284,11 +284,12 @@ def test_what_keras_3_cannot_do_is_refused_by_name(
 def test_two_tasks_do_not_save_to_one_file(make_cluster: MakeCluster, tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     folder.mkdir()
-    parameters = {**PARAMETERS, "saved": str(folder / "{epoch}.weights.h5")}
-    options = {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}}
-    tasks = make_cluster(**options, entrypoint="three:Fitted", parameters=parameters).start_all().values()
-    assert [task.ended() for task in tasks] == [0, 0]
+    options = {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}, "entrypoint": "three:Fitted"}
+    cluster = make_cluster(**options, parameters={**PARAMETERS, "kept": str(folder)})
+    tasks = cluster.start_all()
+    assert [task.ended() for task in tasks.values()] == [0, 0]
     assert sorted(path.name for path in folder.iterdir()) == ["1.weights.h5", "2.weights.h5"]
+    tasks["worker", 0].until_notice("BackupAndRestore is left out")
 
 
 def test_an_old_keras_3_is_refused(make_cluster: MakeCluster) -> None:

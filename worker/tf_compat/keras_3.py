@@ -182,6 +182,13 @@ def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
     return any(getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name) for name in names)
 
 
+def restores(callback: Any) -> bool:
+    """Returns whether `callback` is Keras 3's BackupAndRestore."""
+    import keras
+
+    return isinstance(callback, keras.callbacks.BackupAndRestore)
+
+
 def save_elsewhere(callback: Any) -> None:
     """Has a ModelCheckpoint of Keras 3 save to a temporary folder, as Keras 2's does in each task but the
     first: two tasks cannot write one file. All tasks save, since some variables are read by all.

@@ -16,7 +16,7 @@ from worker.failures import program_error
 from worker.input.datasets import ended_early
 from worker.reporting import as_floats
 from worker.steps.steps_per_execution import Packing
-from worker.tf_compat import keras_models, remote_values
+from worker.tf_compat import keras_3, keras_models, remote_values
 from worker.tf_compat.strategies import uses_coordinator
 from worker.training.epoch_metrics import EpochMetrics
 
@@ -218,6 +218,27 @@ class KeptData(keras_models.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         """Runs while `fit` still has the data."""
         self._kept.extend(keras_models.fit_data(self.model))
+
+
+def of_program(loop: Loop, model: Any) -> list[Any]:
+    """Returns the program's callbacks for a loop of the runtime's own.
+
+    BackupAndRestore of Keras 3 is left out: two tasks cannot write its files, and the runtime goes on from
+    its own checkpoints.
+    """
+    called = []
+    for callback in loop.program.callbacks(model):
+        if keras_models.is_keras_3(callback) and keras_3.restores(callback):
+            if loop.writes:
+                loop.hooks.reporter.notice(
+                    f"{loop.program.entrypoint}: callbacks(): BackupAndRestore is left out: a run with "
+                    "spec.modelDir goes on from its checkpoints by itself"
+                )
+            continue
+        if keras_models.is_keras_3(callback) and not loop.writes:
+            keras_3.save_elsewhere(callback)
+        called.append(callback)
+    return called
 
 
 def check_hooks(callback: Any, entrypoint: str) -> None:

@@ -125,7 +125,7 @@ class _Coordination:
     def _calling(self) -> Any:
         loop = self._loop
         loop.hooks.enter("running callbacks()")
-        called = loop.program.callbacks(self._model)
+        called = callbacks.of_program(loop, self._model)
         for callback in called:
             callbacks.check_hooks(callback, loop.program.entrypoint)
         if loop.directory is not None:

@@ -22,8 +22,8 @@ from worker.progress.records import Records
 from worker.steps.choice import steps_of
 from worker.steps.iteration import ALL, Iteration
 from worker.steps.steps_per_execution import Packing
-from worker.tf_compat import keras_3, keras_models
-from worker.training import fit
+from worker.tf_compat import keras_models
+from worker.training import callbacks, fit
 from worker.training.epoch_metrics import EpochMetrics
 
 _EVALUATION_STEPS = 32
@@ -60,10 +60,7 @@ class _Synchronous:
             continuation.check_parts(loop)
         self._records = Records(loop.hooks.reporter if loop.writes else None, parameters.epochs)
         loop.hooks.enter("running callbacks()")
-        called = loop.program.callbacks(model)
-        if not loop.writes:
-            for callback in filter(keras_models.is_keras_3, called):
-                keras_3.save_elsewhere(callback)
+        called = callbacks.of_program(loop, model)
         self._tells_batches = self._steps.as_compiled and any(
             keras_models.has_batch_hooks(callback) for callback in called
         )

@@ -95,9 +95,12 @@ class Fitted:
         return self.train_dataset(batch_size).map(lambda features, labels: features)
 
     def callbacks(self) -> list[Any]:
-        told = [Told()] if self.parameters.get("told") else []
-        saved = self.parameters.get("saved")
-        return [*told, *([keras.callbacks.ModelCheckpoint(saved, save_weights_only=True)] if saved else [])]
+        called: list[Any] = [Told()] if self.parameters.get("told") else []
+        if folder := self.parameters.get("kept"):
+            path = f"{folder}/{{epoch}}.weights.h5"
+            called.append(keras.callbacks.ModelCheckpoint(path, save_weights_only=True))
+            called.append(keras.callbacks.BackupAndRestore(f"{folder}/backup"))
+        return called
 
 
 class Told(keras.callbacks.Callback):
