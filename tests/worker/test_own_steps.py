@@ -12,11 +12,10 @@ import pytest
 
 from tests.worker.cluster import PROGRAMS, ROOT
 from tests.worker.conftest import MakeCluster
-from tests.worker.programs import own_steps
 from worker.contract import Event
 
-PARAMETERS = {"epochs": own_steps.EPOCHS, "globalBatchSize": own_steps.BATCH, "stepsPerEpoch": 5}
-"""All batches of the data."""
+PARAMETERS = {"epochs": 2, "globalBatchSize": 8, "stepsPerEpoch": 5}
+"""As in own_steps.py, all batches of the data. To import it here would import TensorFlow, too."""
 OPTIONS: dict[str, dict[str, Any]] = {
     "Mirrored": {
         "strategy": "Mirrored",

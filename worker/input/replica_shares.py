@@ -25,8 +25,7 @@ _current = threading.local()
 
 def has_keras_steps(model: Any) -> bool:
     """Returns whether filler examples can be left out, which only the steps of Keras can do."""
-    kinds = [getattr(type(model), name) for name in ("train_step", "test_step")]
-    return kinds == [tf.keras.Model.train_step, tf.keras.Model.test_step]
+    return not keras_models.has_own(model, "train_step", "test_step")
 
 
 def use_shares(model: Any, training: Distributed, evaluation: Distributed | None) -> None:

@@ -39,7 +39,7 @@ class CompiledSteps(Steps):
         """Means, by name, of the results of the model's own steps that are in none of its metrics."""
         super().__init__(program, model, global_batch_size, element, notice)
         self._own_training, self._own_evaluation = keras_3.own_steps(model)
-        self._own_metrics = keras_3.has_own_metrics(model)
+        self._own_metrics = keras_models.has_own(model, "compute_metrics")
         self._train = self._train_by_model if self._own_training else self._train_as_compiled
         self._own: dict[bool, OwnResults] = {}
         """The results of the model's own code, for training and for evaluation."""

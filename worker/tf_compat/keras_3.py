@@ -136,13 +136,6 @@ def own_steps(model: Any) -> tuple[bool, bool]:
     return own[0] is not keras.Model.train_step, own[1] is not keras.Model.test_step
 
 
-def has_own_metrics(model: Any) -> bool:
-    """Returns whether the class of `model` defines `compute_metrics`."""
-    import keras
-
-    return type(model).compute_metrics is not keras.Model.compute_metrics
-
-
 def computes_loss(model: Any) -> bool:
     """Returns whether `model` has a loss, compiled or its own."""
     import keras
