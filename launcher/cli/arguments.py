@@ -6,10 +6,10 @@ import argparse
 
 from launcher.cli import completion
 from launcher.cli.strict_parser import StrictParser, count, duration, listed, port
+from launcher.naming import ROLES
 
 BACKENDS = ("kubernetes", "local")
 DATA_WORKER = "data-worker"
-ROLES = ("chief", "worker", "ps", "evaluator", "dispatcher", DATA_WORKER)
 FORMS = ("json", "yaml", "wide", "name")
 
 

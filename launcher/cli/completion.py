@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from launcher.cli.strict_parser import StrictParser
+from launcher.naming import ROLES
 from launcher.terminal import visible
 
 COMMAND: Final = "__complete"
@@ -167,8 +168,6 @@ def _sources(given: Mapping[str, str]) -> Iterator[Candidate]:
 
 
 def _roles(_: Mapping[str, str]) -> Iterator[Candidate]:
-    from launcher.cli.arguments import ROLES
-
     yield from ((role, "") for role in ROLES)
 
 

@@ -9,13 +9,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 
 import launcher
+from launcher import naming
 from launcher.cli import parser, prerequisites
+from launcher.config.spec import RoleName
 
 ROOT = Path(__file__).parent.parent.parent
 SPECS = ROOT / "tests" / "specs"
@@ -486,6 +489,10 @@ def test_an_error_in_the_launcher_is_no_traceback(
     code, _, err = run(capsys, "validate", GOOD)
     assert code == 70
     assert err.startswith("error in the launcher itself: ZeroDivisionError")
+
+
+def test_the_roles_of_the_command_line_are_those_of_the_file() -> None:
+    assert get_args(RoleName) == naming.ROLES
 
 
 def test_the_public_names_are_there() -> None:
