@@ -33,7 +33,7 @@ DOMAIN: Final = "tf-launcher.dev"
 """The prefix of the project's own labels and annotations."""
 
 ROLES: Final = ("chief", "worker", "ps", "evaluator", "dispatcher", "data-worker")
-"""Of tasks, as the command line and the addresses have them; `launcher.config.spec.RoleName` is their type."""
+"""As the command line and the addresses have them. `launcher.config.spec.RoleName` is their type."""
 
 CONTAINER: Final = "tensorflow"
 """The name of the container that runs the program."""
