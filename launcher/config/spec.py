@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from pydantic.alias_generators import to_camel
 
+from launcher.config.role_fields import RoleField, apart, by, entries, joined, maps
 from launcher.config.value_types import (
     CheckpointName,
     Count,
@@ -113,6 +114,19 @@ Resources = Annotated[
 ]
 
 
+def requirements(resources: Resources) -> dict[str, dict[str, str]]:
+    """Kubernetes' ResourceRequirements."""
+    if isinstance(resources, Requirements):
+        return {name: value for name, value in resources.model_dump().items() if value}
+    limits = {name: value for name, value in resources.items() if name != "cpu"}
+    both = {"requests": dict(resources), "limits": limits}
+    return {name: value for name, value in both.items() if value}
+
+
+def _name(entry: Any) -> object:
+    return entry["name"]
+
+
 class JobMetadata(_Model):
     """Labels and annotations of a Job, for controllers that act on Jobs and not on pods."""
 
@@ -125,44 +139,60 @@ class RoleTemplate(_Model):
     are merged entry by entry.
     """
 
-    image: Text | None = None
+    # A field of a pod is declared here, and nowhere else: its RoleField says what becomes of it.
+
+    image: Annotated[Text | None, RoleField("container", ignored_here=True)] = None
     """The role's own image, in place of `spec.image`."""
-    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    image_pull_secrets: Named = ()
-    command: Items[Text] | None = None
+    image_pull_policy: Annotated[
+        Literal["Always", "IfNotPresent", "Never"] | None, RoleField("container", beside="image")
+    ] = None
+    image_pull_secrets: Annotated[Named, RoleField("pod", by(_name), ignored_here=True, beside="image")] = ()
+    command: Annotated[Items[Text] | None, RoleField("container")] = None
     """The container's command, in place of the worker runtime's."""
-    args: Items[Text] | None = None
+    args: Annotated[Items[Text] | None, RoleField("container")] = None
     """The command's arguments, taken literally."""
-    working_dir: MountPath | None = None
-    env: Items[EnvVar] = ()
-    env_from: Items[dict[str, Any]] = ()
+    working_dir: Annotated[MountPath | None, RoleField("container")] = None
+    env: Annotated[
+        Items[EnvVar], RoleField("container", by(lambda variable: variable.name), beside="credentials")
+    ] = ()
+    env_from: Annotated[Items[dict[str, Any]], RoleField("container", joined, beside="credentials")] = ()
     """Kubernetes' EnvFromSource: whole ConfigMaps or Secrets as environment."""
-    resources: Resources = {}
+    resources: Annotated[Resources, RoleField("container", form=requirements, ignored_here=True)] = {}
     """Either `{cpu: 1, memory: 2Gi, nvidia.com/gpu: 1}`: each is requested, and all but cpu are the limit too
     (a limit on cpu throttles TensorFlow's thread pools); or Kubernetes' own requests and limits. A role with
     GPUs gets 1Gi of shared memory at /dev/shm, unless a volume is mounted there.
     """
-    allow_cpu: bool | None = None
+    allow_cpu: Annotated[bool | None, RoleField()] = None
     """Whether a task of the worker runtime that asks for GPUs continues with the CPU where its TensorFlow
     sees none. Left out, or false: the task fails, and says what to do.
     """
-    volumes: Named = ()
+    volumes: Annotated[Named, RoleField("pod", by(_name))] = ()
     """Kubernetes' volumes."""
-    volume_mounts: Items[VolumeMount] = ()
-    node_selector: dict[LabelKey, LabelValue] = {}
-    tolerations: Items[dict[str, Any]] = ()
-    affinity: dict[str, Any] = {}
+    volume_mounts: Annotated[
+        Items[VolumeMount], RoleField("container", by(lambda mount: mount.mount_path))
+    ] = ()
+    node_selector: Annotated[dict[LabelKey, LabelValue], RoleField("pod", entries, ignored_here=True)] = {}
+    tolerations: Annotated[
+        Items[dict[str, Any]], RoleField("pod", joined, ignored_here=True, beside="node")
+    ] = ()
+    affinity: Annotated[dict[str, Any], RoleField("pod", ignored_here=True)] = {}
     """Kubernetes' affinity."""
-    service_account_name: ObjectName | None = None
-    port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    service_account_name: Annotated[
+        ObjectName | None, RoleField("pod", ignored_here=True, beside="credentials")
+    ] = None
+    runtime_class_name: Annotated[ObjectName | None, RoleField("pod", ignored_here=True)] = None
+    """The RuntimeClass that runs the pods' containers, such as nvidia. Left out: the node's default."""
+    port: Annotated[Annotated[int, Field(ge=1, le=65_535)] | None, RoleField()] = None
     """Custom: the port on which the tasks listen, as TF_CONFIG says. Left out: 2222."""
-    restart_policy: Literal["OnFailure", "Never", "ExitCode"] | None = None
+    restart_policy: Annotated[Literal["OnFailure", "Never", "ExitCode"] | None, RoleField()] = None
     """Custom: which failed tasks are retried. OnFailure: all; Never: none; ExitCode: those that ended with
     128 to 255, while 1 to 127 fails the run at once. Left out: OnFailure.
     """
-    job_metadata: JobMetadata = Field(default_factory=JobMetadata.model_construct)
+    job_metadata: Annotated[JobMetadata, RoleField(merge=maps)] = Field(
+        default_factory=JobMetadata.model_construct
+    )
     """Added to the role's Job, and in a JobSet to its replicatedJob."""
-    pod_template: dict[str, Any] = {}
+    pod_template: Annotated[dict[str, Any], RoleField(merge=apart)] = {}
     """A partial PodTemplateSpec for all other fields. It is merged last, as a strategic merge patch, with
     null, `$patch` and `$retainKeys`. The container is called tensorflow.
     """
@@ -275,8 +305,8 @@ class Storage(_Model):
 class Scheduling(_Model):
     """Which scheduler or queue decides when and where the pods start."""
 
-    priority_class_name: ObjectName | None = None
-    scheduler_name: ObjectName | None = None
+    priority_class_name: Annotated[ObjectName | None, RoleField("pod", ignored_here=True)] = None
+    scheduler_name: Annotated[ObjectName | None, RoleField("pod", ignored_here=True)] = None
     """Left out, with gang: Volcano `volcano`, with gang: Coscheduling `scheduler-plugins-scheduler`."""
     queue: DnsLabel | None = None
     """The queue that admits the run: a LocalQueue (Kueue's) of its namespace, or with gang:
@@ -410,14 +440,17 @@ class TensorBoard(_Model):
     this machine the command starts a TensorBoard, whether the file asks for one or not.
     """
 
-    image: Text | None = None
+    image: Annotated[Text | None, RoleField("container")] = None
     """An image with TensorBoard, as the worker image has. Left out: the primary role's."""
-    resources: Resources = {"cpu": "100m", "memory": "1Gi"}
+    resources: Annotated[Resources, RoleField("container", form=requirements)] = {
+        "cpu": "100m",
+        "memory": "1Gi",
+    }
     """As in a role."""
-    node_selector: dict[LabelKey, LabelValue] = {}
-    tolerations: Items[dict[str, Any]] = ()
+    node_selector: Annotated[dict[LabelKey, LabelValue], RoleField("pod")] = {}
+    tolerations: Annotated[Items[dict[str, Any]], RoleField("pod", joined)] = ()
     """Added to those of the primary role, where both must be on one node."""
-    affinity: dict[str, Any] = {}
+    affinity: Annotated[dict[str, Any], RoleField("pod")] = {}
 
 
 class Spec(_Model):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic.alias_generators import to_camel
+
 from launcher import naming
+from launcher.config.role_fields import in_kubernetes
 from launcher.config.spec import EnvVar
 from launcher.plan import gang_scheduling, jobset, roles, runtime_archive, storage
 from launcher.plan.program_files import ProgramFiles
@@ -19,6 +23,7 @@ from launcher.plan.roles import (
     TASK_PATH,
     TMP_PATH,
     ResolvedRole,
+    present,
 )
 from launcher.plan.topology import Topology
 from worker.contract import (
@@ -146,7 +151,7 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
         model_dir=spec.model_dir,
         replicas={role.name: role.replicas for role in topology.roles},
         gpus={role.name: asked for role in topology.roles if (asked := role.gpus)},
-        allow_cpu=[role.name for role in topology.roles if role.allow_cpu],
+        allow_cpu=[role.name for role in topology.roles if role.given.allow_cpu],
         travels=[role.name for role in topology.roles if role.uses_runtime and role.travels],
         # A task that trains alone opens no port.
         chief_address=None if topology.alone else topology.address(topology.primary, 0),
@@ -180,7 +185,7 @@ def _data_service(topology: Topology) -> DataService | None:
 
 def job_plan(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) -> JobPlan:
     """The Job of one role."""
-    annotations = {**topology.cluster.metadata.annotations, **role.job_annotations}
+    annotations = {**topology.cluster.metadata.annotations, **role.given.job_metadata.annotations}
     if role.name == topology.primary:
         annotations[naming.PRIMARY_ANNOTATION] = "true"
         annotations[naming.SPEC_ANNOTATION] = topology.cluster.model_dump_json(exclude_defaults=True)
@@ -192,7 +197,7 @@ def job_plan(topology: Topology, role: ResolvedRole, source: ProgramFiles | None
     return JobPlan(
         name=topology.job_name(role.name),
         replicas=role.replicas,
-        labels={**role.job_labels, **labels(topology, role.name)},
+        labels={**role.given.job_metadata.labels, **labels(topology, role.name)},
         annotations=annotations,
         retries=_retries(topology, role),
         failure_rules=_failure_rules(topology, role),
@@ -227,13 +232,10 @@ def _container_plan(
         # An image that is to run as it is may write wherever its files let user 65532 write.
         read_only_root=not custom,
         volume_mounts=mounts,
-        fields=present(
-            {
-                "imagePullPolicy": role.image_pull_policy,
-                "workingDir": role.working_dir or _script_directory(role, source),
-                "envFrom": list(role.env_from),
-                "resources": role.resources,
-            }
+        fields=others(
+            ContainerPlan,
+            role.fields("container")
+            | {"workingDir": role.given.working_dir or _script_directory(role, source)},
         ),
     )
 
@@ -289,9 +291,10 @@ def _script_directory(role: ResolvedRole, source: ProgramFiles | None) -> str | 
     return SOURCE_PATH if source is not None and role.runs_script else None
 
 
-def present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that are not empty."""
-    return {name: value for name, value in fields.items() if value not in (None, {}, [], ())}
+def others(plan: type[Any], fields: Object) -> Object:
+    """The fields that are not empty, and that the plan has no attribute for."""
+    attributes = {to_camel(attribute.name) for attribute in dataclasses.fields(plan)}
+    return {name: value for name, value in present(fields).items() if name not in attributes}
 
 
 def _job_fields(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
@@ -337,7 +340,7 @@ def _retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
     if roles.is_custom(topology.cluster.spec):
         if _goes_on_without(topology, role):
             return {"backoffLimitPerIndex": 0}
-        return {"backoffLimit": 0 if role.restart_policy == "Never" else limit}
+        return {"backoffLimit": 0 if role.given.restart_policy == "Never" else limit}
     if not _may_be_several(role):
         return {"backoffLimit": limit}
     if _survives_a_task(topology, role):
@@ -349,13 +352,13 @@ def _goes_on_without(topology: Topology, role: ResolvedRole) -> bool:
     """Whether a run of other images goes on when a task of the role has failed for good. That holds for
     workers that do not know each other (a sparse TF_CONFIG) and are not tried again.
     """
-    return role.name == "worker" and not topology.sees_all(role.name) and role.restart_policy == "Never"
+    return role.name == "worker" and not topology.sees_all(role.name) and role.given.restart_policy == "Never"
 
 
 def _failure_rules(topology: Topology, role: ResolvedRole) -> list[Object]:
     taken_away = [{"type": "DisruptionTarget", "status": "True"}, *gang_scheduling.disruptions(topology)]
     disruption = {"action": "Ignore", "onPodConditions": taken_away}
-    if role.restart_policy == "ExitCode":
+    if role.given.restart_policy == "ExitCode":
         permanent = {"containerName": naming.CONTAINER, "operator": "In", "values": list(range(1, 128))}
         return [disruption, {"action": "FailJob", "onExitCodes": permanent}]
     if not role.uses_runtime:
@@ -376,18 +379,16 @@ def _exits_with(code: ExitCode) -> Object:
 
 
 def _pod_fields(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
-    scheduling = topology.cluster.spec.scheduling
-    return present(
+    spec = topology.cluster.spec
+    return others(
+        PodPlan,
         {
-            "serviceAccountName": role.service_account_name,
-            "priorityClassName": scheduling.priority_class_name,
-            "schedulerName": gang_scheduling.scheduler_name(topology.cluster.spec),
+            **in_kubernetes(spec.scheduling, "pod"),
+            "schedulerName": gang_scheduling.scheduler_name(spec),
             "schedulingGates": gang_scheduling.gates(topology),
-            "nodeSelector": role.node_selector,
-            "tolerations": list(role.tolerations),
+            **role.fields("pod"),
             "affinity": storage.affinity(topology, role),
-            "imagePullSecrets": list(role.image_pull_secrets),
-        }
+        },
     )
 
 
@@ -481,7 +482,7 @@ def _volumes(
     topology: Topology, role: ResolvedRole, source: ProgramFiles | None
 ) -> tuple[list[Object], list[Object]]:
     run = topology.run
-    own = [mount.model_dump(exclude_none=True) for mount in role.volume_mounts]
+    own = role.fields("container")["volumeMounts"]
     mounts: list[Object] = [
         {"name": "launcher-config", "mountPath": CONFIG_PATH, "readOnly": True},
         {"name": "launcher-task", "mountPath": TASK_PATH},
@@ -511,7 +512,7 @@ def _volumes(
     if claim is not None and role.touches_model_dir:
         mounts.append({"name": "launcher-model", "mountPath": topology.cluster.spec.model_dir})
         volumes.append({"name": "launcher-model", "persistentVolumeClaim": {"claimName": claim}})
-    return mounts + own, volumes + list(role.volumes)
+    return mounts + own, volumes + role.fields("pod")["volumes"]
 
 
 def source_items(source: ProgramFiles) -> list[Object]:

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
+from launcher.config import role_fields
+from launcher.config.role_fields import Holder
 from launcher.config.spec import (
     MOST_DATA_WORKERS,
     DataService,
@@ -22,8 +24,8 @@ from launcher.config.spec import (
     RoleName,
     RoleTemplate,
     Spec,
-    VolumeMount,
     WorkerRole,
+    requirements,
 )
 from launcher.naming import CONTAINER
 from launcher.pod_spec.strategic_merge import strategic_merge
@@ -62,15 +64,12 @@ _DISPATCHER_RESOURCES: Final = Requirements(requests={"cpu": "100m", "memory": "
 # nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.5gb, amd.com/gpu, gpu.intel.com/xe
 _GPU: Final = re.compile(r"gpu\.[^/]+/.+|[^/]+/(gpu|mig-).*")
 
-Entry = TypeVar("Entry")
 Object = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class ResolvedRole:
-    """A role with all defaults applied. `launcher.config.spec.Role` is what the file says. Fields of the same
-    name have the same form in both, unless a docstring here says otherwise.
-    """
+    """A role with all defaults applied. `launcher.config.spec.Role` is what the file says."""
 
     name: RoleName
     replicas: int
@@ -78,29 +77,10 @@ class ResolvedRole:
     """None where all tasks are needed."""
     max_replicas: int
     """`replicas`, but of elastic workers."""
-    image: str
-    image_pull_policy: str | None
-    image_pull_secrets: tuple[Object, ...]
-    command: tuple[str, ...] | None
-    """None if the file has none: then it is the worker runtime's, or under Custom the image's own."""
-    args: tuple[str, ...]
-    working_dir: str | None
-    env: tuple[EnvVar, ...]
-    env_from: tuple[Object, ...]
-    resources: Mapping[str, Mapping[str, str]]
-    """Kubernetes' ResourceRequirements, with the chips of a TPU slice."""
-    allow_cpu: bool
-    volumes: tuple[Object, ...]
-    volume_mounts: tuple[VolumeMount, ...]
-    node_selector: Mapping[str, str]
-    """With the labels of a TPU slice's nodes."""
-    tolerations: tuple[Object, ...]
-    affinity: Mapping[str, Any]
-    service_account_name: str | None
-    port: int
-    restart_policy: str | None
-    job_labels: Mapping[str, str]
-    job_annotations: Mapping[str, str]
+    given: RoleTemplate
+    """Its fields, over those of `spec.template`; with the chips of a TPU slice, and the labels of its nodes.
+    No `podTemplate`: see `pod_templates`.
+    """
     pod_templates: tuple[Object, Object]
     """The podTemplate of `spec.template`, and the role's own, which is merged over it."""
     uses_runtime: bool
@@ -129,26 +109,44 @@ class ResolvedRole:
         shared, own = self.pod_templates
         return strategic_merge(strategic_merge(pod, shared), own)
 
+    @property
+    def image(self) -> str:
+        """Its image."""
+        return self.given.image or DEFAULT_IMAGE
+
+    @property
+    def command(self) -> tuple[str, ...] | None:
+        """None if the file has none: then it is the worker runtime's, or under Custom the image's own."""
+        return self.given.command
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        """The command's arguments."""
+        return self.given.args or ()
+
+    @property
+    def env(self) -> tuple[EnvVar, ...]:
+        """The user's variables."""
+        return self.given.env
+
+    @property
+    def port(self) -> int:
+        """Where its tasks listen."""
+        return self.given.port or PORT
+
+    def fields(self, at: Holder) -> Object:
+        """Its fields that a pod or the program's container has, in Kubernetes' form; also those that are
+        empty.
+        """
+        return role_fields.in_kubernetes(self.given, at)
+
     @cached_property
     def pod(self) -> Object:
         """The part of the pod template that the file decides, with the podTemplates merged over it. Use it
         only after `launcher.plan.pod_template` has checked those.
         """
-        container: Object = {
-            "name": CONTAINER,
-            "env": [variable.model_dump(exclude_none=True) for variable in self.env],
-            "envFrom": list(self.env_from),
-            "volumeMounts": [mount.model_dump(exclude_none=True) for mount in self.volume_mounts],
-        }
-        if self.resources:
-            container["resources"] = self.resources
-        spec = {
-            "affinity": self.affinity,
-            "containers": [container],
-            "imagePullSecrets": list(self.image_pull_secrets),
-            "tolerations": list(self.tolerations),
-            "volumes": list(self.volumes),
-        }
+        container = {"name": CONTAINER, **present(self.fields("container"))}
+        spec = {"containers": [container], **present(self.fields("pod"))}
         return self.patched({"metadata": {}, "spec": spec})
 
     @property
@@ -161,7 +159,7 @@ class ResolvedRole:
         """Whether the runtime, where the role's tasks need it, is the one that goes with the run."""
         if self.runtime is not None:
             return self.runtime == "Travels"
-        return not is_own_image(self._container.get("image") or self.image)
+        return not is_own_image(self._container.get("image") or DEFAULT_IMAGE)
 
     @property
     def pod_volumes(self) -> dict[str, Object]:
@@ -181,7 +179,7 @@ class ResolvedRole:
     @property
     def asks_for_gpus(self) -> bool:
         """Whether its resources have GPUs; what a podTemplate asks for does not count."""
-        return bool(_gpus(self.resources.get("limits", {})))
+        return bool(_gpus(requirements(self.given.resources).get("limits", {})))
 
     @property
     def gpus(self) -> str:
@@ -197,12 +195,19 @@ class ResolvedRole:
 
 
 def resolve(spec: Spec, name: RoleName, role: Role) -> ResolvedRole:
-    """The role with `spec.template`, the spec's own image and command, and what a TPU slice asks of it. The
-    role's fields win; maps and lists of named entries are merged entry by entry.
+    """The role's fields over those of `spec.template`, over the spec's own image and command and what a TPU
+    slice asks of it.
     """
-    template = spec.template
-    command = _first(role.command, template.command, spec.command)
-    args = _first(role.args, template.args, spec.args) or ()
+    default = RoleTemplate.model_construct(
+        image=spec.image,
+        image_pull_policy=spec.image_pull_policy,
+        command=spec.command,
+        args=spec.args,
+        node_selector=_slice_labels(spec, name),
+    )
+    for layer in (spec.template, role):
+        default = RoleTemplate.model_construct(**role_fields.merged(default, layer))
+    given = default.model_copy(update={"resources": _resources(spec, name, default.resources)})
     custom = is_custom(spec)
     least = role.min_replicas if isinstance(role, WorkerRole) else None
     most = role.max_replicas if isinstance(role, WorkerRole) and least is not None else None
@@ -211,31 +216,11 @@ def resolve(spec: Spec, name: RoleName, role: Role) -> ResolvedRole:
         replicas=role.replicas,
         min_replicas=least,
         max_replicas=role.replicas if most is None else most,
-        image=role.image or template.image or spec.image or DEFAULT_IMAGE,
-        image_pull_policy=role.image_pull_policy or template.image_pull_policy or spec.image_pull_policy,
-        image_pull_secrets=_merged(
-            template.image_pull_secrets, role.image_pull_secrets, lambda secret: secret["name"]
-        ),
-        command=command,
-        args=args,
-        working_dir=role.working_dir or template.working_dir,
-        env=_merged(template.env, role.env, lambda variable: variable.name),
-        env_from=template.env_from + role.env_from,
-        resources=_resources(spec, name, role),
-        allow_cpu=bool(template.allow_cpu if role.allow_cpu is None else role.allow_cpu),
-        volumes=_merged(template.volumes, role.volumes, lambda volume: volume["name"]),
-        volume_mounts=_merged(template.volume_mounts, role.volume_mounts, lambda mount: mount.mount_path),
-        node_selector={**_slice_labels(spec, name), **template.node_selector, **role.node_selector},
-        tolerations=template.tolerations + role.tolerations,
-        affinity=role.affinity or template.affinity,
-        service_account_name=role.service_account_name or template.service_account_name,
-        port=role.port or template.port or PORT,
-        restart_policy=role.restart_policy or template.restart_policy,
-        job_labels={**template.job_metadata.labels, **role.job_metadata.labels},
-        job_annotations={**template.job_metadata.annotations, **role.job_metadata.annotations},
-        pod_templates=(template.pod_template, role.pod_template),
-        uses_runtime=not custom and (command is None or command[: len(RUNTIME_COMMAND)] == RUNTIME_COMMAND),
-        runs_script=custom or command not in (None, RUNTIME_COMMAND) or bool(args),
+        given=given,
+        pod_templates=(spec.template.pod_template, role.pod_template),
+        uses_runtime=not custom
+        and (given.command is None or given.command[: len(RUNTIME_COMMAND)] == RUNTIME_COMMAND),
+        runs_script=custom or given.command not in (None, RUNTIME_COMMAND) or bool(given.args),
         touches_model_dir=_touches_model_dir(spec, name),
         runtime="Image" if custom else spec.runtime,
     )
@@ -259,6 +244,11 @@ def of_data_service(service: DataService, *, fixed: bool) -> tuple[tuple[RoleNam
     )
 
 
+def present(fields: Mapping[str, Any]) -> Object:
+    """The fields that are not empty."""
+    return {name: value for name, value in fields.items() if value not in (None, {}, [], ())}
+
+
 def is_own_image(image: str) -> bool:
     """Whether it has the launcher's runtime in it, by the last part of its name: `tf-launcher-worker`, of any
     registry, with any tag or digest.
@@ -280,30 +270,21 @@ def is_custom(spec: Spec) -> bool:
     return spec.strategy == "Custom"
 
 
-def requirements(resources: Resources) -> dict[str, dict[str, str]]:
-    """Kubernetes' ResourceRequirements."""
-    if isinstance(resources, Requirements):
-        return {name: value for name, value in resources.model_dump().items() if value}
-    limits = {name: value for name, value in resources.items() if name != "cpu"}
-    both = {"requests": dict(resources), "limits": limits}
-    return {name: value for name, value in both.items() if value}
-
-
 def given_resources(spec: Spec, role: Role) -> Resources:
     """What the file gives the role, without what a TPU slice adds."""
     return role.resources or spec.template.resources
 
 
-def _resources(spec: Spec, name: RoleName, role: Role) -> dict[str, dict[str, str]]:
+def _resources(spec: Spec, name: RoleName, given: Resources) -> Resources:
     """The resources with a TPU slice's chips, of which the file may give another number."""
-    resources, shape = given_resources(spec, role), spec.strategy_options.topology
-    asked = requirements(resources)
-    if not _is_on_slice(spec, name) or shape is None or TPU_RESOURCE in asked.get("limits", {}):
-        return asked
+    shape = spec.strategy_options.topology
+    is_given = TPU_RESOURCE in requirements(given).get("limits", {})
+    if not _is_on_slice(spec, name) or shape is None or is_given:
+        return given
     chips = {TPU_RESOURCE: str(math.prod(map(int, shape.split("x"))))}
-    if isinstance(resources, Requirements):
-        return requirements(resources.model_copy(update={"limits": {**resources.limits, **chips}}))
-    return requirements({**resources, **chips})
+    if isinstance(given, Requirements):
+        return given.model_copy(update={"limits": {**given.limits, **chips}})
+    return {**given, **chips}
 
 
 def _slice_labels(spec: Spec, name: RoleName) -> dict[str, str]:
@@ -346,15 +327,3 @@ def _touches_model_dir(spec: Spec, role: RoleName) -> bool:
     if role == DISPATCHER:
         return (spec.model_dir or "").startswith("/")
     return role != "worker" or spec.strategy != "ParameterServer"
-
-
-def _first(*values: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return next((value for value in values if value is not None), None)
-
-
-def _merged(
-    defaults: Iterable[Entry], own: Iterable[Entry], key: Callable[[Entry], object]
-) -> tuple[Entry, ...]:
-    entries: dict[object, Entry] = {key(entry): entry for entry in defaults}
-    entries.update((key(entry), entry) for entry in own)
-    return tuple(entries.values())

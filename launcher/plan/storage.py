@@ -140,8 +140,8 @@ def affinity(topology: Topology, role: ResolvedRole) -> Object:
     (https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/).
     """
     if role.name not in on_one_node(topology):
-        return dict(role.affinity)
-    return _beside({"matchLabels": {naming.NODE_LABEL: topology.run}}, role.affinity)
+        return dict(role.given.affinity)
+    return _beside({"matchLabels": {naming.NODE_LABEL: topology.run}}, role.given.affinity)
 
 
 def tensorboard_affinity(topology: Topology, own: Mapping[str, Any]) -> Object:

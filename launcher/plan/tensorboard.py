@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from launcher import naming
-from launcher.config.spec import TensorBoard
-from launcher.plan import pods, roles, storage
+from launcher.config.role_fields import Beside, Holder, rules
+from launcher.config.spec import RoleTemplate, TensorBoard
+from launcher.plan import pods, storage
 from launcher.plan.pods import Object
 from launcher.plan.roles import TMP_PATH, ResolvedRole
 from launcher.plan.topology import Topology
@@ -81,13 +82,15 @@ def board_plan(topology: Topology, board: TensorBoard) -> BoardPlan:
         selector=selector(run),
         pod_labels=metadata["labels"],
         pod_annotations=metadata["annotations"],
-        pod_fields=_pod_fields(topology, board, primary, is_path),
-        container_fields=pods.present(
+        pod_fields=pods.others(
+            BoardPlan,
             {
-                "imagePullPolicy": primary.image_pull_policy,
-                "envFrom": [] if is_path else list(primary.env_from),
-                "resources": roles.requirements(board.resources),
-            }
+                **_fields(topology, board, primary, "pod", is_path=is_path),
+                "affinity": storage.tensorboard_affinity(topology, board.affinity),
+            },
+        ),
+        container_fields=pods.others(
+            BoardPlan, _fields(topology, board, primary, "container", is_path=is_path)
         ),
         image=board.image or primary.image,
         # On all its addresses: the kubelet's readiness probe and the Service use them.
@@ -99,19 +102,21 @@ def board_plan(topology: Topology, board: TensorBoard) -> BoardPlan:
     )
 
 
-def _pod_fields(
-    topology: Topology, board: TensorBoard, primary: ResolvedRole, is_path: bool
-) -> dict[str, Any]:
-    shares = bool(storage.on_one_node(topology))
-    return pods.present(
-        {
-            "serviceAccountName": None if is_path else primary.service_account_name,
-            "nodeSelector": board.node_selector,
-            "tolerations": [*(primary.tolerations if shares else ()), *board.tolerations],
-            "affinity": storage.tensorboard_affinity(topology, board.affinity),
-            "imagePullSecrets": list(primary.image_pull_secrets),
-        }
-    )
+def _fields(
+    topology: Topology, board: TensorBoard, primary: ResolvedRole, at: Holder, *, is_path: bool
+) -> Object:
+    """What its pod or container has of the primary role's, and the file's own fields over that."""
+    reasons: list[Beside] = ["image"]
+    if not is_path:
+        reasons.append("credentials")
+    if storage.on_one_node(topology):
+        reasons.append("node")
+    shared = primary.fields(at)
+    found = {field.alias: shared[field.alias] for field in rules(RoleTemplate, at, reasons)}
+    for field in rules(TensorBoard, at):
+        own = field.rule.form(getattr(board, field.name))
+        found[field.alias] = field.rule.merge(found[field.alias], own) if field.alias in found else own
+    return found
 
 
 def _directory(topology: Topology) -> tuple[list[Object], list[Object]]:

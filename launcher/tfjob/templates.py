@@ -9,21 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from launcher.config.role_fields import Holder, rules
+from launcher.config.spec import RoleTemplate
 from launcher.config.yaml_positions import FieldPath
 from launcher.naming import CONTAINER
 from launcher.pod_spec.strategic_merge import MERGE_KEYS
 from worker.contract import PORT
 
 PORT_NAME: Final = "tfjob-port"
-
-_OF_CONTAINER: Final = (
-    "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "resources",
-    "volumeMounts",
-)  # fmt: skip
-_OF_POD: Final = (
-    "imagePullSecrets", "volumes", "nodeSelector", "tolerations", "affinity", "serviceAccountName",
-)  # fmt: skip
-"""Fields that a pod and a role have under the same name."""
 
 _REFERENCE: Final = re.compile(r"\$[$(]")
 """References that Kubernetes replaces in a command, an argument or a variable. A role takes its own
@@ -53,12 +46,12 @@ def lift(template: Mapping[str, Any], labels: Mapping[str, str]) -> RoleFields:
     index = next(i for i, each in enumerate(containers) if each.get("name") == CONTAINER)
     container = dict(containers[index])
     at: FieldPath = ("spec", "containers", index)
-    for name in _OF_CONTAINER:
+    for name in _names("container"):
         if name in container and _is_plain(name, container[name]):
             found.fields[name] = container.pop(name)
             found.origins[name,] = (*at, name)
     _lift_port(found, container, at)
-    for name in _OF_POD:
+    for name in _names("pod"):
         if name in spec:
             found.fields[name] = spec.pop(name)
             found.origins[name,] = ("spec", name)
@@ -93,6 +86,11 @@ def given_twice(template: Mapping[str, Any], here: FieldPath) -> Iterator[tuple[
                     if key is not None and entry.get(key) in seen:
                         yield (*here, name, index, key), f"{entry[key]} is given twice: keep one"
                     seen.add(entry.get(key or ""))
+
+
+def _names(at: Holder) -> list[str]:
+    """The fields that a pod or a container and a role have under the same name."""
+    return [field.alias for field in rules(RoleTemplate, at)]
 
 
 def _is_plain(name: str, value: Any) -> bool:

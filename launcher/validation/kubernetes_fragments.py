@@ -5,38 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from launcher.config.role_fields import Holder, rules
 from launcher.config.spec import RoleTemplate, TensorBoard
 from launcher.config.yaml_positions import FieldPath
 from launcher.plan.topology import Topology
-from launcher.pod_spec.pod_fields import Check
+from launcher.pod_spec.pod_fields import Check, types
 from launcher.pod_spec.strategic_merge import MERGE_KEYS
 
 Violation = tuple[FieldPath, str]
 
-_OF_ROLE: Final = {
-    "env": "EnvVar",
-    "env_from": "EnvFromSource",
-    "image_pull_secrets": "LocalObjectReference",
-    "tolerations": "Toleration",
-    "volume_mounts": "VolumeMount",
-    "volumes": "Volume",
-}
-"""Lists, by field."""
+_TYPES: Final[Mapping[Holder, str]] = {"pod": "PodSpec", "container": "Container"}
 
 
 def of_role(template: RoleTemplate | TensorBoard, here: FieldPath) -> Iterator[Violation]:
     """Yields what is wrong in those fields of a role, or of `spec.template`, that are Kubernetes' own."""
-    given = {name: getattr(template, name, ()) for name in _OF_ROLE}
     patch = getattr(template, "pod_template", {})
-    if not any(given.values()) and not template.affinity and not patch:
+    given = [
+        (at, field.alias, value)
+        for at in _TYPES
+        for field in rules(type(template), at)
+        if (value := field.rule.form(getattr(template, field.name))) not in (None, {}, [])
+    ]
+    if not given and not patch:
         return
     check = Check()
-    for name, values in given.items():
-        alias = type(template).model_fields[name].alias or name if values else name
-        for index, value in enumerate(values):
-            plain = value if isinstance(value, Mapping) else value.model_dump(exclude_none=True)
-            yield from check.problems(plain, _OF_ROLE[name], (*here, alias, index))
-    yield from check.problems(template.affinity, "Affinity", (*here, "affinity"))
+    for at, alias, value in given:
+        yield from check.problems(value, types()[_TYPES[at]][alias], (*here, alias))
     yield from Check(patch=True).problems(patch, "PodTemplateSpec", (*here, "podTemplate"))
 
 

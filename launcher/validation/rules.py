@@ -16,6 +16,7 @@ from launcher.config.spec import (
     TensorBoard,
     TrainingCluster,
     WorkerRole,
+    requirements,
 )
 from launcher.config.yaml_positions import FieldPath
 from launcher.plan import gang_scheduling, jobset, pod_template, roles, storage, topology
@@ -314,7 +315,7 @@ def _asks_for_tpu(spec: Spec) -> bool:
     trains = next((role for role in (spec.chief, spec.worker) if role is not None and role.replicas), None)
     if trains is None:
         return False
-    return roles.TPU_RESOURCE in roles.requirements(roles.given_resources(spec, trains)).get("limits", {})
+    return roles.TPU_RESOURCE in requirements(roles.given_resources(spec, trains)).get("limits", {})
 
 
 def _program(planned: Topology) -> Iterator[Violation]:
@@ -483,7 +484,7 @@ def _mounts(planned: Topology) -> Iterator[Violation]:
         volumes = role.pod_volumes
         known = f"; the volumes are {', '.join(sorted(volumes))}" if volumes else ""
         own = dict(topology.templates(spec))[role.field]
-        for mount in role.volume_mounts:
+        for mount in role.given.volume_mounts:
             if mount.name not in volumes:
                 is_own = own is not None and mount in own.volume_mounts
                 given = own if own is not None and is_own else spec.template

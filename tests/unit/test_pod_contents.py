@@ -97,9 +97,10 @@ FIELDS: dict[str, tuple[Any, Any]] = {
     "tolerations": ([{"key": "gpu", "operator": "Exists"}], lambda pod: pod["tolerations"]),
     "affinity": ({"nodeAffinity": PREFERS}, lambda pod: pod["affinity"]),
     "serviceAccountName": ("trainer", lambda pod: pod["serviceAccountName"]),
+    "runtimeClassName": ("nvidia", lambda pod: pod["runtimeClassName"]),
     "podTemplate": (
-        {"spec": {"runtimeClassName": "nvidia"}},
-        lambda pod: {"spec": {"runtimeClassName": pod["runtimeClassName"]}},
+        {"spec": {"dnsPolicy": "Default"}},
+        lambda pod: {"spec": {"dnsPolicy": pod["dnsPolicy"]}},
     ),
 }
 

@@ -14,17 +14,10 @@ from launcher.backends.local.pod import volume_paths
 from launcher.backends.local.pod.environment import MissingError
 from launcher.backends.local.pod.pods import VOLUME_KINDS, PodTemplate
 from launcher.backends.local.store import RunDirectory, Submission
+from launcher.config.role_fields import IGNORED_IN_TEMPLATES, Holder, rules
+from launcher.config.spec import RoleTemplate, Scheduling
 from launcher.errors import BackendError
 
-_POD_FIELDS: Final = (
-    "nodeSelector", "nodeName", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName",
-    "schedulerName", "runtimeClassName", "securityContext", "serviceAccountName", "imagePullSecrets",
-    "initContainers", "hostNetwork", "dnsConfig", "hostAliases", "schedulingGates", "resourceClaims",
-)  # fmt: skip
-_CONTAINER_FIELDS: Final = (
-    "image", "resources", "securityContext", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
-    "volumeDevices",
-)  # fmt: skip
 _OBJECTS: Final = ("Job", "Service", "ConfigMap", "PersistentVolumeClaim", "Deployment")
 """Kinds that have a meaning here. A Service's is that every address is known; a Deployment is TensorBoard's,
 which the command `tensorboard` starts."""
@@ -95,8 +88,8 @@ def left_out(submission: Submission) -> str:
     for job in submission.of_kind("Job"):
         spec = job["spec"]["template"]["spec"]
         containers = spec["containers"]
-        found = [name for name in _CONTAINER_FIELDS if containers[0].get(name)]
-        found += [name for name in _POD_FIELDS if spec.get(name)]
+        found = [name for name in ignored("container") if containers[0].get(name)]
+        found += [name for name in ignored("pod") if spec.get(name)]
         names.update((name, None) for name in found if name in written or not given)
         if len(containers) > 1:
             names[f"containers beside {containers[0]['name']}"] = None
@@ -108,6 +101,12 @@ def left_out(submission: Submission) -> str:
     if not given:
         names.update((kind, None) for kind in _kinds(submission.objects) if kind not in _OBJECTS)
     return f"ignored locally: {', '.join(names)}" if names else ""
+
+
+def ignored(at: Holder) -> list[str]:
+    """The fields of pods, or of their containers, that have no meaning here."""
+    declared = [*rules(RoleTemplate, at), *rules(Scheduling, at)]
+    return [field.alias for field in declared if field.rule.ignored_here] + [*IGNORED_IN_TEMPLATES[at]]
 
 
 def _names(value: Any) -> Iterator[str]:

@@ -21,6 +21,8 @@ from launcher.backends.kubernetes.api.port_forward import Tunnel
 from launcher.backends.kubernetes.api.resources import api_of
 from launcher.backends.kubernetes.model_files.sender import COMPLETE, CONTENT
 from launcher.backends.kubernetes.tensorboard import reason
+from launcher.config.role_fields import rules
+from launcher.config.spec import RoleTemplate
 from launcher.errors import BackendError, LauncherError
 from launcher.naming import COPY_LABEL, RUN_LABEL
 from launcher.plan.pods import escaped, without_sidecars
@@ -91,7 +93,8 @@ def _pod(client: Client, origin: Origin) -> Object:
     metadata = without_sidecars({"labels": labels, "annotations": {}}, ())
     program = files(__package__).joinpath("sender.py").read_text(encoding="utf-8")
     arguments = [program, origin.directory, origin.path, str(_PORT), str(_IDLE_SECONDS)]
-    kept = ("securityContext", "imagePullSecrets", "tolerations")
+    kept = ["securityContext", *(field.alias for field in rules(RoleTemplate, "pod", ("image", "node")))]
+    same_image = [field.alias for field in rules(RoleTemplate, "container", ("image",))]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -120,7 +123,7 @@ def _pod(client: Client, origin: Origin) -> Object:
                 {
                     "name": _CONTAINER,
                     "image": container["image"],
-                    **{key: container[key] for key in ("imagePullPolicy",) if container.get(key)},
+                    **{key: container[key] for key in same_image if container.get(key)},
                     "command": ["python", "-c", *map(escaped, arguments)],
                     "resources": _RESOURCES,
                     "securityContext": _LOCKED,
