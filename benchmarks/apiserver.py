@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from launcher.backends.kubernetes.api.connection import Connection
-from launcher.backends.kubernetes.api.transport import Answer
+from launcher.backends.kubernetes.api_server.connection import Connection
+from launcher.backends.kubernetes.api_server.transport import Answer
 
 JSON = "application/json"
 METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"

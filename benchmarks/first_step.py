@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks import recording
 from benchmarks.measuring import ENVIRONMENT, ROOT, table
-from launcher import planning
+from launcher import plan_of_file
 from launcher.validation import loader
 from launcher.validation.loader import Loaded
 from worker.contract import Env, Event, Record, pod_name
@@ -91,7 +91,7 @@ def tasks(loaded: Loaded, directory: Path) -> dict[str, dict[str, str]]:
     What a person would write who starts the five by hand: loopback addresses, and the launcher's own settings
     for the worker runtime.
     """
-    plan = planning.plan(loaded)
+    plan = plan_of_file.plan(loaded)
     spec = loaded.cluster.spec
     replicas = {
         name: role.replicas

@@ -26,7 +26,7 @@ from benchmarks.apiserver import Arrivals
 from benchmarks.control_plane import UnavailableError, control_plane
 from benchmarks.measuring import ENVIRONMENT, ROOT, table
 from benchmarks.starters import LABEL, LAUNCHER, submit
-from launcher.backends.kubernetes.api.connection import connect
+from launcher.backends.kubernetes.api_server.connection import connect
 from tests.api.conftest import Api
 from tests.api.kubelet import node
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.apiserver import JSON, Api, GoneError
 from benchmarks.measuring import ENVIRONMENT, ROOT
-from launcher.backends.kubernetes.api.connection import connect
+from launcher.backends.kubernetes.api_server.connection import connect
 
 NODES = 20
 CONNECTIONS = 8

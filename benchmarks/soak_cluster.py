@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from benchmarks import pods, processes
-from launcher.backends.kubernetes.api.api_errors import ApiError
-from launcher.backends.kubernetes.api.client import Client
-from launcher.backends.kubernetes.api.connection import connect
+from launcher.backends.kubernetes.api_server.api_errors import ApiError
+from launcher.backends.kubernetes.api_server.client import Client
+from launcher.backends.kubernetes.api_server.connection import connect
 from launcher.errors import LauncherError
-from launcher.naming import CONTAINER, RUN_LABEL
+from launcher.object_names import CONTAINER, RUN_LABEL
 from launcher.run import Run
 
 _KINDS: Final = ("Job", "Pod", "Service", "ConfigMap", "NetworkPolicy", "PersistentVolumeClaim", "Deployment")

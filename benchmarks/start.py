@@ -24,7 +24,7 @@ from benchmarks.apiserver import JSON, METADATA_LIST, Api, Arrivals, Cost
 from benchmarks.cluster import cluster
 from benchmarks.measuring import ENVIRONMENT, ROOT, table
 from benchmarks.starters import LABEL, PEERS, Starter, planned, starters
-from launcher.backends.kubernetes.api.connection import connect
+from launcher.backends.kubernetes.api_server.connection import connect
 
 WORKERS = (10, 100, 1_000)
 MANY = 5_000

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import tf_config
 from benchmarks.measuring import ROOT
-from launcher import planning
+from launcher import plan_of_file
 from launcher.backends.base import Plan
 from launcher.plan import serialization
 from launcher.validation import loader
@@ -90,7 +90,7 @@ def planned(
 ) -> Plan:
     """What is submitted."""
     (loaded,) = loader.load(DEMO, overrides(run, workers, suspended=suspended))
-    return planning.plan(planning.placed(loaded, None, namespace), run, as_jobset=as_jobset)
+    return plan_of_file.plan(plan_of_file.placed(loaded, None, namespace), run, as_jobset=as_jobset)
 
 
 def submit(run: str, workers: int, namespace: str, *, suspended: bool = False) -> list[str]:

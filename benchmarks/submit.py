@@ -24,7 +24,7 @@ from benchmarks.cluster import cluster
 from benchmarks.measuring import ENVIRONMENT, LIBRARIES, ROOT, milliseconds, table
 from benchmarks.processes import cpu_seconds
 from benchmarks.starters import LABEL, LAUNCHER, planned, submit
-from launcher.backends.kubernetes.api.connection import connect
+from launcher.backends.kubernetes.api_server.connection import connect
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.plan import serialization
 

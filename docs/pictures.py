@@ -19,7 +19,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from launcher import messages
+from launcher import sentences
 from launcher.backends.base import History, LogLine
 from launcher.backends.local.backend import LocalBackend
 from launcher.backends.local.following import RecordBook, StateReader
@@ -115,7 +115,7 @@ def live_view_picture(moment: Mapping[str, Any]) -> str:
         if line.record is not None:
             pace.add(line.record)
     began = past.status.started or 0.0
-    for news in messages.Narrator().news(past.status, past.lines, in_place=True):
+    for news in sentences.Narrator().news(past.status, past.lines, in_place=True):
         after = f"{(news.time or began) - began:7.1f} s  "
         out.print(Text.assemble((after, "dim"), (f"{news.who:<10} ", "bold"), news.text))
     out.print(live_view.picture(past.status, pace, past.seen, Text("⠹", style="cyan")))

@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args
 
-from launcher import functions, planning, tfjob
-from launcher.backends import choice, label_selector
+from launcher import file_from_python, plan_of_file, tfjob
+from launcher.backends import backend_choice, label_selector
 from launcher.backends.base import Finding
-from launcher.backends.names import check_namespace
+from launcher.backends.checked_names import check_namespace
 from launcher.config.spec import TrainingCluster
 from launcher.errors import Problem, SpecError
 from launcher.plan import serialization
@@ -44,8 +44,8 @@ def render(
         kinds = [item["kind"] for item in launcher.render("cluster.yaml")]
     """
     _check_choice("form", form, Form)
-    loaded = planning.placed(_loaded(what, overrides, fields), namespace, "default")
-    return [dict(item) for item in planning.plan(loaded, as_jobset=form == "jobset").objects]
+    loaded = plan_of_file.placed(_loaded(what, overrides, fields), namespace, "default")
+    return [dict(item) for item in plan_of_file.plan(loaded, as_jobset=form == "jobset").objects]
 
 
 def convert(what: str | os.PathLike[str] | Mapping[str, Any], *, overrides: Sequence[str] = ()) -> str:
@@ -103,10 +103,10 @@ def submit(
     _check_choice("backend", backend, BackendName)
     if allow_network and backend != "local":
         raise _refused("allow_network", "is about runs on this machine: expected backend='local'")
-    chosen = choice.named(backend, context, allow_network=allow_network)
+    chosen = backend_choice.named(backend, context, allow_network=allow_network)
     notes = rules.notices(loaded.cluster, local=backend == "local")
     notes += loaded.conversion.notes if loaded.conversion is not None else []
-    plan = planning.plan(planning.placed(loaded, namespace, chosen.namespace), uuid.uuid4().hex)
+    plan = plan_of_file.plan(plan_of_file.placed(loaded, namespace, chosen.namespace), uuid.uuid4().hex)
     told = chosen.submit(plan, detach=detach, replace=replace)
     return Run(plan.run, plan.namespace, chosen, (*notes, *told.splitlines()))
 
@@ -122,7 +122,7 @@ def find(
     the cluster; the default of `namespace` is the backend's own. Raises NotFoundError.
     """
     _check_choice("backend", backend, BackendName)
-    chosen, space = choice.sought(name, namespace, backend, context)
+    chosen, space = backend_choice.sought(name, namespace, backend, context)
     chosen.status(name, space)
     return Run(name, space, chosen)
 
@@ -144,7 +144,7 @@ def runs(
     selected = label_selector.parse(selector, "selector") if selector is not None else None
     return [
         Run(status.run, status.namespace, chosen)
-        for chosen in choice.all_or(backend, context)
+        for chosen in backend_choice.all_or(backend, context)
         for status in chosen.runs(namespace)
         if selected is None or selected(status.labels)
     ]
@@ -163,7 +163,7 @@ def doctor(
     """
     check_namespace(namespace, "namespace")
     objects = None if what is None else render(what, namespace=namespace, overrides=overrides, **fields)
-    cluster = choice.named("kubernetes", context)
+    cluster = backend_choice.named("kubernetes", context)
     return cluster.examine(namespace or cluster.namespace, objects)
 
 
@@ -172,8 +172,8 @@ def _loaded(what: Any, overrides: Sequence[str], fields: Mapping[str, Any]) -> L
     if isinstance(overrides, str):
         raise _refused("overrides", f'expected a list, as in ["{overrides}"]')
     if callable(what):
-        document, directory = functions.cluster(what, fields)
-        checked = loader.check(document, overrides, directory=directory, source=functions.called(what))
+        document, directory = file_from_python.cluster(what, fields)
+        checked = loader.check(document, overrides, directory=directory, source=file_from_python.called(what))
         # The caller runs this code already, so it may be shipped from any folder.
         return dataclasses.replace(checked, allow_outside=True)
     if fields:

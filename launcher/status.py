@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Final, TypeVar
 
 from launcher.index_ranges import parse_indexes
-from launcher.naming import (
+from launcher.object_names import (
     CONTAINER,
     DOMAIN,
     ELASTIC_ANNOTATION,

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from launcher.backends.selection import EVERYONE as EVERYONE
-from launcher.backends.selection import Selection as Selection
+from launcher.backends.log_selection import EVERYONE as EVERYONE
+from launcher.backends.log_selection import Selection as Selection
 from launcher.errors import ConflictError
-from launcher.naming import PROGRAM as PROGRAM
-from launcher.naming import SPEC_ANNOTATION
+from launcher.object_names import PROGRAM as PROGRAM
+from launcher.object_names import SPEC_ANNOTATION
 
 if TYPE_CHECKING:
     from launcher.status import RunStatus, TaskStatus
@@ -270,8 +270,9 @@ class Backend(Protocol):
 
     def scale(self, run: str, namespace: str, workers: int, role: str = "worker") -> int:
         """Changes the number of an elastic run's workers while it runs, or of the tasks of another role of
-        `scaling.SCALABLE`. Returns the number before. Raises ConflictError where the role's number is fixed,
-        the run may not have that many, is suspended or has ended, or was scaled by somebody else meanwhile.
+        `scalable_roles.SCALABLE`. Returns the number before. Raises ConflictError where the role's number is
+        fixed, the run may not have that many, is suspended or has ended, or was scaled by somebody else
+        meanwhile.
         """
 
     def kill(self, run: str, namespace: str, task: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from launcher.errors import Problem, SpecError
-from launcher.naming import is_label_key, is_label_value
+from launcher.object_names import is_label_key, is_label_value
 
 Matches = Callable[[Mapping[str, str]], bool]
 

@@ -6,7 +6,7 @@ import argparse
 
 from launcher.cli import completion
 from launcher.cli.strict_parser import StrictParser, count, duration, listed, port
-from launcher.naming import ROLES
+from launcher.object_names import ROLES
 
 BACKENDS = ("kubernetes", "local")
 DATA_WORKER = "data-worker"

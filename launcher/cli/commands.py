@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from launcher.errors import INTERRUPTED, BackendError, LauncherError, NotFoundError, Problem, SpecError
-from launcher.naming import PROGRAM
+from launcher.object_names import PROGRAM
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -37,11 +37,11 @@ def init(options: Namespace) -> int:
 
 def validate(options: Namespace) -> int:
     """Checks a file without doing anything."""
-    from launcher import planning
+    from launcher import plan_of_file
     from launcher.plan import topology
 
     for loaded in _load(options):
-        plan = planning.plan(loaded)
+        plan = plan_of_file.plan(loaded)
         planned = topology.build(loaded.cluster)
         counts = ", ".join(
             f"{role.replicas} {role.name}"
@@ -91,13 +91,13 @@ def convert(options: Namespace) -> int:
 
 def render(options: Namespace) -> int:
     """Prints the Kubernetes objects."""
-    from launcher import planning
+    from launcher import plan_of_file
     from launcher.plan import object_size, serialization
 
     objects = [
         item
         for loaded in _load(options)
-        for item in planning.rendered(loaded, options.namespace, options.form)
+        for item in plan_of_file.rendered(loaded, options.namespace, options.form)
     ]
     print(
         serialization.as_json(objects) if options.output == "json" else serialization.as_yaml(objects), end=""
@@ -111,10 +111,10 @@ def render(options: Namespace) -> int:
 
 def _objects(options: Namespace) -> list[Mapping[str, Any]]:
     """Returns the objects of all runs in the file."""
-    from launcher import planning
+    from launcher import plan_of_file
 
-    placed = [planning.placed(loaded, options.namespace, "default") for loaded in _load(options)]
-    return [item for loaded in placed for item in planning.plan(loaded).objects]
+    placed = [plan_of_file.placed(loaded, options.namespace, "default") for loaded in _load(options)]
+    return [item for loaded in placed for item in plan_of_file.plan(loaded).objects]
 
 
 def submit(options: Namespace) -> int:
@@ -127,9 +127,9 @@ def submit(options: Namespace) -> int:
         raise _wrong_usage("--allow-network", "is about runs on this machine: add --backend local")
     if options.dry_run:
         return _dry_run(options)
-    from launcher.backends import choice
+    from launcher.backends import backend_choice
 
-    backend = choice.named(
+    backend = backend_choice.named(
         options.backend, options.context, _patience(options), allow_network=options.allow_network
     )
     try:
@@ -165,10 +165,10 @@ def submit(options: Namespace) -> int:
 
 
 def _dry_run(options: Namespace) -> int:
-    from launcher.backends import choice
+    from launcher.backends import backend_choice
 
     if options.dry_run == "client":
-        for plan in _plans(options, choice.own_namespace(options.backend, options.context)):
+        for plan in _plans(options, backend_choice.own_namespace(options.backend, options.context)):
             for item in plan.objects:
                 print(f"{item['kind']} {item['metadata']['name']}")
             where = "on this machine" if options.backend == "local" else "in the cluster"
@@ -184,7 +184,7 @@ def _dry_run(options: Namespace) -> int:
         return 0
     if options.backend == "local":
         raise _wrong_usage("--dry-run=server", "asks a cluster, and --backend local has none: try client")
-    backend = choice.named("kubernetes", options.context, _patience(options))
+    backend = backend_choice.named("kubernetes", options.context, _patience(options))
     for plan in _plans(options, backend.namespace):
         for line in backend.dry_run(plan, replace=options.replace):
             print(line)
@@ -203,10 +203,10 @@ def _plans(options: Namespace, own_namespace: str) -> list[Plan]:
     """Returns the plans of all runs in the file, or raises before any is started."""
     import uuid
 
-    from launcher import planning
+    from launcher import plan_of_file
 
     return [
-        planning.plan(planning.placed(loaded, options.namespace, own_namespace), uuid.uuid4().hex)
+        plan_of_file.plan(plan_of_file.placed(loaded, options.namespace, own_namespace), uuid.uuid4().hex)
         for loaded in _load(options)
     ]
 
@@ -275,7 +275,7 @@ def _script_role(plan: Plan) -> str:
     because the runtime reports the progress of a program.
     """
     from launcher.backends.base import submitted
-    from launcher.naming import ROLE_LABEL
+    from launcher.object_names import ROLE_LABEL
 
     primary = plan.objects[0]
     if submitted(primary, "program", "entrypoint") is not None:
@@ -305,14 +305,14 @@ def _sought(
     """Returns the backend that has the run, and its namespace: those of the command line if given. With
     `claims`, what is left of a deleted run counts too.
     """
-    from launcher.backends import choice
+    from launcher.backends import backend_choice
 
     name = options.name if name is None else name
     namespace = options.namespace if namespace is None else namespace
     if name.endswith(_YAML):
         raise _wrong_usage("NAME", f"expected a run's name, which is metadata.name in the file, not {name}")
     try:
-        return choice.sought(
+        return backend_choice.sought(
             name, namespace, options.backend, options.context, _patience(options), claims=claims
         )
     except NotFoundError as error:
@@ -323,11 +323,11 @@ def _sought(
 
 def _meant(options: Namespace, name: str, namespace: str | None) -> str:
     """Returns what the name of a missing run may have meant: another run, or a task of one."""
-    from launcher.backends import choice
+    from launcher.backends import backend_choice
     from launcher.cli.strict_parser import nearest
 
     names: list[str] = []
-    for backend in choice.all_or(options.backend, options.context, _patience(options, 2.0)):
+    for backend in backend_choice.all_or(options.backend, options.context, _patience(options, 2.0)):
         with contextlib.suppress(BackendError):
             names += backend.names(namespace or backend.namespace)
     for run in names:
@@ -396,12 +396,12 @@ def list_runs(options: Namespace) -> int:
     """
     import time
 
-    from launcher.backends import choice, label_selector
-    from launcher.backends.names import check_namespace
+    from launcher.backends import backend_choice, label_selector
+    from launcher.backends.checked_names import check_namespace
 
     check_namespace(options.namespace)
     selected = label_selector.parse(options.selector) if options.selector is not None else None
-    backends = choice.all_or(options.backend, options.context, _patience(options, _LISTED_SECONDS))
+    backends = backend_choice.all_or(options.backend, options.context, _patience(options, _LISTED_SECONDS))
     failed: set[str] = set()
 
     def gather() -> list[run_table.Listed]:
@@ -463,7 +463,7 @@ def describe(options: Namespace) -> int:
 
 def logs(options: Namespace) -> int:
     """Prints the logs of the tasks."""
-    from launcher import messages
+    from launcher import sentences
     from launcher.backends.base import Selection
     from launcher.cli import console
 
@@ -483,7 +483,7 @@ def logs(options: Namespace) -> int:
     if not some and options.tail != 0:
         print(f"note: run {options.name}: {_nothing_printed(options)}", file=sys.stderr)
     if left_out:
-        print(f"note: {messages.left_out(left_out)}", file=sys.stderr)
+        print(f"note: {sentences.left_out(left_out)}", file=sys.stderr)
     return 0
 
 
@@ -496,11 +496,11 @@ def _nothing_printed(options: Namespace) -> str:
 
 def events(options: Namespace) -> int:
     """Shows the Kubernetes events of a run."""
-    from launcher import messages
+    from launcher import sentences
 
     backend, namespace = _sought(options)
     for event in backend.events(options.name, namespace, follow=options.follow):
-        print(messages.event(event), flush=options.follow)
+        print(sentences.event(event), flush=options.follow)
     return 0
 
 
@@ -583,7 +583,7 @@ def kill(options: Namespace) -> int:
 
 def scale(options: Namespace) -> int:
     """Changes the number of workers, or of data workers."""
-    from launcher.backends.scaling import counted_tasks
+    from launcher.backends.scalable_roles import counted_tasks
 
     backend, namespace = _sought(options)
     before = backend.scale(options.name, namespace, options.workers, options.role)
@@ -648,7 +648,7 @@ def delete(options: Namespace) -> int:
 
 def _delete(backend: Backend, run: str, namespace: str, *, asks: bool) -> int:
     """Deletes one run, unless the user is asked and says no."""
-    from launcher.wording import listed
+    from launcher.lists_and_counts import listed
 
     goes = backend.claims_to_delete(run, namespace)
     lost = f"what it has trained, in {listed(goes)}" if goes else ""
@@ -698,13 +698,13 @@ def _all_of_a_place(options: Namespace) -> list[tuple[str, str | None, Backend |
     """Returns all runs of one place. Where there are two places, the user must name one, since a deletion
     cannot be undone.
     """
-    from launcher.backends import choice
+    from launcher.backends import backend_choice
 
     named = options.backend or ("kubernetes" if options.context else None)
-    if named is None and choice.cluster_known():
+    if named is None and backend_choice.cluster_known():
         said = "whose runs: add --backend local, this machine's, or --backend kubernetes, the cluster's"
         raise _wrong_usage("--all", said)
-    backend = choice.named(named or "local", options.context, _patience(options))
+    backend = backend_choice.named(named or "local", options.context, _patience(options))
     namespace = options.namespace or backend.namespace
     runs: list[tuple[str, str | None, Backend | None]] = [
         (status.run, status.namespace, backend) for status in backend.runs(namespace)
@@ -724,10 +724,10 @@ def _confirmed(warning: str) -> bool:
 
 def doctor(options: Namespace) -> int:
     """Checks a cluster; the exit code is BackendError's when a run cannot be submitted there."""
-    from launcher import messages
-    from launcher.backends import choice
-    from launcher.backends.kubernetes.preflight import rbac, requirements
-    from launcher.backends.names import check_namespace
+    from launcher import sentences
+    from launcher.backends import backend_choice
+    from launcher.backends.checked_names import check_namespace
+    from launcher.backends.kubernetes.preflight import needed_rights, requirements
     from launcher.plan import serialization
 
     check_namespace(options.namespace)
@@ -735,22 +735,24 @@ def doctor(options: Namespace) -> int:
     if options.overrides and not has_file:
         raise _wrong_usage("--set", "overrides a field of a file: name the file too")
     objects = _objects(options) if has_file else None
-    extensions = tuple(rbac.EXTENSION_RULES) if objects is None else requirements.extra_rights(objects)
+    extensions = (
+        tuple(needed_rights.EXTENSION_RULES) if objects is None else requirements.extra_rights(objects)
+    )
     if options.role:
-        namespace = options.namespace or choice.own_namespace("kubernetes", options.context)
-        print(serialization.as_yaml([rbac.role(namespace, extensions)]), end="")
+        namespace = options.namespace or backend_choice.own_namespace("kubernetes", options.context)
+        print(serialization.as_yaml([needed_rights.role(namespace, extensions)]), end="")
         return 0
-    backend = choice.named("kubernetes", options.context, _patience(options))
+    backend = backend_choice.named("kubernetes", options.context, _patience(options))
     namespace = options.namespace or backend.namespace
     found = backend.examine(namespace, objects)
-    for line in messages.findings(found):
+    for line in sentences.findings(found):
         print(line)
     unmet = [finding.subject for finding in found if finding.verdict == "missing"]
     if any(subject.startswith("right to ") for subject in unmet):
         print(
             "\nThe least Role that is enough, for whoever may grant it (`doctor --role` prints it alone):\n"
         )
-        print(serialization.as_yaml([rbac.role(namespace, extensions)]), end="")
+        print(serialization.as_yaml([needed_rights.role(namespace, extensions)]), end="")
     return BackendError.exit_code if unmet else 0
 
 

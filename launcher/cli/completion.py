@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from launcher.cli.strict_parser import StrictParser
-from launcher.naming import ROLES
+from launcher.object_names import ROLES
 from launcher.terminal import visible
 
 COMMAND: Final = "__complete"
@@ -153,10 +153,12 @@ def _files(_: Mapping[str, str]) -> Iterator[Candidate]:
 
 def _runs(given: Mapping[str, str]) -> Iterator[Candidate]:
     """Yields the runs of this machine and the cluster, or of the given place."""
-    from launcher.backends import choice
+    from launcher.backends import backend_choice
     from launcher.backends.patience import Patience
 
-    for backend in choice.all_or(given.get("backend"), given.get("context"), Patience(_CLUSTER_SECONDS)):
+    for backend in backend_choice.all_or(
+        given.get("backend"), given.get("context"), Patience(_CLUSTER_SECONDS)
+    ):
         # If the cluster does not answer, the runs of this machine are offered nevertheless.
         with contextlib.suppress(Exception):
             for name in backend.names(given.get("namespace") or backend.namespace):
@@ -172,9 +174,9 @@ def _roles(_: Mapping[str, str]) -> Iterator[Candidate]:
 
 
 def _contexts(_: Mapping[str, str]) -> Iterator[Candidate]:
-    from launcher.backends import choice
+    from launcher.backends import backend_choice
 
-    yield from ((name, "") for name in choice.contexts())
+    yield from ((name, "") for name in backend_choice.contexts())
 
 
 _BY_DESTINATION: Final[Mapping[str, Callable[[Mapping[str, str]], Iterator[Candidate]]]] = {

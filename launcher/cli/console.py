@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from launcher import messages
+from launcher import sentences
 from launcher.backends.base import PROGRAM, Backend, LogLine, Selection
 from launcher.errors import BackendError
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus, latest
@@ -67,7 +67,7 @@ def reasons(status: RunStatus) -> Iterator[RenderableType]:
         yield Text(status.message, style="yellow")
     for role in status.roles:
         if role.waiting:
-            yield Text(f"{role.role} {messages.waiting(role)}", style="yellow")
+            yield Text(f"{role.role} {sentences.waiting(role)}", style="yellow")
 
 
 class RoleTable:
@@ -96,10 +96,10 @@ class RoleTable:
 
     def _cells(self, role: RoleStatus) -> dict[str, Text]:
         counts = {
-            "READY": messages.ready(role),
+            "READY": sentences.ready(role),
             "SUCCEEDED": f"{role.succeeded}/{role.desired}",
             "FAILED": f"{role.failed}",
-            "RESTARTS": messages.restarts(role.restarts, self._status.restarts_in_place(role.role)),
+            "RESTARTS": sentences.restarts(role.restarts, self._status.restarts_in_place(role.role)),
             "NODE": _nodes(role, self._status),
         }
         cells = {"ROLE": Text(role.role), **{name: Text(text) for name, text in counts.items()}}
@@ -107,7 +107,7 @@ class RoleTable:
 
     def _state(self, role: RoleStatus) -> Text:
         """Returns Kubernetes' word for a Job's end; for a running role, the activity of its tasks."""
-        if aside := messages.stopped_with_run(role, self._status):
+        if aside := sentences.stopped_with_run(role, self._status):
             return Text(aside, style="dim")
         if role.phase is Phase.SUCCEEDED:
             return Text("Complete", style="green")
@@ -150,7 +150,7 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
     out.print(live_table(status))
     for reason in reasons(status):
         out.print(reason)
-    for news in messages.waiting_tasks(status):
+    for news in sentences.waiting_tasks(status):
         out.print(Text(f"{news.who} {news.text}", style="yellow"))
     troubled = [task for task in status.tasks if not task.deleted and _troubled(task)]
     for task in troubled[:_MOST_TROUBLED]:
@@ -160,9 +160,9 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
     for _, text, bad in task_devices.of_run(status):
         out.print(Text(text, style="red" if bad else ""))
     if (members := latest(status.records, MembershipRecord)) is not None:
-        out.print(Text(messages.membership(members)))
+        out.print(Text(sentences.membership(members)))
     if (evaluation := latest(status.records, Evaluation)) is not None:
-        out.print(messages.evaluation(evaluation))
+        out.print(sentences.evaluation(evaluation))
 
 
 def live_table(status: RunStatus, why: Iterable[RenderableType] = ()) -> RenderableType:
@@ -170,7 +170,7 @@ def live_table(status: RunStatus, why: Iterable[RenderableType] = ()) -> Rendera
     parts: list[RenderableType] = [Text(), RoleTable(status), *why]
     if status.phase is Phase.RUNNING:
         progress = latest(status.records, Progress)
-        text = messages.predicted(status) if progress is None else messages.progress(progress)
+        text = sentences.predicted(status) if progress is None else sentences.progress(progress)
         parts += [Text(text)] if text else []
     return Group(*parts)
 
@@ -181,13 +181,13 @@ def _troubled(task: TaskStatus) -> bool:
 
 def _show_trouble(backend: Backend, status: RunStatus, task: TaskStatus, out: Console) -> None:
     """Prints, for a task that failed or restarted, how its last pod ended, and the last lines of its log."""
-    name = messages.who(task.role, task.index, status)
+    name = sentences.who(task.role, task.index, status)
     ended = task if task.phase is Phase.FAILED else task.before
     if ended is None:
         return
     restarts = f"started again {task.restarts} times; the last time it " if ended is not task else ""
-    out.print(f"{name}: {restarts.replace(' 1 times', ' once')}{messages.ending(ended)}")
-    said, details = visible_all(_last_words(backend, status, ended, messages.LAST_LINES), out.is_terminal)
+    out.print(f"{name}: {restarts.replace(' 1 times', ' once')}{sentences.ending(ended)}")
+    said, details = visible_all(_last_words(backend, status, ended, sentences.LAST_LINES), out.is_terminal)
     out.print(Padding(Text(f"{said}\n{details}".rstrip()), (0, 0, 0, 2), expand=False))
 
 
@@ -219,7 +219,7 @@ def headline(status: RunStatus, now: float | None = None) -> Text:
     """Returns the run's phase and its duration: `run mnist is running for 12 s`."""
     until = status.finished or ((now or time.time()) if not status.ended else None)
     is_over = bool(status.finished or status.ended)
-    word, shown = ("after", messages.duration) if is_over else ("for", messages.whole_seconds)
+    word, shown = ("after", sentences.duration) if is_over else ("for", sentences.whole_seconds)
     took = f" {word} {shown(max(0.0, until - status.started))}" if status.started and until else ""
     words = {
         Phase.SUCCEEDED: "has succeeded",
@@ -237,12 +237,12 @@ def headline(status: RunStatus, now: float | None = None) -> Text:
 def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
     if (evaluation := latest(status.records, Evaluation)) is not None:
         when = f" (after epoch {evaluation.epoch})" if evaluation.epoch is not None else ""
-        yield "evaluation", messages.metrics(evaluation.metrics) + when
+        yield "evaluation", sentences.metrics(evaluation.metrics) + when
     elif (progress := latest(status.records, Progress)) is not None:
-        yield "training", messages.progress(progress)
+        yield "training", sentences.progress(progress)
     if (predicted := latest(status.records, Predicted)) is not None:
-        yield "predictions", messages.predictions(predicted)
-    elif text := messages.predicted(status):
+        yield "predictions", sentences.predictions(predicted)
+    elif text := sentences.predicted(status):
         yield "predictions", text
     if (exported := latest(status.records, Exported)) is not None:
         yield "export", exported.path
@@ -265,8 +265,8 @@ def _explain(backend: Backend, status: RunStatus, out: Console, roles: Sequence[
         if words in said:
             continue  # a program that cannot be imported fails in the same way in every role
         said.add(words)
-        name = messages.who(task.role, task.index, status)
-        out.print(Text.assemble((f"{name} {messages.ending(task)}", "bold red"), f"  {words[0]}"))
+        name = sentences.who(task.role, task.index, status)
+        out.print(Text.assemble((f"{name} {sentences.ending(task)}", "bold red"), f"  {words[0]}"))
         if words[1]:
             out.print(Padding(Text(words[1].rstrip()), (0, 0, 0, 2), expand=False))
         out.print()
@@ -310,7 +310,7 @@ def show_logs(
             left_out += 1
             continue
         style = styles.setdefault(line.role, _ROLE_STYLES[len(styles) % len(_ROLE_STYLES)])
-        text = line.text if line.record is None else messages.describe(line.record) or line.text
+        text = line.text if line.record is None else sentences.describe(line.record) or line.text
         prefix = f"{f'{line.role}-{line.index}':<11} | "
         bold = "bold" if line.record is not None else ""
         out.print(Text.assemble((when, "dim"), (prefix, style), (text, bold)))

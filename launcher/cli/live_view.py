@@ -17,7 +17,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from launcher import messages
+from launcher import sentences
 from launcher.backends.base import PROGRAM, Backend, LogLine
 from launcher.cli.console import RoleTable, console, exit_code, headline, reasons, show_summary
 from launcher.errors import INTERRUPTED, ConflictError
@@ -123,7 +123,7 @@ class View:
     def __init__(self, out: Console, printing: str = "") -> None:
         self._out = out
         self._printing = printing
-        self._narrator = messages.Narrator()
+        self._narrator = sentences.Narrator()
         self._began = time.time()
         self._status: RunStatus | None = None
         self._pace = Pace()
@@ -195,14 +195,14 @@ def _training(status: RunStatus, pace: Pace, now: float) -> Iterator[RenderableT
     if progress is not None:
         remaining = pace.remaining(now)
         known = remaining is not None and pace.done < 1
-        eta = f"  ETA {messages.whole_seconds(remaining or 0)}" if known else ""
+        eta = f"  ETA {sentences.whole_seconds(remaining or 0)}" if known else ""
         yield _Bar(pace.done, f" {100 * pace.done:3.0f}%{eta}")
-        yield _wrapped(messages.position(progress))
-        yield _wrapped(messages.measures(progress))
-    elif text := messages.predicted(status):
+        yield _wrapped(sentences.position(progress))
+        yield _wrapped(sentences.measures(progress))
+    elif text := sentences.predicted(status):
         yield _wrapped(text)
     if (evaluation := latest(status.records, Evaluation)) is not None:
-        yield _wrapped(messages.evaluation(evaluation))
+        yield _wrapped(sentences.evaluation(evaluation))
 
 
 def _wrapped(text: str) -> Text:

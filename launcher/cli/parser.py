@@ -14,7 +14,7 @@ from launcher import terminal
 from launcher.cli import arguments, commands, completion, prerequisites
 from launcher.cli.strict_parser import LateParser, StrictParser
 from launcher.errors import INTERRUPTED, LauncherError, SpecError
-from launcher.naming import PROGRAM
+from launcher.object_names import PROGRAM
 
 INTERNAL_ERROR = 70
 

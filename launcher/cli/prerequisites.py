@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from launcher.errors import LauncherError, SpecError
-from launcher.wording import listed
+from launcher.lists_and_counts import listed
 
 if TYPE_CHECKING:
     from pathlib import Path

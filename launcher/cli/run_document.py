@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from launcher.backends.base import Place
-from launcher.naming import ROLE_LABEL
+from launcher.object_names import ROLE_LABEL
 from launcher.status import RoleStatus, RunStatus, TaskStatus, latest, latest_with_time
 from worker import contract
 

@@ -11,10 +11,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from launcher import messages
+from launcher import sentences
 from launcher.backends.base import Place, RunEvent, Update
 from launcher.cli.console import STYLES, console, live_table, reasons
-from launcher.naming import DOMAIN
+from launcher.object_names import DOMAIN
 from launcher.status import RunStatus, latest
 from launcher.terminal import visible_all
 from worker.contract import Progress
@@ -132,7 +132,7 @@ def task_table(status: RunStatus) -> Table:
     for task in status.tasks:
         state = f"{task.phase} ({task.reason})" if task.reason else str(task.phase)
         code = "" if task.exit_code is None else str(task.exit_code)
-        again = messages.restarts(task.restarts, status.restarts_in_place(task.role, task.index))
+        again = sentences.restarts(task.restarts, status.restarts_in_place(task.role, task.index))
         cells = (f"{task.role}-{task.index}", Text(state, style=STYLES[task.phase]), again, code)
         table.add_row(*cells, age(task.created), task.node, task.pod)
     return table
@@ -177,7 +177,7 @@ def show_events(events: Sequence[RunEvent], out: Console | None = None) -> None:
         out.print()
         out.print(Text(f"events (the last {len(events[-_EVENTS:])})", style="dim"))
     for event in events[-_EVENTS:]:
-        out.print(Text(messages.event(visible_all(event, out.is_terminal))))
+        out.print(Text(sentences.event(visible_all(event, out.is_terminal))))
 
 
 def age(since: float | None) -> str:
@@ -229,7 +229,7 @@ def _cells(run: Listed, wide: bool, places: bool) -> list[str]:
         status.namespace,
         status.run,
         str(status.phase),
-        "" if progress is None else messages.position(progress),
+        "" if progress is None else sentences.position(progress),
         tasks,
         age(status.created or status.started),
         _duration(status),

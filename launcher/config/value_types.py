@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
-from launcher import naming
+from launcher import object_names
 
 
 def _checked(predicate: Any, expected: str) -> AfterValidator:
@@ -23,7 +23,7 @@ def _quantity(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("expected a quantity, such as 2, 500m or 4Gi")
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-    if not naming.is_quantity(text):
+    if not object_names.is_quantity(text):
         raise ValueError("expected a quantity, such as 2, 500m or 4Gi")
     return text
 
@@ -50,27 +50,32 @@ Quantity = Annotated[str, BeforeValidator(_quantity, json_schema_input_type=int 
 RunName = Annotated[
     str,
     _checked(
-        naming.is_dns_1035,
+        object_names.is_dns_1035,
         "lower-case letters, digits and '-', beginning with a letter, ending with a letter or digit, "
         "at most 63 characters",
     ),
 ]
 DnsLabel = Annotated[
-    str, _checked(naming.is_dns_1123, "lower-case letters, digits and '-', at most 63 characters")
+    str, _checked(object_names.is_dns_1123, "lower-case letters, digits and '-', at most 63 characters")
 ]
 ObjectName = Annotated[
-    str, _checked(naming.is_dns_subdomain, "lower-case letters, digits, '-' and '.', at most 253 characters")
+    str,
+    _checked(
+        object_names.is_dns_subdomain, "lower-case letters, digits, '-' and '.', at most 253 characters"
+    ),
 ]
-LabelKey = Annotated[str, _checked(naming.is_label_key, "a label key, such as team or example.com/team")]
+LabelKey = Annotated[
+    str, _checked(object_names.is_label_key, "a label key, such as team or example.com/team")
+]
 LabelValue = Annotated[
     str,
     _checked(
-        naming.is_label_value,
+        object_names.is_label_value,
         "at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
     ),
 ]
 EnvName = Annotated[
-    str, _checked(naming.is_env_name, "printable ASCII characters without '=', as in BATCH_SIZE")
+    str, _checked(object_names.is_env_name, "printable ASCII characters without '=', as in BATCH_SIZE")
 ]
 MountPath = Annotated[
     Text, _checked(lambda p: p.startswith("/") and ":" not in p, "an absolute path without ':'")

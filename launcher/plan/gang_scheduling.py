@@ -11,7 +11,7 @@ from typing import Final
 
 from launcher.config.spec import Gang, RoleName, Spec
 from launcher.config.yaml_positions import FieldPath
-from launcher.naming import GROUP_LABEL, QUEUE_LABEL
+from launcher.object_names import GROUP_LABEL, QUEUE_LABEL
 from launcher.plan import roles
 from launcher.plan.topology import Topology, templates
 from worker.contract import DATA_WORKER

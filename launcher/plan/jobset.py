@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from launcher import naming
+from launcher import object_names
 from launcher.config.spec import RoleName
 from launcher.plan import roles
 from launcher.plan.roles import ResolvedRole
@@ -23,12 +23,12 @@ _FOR_EVER: Final = 2**31 - 1
 def name_too_long(topology: Topology) -> str:
     """Why the JobSet's webhook would refuse the run's name, "" if it would not."""
     longest = max((task.pod_name + _SUFFIX for task in topology.tasks), key=len)
-    over = len(longest) - naming.LABEL_LENGTH
+    over = len(longest) - object_names.LABEL_LENGTH
     if over <= 0:
         return ""
     return (
         f"in a JobSet the pod {longest} would have a name of {len(longest)} characters, and it has at most "
-        f"{naming.LABEL_LENGTH}: shorten the run's name by {over}"
+        f"{object_names.LABEL_LENGTH}: shorten the run's name by {over}"
     )
 
 

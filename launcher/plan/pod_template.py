@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from launcher import naming
+from launcher import object_names
 from launcher.config.yaml_positions import FieldPath
-from launcher.naming import CONTAINER
+from launcher.object_names import CONTAINER
 from launcher.plan.roles import CONFIG_PATH, TASK_PATH
 from launcher.pod_spec.strategic_merge import DIRECTIVE, check, strategic_merge
 from worker.contract import Env
@@ -17,7 +17,7 @@ Object = dict[str, Any]
 # Stands for a value of the launcher. Only whether it is unchanged is checked.
 _OURS: Final = "(launcher)"
 _SKELETON: Final[Object] = {
-    "metadata": {"labels": {naming.RUN_LABEL: _OURS, naming.ROLE_LABEL: _OURS}},
+    "metadata": {"labels": {object_names.RUN_LABEL: _OURS, object_names.ROLE_LABEL: _OURS}},
     "spec": {
         "restartPolicy": "Never",
         "subdomain": _OURS,
@@ -64,7 +64,7 @@ def _form(template: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
 
 def _kept(template: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     labels = (template.get("metadata") or {}).get("labels") or {}
-    if any(labels.get(key) != _OURS for key in (naming.RUN_LABEL, naming.ROLE_LABEL)):
+    if any(labels.get(key) != _OURS for key in (object_names.RUN_LABEL, object_names.ROLE_LABEL)):
         yield ("metadata", "labels"), "the launcher's own labels say whose pod it is: leave them as they are"
     pod = template.get("spec") or {}
     if pod.get("restartPolicy") != "Never":

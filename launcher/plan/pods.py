@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic.alias_generators import to_camel
 
-from launcher import naming
+from launcher import object_names
 from launcher.config.role_fields import in_kubernetes
 from launcher.config.spec import EnvVar
 from launcher.plan import gang_scheduling, jobset, roles, runtime_archive, storage
@@ -111,10 +111,10 @@ def labels(topology: Topology, role: str | None = None) -> dict[str, str]:
         "app.kubernetes.io/name": "tf-launcher",
         "app.kubernetes.io/instance": topology.run,
         "app.kubernetes.io/managed-by": "tf-launcher",
-        naming.RUN_LABEL: topology.run,
+        object_names.RUN_LABEL: topology.run,
     }
     if role is not None:
-        ours |= {"app.kubernetes.io/component": role, naming.ROLE_LABEL: role}
+        ours |= {"app.kubernetes.io/component": role, object_names.ROLE_LABEL: role}
     return {**topology.cluster.metadata.labels, **ours}
 
 
@@ -129,7 +129,7 @@ def service_ports(topology: Topology) -> list[Object]:
 
 def selector(topology: Topology) -> dict[str, str]:
     """Matches the pods of the run, and no others in its namespace."""
-    return {naming.RUN_LABEL: topology.run}
+    return {object_names.RUN_LABEL: topology.run}
 
 
 def run_config(topology: Topology, run_id: str) -> RunConfig:
@@ -187,13 +187,13 @@ def job_plan(topology: Topology, role: ResolvedRole, source: ProgramFiles | None
     """The Job of one role."""
     annotations = {**topology.cluster.metadata.annotations, **role.given.job_metadata.annotations}
     if role.name == topology.primary:
-        annotations[naming.PRIMARY_ANNOTATION] = "true"
-        annotations[naming.SPEC_ANNOTATION] = topology.cluster.model_dump_json(exclude_defaults=True)
+        annotations[object_names.PRIMARY_ANNOTATION] = "true"
+        annotations[object_names.SPEC_ANNOTATION] = topology.cluster.model_dump_json(exclude_defaults=True)
     elif role.elastic is not None:
-        annotations[naming.ELASTIC_ANNOTATION] = role.elastic.to_json()
+        annotations[object_names.ELASTIC_ANNOTATION] = role.elastic.to_json()
     elif roles.is_custom(topology.cluster.spec):
         needed = not _goes_on_without(topology, role)
-        annotations[naming.NEEDED_ANNOTATION] = "true" if needed else "false"
+        annotations[object_names.NEEDED_ANNOTATION] = "true" if needed else "false"
     return JobPlan(
         name=topology.job_name(role.name),
         replicas=role.replicas,
@@ -265,7 +265,7 @@ def _pod_metadata(topology: Topology, role: ResolvedRole) -> dict[str, dict[str,
         "annotations": {**given.annotations, **member[1]},
     }
     if role.name in storage.on_one_node(topology):
-        found["labels"][naming.NODE_LABEL] = topology.run
+        found["labels"][object_names.NODE_LABEL] = topology.run
     return without_sidecars(found, said)
 
 
@@ -359,7 +359,11 @@ def _failure_rules(topology: Topology, role: ResolvedRole) -> list[Object]:
     taken_away = [{"type": "DisruptionTarget", "status": "True"}, *gang_scheduling.disruptions(topology)]
     disruption = {"action": "Ignore", "onPodConditions": taken_away}
     if role.given.restart_policy == "ExitCode":
-        permanent = {"containerName": naming.CONTAINER, "operator": "In", "values": list(range(1, 128))}
+        permanent = {
+            "containerName": object_names.CONTAINER,
+            "operator": "In",
+            "values": list(range(1, 128)),
+        }
         return [disruption, {"action": "FailJob", "onExitCodes": permanent}]
     if not role.uses_runtime:
         return [disruption]
@@ -375,7 +379,7 @@ def _failure_rules(topology: Topology, role: ResolvedRole) -> list[Object]:
 
 
 def _exits_with(code: ExitCode) -> Object:
-    return {"containerName": naming.CONTAINER, "operator": "In", "values": [int(code)]}
+    return {"containerName": object_names.CONTAINER, "operator": "In", "values": [int(code)]}
 
 
 def _pod_fields(topology: Topology, role: ResolvedRole) -> dict[str, Any]:

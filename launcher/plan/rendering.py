@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 import yaml
 
-from launcher import naming
+from launcher import object_names
 from launcher.config.spec import Storage
 from launcher.errors import LauncherError
 from launcher.json_in_yaml import quoted
@@ -64,7 +64,7 @@ def render(topology: Topology, program: ProgramFiles | None = None, run_id: str 
     if (claim := storage.claim(topology)) is not None:
         wanted = topology.cluster.spec.storage or Storage.model_construct()
         objects.append(
-            _print("claim", **common, name=claim, storage=wanted, reclaim=naming.RECLAIM_ANNOTATION)
+            _print("claim", **common, name=claim, storage=wanted, reclaim=object_names.RECLAIM_ANNOTATION)
         )
     return objects
 

@@ -27,7 +27,7 @@ from launcher.config.spec import (
     WorkerRole,
     requirements,
 )
-from launcher.naming import CONTAINER
+from launcher.object_names import CONTAINER
 from launcher.pod_spec.strategic_merge import strategic_merge
 from worker.contract import ARCHIVE, DATA_WORKER, DISPATCHER, GRACE_SECONDS, PORT, ElasticWorkers
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from launcher import naming
+from launcher import object_names
 from launcher.config.spec import RoleName, Spec, Storage
 from launcher.config.yaml_positions import FieldPath
+from launcher.lists_and_counts import listed
 from launcher.plan import roles
 from launcher.plan.roles import CONFIG_PATH, RUNTIME_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
 from launcher.plan.topology import Topology
-from launcher.wording import listed
 from worker.contract import BUCKET_KEYS, BUCKET_SCHEME, DATA_DIRECTORY, DISPATCHER
 
 RESERVED_PATHS: Final = (CONFIG_PATH, SOURCE_PATH, RUNTIME_PATH, TASK_PATH)
@@ -141,7 +141,7 @@ def affinity(topology: Topology, role: ResolvedRole) -> Object:
     """
     if role.name not in on_one_node(topology):
         return dict(role.given.affinity)
-    return _beside({"matchLabels": {naming.NODE_LABEL: topology.run}}, role.given.affinity)
+    return _beside({"matchLabels": {object_names.NODE_LABEL: topology.run}}, role.given.affinity)
 
 
 def tensorboard_affinity(topology: Topology, own: Mapping[str, Any]) -> Object:
@@ -150,8 +150,8 @@ def tensorboard_affinity(topology: Topology, own: Mapping[str, Any]) -> Object:
     if not together:
         return dict(own)
     members = {
-        "matchLabels": {naming.RUN_LABEL: topology.run},
-        "matchExpressions": [{"key": naming.ROLE_LABEL, "operator": "In", "values": list(together)}],
+        "matchLabels": {object_names.RUN_LABEL: topology.run},
+        "matchExpressions": [{"key": object_names.ROLE_LABEL, "operator": "In", "values": list(together)}],
     }
     return _beside(members, own)
 

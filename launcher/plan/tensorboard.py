@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from launcher import naming
+from launcher import object_names
 from launcher.config.role_fields import Beside, Holder, rules
 from launcher.config.spec import RoleTemplate, TensorBoard
 from launcher.plan import pods, storage
@@ -50,7 +50,7 @@ def name(run: str) -> str:
 
 def selector(run: str) -> dict[str, str]:
     """The labels of its pod alone."""
-    return {naming.TENSORBOARD_LABEL: run}
+    return {object_names.TENSORBOARD_LABEL: run}
 
 
 def arguments(directory: str, run: str, port: int) -> tuple[str, ...]:
@@ -70,11 +70,11 @@ def board_plan(topology: Topology, board: TensorBoard) -> BoardPlan:
     ours = {**pods.labels(topology), "app.kubernetes.io/component": COMPONENT}
     given = topology.cluster.metadata
     # Not the labels of the run's pods: with those, this pod could reach the tasks' ports.
-    theirs = (naming.RUN_LABEL, naming.ROLE_LABEL)
+    theirs = (object_names.RUN_LABEL, object_names.ROLE_LABEL)
     pod_labels = {key: value for key, value in ours.items() if key not in theirs}
     metadata = {"labels": pod_labels | selector(run), "annotations": dict(given.annotations)}
     if storage.on_one_node(topology):
-        metadata["labels"][naming.NODE_LABEL] = run
+        metadata["labels"][object_names.NODE_LABEL] = run
     pods.without_sidecars(metadata, {*given.labels, *given.annotations})
     return BoardPlan(
         name=name(run),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from launcher import naming
+from launcher import object_names
 from launcher.config.spec import Role, RoleName, RoleTemplate, Spec, TrainingCluster
 from launcher.plan import roles
 from launcher.plan.roles import DATA_ROLES, ResolvedRole
@@ -86,7 +86,7 @@ class Topology:
 
     def job_name(self, role: RoleName) -> str:
         """The name of the role's Job. With an index behind it, it is a pod's hostname."""
-        name = naming.job_name(self.run, role)
+        name = object_names.job_name(self.run, role)
         return f"{name}-0" if self.jobset else name
 
     def address(self, role: RoleName, index: int | str) -> str:

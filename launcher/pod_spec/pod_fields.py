@@ -1,7 +1,7 @@
 """The fields of a pod template, their types, and the values that an API server accepts. With them,
 Kubernetes' own fields in a file are checked without a server.
 
-Fields, types and required fields are those of Kubernetes' OpenAPI, in `podfields.json`. The tables here have
+Fields, types and required fields are those of Kubernetes' OpenAPI, in `pod_fields.json`. The tables here have
 the rules that OpenAPI lacks. Source: https://github.com/kubernetes/kubernetes, `pkg/apis/core/validation`.
 """
 
@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path as FilePath
 from typing import Any, Final
 
-from launcher import naming
+from launcher import object_names
 from launcher.config.yaml_positions import FieldPath
 from launcher.pod_spec.strategic_merge import DIRECTIVE, RETAIN
 
@@ -85,17 +85,23 @@ _PORT: Final = (lambda value: 1 <= value <= 65_535, "a port from 1 to 65535")
 _NOT_NEGATIVE: Final = (lambda value: value >= 0, "at least 0")
 _POSITIVE: Final = (lambda value: value >= 1, "at least 1")
 _INSIDE: Final = (_inside, "a path below the volume: without '..', not beginning with '/'")
-_NAMED: Final = (naming.is_dns_subdomain, "lower-case letters, digits, '-' and '.', at most 253 characters")
+_NAMED: Final = (
+    object_names.is_dns_subdomain,
+    "lower-case letters, digits, '-' and '.', at most 253 characters",
+)
+_LABEL: Final = (object_names.is_dns_1123, "lower-case letters, digits and '-', at most 63 characters")
 _ABSOLUTE: Final = (lambda value: ":" not in value, "a path without ':'")
 _MODE: Final = (lambda value: 0 <= value <= 0o777, "a mode from 0 to 0777")
 FORMS: Final[Mapping[tuple[str, str], tuple[Callable[[Any], bool], str]]] = {
     ("ConfigMapVolumeSource", "defaultMode"): _MODE,
-    ("Container", "name"): (naming.is_dns_1123, "lower-case letters, digits and '-', at most 63 characters"),
+    ("Container", "name"): _LABEL,
     ("ContainerPort", "containerPort"): _PORT,
     ("ContainerPort", "hostPort"): _PORT,
     ("DownwardAPIVolumeFile", "path"): _INSIDE,
     ("DownwardAPIVolumeSource", "defaultMode"): _MODE,
-    ("EnvVar", "name"): (naming.is_env_name, "printable ASCII characters without '=', as in BATCH_SIZE"),
+    ("EnvVar", "name"): (
+        object_names.is_env_name, "printable ASCII characters without '=', as in BATCH_SIZE",
+    ),
     ("GRPCAction", "port"): _PORT,
     ("HostPathVolumeSource", "path"): (
         lambda value: ".." not in value.split("/"), "a path without '..'",
@@ -120,7 +126,7 @@ FORMS: Final[Mapping[tuple[str, str], tuple[Callable[[Any], bool], str]]] = {
     ("SecretVolumeSource", "secretName"): _NAMED,
     ("ServiceAccountTokenProjection", "path"): _INSIDE,
     ("TopologySpreadConstraint", "maxSkew"): _POSITIVE,
-    ("Volume", "name"): (naming.is_dns_1123, "lower-case letters, digits and '-', at most 63 characters"),
+    ("Volume", "name"): _LABEL,
     ("VolumeMount", "mountPath"): _ABSOLUTE,
     ("VolumeMount", "subPath"): _INSIDE,
     ("VolumeMount", "subPathExpr"): _INSIDE,
@@ -247,7 +253,7 @@ def _expected(value: Any, kind: str) -> str | None:
         return None if -limit <= value < limit else f"expected at most {limit - 1}, not {shown}"
     if kind == "quantity":
         fits = number or isinstance(value, str)
-        return None if fits and naming.is_quantity(str(value)) else f"{_QUANTITY}, not {shown}"
+        return None if fits and object_names.is_quantity(str(value)) else f"{_QUANTITY}, not {shown}"
     if kind == "intstr" and not isinstance(value, str) and (not number or isinstance(value, float)):
         return f"expected an integer or a string, not {shown}"
     if kind == "str" and not isinstance(value, str):

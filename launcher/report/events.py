@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from launcher import messages
+from launcher import sentences
 from launcher.backends.base import History, RunEvent
+from launcher.lists_and_counts import counted
 from launcher.report.amounts import duration
 from launcher.report.restarts import Restart
 from launcher.report.timeline import TaskTimeline
 from launcher.status import Phase
 from launcher.task_records import task_devices
-from launcher.wording import counted
 from worker.contract import (
     Devices,
     Event,
@@ -100,7 +100,7 @@ def _of_tasks(tasks: Sequence[TaskTimeline]) -> Iterable[ReportEvent]:
         roles.setdefault(task.role, []).extend(began[:1])
         for attempt in task.attempts:
             if attempt.phase is Phase.FAILED and not attempt.deleted and attempt.finished is not None:
-                yield ReportEvent(attempt.finished, task.name, "bad", messages.ending(attempt))
+                yield ReportEvent(attempt.finished, task.name, "bad", sentences.ending(attempt))
     for role, times in roles.items():
         if times:
             spread = max(times) - min(times)
@@ -125,7 +125,7 @@ def _of_records(history: History) -> Iterable[ReportEvent]:
         record = line.record
         if record is None:
             continue
-        name = messages.who(line.role, line.index, history.status)
+        name = sentences.who(line.role, line.index, history.status)
         key = (line.role, line.index, line.attempt)
         content = record.content
         if isinstance(content, Waiting):
@@ -138,7 +138,7 @@ def _of_records(history: History) -> Iterable[ReportEvent]:
                 continue
         elif not isinstance(content, _SHOWN):
             continue
-        yield ReportEvent(record.time, name, _kind(record), messages.describe(record))
+        yield ReportEvent(record.time, name, _kind(record), sentences.describe(record))
 
 
 def _kind(record: Record) -> str:

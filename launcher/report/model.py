@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Any, Final
 
-from launcher import messages
+from launcher import sentences
 from launcher.backends.base import History
+from launcher.lists_and_counts import counted
 from launcher.redaction import redacted_message
 from launcher.report import drawing
 from launcher.report.amounts import duration, number, rate
@@ -32,7 +33,6 @@ from launcher.report.timeline import (
 from launcher.report.timeline_rows import Legend, Row, legend, row
 from launcher.status import Phase, RoleStatus, RunStatus
 from launcher.task_records import evaluator_outcome, task_devices
-from launcher.wording import counted
 
 _BADGES: Final = {
     Phase.PENDING: ("plain", "Pending"),
@@ -222,9 +222,9 @@ def _failures(status: RunStatus) -> tuple[Failure, ...]:
     for task in status.failures:
         said = status.failure_record(task)
         message, traceback = (said.message, said.traceback) if said is not None else ("", "")
-        name = messages.who(task.role, task.index, status)
+        name = sentences.who(task.role, task.index, status)
         # A program that cannot be imported fails alike in every role.
-        found.setdefault((message, traceback), Failure(name, messages.ending(task), message, traceback))
+        found.setdefault((message, traceback), Failure(name, sentences.ending(task), message, traceback))
     return tuple(found.values())
 
 

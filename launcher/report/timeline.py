@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from launcher import messages
+from launcher import sentences
 from launcher.backends.base import History, RunEvent
 from launcher.report.pod_endings import ending
 from launcher.status import Phase, TaskStatus
@@ -208,14 +208,14 @@ class _Builder:
             end = max(end, created)
             records = self._records.get((*self._key, attempt.attempt), ())
             self._attempt(attempt, records, created, end)
-            marks += [Mark(r.time, "scored", messages.describe(r)) for r in records if _is_score(r, attempt)]
+            marks += [Mark(r.time, "scored", sentences.describe(r)) for r in records if _is_score(r, attempt)]
             released = next((r.time for r in records if r.event == Event.RELEASED), released)
             if attempt.phase is Phase.FAILED and not attempt.deleted:
                 marks.append(Mark(end, "failed", ending(attempt)))
             cursor, before = end, State.STOPPED if attempt.deleted else State.DOWN
         if self._is_replaced():
             self._add(before, cursor, self._until, self._attempts[-1].attempt + 1)
-        name = messages.who(*self._key, self._status)
+        name = sentences.who(*self._key, self._status)
         return TaskTimeline(
             *self._key, name, tuple(self._segments), tuple(marks), tuple(self._attempts), released
         )

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from launcher.lists_and_counts import listed
 from launcher.report.amounts import MOST_NAMES, duration
 from launcher.report.drawing import share
 from launcher.report.pod_endings import ending
 from launcher.report.task_groups import TaskGroup
 from launcher.report.timeline import Segment, State, TaskTimeline
 from launcher.status import Phase, RunStatus
-from launcher.wording import listed
 
 STATE_TEXTS: Final = {
     State.HELD: "no pod yet",

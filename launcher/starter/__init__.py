@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from launcher.errors import BackendError, ConflictError
-from launcher.naming import PROGRAM
+from launcher.object_names import PROGRAM
 
 NAMES: Final = ("cluster.yaml", "train.py")
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from launcher.config.spec import API_VERSION, RoleName
 from launcher.config.yaml_positions import FieldPath
-from launcher.naming import CONTAINER, QUEUE_LABEL
+from launcher.object_names import CONTAINER, QUEUE_LABEL
 from launcher.tfjob import fields, holders, metadata, remarks, templates
 
 GROUP: Final = "kubeflow.org/"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from launcher.naming import LABEL_LENGTH, QUEUE_LABEL
+from launcher.object_names import LABEL_LENGTH, QUEUE_LABEL
 
 Object = dict[str, Any]
 

@@ -23,10 +23,10 @@ from launcher.config import yaml_positions
 from launcher.config.spec import API_VERSION, FLAT_FORM, FULL_FORM, Strategy, TrainingCluster
 from launcher.config.yaml_positions import MAX_BYTES, MAX_DEPTH, Document, FieldPath
 from launcher.errors import Problem, SpecError
-from launcher.naming import PROGRAM
+from launcher.lists_and_counts import listed
+from launcher.object_names import PROGRAM
 from launcher.pod_spec.pod_fields import MISSING
 from launcher.validation import rules
-from launcher.wording import listed
 
 STDIN = "-"
 

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from launcher import naming
+from launcher import object_names
 from launcher.config.spec import (
     Requirements,
     RoleTemplate,
@@ -461,7 +461,7 @@ def _template(template: RoleTemplate, here: FieldPath) -> Iterator[Violation]:
     yield from pod_template.broken(template.pod_template, (*here, "podTemplate"))
     yield from _twice([volume["name"] for volume in template.volumes], (*here, "volumes"), "name")
     for index, volume in enumerate(template.volumes):
-        if not naming.is_dns_1123(volume["name"]) or volume["name"].startswith("launcher-"):
+        if not object_names.is_dns_1123(volume["name"]) or volume["name"].startswith("launcher-"):
             said = "expected lower-case letters, digits and '-', not beginning with 'launcher-'"
             yield (*here, "volumes", index, "name"), said
     paths = [mount.mount_path for mount in template.volume_mounts]
@@ -538,10 +538,10 @@ def _limits(planned: Topology) -> Iterator[Violation]:
     cluster = planned.cluster
     pods = [pod_name(planned.run, role.name, role.max_replicas - 1) for role in planned.roles]
     longest = max(pods, key=len)
-    if (over := len(longest) - naming.LABEL_LENGTH) > 0:
+    if (over := len(longest) - object_names.LABEL_LENGTH) > 0:
         said = (
             f"the pod {longest} would have a name of {len(longest)} characters, and a hostname has at most "
-            f"{naming.LABEL_LENGTH}: shorten the run's name by {over}"
+            f"{object_names.LABEL_LENGTH}: shorten the run's name by {over}"
         )
         yield ("metadata", "name"), said
         return
@@ -551,10 +551,10 @@ def _limits(planned: Topology) -> Iterator[Violation]:
         yield ("metadata", "name"), said
         return
     longest = f"{planned.run}-tensorboard"
-    if cluster.spec.tensorboard is not None and (over := len(longest) - naming.LABEL_LENGTH) > 0:
+    if cluster.spec.tensorboard is not None and (over := len(longest) - object_names.LABEL_LENGTH) > 0:
         said = (
             f"the Service {longest} would have a name of {len(longest)} characters, and a Service's has at "
-            f"most {naming.LABEL_LENGTH}: shorten the run's name by {over}"
+            f"most {object_names.LABEL_LENGTH}: shorten the run's name by {over}"
         )
         yield ("metadata", "name"), said
     for name in (role.name for role in planned.roles):

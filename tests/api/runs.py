@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from launcher import planning
+from launcher import plan_of_file
 from launcher.backends.base import Plan, Update
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
+from launcher.backends.kubernetes.run_end.enforcement import CleanUpSettings
 from launcher.status import RunStatus, TaskStatus
 from launcher.validation import loader
 from tests.api.conftest import Api
@@ -57,7 +57,7 @@ def plan(directory: Path, namespace: str, *overrides: str, program: str = "class
     (directory / "cluster.yaml").write_text(CLUSTER)
     (directory / "mnist.py").write_text(program)
     (loaded,) = loader.load(str(directory / "cluster.yaml"), [f"metadata.namespace={namespace}", *overrides])
-    return planning.plan(loaded, uuid.uuid4().hex)
+    return plan_of_file.plan(loaded, uuid.uuid4().hex)
 
 
 def backend_for(api: Api) -> KubernetesBackend:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import apiserver, measuring, nodes
-from launcher.backends.kubernetes.api.connection import connect
+from launcher.backends.kubernetes.api_server.connection import connect
 from tests.api.conftest import PATHS, ROOT, Api, wait_for
 from tests.api.runs import skip_beside_a_kubelet
 

@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 from launcher.backends import copied_files
-from launcher.backends.kubernetes.api.client import Client
+from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.model_files import copying
-from launcher.backends.kubernetes.preflight import rbac
+from launcher.backends.kubernetes.preflight import needed_rights
 from launcher.cli import parser
 from launcher.errors import BackendError, ConflictError, LauncherError
 from tests.api.conftest import Api, wait_for
@@ -153,7 +153,7 @@ def test_from_the_claim(
     """Runs the command with the least rights, in a namespace that enforces "restricted"."""
     space = kubelet.namespace
     backend.submit(plan(tmp_path, space), detach=True)
-    kubeconfig = user(api, space, rbac.rules(["cp"]), tmp_path)
+    kubeconfig = user(api, space, needed_rights.rules(["cp"]), tmp_path)
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
@@ -324,7 +324,7 @@ def test_who_may_make_no_pod_is_told(
     api: Api, backend: KubernetesBackend, namespace: str, tmp_path: Path
 ) -> None:
     backend.submit(plan(tmp_path, namespace), detach=True)
-    other = KubernetesBackend(str(user(api, namespace, rbac.RULES, tmp_path)))
+    other = KubernetesBackend(str(user(api, namespace, needed_rights.RULES, tmp_path)))
     with pytest.raises(BackendError, match=r"may not create pods in namespace"):
         other.copy(RUN, namespace, "export", str(tmp_path / "model"), 60.0)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher import planning
+from launcher import plan_of_file
 from launcher.validation import loader
 from tests.api.conftest import PATHS, Api, installed, restricted_namespace
 from tests.api.test_manifests import FILES, ROOT, differences
@@ -34,7 +34,9 @@ def shared(api: Api) -> Iterator[str]:
 
 def as_jobset(path: Path) -> list[Any]:
     return [
-        item for loaded in loader.load(str(path)) for item in planning.plan(loaded, as_jobset=True).objects
+        item
+        for loaded in loader.load(str(path))
+        for item in plan_of_file.plan(loaded, as_jobset=True).objects
     ]
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from launcher.backends.base import EVERYONE
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.preflight.rbac import RULES
+from launcher.backends.kubernetes.preflight.needed_rights import RULES
 from launcher.errors import BackendError, NotFoundError
 from tests.api.conftest import Api, wait_for
 from tests.api.runs import RUN, backend_for, plan

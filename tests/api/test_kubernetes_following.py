@@ -10,7 +10,7 @@ import pytest
 
 from launcher.backends.base import EVERYONE, Selection
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
+from launcher.backends.kubernetes.run_end.enforcement import CleanUpSettings
 from launcher.errors import ConflictError, NotFoundError
 from launcher.status import Phase, RunStatus, latest
 from tests.api.conftest import Api, wait_for

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.preflight.rbac import RULES
+from launcher.backends.kubernetes.preflight.needed_rights import RULES
 from launcher.backends.kubernetes.state import jobsets
 from launcher.backends.kubernetes.state.jobsets import jobs_of
 from launcher.cli import parser

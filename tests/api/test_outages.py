@@ -13,7 +13,7 @@ from benchmarks.api_proxy import ApiProxy, Request, proxy
 from benchmarks.control_plane import TOKEN
 from launcher.backends.base import Selection
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.preflight.rbac import RULES
+from launcher.backends.kubernetes.preflight.needed_rights import RULES
 from launcher.backends.patience import Patience
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
@@ -54,8 +54,8 @@ def test_a_submission_goes_on_when_the_server_is_back(
     api: Api, namespace: str, tmp_path: Path, between: ApiProxy, outage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where it is away for longer than a server is asked that has not answered yet."""
-    monkeypatch.setattr("launcher.backends.kubernetes.api.client.PATIENCE_SECONDS", AWAY_SECONDS / 3)
-    monkeypatch.setattr("launcher.backends.kubernetes.api.client.TELL_SECONDS", AWAY_SECONDS / 3)
+    monkeypatch.setattr("launcher.backends.kubernetes.api_server.client.PATIENCE_SECONDS", AWAY_SECONDS / 3)
+    monkeypatch.setattr("launcher.backends.kubernetes.api_server.client.TELL_SECONDS", AWAY_SECONDS / 3)
     back = threading.Timer(AWAY_SECONDS, between.back)
 
     def begin() -> None:
@@ -124,7 +124,7 @@ def test_streams_that_hang_are_asked_for_anew(
     at_the_end: bool,
 ) -> None:
     """Each line of a log is there once."""
-    monkeypatch.setattr("launcher.backends.kubernetes.api.client.SILENCE_SECONDS", 2.0)
+    monkeypatch.setattr("launcher.backends.kubernetes.api_server.client.SILENCE_SECONDS", 2.0)
     if at_the_end:
         monkeypatch.setattr("launcher.backends.kubernetes.observe.following._HANGING_SECONDS", 0.5)
     else:

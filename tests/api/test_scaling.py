@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from launcher.backends.base import Selection
-from launcher.backends.kubernetes.api.client import Client
+from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.preflight import rbac
+from launcher.backends.kubernetes.preflight import needed_rights
 from launcher.cli import parser
 from launcher.errors import ConflictError, NotFoundError
-from launcher.naming import job_name
+from launcher.object_names import job_name
 from launcher.status import Phase, RunStatus
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet
@@ -204,7 +204,7 @@ def test_the_least_role_is_enough(
     api: Api, backend: KubernetesBackend, namespace: str, tmp_path: Path
 ) -> None:
     backend.submit(plan(tmp_path, namespace, *ELASTIC), detach=True)
-    least = KubernetesBackend(str(user(api, namespace, rbac.rules(()), tmp_path)), settings=SETTINGS)
+    least = KubernetesBackend(str(user(api, namespace, needed_rights.rules(()), tmp_path)), settings=SETTINGS)
     assert least.scale(RUN, namespace, 4) == 3
     assert spec(api, namespace)["completions"] == 4
 

@@ -17,7 +17,7 @@ import pytest
 
 from launcher.backends.kubernetes import tensorboard
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.preflight import rbac
+from launcher.backends.kubernetes.preflight import needed_rights
 from launcher.errors import BackendError, ConflictError
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import STARTED, Kubelet, bind, node
@@ -222,14 +222,18 @@ def test_who_may_not_open_a_tunnel_is_told(
     backend.submit(plan(tmp_path, namespace, *ASKED), detach=True)
     with node(api, tmp_path, name):
         start(api, namespace, name)
-        rules = [rule for rule in rbac.rules([rbac.TENSORBOARD]) if rule is not rbac.TUNNEL]
+        rules = [
+            rule
+            for rule in needed_rights.rules([needed_rights.TENSORBOARD])
+            if rule is not needed_rights.TUNNEL
+        ]
         other = person(api, namespace, rules, tmp_path)
         with pytest.raises(BackendError, match=r"may not create pods/portforward in namespace"):
             other.tensorboard(RUN, namespace)
 
 
 def test_who_may_make_no_deployment_has_runs_without(api: Api, namespace: str, tmp_path: Path) -> None:
-    other = person(api, namespace, rbac.RULES, tmp_path)
+    other = person(api, namespace, needed_rights.RULES, tmp_path)
     with pytest.raises(BackendError, match=r"may not patch deployments.apps in namespace"):
         other.submit(plan(tmp_path, namespace, *ASKED), detach=True)
     assert not api.list("Job", namespace)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher import planning
+from launcher import plan_of_file
 from launcher.backends.base import Plan
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.status import Phase, RunStatus
@@ -39,7 +39,7 @@ def planned(kubelet: Kubelet, directory: Path, replicas: dict[str, Any], **spec:
     path = directory / "tfjob.yaml"
     path.write_text(yaml.safe_dump(document))
     (loaded,) = loader.load(str(path))
-    return planning.plan(loaded, uuid.uuid4().hex)
+    return plan_of_file.plan(loaded, uuid.uuid4().hex)
 
 
 def submitted(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launcher import planning
+from launcher import plan_of_file
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.validation import loader
 from tests.api import users
@@ -189,7 +189,7 @@ def test_somebody_elses_run(release: Release, tmp_path: Path) -> None:
         "spec: {strategy: OneDevice, command: [train]}}"
     )
     (loaded,) = loader.load(str(tmp_path / "cluster.yaml"))
-    theirs = planning.plan(planning.placed(loaded, release.namespace, "default"), uuid.uuid4().hex)
+    theirs = plan_of_file.plan(plan_of_file.placed(loaded, release.namespace, "default"), uuid.uuid4().hex)
     KubernetesBackend(str(release.api.kubeconfig)).submit(theirs, detach=True)
     release.done("install", "-f", VALUES)
     before = uid(release)

@@ -12,8 +12,8 @@ import yaml
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from launcher import planning
-from launcher.backends.kubernetes.preflight import rbac, requirements
+from launcher import plan_of_file
+from launcher.backends.kubernetes.preflight import needed_rights, requirements
 from launcher.backends.kubernetes.preflight.versions import OLDEST
 from launcher.config import yaml_positions
 from launcher.json_in_yaml import quoted
@@ -215,7 +215,7 @@ def test_what_helm_reads_otherwise(helm: Helm, tmp_path: Path) -> None:
 def test_role(helm: Helm) -> None:
     """The Role has only the rights that the launcher needs."""
     objects = helm.template("-f", ONE_DEVICE)
-    assert one(objects, "Role")["rules"] == rbac.RULES
+    assert one(objects, "Role")["rules"] == needed_rights.RULES
     assert one(objects, "RoleBinding")["subjects"] == [
         {"kind": "ServiceAccount", "name": "mnist-tf-launcher", "namespace": "vision"}
     ]
@@ -227,9 +227,9 @@ def test_role_for_a_gang(helm: Helm, scheduling: str) -> None:
     name, value = scheduling.split("=")
     file = Path(__file__).parent.parent / "specs" / "valid" / "gpus.yaml"
     (loaded,) = loader.load(str(file), [f"spec.scheduling={{{name}: {value}}}"])
-    (kind,) = [each.kind for each in requirements.needed(planning.plan(loaded).objects)]
+    (kind,) = [each.kind for each in requirements.needed(plan_of_file.plan(loaded).objects)]
     objects = helm.template("-f", ONE_DEVICE, "--set", f"spec.scheduling.{scheduling}")
-    assert one(objects, "Role")["rules"] == rbac.rules([kind])
+    assert one(objects, "Role")["rules"] == needed_rights.rules([kind])
 
 
 def test_role_for_a_tensorboard(helm: Helm) -> None:
@@ -241,8 +241,8 @@ def test_role_for_a_tensorboard(helm: Helm) -> None:
         "spec.modelDir=/model,spec.scheduling.gang=Volcano",
     )
     rules = one(helm.template("-f", ONE_DEVICE, *values), "Role")["rules"]
-    kinds = ["PodGroup.scheduling.volcano.sh", rbac.TENSORBOARD]
-    assert rules == [rule for rule in rbac.rules(kinds) if rule is not rbac.TUNNEL]
+    kinds = ["PodGroup.scheduling.volcano.sh", needed_rights.TENSORBOARD]
+    assert rules == [rule for rule in needed_rights.rules(kinds) if rule is not needed_rights.TUNNEL]
 
 
 def test_an_account_of_ones_own(helm: Helm) -> None:

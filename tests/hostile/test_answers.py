@@ -81,7 +81,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A server whose `respond` the test sets."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     # No answer improves by waiting.
-    monkeypatch.setattr("launcher.backends.kubernetes.api.client.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("launcher.backends.kubernetes.api_server.client.PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr("launcher.backends.patience.Patience.note_answer", lambda _: None)
     with server(answering(b"{}")) as found:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, f"http://127.0.0.1:{found.port}")))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher.backends.kubernetes.api.connection import connect
+from launcher.backends.kubernetes.api_server.connection import connect
 from launcher.errors import BackendError
 from tests.hostile.servers import kubeconfig
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import launcher
-from launcher.backends.kubernetes.api.client import Client
-from launcher.backends.kubernetes.api.connection import connect
-from launcher.backends.kubernetes.api.resources import path_of
+from launcher.backends.kubernetes.api_server.client import Client
+from launcher.backends.kubernetes.api_server.connection import connect
+from launcher.backends.kubernetes.api_server.resources import path_of
 from launcher.cli import parser
 from launcher.errors import BackendError, SpecError
 from tests.hostile.servers import GOOD, answering, kubeconfig, server

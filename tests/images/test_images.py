@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import launcher as launcher_package
-from launcher import planning
+from launcher import plan_of_file
 from launcher.validation import loader
 from tests.images.conftest import CONFINED, Image, docker
 from worker.contract import Event, ExitCode, Record
@@ -96,7 +96,7 @@ def test_the_launcher_image_validates_and_renders(launcher: Image, example: Path
     rendered = launcher.run("render", f"/examples/{example}", options=mounted)
     assert rendered.returncode == 0, rendered.stderr
     (loaded,) = loader.load(str(ROOT / "examples" / example))
-    expected = [(item["kind"], item["metadata"]["name"]) for item in planning.plan(loaded).objects]
+    expected = [(item["kind"], item["metadata"]["name"]) for item in plan_of_file.plan(loaded).objects]
     objects = [item for item in yaml.safe_load_all(rendered.stdout) if item]
     assert [(item["kind"], item["metadata"]["name"]) for item in objects] == expected
 
@@ -130,7 +130,7 @@ class Pod:
         for program in ("fashion-mnist/fashion_mnist.py", "every-method/every_method.py"):
             shutil.copy(ROOT / "examples" / program, directory)
         (loaded,) = loader.load(str(directory / "cluster.yaml"))
-        objects = planning.plan(loaded).objects
+        objects = plan_of_file.plan(loaded).objects
         (job,) = [
             item
             for item in objects

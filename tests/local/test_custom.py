@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launcher import planning
+from launcher import plan_of_file
 from launcher.config.spec import TrainingCluster
 from launcher.status import Phase, RunStatus
 from launcher.validation.loader import Loaded
@@ -36,7 +36,7 @@ def submit(machine: Machine, **spec: Any) -> None:
         "spec": {"strategy": "Custom", **spec},
     }
     cluster = TrainingCluster.model_validate_json(json.dumps(document))
-    plan = planning.plan(Loaded(cluster, Path(), "test"))
+    plan = plan_of_file.plan(Loaded(cluster, Path(), "test"))
     machine.backend.submit(plan, detach=True)
 
 

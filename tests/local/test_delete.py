@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launcher.naming import RECLAIM_ANNOTATION
+from launcher.object_names import RECLAIM_ANNOTATION
 from tests.local.machine import Machine, eventually, job
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launcher import planning
+from launcher import plan_of_file
 from launcher.report import page
 from launcher.status import Phase, RunStatus, latest, latest_with_time
 from launcher.validation import loader
@@ -57,7 +57,7 @@ def submit(machine: Machine, directory: Path, strategy: str) -> None:
     named = {**document, "metadata": {"name": "demo"}, "spec": spec}
     (directory / "cluster.yaml").write_text(json.dumps(named))
     (loaded,) = loader.load(str(directory / "cluster.yaml"))
-    machine.backend.submit(planning.plan(loaded, uuid.uuid4().hex), detach=True)
+    machine.backend.submit(plan_of_file.plan(loaded, uuid.uuid4().hex), detach=True)
 
 
 def trained_by(machine: Machine, *workers: int) -> RunStatus:

@@ -16,7 +16,7 @@ import pytest
 from launcher.backends.base import Plan
 from launcher.backends.local.process import mount_namespace
 from launcher.errors import NotFoundError
-from launcher.naming import RECLAIM_ANNOTATION, SPEC_ANNOTATION
+from launcher.object_names import RECLAIM_ANNOTATION, SPEC_ANNOTATION
 from launcher.status import Phase
 from tests.local.machine import Machine, job
 from worker.contract import pod_name, released_path

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import planning, program_check
+from launcher import plan_of_file, program_check
 from launcher.cli import parser
 from launcher.validation import loader
 from tests.local.machine import eventually, linux_only, with_variable
@@ -189,4 +189,4 @@ def test_a_run_of_scripts_has_nothing_to_import(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("")
     (tmp_path / "cluster.yaml").write_text(text)
     (loaded,) = loader.load(str(tmp_path / "cluster.yaml"))
-    assert program_check.problems(loaded, planning.plan(loaded)) == ([], ())
+    assert program_check.problems(loaded, plan_of_file.plan(loaded)) == ([], ())

@@ -11,7 +11,7 @@ import pytest
 from launcher.backends.base import Selection
 from launcher.backends.local.store import RunDirectory
 from launcher.errors import ConflictError, NotFoundError
-from launcher.naming import ELASTIC_ANNOTATION
+from launcher.object_names import ELASTIC_ANNOTATION
 from launcher.status import Phase, RunStatus
 from tests.local.machine import Machine, eventually, job
 from worker.contract import ElasticWorkers

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher import planning
+from launcher import plan_of_file
 from launcher.backends.local.backend import LocalBackend
 from launcher.backends.local.store import SupervisorSettings
 from launcher.status import Phase
@@ -56,7 +56,7 @@ def test_parameter_servers_train_and_are_gone(tmp_path: Path, dynamic: bool) -> 
     (loaded,) = loader.load(str(path))
     machine = Machine(tmp_path / "state", SETTINGS)
     backend: LocalBackend = machine.backend
-    backend.submit(planning.plan(loaded, uuid.uuid4().hex), detach=True)
+    backend.submit(plan_of_file.plan(loaded, uuid.uuid4().hex), detach=True)
     try:
         # Only the test's own time limit bounds it: TensorFlow starts five times.
         *_, last = backend.follow("demo", "default")

@@ -32,7 +32,7 @@ NO_PROCESS: Final = 2**22 + 1
 # Runs in the process of that launcher: what `apply` is given is what the server gets.
 RECORDER: Final = """\
 import copy, json, sys
-from launcher.backends.kubernetes.api.client import Client
+from launcher.backends.kubernetes.api_server.client import Client
 from launcher.cli import parser
 
 sent = []

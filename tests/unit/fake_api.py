@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
-from launcher.backends.kubernetes.api.client import Client
-from launcher.backends.kubernetes.api.connection import connect
+from launcher.backends.kubernetes.api_server.client import Client
+from launcher.backends.kubernetes.api_server.connection import connect
 
 Query = dict[str, list[str]]
 Answer = Callable[["Handler", Query], None]

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from benchmarks import tf_config
-from launcher import planning
+from launcher import plan_of_file
 from launcher.validation import loader
 
 CLUSTER = """
@@ -37,7 +37,7 @@ def test_ours_is_counted_in_every_pod_and_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER)
     (loaded,) = loader.load(str(path), ["spec.worker.replicas=4000"])
-    objects = planning.plan(loaded).objects
+    objects = plan_of_file.plan(loaded).objects
     assert tf_config.replicas(objects) == {"chief": 1, "worker": 4000, "ps": 1}
     address = "run-{}.run:2222".format
     alone = '{{"cluster":{{"{0}":{{"$(TASK_INDEX)":"{1}"}}}},"task":{{"type":"{0}","index":$(TASK_INDEX)}}}}'

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import launcher
-from launcher import naming
+from launcher import object_names
 from launcher.cli import parser, prerequisites
 from launcher.config.spec import RoleName
 
@@ -492,7 +492,7 @@ def test_an_error_in_the_launcher_is_no_traceback(
 
 
 def test_the_roles_of_the_command_line_are_those_of_the_file() -> None:
-    assert get_args(RoleName) == naming.ROLES
+    assert get_args(RoleName) == object_names.ROLES
 
 
 def test_the_public_names_are_there() -> None:

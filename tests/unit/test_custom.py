@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.backends.run_policy import FAILED_SECONDS, Role, decide
+from launcher.backends.run_end_rule import FAILED_SECONDS, Role, decide
 from launcher.config.spec import TrainingCluster
 from launcher.plan import rendering, topology
 from launcher.plan.topology import Topology

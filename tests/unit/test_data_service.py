@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from launcher.backends import scaling
-from launcher.backends.run_policy import FAILED_SECONDS, Role, decide
+from launcher.backends import scalable_roles
+from launcher.backends.run_end_rule import FAILED_SECONDS, Role, decide
 from launcher.config.spec import TrainingCluster
 from launcher.errors import ConflictError, SpecError
-from launcher.naming import ELASTIC_ANNOTATION, ROLE_LABEL
+from launcher.object_names import ELASTIC_ANNOTATION, ROLE_LABEL
 from launcher.plan import gang_scheduling, rendering, topology
 from launcher.status import Phase
 from launcher.validation import python_in_data, rules, source
@@ -124,7 +124,7 @@ def test_the_number_of_data_workers_is_fixed_where_it_cannot_change(
         with pytest.raises(
             ConflictError, match="the data workers of run mnist are 3 for as long as"
         ) as caught:
-            scaling.job_of("mnist", [job], DATA_WORKER, 5)
+            scalable_roles.job_of("mnist", [job], DATA_WORKER, 5)
         assert "--replace" in caught.value.hint
 
 

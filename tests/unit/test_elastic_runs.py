@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from launcher import planning
+from launcher import plan_of_file
 from launcher.cli import parser
 from launcher.config.spec import TrainingCluster
 from launcher.errors import SpecError
-from launcher.naming import ROLE_LABEL
+from launcher.object_names import ROLE_LABEL
 from launcher.plan import gang_scheduling, rendering, topology
 from launcher.validation import loader, rules
 from tests.unit import files
@@ -180,7 +180,7 @@ def test_a_jobset_keeps_its_numbers(tmp_path: Path) -> None:
     path.write_text(json.dumps(cluster("ParameterServer", ELASTIC).model_dump(exclude_defaults=True)))
     (loaded,) = loader.load(str(path))
     with pytest.raises(SpecError) as caught:
-        planning.plan(loaded, as_jobset=True)
+        plan_of_file.plan(loaded, as_jobset=True)
     (problem,) = caught.value.problems
     assert problem.path == "spec.worker.minReplicas"
     assert "a JobSet's Jobs keep their numbers of tasks" in problem.message

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launcher import planning
+from launcher import plan_of_file
 from launcher.backends.local import preflight
 from launcher.backends.local.store import Submission
 from launcher.plan import gang_scheduling, rendering, roles, topology
@@ -85,7 +85,7 @@ def test_a_queue_alone_is_kueue_s() -> None:
 
 def test_the_laptop_says_once_what_it_leaves_out(tmp_path: Path) -> None:
     (loaded,) = loader.load(str(TESTS / "specs" / "valid" / "parameter-server.yaml"))
-    said = preflight.left_out(Submission("mnist", "default", "1", 0.0, planning.plan(loaded).objects, {}))
+    said = preflight.left_out(Submission("mnist", "default", "1", 0.0, plan_of_file.plan(loaded).objects, {}))
     assert said.count("scheduling.queue") == said.count("scheduling.gang") == 1
     assert said.count("priorityClassName") == 1
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launcher import planning
+from launcher import plan_of_file
 from launcher.cli import parser
 from launcher.config import yaml_positions
 from launcher.errors import SpecError
@@ -170,7 +170,7 @@ def test_any_value_in_any_field(value: str) -> None:
     for field in FIELDS:
         try:
             (loaded,) = loader.load(str(VALID), [f"{field}={value}"])
-            planning.plan(loaded)
+            plan_of_file.plan(loaded)
         except SpecError as error:
             messages[field] = str(error)
     assert all(len(message) < 8_000 for message in messages.values())

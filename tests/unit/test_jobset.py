@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from launcher import planning, render
+from launcher import plan_of_file, render
 from launcher.cli import parser
 from launcher.config.spec import Scheduling
 from launcher.errors import SpecError
-from launcher.naming import ELASTIC_ANNOTATION
+from launcher.object_names import ELASTIC_ANNOTATION
 from launcher.plan import serialization, topology
 from launcher.validation import loader
 from tests.unit.golden import text as golden_text
@@ -25,7 +25,7 @@ Object = dict[str, Any]
 
 def objects(name: str, *overrides: str) -> list[Any]:
     (loaded,) = loader.load(str(TESTS / "specs" / "valid" / f"{name}.yaml"), overrides)
-    return list(planning.plan(loaded, as_jobset=True).objects)
+    return list(plan_of_file.plan(loaded, as_jobset=True).objects)
 
 
 def jobset(name: str, *overrides: str) -> Object:
@@ -64,8 +64,8 @@ def test_all_that_the_jobs_say_is_in_it(path: Path) -> None:
     # A JobSet has the queue in another place.
     spec = loaded.cluster.spec.model_copy(update={"scheduling": Scheduling()})
     loaded = dataclasses.replace(loaded, cluster=loaded.cluster.model_copy(update={"spec": spec}))
-    plain = [item for item in planning.plan(loaded).objects if item["kind"] == "Job"]
-    whole = planning.plan(loaded, as_jobset=True).objects
+    plain = [item for item in plan_of_file.plan(loaded).objects if item["kind"] == "Job"]
+    whole = plan_of_file.plan(loaded, as_jobset=True).objects
     for job, inside in zip(plain, whole[0]["spec"]["replicatedJobs"], strict=True):
         role = job["metadata"]["labels"]["tf-launcher.dev/role"]
         assert (inside["name"], inside["replicas"]) == (role.replace("-", ""), 1)
@@ -162,9 +162,9 @@ def test_a_name_that_fits_jobs_and_no_jobset(capsys: pytest.CaptureFixture[str])
     (loaded,) = loader.load(
         str(TESTS / "specs" / "valid" / "one-task-mirrored.yaml"), [f"metadata.name={name}"]
     )
-    assert planning.plan(loaded).run == name
+    assert plan_of_file.plan(loaded).run == name
     with pytest.raises(SpecError) as error:
-        planning.plan(loaded, as_jobset=True)
+        plan_of_file.plan(loaded, as_jobset=True)
     (problem,) = error.value.problems
     longest = max(task.pod_name for task in topology.build(loaded.cluster, jobset=True).tasks) + "-abcde"
     assert (problem.path, len(longest) - 63) == ("metadata.name", int(problem.message.rsplit(" ", 1)[1]))

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from launcher.backends.base import LogLine
-from launcher.backends.kubernetes.api.api_errors import UnreachableError
-from launcher.backends.kubernetes.api.client import Client
-from launcher.backends.kubernetes.api.connection import connect
+from launcher.backends.kubernetes.api_server.api_errors import UnreachableError
+from launcher.backends.kubernetes.api_server.client import Client
+from launcher.backends.kubernetes.api_server.connection import connect
 from launcher.backends.kubernetes.preflight.doctor import examine
 from launcher.backends.kubernetes.state.clock_skew import disagreement, local_lines, local_status
 from launcher.status import fold

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launcher.backends.kubernetes.api.api_errors import ApiError, UnreachableError
+from launcher.backends.kubernetes.api_server.api_errors import ApiError, UnreachableError
 from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog, Tail
 from launcher.backends.kubernetes.observe.watch import (
     Changed,

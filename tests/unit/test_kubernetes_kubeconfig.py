@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from launcher.backends.kubernetes.api.connection import connect
+from launcher.backends.kubernetes.api_server.connection import connect
 from launcher.errors import BackendError
 
 
@@ -204,7 +204,7 @@ def test_a_login_command_that_does_not_end(tmp_path: Path) -> None:
 def test_a_plain_one_does_not_cost_the_package_s_import(tmp_path: Path) -> None:
     path = written(tmp_path, {"token": "secret"})
     code = (
-        "import sys; from launcher.backends.kubernetes.api.connection import connect; "
+        "import sys; from launcher.backends.kubernetes.api_server.connection import connect; "
         f"connect({path!r}).credentials(); print('kubernetes' in sys.modules)"
     )
     done = subprocess.run(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from launcher.backends.kubernetes.api.api_errors import Request, refusal, unreachable
-from launcher.backends.kubernetes.api.object_diff import altered, differences, indented, wanted
+from launcher.backends.kubernetes.api_server.api_errors import Request, refusal, unreachable
+from launcher.backends.kubernetes.api_server.object_diff import altered, differences, indented, wanted
 from launcher.backends.kubernetes.state.run_state import RunState, slim_event, slim_job, slim_pod
 from launcher.status import Phase, RunStatus, TaskStatus
 

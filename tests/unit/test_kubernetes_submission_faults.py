@@ -12,9 +12,9 @@ from urllib.parse import urlparse
 
 import pytest
 
-from launcher import planning
+from launcher import plan_of_file
 from launcher.backends.base import Plan
-from launcher.backends.kubernetes.api.api_errors import UnreachableError
+from launcher.backends.kubernetes.api_server.api_errors import UnreachableError
 from launcher.backends.kubernetes.deploy.submission import Submission
 from launcher.backends.patience import Patience
 from launcher.errors import BackendError
@@ -84,7 +84,7 @@ def planned(tmp_path: Path) -> Plan:
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER)
     (loaded,) = loader.load(str(path))
-    return planning.plan(loaded, "a")
+    return plan_of_file.plan(loaded, "a")
 
 
 def test_a_busy_server_makes_everything_in_the_end(fake: Fake, planned: Plan) -> None:
@@ -200,6 +200,6 @@ def test_a_queue_that_kueue_gives_each_job_is_noticed(fake: Fake, tmp_path: Path
     store = Store(webhook)
     fake.will(store)
     with pytest.raises(BackendError, match="Kueue would admit Job mnist-chief by itself") as error:
-        Submission(fake.client, planning.plan(loaded, "a")).submit(replace=False)
+        Submission(fake.client, plan_of_file.plan(loaded, "a")).submit(replace=False)
     assert "a LocalQueue called default" in error.value.hint
     assert store.names == []

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from launcher.backends.kubernetes.api.transport import Direct, Pooled, Transport
+from launcher.backends.kubernetes.api_server.transport import Direct, Pooled, Transport
 
 Way = Callable[[str, "ssl.SSLContext | None"], Transport]
 

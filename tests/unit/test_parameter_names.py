@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import planning
+from launcher import plan_of_file
 from launcher.errors import SpecError
 from launcher.validation import loader, parameter_names, rules
 
@@ -31,7 +31,7 @@ def planned(folder: Path, name: str, *, read: str = '["units"]', source: str = "
     (folder / "program.py").write_text(PROGRAM.format(read=read))
     (folder / "cluster.yaml").write_text(CLUSTER.format(source=source, name=name))
     (loaded,) = loader.load(str(folder / "cluster.yaml"))
-    planning.plan(loaded)
+    plan_of_file.plan(loaded)
 
 
 @pytest.mark.parametrize(

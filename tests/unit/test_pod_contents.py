@@ -10,7 +10,7 @@ import pytest
 from launcher.config import yaml_positions
 from launcher.config.spec import RoleTemplate, TrainingCluster
 from launcher.errors import SpecError
-from launcher.naming import NODE_LABEL, ROLE_LABEL
+from launcher.object_names import NODE_LABEL, ROLE_LABEL
 from launcher.plan import rendering, topology
 from launcher.plan.program_files import ProgramFiles
 from launcher.validation import loader

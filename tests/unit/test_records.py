@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher import messages
+from launcher import sentences
 from launcher.backends.base import History, LogLine, Place
 from launcher.cli import console, run_table
 from launcher.report import page
@@ -291,7 +291,7 @@ def read_by_all(texts: Sequence[str], phase: Phase = Phase.FAILED) -> None:
         told = history(pods, lines, phase=phase, finished=over)
         out = io.StringIO()
         screen = console.console(out)
-        for news in messages.Narrator().news(told.status, lines):
+        for news in sentences.Narrator().news(told.status, lines):
             out.write(news.text)
         console.show_status(_Told(told), told.status, screen)  # type: ignore[arg-type]
         console.show_summary(_Told(told), told.status, screen)  # type: ignore[arg-type]

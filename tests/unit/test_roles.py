@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher import planning
+from launcher import plan_of_file
 from launcher.plan import roles
 from launcher.pod_spec import strategic_merge
 from launcher.validation import loader
@@ -49,7 +49,7 @@ def counted(act: Callable[[], object]) -> tuple[Counter[str], Counter[str]]:
 @pytest.mark.parametrize("overrides", [(), ("spec.scheduling.queue=team-a",)], ids=["jobs", "both-forms"])
 def test_a_plan_resolves_each_role_once(overrides: tuple[str, ...]) -> None:
     loaded = loader.load(DEMO, overrides)[0]
-    resolved, merged = counted(lambda: planning.plan(loaded))
+    resolved, merged = counted(lambda: plan_of_file.plan(loaded))
     assert resolved == dict.fromkeys(NAMES, 1)
     # Two podTemplates are merged over the file's fields, and over each rendered pod.
     forms = 2 if overrides else 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher import messages
+from launcher import sentences
 from launcher.backends.base import LogLine
 from launcher.status import Phase, RunStatus, attempts, fold, latest, seconds
 from worker.contract import ElasticWorkers, Exported, Record, Released
@@ -106,7 +106,7 @@ def test_an_annotation_that_was_changed_by_hand() -> None:
 
 def test_a_run_that_was_scaled_says_so() -> None:
     before, after = (fold([job("chief", primary=True), elastic(count)], []) for count in (3, 5))
-    assert [(news.who, news.text) for news in messages.endings(before, after)] == [
+    assert [(news.who, news.text) for news in sentences.endings(before, after)] == [
         ("run", "is to have 5 workers, 3 before")
     ]
 
@@ -205,7 +205,7 @@ def at(phase: str, **more: Any) -> RunStatus:
 
 
 def test_what_is_new() -> None:
-    narrator = messages.Narrator()
+    narrator = sentences.Narrator()
     record = Record("exported", "demo-chief-0", 2e9, {"path": "/x"})
     line = LogLine("chief", 0, 0, record.line(), record)
 
@@ -281,11 +281,11 @@ def test_what_is_new() -> None:
     ],
 )
 def test_records_in_words(event: str, fields: dict[str, Any], text: str) -> None:
-    assert messages.describe(Record(event, "demo-chief-0", 0.0, fields)) == text
+    assert sentences.describe(Record(event, "demo-chief-0", 0.0, fields)) == text
 
 
 def test_progress_is_not_said_too_often() -> None:
-    narrator = messages.Narrator()
+    narrator = sentences.Narrator()
     status = at("Running")
     said = []
     for step in range(1, 101):

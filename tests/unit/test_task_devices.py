@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from launcher import messages
+from launcher import sentences
 from launcher.backends.base import EVERYONE, LogLine
 from launcher.backends.local import following
 from launcher.backends.local.store import RunDirectory
 from launcher.cli import console, live_view
-from launcher.naming import ROLE_LABEL
+from launcher.object_names import ROLE_LABEL
 from launcher.plan import topology
 from launcher.report.model import report
 from launcher.report.page import page
@@ -40,7 +40,7 @@ def said(role: str, index: int = 0, **changes: Any) -> LogLine:
 
 def words(line: LogLine) -> str:
     assert line.record is not None
-    return messages.describe(line.record)
+    return sentences.describe(line.record)
 
 
 def test_words() -> None:
@@ -59,7 +59,7 @@ def test_the_first_trainer_is_told_and_one_of_those_that_lack_gpus() -> None:
     pods = [pod("chief"), *(pod("worker", index) for index in range(3))]
     lines = [said("chief"), said("worker"), *(said("worker", index, lacking=ASKED) for index in (1, 2))]
     status = history(pods, lines).status
-    news = messages.Narrator().news(status, lines)
+    news = sentences.Narrator().news(status, lines)
     told = [(each.who, each.bad) for each in news if "TensorFlow" in each.text]
     assert told == [("chief", False), ("worker 1", True)]
     rows = task_devices.of_run(status)

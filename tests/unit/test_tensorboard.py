@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher.naming import NODE_LABEL, ROLE_LABEL, RUN_LABEL
+from launcher.object_names import NODE_LABEL, ROLE_LABEL, RUN_LABEL
 from launcher.plan import rendering, topology
 from launcher.plan.tensorboard import selector
 from launcher.validation import loader

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from launcher import planning
+from launcher import plan_of_file
 from launcher.validation import loader
 from tests.worker.cluster import ROOT
 from worker import contract
@@ -51,7 +51,7 @@ class Pod:
         (folder / "cluster.yaml").write_text(CLUSTER)
         shutil.copy(ROOT / "examples" / "fashion-mnist" / "fashion_mnist.py", folder)
         (loaded,) = loader.load(str(folder / "cluster.yaml"))
-        objects = planning.plan(loaded).objects
+        objects = plan_of_file.plan(loaded).objects
         maps = {item["metadata"]["name"]: item for item in objects if item["kind"] == "ConfigMap"}
         spec = objects[0]["spec"]["template"]["spec"]
         (self.container,) = spec["containers"]

@@ -5,11 +5,11 @@
     deploy/      makes a run's objects, and deletes them
     observe/     follows a run: its objects, logs and events, and its past
     preflight/   what a cluster must have and allow
-    cleanup/     stops what is left when the primary has ended, and a run that cannot go on
+    run_end/     stops what is left when the primary has ended, and a run that cannot go on
     state/       what was seen of a run -> `status.RunStatus`, with the reasons why something does not start
-    api/         requests and streams to one API server, and how they get there; errors as one message
+    api_server/  requests and streams to one API server, and how they get there; errors as one message
 
-`api.credentials` is the only module that imports `kubernetes`.
+`api_server.credentials` is the only module that imports `kubernetes`.
 
 The primary Job is made first and owns all other objects, so that deleting it deletes the run. Nothing is kept
 on this machine.

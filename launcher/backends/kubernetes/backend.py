@@ -23,18 +23,18 @@ from launcher.backends.base import (
     no_model_directory,
     submitted,
 )
-from launcher.backends.kubernetes.api.api_errors import ApiError
-from launcher.backends.kubernetes.api.client import Client, Object
-from launcher.backends.kubernetes.api.connection import connect
-from launcher.backends.kubernetes.api.malformed_objects import understood, understood_one_by_one
+from launcher.backends.kubernetes.api_server.api_errors import ApiError
+from launcher.backends.kubernetes.api_server.client import Client, Object
+from launcher.backends.kubernetes.api_server.connection import connect
+from launcher.backends.kubernetes.api_server.malformed_objects import understood, understood_one_by_one
 from launcher.backends.kubernetes.deploy import deletion
 from launcher.backends.kubernetes.deploy.submission import Submission
 from launcher.backends.patience import Patience
 from launcher.errors import BackendError, ConflictError, NotFoundError
-from launcher.naming import ROLE_LABEL, RUN_LABEL
+from launcher.object_names import ROLE_LABEL, RUN_LABEL
 
 if TYPE_CHECKING:
-    from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
+    from launcher.backends.kubernetes.run_end.enforcement import CleanUpSettings
     from launcher.backends.kubernetes.state.root_object import RootObject
     from launcher.status import RunStatus
 
@@ -68,7 +68,7 @@ class KubernetesBackend:
     @cached_property
     def _clean_up(self) -> CleanUpSettings:
         # Here and below: `submit` must not wait for imports that it does not need.
-        from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
+        from launcher.backends.kubernetes.run_end.enforcement import CleanUpSettings
 
         return self._settings or CleanUpSettings()
 
@@ -267,15 +267,15 @@ class KubernetesBackend:
         """See `base.Backend.scale`. One patch of both numbers: the server refuses completions alone, and
         parallelism alone would end any pods. The Job's resourceVersion makes it the only one of two.
         """
-        from launcher.backends import scaling
+        from launcher.backends import scalable_roles
 
         options = self.options(namespace)
         seen: int | None = None
         for attempt in range(_SCALE_TRIES):
-            job = scaling.job_of(run, self._jobs(run, namespace)[0], role, workers, options)
-            before = scaling.replicas(job)
+            job = scalable_roles.job_of(run, self._jobs(run, namespace)[0], role, workers, options)
+            before = scalable_roles.replicas(job)
             if seen is not None and seen != before:
-                raise scaling.outrun(run, job, options)
+                raise scalable_roles.outrun(run, job, options)
             if before == workers:
                 return before
             patch = {
@@ -306,7 +306,7 @@ class KubernetesBackend:
     @understood
     def stop(self, run: str, namespace: str, *, at_once: bool = False) -> None:
         """See `base.Backend.stop`. Raises ConflictError for a run that is suspended."""
-        from launcher.backends.kubernetes.cleanup import stopping
+        from launcher.backends.kubernetes.run_end import stopping
 
         jobs, primary = self._jobs(run, namespace)
         if primary["spec"].get("suspend") and not stopping.is_over(primary):
@@ -321,7 +321,7 @@ class KubernetesBackend:
     @understood
     def clean(self, run: str, namespace: str) -> str:
         """See `base.Backend.clean`. With `cleanPolicy: All` the pods go, and with them their logs."""
-        from launcher.backends.kubernetes.cleanup import stopping
+        from launcher.backends.kubernetes.run_end import stopping
         from launcher.backends.kubernetes.state import kueue
         from launcher.backends.kubernetes.state.root_object import RootObject
 
@@ -434,7 +434,7 @@ class KubernetesBackend:
         )
 
     def _set_suspended(self, run: str, namespace: str, *, suspended: bool) -> None:
-        from launcher.backends.kubernetes.cleanup import stopping
+        from launcher.backends.kubernetes.run_end import stopping
         from launcher.backends.kubernetes.state import jobsets, kueue
         from launcher.backends.kubernetes.state.root_object import RootObject
 

@@ -6,10 +6,10 @@ import time
 from typing import Final
 
 from launcher.backends.base import PROGRAM, submitted
-from launcher.backends.kubernetes.api.client import Client, Object
-from launcher.backends.kubernetes.api.port_forward import Tunnel
+from launcher.backends.kubernetes.api_server.client import Client, Object
+from launcher.backends.kubernetes.api_server.port_forward import Tunnel
 from launcher.errors import BackendError, ConflictError
-from launcher.naming import TENSORBOARD_LABEL
+from launcher.object_names import TENSORBOARD_LABEL
 from launcher.plan.tensorboard import PORT
 from launcher.status import condition
 

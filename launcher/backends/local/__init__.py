@@ -4,7 +4,7 @@
     following    reads a run's state and logs while it goes on
     tensorboard  TensorBoard, while somebody looks at it
     preflight    what this machine cannot do: refused, or named
-    expiry       removes runs whose time to live is over
+    expired_runs removes runs whose time to live is over
     ports        free ports, no two runs the same
     store        the run's directory: files, lock, control pipe
     file_format  what its files hold, and what is wrong with one that does not

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.backends import bucket_files, copied_files, folders, scaling
+from launcher.backends import bucket_files, copied_files, folders, scalable_roles
 from launcher.backends.base import (
     PROGRAM,
     Board,
@@ -26,7 +26,7 @@ from launcher.backends.base import (
     trains_anew,
 )
 from launcher.backends.local import following, ports, preflight
-from launcher.backends.local.expiry import sweep
+from launcher.backends.local.expired_runs import sweep
 from launcher.backends.local.pod.pods import PodTemplate
 from launcher.backends.local.store import (
     BrokenRunError,
@@ -44,8 +44,8 @@ from launcher.backends.local.supervisor.job_status import is_decided
 from launcher.backends.local.supervisor.orphans import end_keepers, kill_leftovers
 from launcher.backends.local.supervisor.start import WaitingGuard
 from launcher.errors import BackendError, ConflictError, NotFoundError
+from launcher.lists_and_counts import listed
 from launcher.status import Phase, RunStatus
-from launcher.wording import listed
 from worker.contract import GRACE_SECONDS, RunConfig
 
 _ANSWER_SECONDS: Final = 10.0
@@ -247,20 +247,20 @@ class LocalBackend:
     def scale(self, run: str, namespace: str, workers: int, role: str = "worker") -> int:
         """See `base.Backend.scale`."""
         directory, options = self._directory(run, namespace), self.options(namespace)
-        job = scaling.job_of(run, following.read_jobs(directory), role, workers, options)
-        before, generation = scaling.replicas(job), _generation(job)
+        job = scalable_roles.job_of(run, following.read_jobs(directory), role, workers, options)
+        before, generation = scalable_roles.replicas(job), _generation(job)
         if before == workers:
             return before
         if not directory.send(f"scale:{job['metadata']['name']}:{workers}:{generation}"):
-            raise scaling.ended(run)
+            raise scalable_roles.ended(run)
         until = time.monotonic() + _ANSWER_SECONDS
         while _generation(job) == generation:
             if time.monotonic() >= until:
                 raise self._silent(directory)
             time.sleep(0.02)
-            job = scaling.job_of(run, following.read_jobs(directory), role, workers, options)
-        if scaling.replicas(job) != workers:
-            raise scaling.outrun(run, job, options)
+            job = scalable_roles.job_of(run, following.read_jobs(directory), role, workers, options)
+        if scalable_roles.replicas(job) != workers:
+            raise scalable_roles.outrun(run, job, options)
         return before
 
     def suspend(self, run: str, namespace: str) -> None:

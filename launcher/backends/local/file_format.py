@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias, Union
 
-from launcher.naming import is_dns_1035, is_dns_1123
+from launcher.object_names import is_dns_1035, is_dns_1123
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, seconds
 
 

@@ -14,7 +14,7 @@ from launcher.backends.earlier_processes import of_earlier_processes
 from launcher.backends.local.log_growth import Growth
 from launcher.backends.local.store import BrokenRunError, RunDirectory, Submission
 from launcher.errors import NotFoundError
-from launcher.naming import ROLE_LABEL
+from launcher.object_names import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, Phase, RunStatus, attempts, fold
 from worker.contract import Event, Record
 

@@ -40,9 +40,9 @@ from launcher.backends import folders
 from launcher.backends.base import PROGRAM
 from launcher.backends.local import file_format
 from launcher.backends.local.file_format import UnreadableError
-from launcher.backends.run_policy import Limits
+from launcher.backends.run_end_rule import Limits
 from launcher.errors import BackendError, Problem, SpecError
-from launcher.naming import RECLAIM_ANNOTATION, is_dns_1035, is_dns_1123
+from launcher.object_names import RECLAIM_ANNOTATION, is_dns_1035, is_dns_1123
 
 _RESERVE_BYTES: Final = 256 << 10
 """A state of some 200 pods."""

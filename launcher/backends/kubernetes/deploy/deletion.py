@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from launcher.backends.kubernetes.api.api_errors import ApiError
-from launcher.backends.kubernetes.api.client import Client, Object
-from launcher.backends.kubernetes.api.parallel import together
-from launcher.backends.kubernetes.api.resources import OPTIONAL
+from launcher.backends.kubernetes.api_server.api_errors import ApiError
+from launcher.backends.kubernetes.api_server.client import Client, Object
+from launcher.backends.kubernetes.api_server.parallel import together
+from launcher.backends.kubernetes.api_server.resources import OPTIONAL
 from launcher.errors import BackendError
-from launcher.naming import GROUP_ANNOTATION, PRIMARY_ANNOTATION, RECLAIM_ANNOTATION, RUN_LABEL
+from launcher.object_names import GROUP_ANNOTATION, PRIMARY_ANNOTATION, RECLAIM_ANNOTATION, RUN_LABEL
 
 KINDS: Final = (
     "Job",

@@ -11,17 +11,17 @@ from functools import partial
 from typing import Any, Final
 
 from launcher.backends.base import PROGRAM, Plan, submitted, trains_anew
-from launcher.backends.kubernetes.api.api_errors import ApiError
-from launcher.backends.kubernetes.api.client import Applied, Client, Object
-from launcher.backends.kubernetes.api.object_diff import altered, differences, indented, wanted
-from launcher.backends.kubernetes.api.parallel import together
-from launcher.backends.kubernetes.api.resources import kind_of
+from launcher.backends.kubernetes.api_server.api_errors import ApiError
+from launcher.backends.kubernetes.api_server.client import Applied, Client, Object
+from launcher.backends.kubernetes.api_server.object_diff import altered, differences, indented, wanted
+from launcher.backends.kubernetes.api_server.parallel import together
+from launcher.backends.kubernetes.api_server.resources import kind_of
 from launcher.backends.kubernetes.deploy import deletion
 from launcher.backends.kubernetes.preflight.requirements import check_requirements, queues
 from launcher.backends.kubernetes.preflight.versions import check_version
 from launcher.backends.kubernetes.state import jobsets
 from launcher.errors import BackendError, ConflictError, LauncherError
-from launcher.naming import QUEUE_LABEL, RUN_LABEL, SPEC_ANNOTATION
+from launcher.object_names import QUEUE_LABEL, RUN_LABEL, SPEC_ANNOTATION
 from launcher.plan import runtime_archive
 from launcher.status import condition, elastic
 from worker.contract import RunConfig

@@ -16,15 +16,15 @@ from typing import Any, BinaryIO, Final
 from urllib.parse import urlsplit
 
 from launcher.backends import copied_files
-from launcher.backends.kubernetes.api.client import Client, Object
-from launcher.backends.kubernetes.api.port_forward import Tunnel
-from launcher.backends.kubernetes.api.resources import api_of
+from launcher.backends.kubernetes.api_server.client import Client, Object
+from launcher.backends.kubernetes.api_server.port_forward import Tunnel
+from launcher.backends.kubernetes.api_server.resources import api_of
 from launcher.backends.kubernetes.model_files.sender import COMPLETE, CONTENT
 from launcher.backends.kubernetes.tensorboard import reason
 from launcher.config.role_fields import rules
 from launcher.config.spec import RoleTemplate
 from launcher.errors import BackendError, LauncherError
-from launcher.naming import COPY_LABEL, RUN_LABEL
+from launcher.object_names import COPY_LABEL, RUN_LABEL
 from launcher.plan.pods import escaped, without_sidecars
 
 _PORT: Final = 9000

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Set
 from typing import Final
 
 from launcher.backends.base import RunEvent
-from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api_server.client import Client, Object
 from launcher.backends.kubernetes.observe.session import TICK_SECONDS
 from launcher.backends.kubernetes.observe.watch import Changed, Denied, Listed, Mailbox, ObjectWatch
 from launcher.backends.kubernetes.state.root_object import RootObject
 from launcher.backends.kubernetes.state.run_state import RunState
-from launcher.naming import ROLE_LABEL
+from launcher.object_names import ROLE_LABEL
 from launcher.plan.tensorboard import COMPONENT
 from launcher.status import Phase, seconds
 

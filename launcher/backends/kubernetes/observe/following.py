@@ -12,18 +12,17 @@ from typing import Final
 
 from launcher.backends.base import LogLine, Selection, Update
 from launcher.backends.earlier_processes import of_earlier_processes
-from launcher.backends.kubernetes.api.client import Client
-from launcher.backends.kubernetes.api.parallel import together
-from launcher.backends.kubernetes.cleanup import stopping
-from launcher.backends.kubernetes.cleanup.clean_policy import CleanUp
-from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
+from launcher.backends.kubernetes.api_server.client import Client
+from launcher.backends.kubernetes.api_server.parallel import together
 from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog
 from launcher.backends.kubernetes.observe.session import TICK_SECONDS, Session, look, notice
+from launcher.backends.kubernetes.run_end import stopping
+from launcher.backends.kubernetes.run_end.enforcement import CleanUp, CleanUpSettings
 from launcher.backends.kubernetes.state.clock_skew import disagreement, local_lines, local_status
 from launcher.backends.kubernetes.state.root_object import RootObject
 from launcher.backends.kubernetes.state.run_state import RunState, SlimPod
 from launcher.errors import BackendError, NotFoundError
-from launcher.naming import ROLE_LABEL
+from launcher.object_names import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, Phase, Records, RunStatus
 from worker.contract import Event, Record
 

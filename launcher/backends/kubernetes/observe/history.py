@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Final
 
 from launcher.backends.base import History, LogLine
-from launcher.backends.kubernetes.api.client import Client
-from launcher.backends.kubernetes.api.parallel import together
+from launcher.backends.kubernetes.api_server.client import Client
+from launcher.backends.kubernetes.api_server.parallel import together
 from launcher.backends.kubernetes.observe import events
 from launcher.backends.kubernetes.observe.following import LatestRecords, has_begun, task_of, tells_progress
 from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.backends.base import LogLine
-from launcher.backends.kubernetes.api.api_errors import ApiError, UnreachableError
-from launcher.backends.kubernetes.api.client import SILENCE_SECONDS, Client
-from launcher.backends.kubernetes.api.streams import Stream
+from launcher.backends.kubernetes.api_server.api_errors import ApiError, UnreachableError
+from launcher.backends.kubernetes.api_server.client import SILENCE_SECONDS, Client
+from launcher.backends.kubernetes.api_server.streams import Stream
 from launcher.backends.kubernetes.observe.watch import REFUSALS, Mailbox
 from launcher.backends.kubernetes.state.run_state import SlimPod
-from launcher.naming import CONTAINER, ROLE_LABEL
+from launcher.object_names import CONTAINER, ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, seconds
 from worker.contract import Record
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.backends.base import PROGRAM, LogLine
-from launcher.backends.kubernetes.api.client import Client
+from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog, Tail
 from launcher.backends.kubernetes.observe.watch import (
     Changed,

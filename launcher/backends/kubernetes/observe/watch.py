@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from launcher.backends.kubernetes.api.api_errors import ApiError, UnreachableError, not_understood
-from launcher.backends.kubernetes.api.client import Client, Object
-from launcher.backends.kubernetes.api.streams import Stream
+from launcher.backends.kubernetes.api_server.api_errors import ApiError, UnreachableError, not_understood
+from launcher.backends.kubernetes.api_server.client import Client, Object
+from launcher.backends.kubernetes.api_server.streams import Stream
 from launcher.errors import BackendError
 
 _FIRST_PAUSE: Final = 0.25

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from launcher.backends.base import PROGRAM, Finding
-from launcher.backends.kubernetes.api.api_errors import ApiError
-from launcher.backends.kubernetes.api.client import Client, Object
-from launcher.backends.kubernetes.api.object_diff import amount
-from launcher.backends.kubernetes.api.parallel import together
-from launcher.backends.kubernetes.preflight.rbac import EXTENSION_RULES, OPTIONAL, RULES, TENSORBOARD
+from launcher.backends.kubernetes.api_server.api_errors import ApiError
+from launcher.backends.kubernetes.api_server.client import Client, Object
+from launcher.backends.kubernetes.api_server.object_diff import amount
+from launcher.backends.kubernetes.api_server.parallel import together
+from launcher.backends.kubernetes.preflight.needed_rights import EXTENSION_RULES, OPTIONAL, RULES, TENSORBOARD
 from launcher.backends.kubernetes.preflight.requirements import (
     EXTENSIONS,
     KUEUE,

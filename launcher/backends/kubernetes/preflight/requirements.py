@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from launcher.backends.kubernetes.api.api_errors import ApiError
-from launcher.backends.kubernetes.api.client import Client
-from launcher.backends.kubernetes.api.parallel import together
-from launcher.backends.kubernetes.api.resources import kind_of, resource
-from launcher.backends.kubernetes.preflight.rbac import TENSORBOARD
+from launcher.backends.kubernetes.api_server.api_errors import ApiError
+from launcher.backends.kubernetes.api_server.client import Client
+from launcher.backends.kubernetes.api_server.parallel import together
+from launcher.backends.kubernetes.api_server.resources import kind_of, resource
+from launcher.backends.kubernetes.preflight.needed_rights import TENSORBOARD
 from launcher.errors import BackendError
-from launcher.naming import QUEUE_LABEL
+from launcher.object_names import QUEUE_LABEL
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from launcher.backends.kubernetes.api.api_errors import ApiError
-from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api_server.api_errors import ApiError
+from launcher.backends.kubernetes.api_server.client import Client, Object
 from launcher.errors import BackendError
 
 OLDEST: Final = (1, 33)

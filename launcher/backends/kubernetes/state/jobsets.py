@@ -8,10 +8,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from launcher.backends.kubernetes.api.api_errors import ApiError
-from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api_server.api_errors import ApiError
+from launcher.backends.kubernetes.api_server.client import Client, Object
 from launcher.backends.kubernetes.state.run_state import RunState, SlimJob, find_primary, slim_job
-from launcher.naming import PRIMARY_ANNOTATION, RUN_LABEL
+from launcher.object_names import PRIMARY_ANNOTATION, RUN_LABEL
 from launcher.status import RUN_ENDED, Records, RunStatus, condition
 
 _ENDS = {"Completed": "succeeded", "Failed": "failed"}

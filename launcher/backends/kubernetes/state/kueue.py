@@ -5,10 +5,10 @@ Source: https://kueue.sigs.k8s.io/docs/concepts/workload/, https://kueue.sigs.k8
 
 from __future__ import annotations
 
-from launcher.backends.kubernetes.api.api_errors import ApiError
-from launcher.backends.kubernetes.api.client import Client, Object
+from launcher.backends.kubernetes.api_server.api_errors import ApiError
+from launcher.backends.kubernetes.api_server.client import Client, Object
 from launcher.backends.kubernetes.state.run_state import SlimWorkload
-from launcher.naming import GROUP_LABEL
+from launcher.object_names import GROUP_LABEL
 from launcher.status import condition
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from launcher.backends.kubernetes.api.client import Object
+from launcher.backends.kubernetes.api_server.client import Object
 from launcher.backends.kubernetes.state.jobsets import JobSetRunState, SlimJobSet, slim_jobset
 from launcher.backends.kubernetes.state.kueue import slim_workload
 from launcher.backends.kubernetes.state.run_state import (
@@ -19,7 +19,7 @@ from launcher.backends.kubernetes.state.run_state import (
     slim_job,
     slim_pod,
 )
-from launcher.naming import GROUP_LABEL, QUEUE_LABEL, RUN_LABEL
+from launcher.object_names import GROUP_LABEL, QUEUE_LABEL, RUN_LABEL
 
 Slim = Callable[[Object], SlimJob | SlimPod | SlimEvent | SlimJobSet | SlimWorkload]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
 from launcher.backends.base import clean_policy
-from launcher.backends.kubernetes.api.client import Object
-from launcher.naming import CONTAINER, DOMAIN, PRIMARY_ANNOTATION, ROLE_LABEL, SPEC_ANNOTATION
+from launcher.backends.kubernetes.api_server.client import Object
+from launcher.object_names import CONTAINER, DOMAIN, PRIMARY_ANNOTATION, ROLE_LABEL, SPEC_ANNOTATION
 from launcher.status import (
     ADMISSION,
     ATTEMPT_ANNOTATION,

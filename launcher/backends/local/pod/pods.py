@@ -19,7 +19,7 @@ from launcher.backends.local.pod.translation import Translation
 from launcher.backends.local.process.mount_namespace import View
 from launcher.backends.local.process.processes import MARK, Launch
 from launcher.backends.local.store import RunDirectory, Submission, new_uid, temporary_root
-from launcher.naming import DOMAIN, ROLE_LABEL
+from launcher.object_names import DOMAIN, ROLE_LABEL
 from launcher.plan.pods import RUN_FILE
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
 from worker.contract import BUCKET_KEYS, BUCKET_SCHEME, GRACE_SECONDS

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.naming import is_dns_1123, is_dns_subdomain
+from launcher.object_names import is_dns_1123, is_dns_subdomain
 
 _CONFIG_KEY = re.compile(r"(?!\.{1,2}$)(?!\.\.)[-._a-zA-Z0-9]{1,253}")
 

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from launcher.backends.local.supervisor.jobs import JobController
-from launcher.naming import SPEC_ANNOTATION
+from launcher.object_names import SPEC_ANNOTATION
 
 
 class Clock:

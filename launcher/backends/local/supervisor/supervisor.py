@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from launcher.backends import folders, run_policy
+from launcher.backends import folders, run_end_rule
 from launcher.backends.local import ports
 from launcher.backends.local.log_growth import LOOK_SECONDS, GrowthRecorder
 from launcher.backends.local.pod.environment import MissingError
@@ -26,7 +26,7 @@ from launcher.backends.local.process.processes import adopt_orphans, kill_childr
 from launcher.backends.local.store import RunDirectory, Submission, temporary_root
 from launcher.backends.local.supervisor.job_status import Clock, job_view
 from launcher.backends.local.supervisor.jobs import Backoff, JobController, Verdict
-from launcher.naming import PRIMARY_ANNOTATION
+from launcher.object_names import PRIMARY_ANNOTATION
 from launcher.status import SCALED_DOWN, Phase, elastic, leaves, said_needed
 
 _RETRY_SECONDS: Final = 1.0
@@ -244,12 +244,12 @@ class Supervisor:
                     pod.object["status"]["message"] = f"port {port} is in use by another program"
 
     def _follow_policy(self, now: float) -> None:
-        """Carries out `run_policy`. Tasks cannot run without a supervisor, so cleanPolicy None has no effect
-        on this machine; `preflight.left_out` says so.
+        """Carries out `run_end_rule`. Tasks cannot run without a supervisor, so cleanPolicy None has no
+        effect on this machine; `preflight.left_out` says so.
         """
         roles = [self._role(number, now) for number in range(len(self._controllers))]
         primary = roles.pop(self._primary)
-        decision = run_policy.decide(primary, roles, "Running", now, self._submission.settings)
+        decision = run_end_rule.decide(primary, roles, "Running", now, self._submission.settings)
         self._policy_due = decision.due
         for controller in self._controllers:
             if controller.name in decision.without_retry:
@@ -258,7 +258,7 @@ class Supervisor:
                 if controller.name in stop.jobs:
                     controller.decide(Verdict("Failed", stop.reason, stop.message))
 
-    def _role(self, number: int, now: float) -> run_policy.Role:
+    def _role(self, number: int, now: float) -> run_end_rule.Role:
         """The Job as the policy sees it."""
         controller, template = self._controllers[number], self._templates[number]
         elastic_workers = elastic(template.job)
@@ -271,7 +271,7 @@ class Supervisor:
         phase = Phase.SUSPENDED if controller.suspended else Phase.RUNNING
         if controller.finished and controller.verdict is not None:
             phase = Phase.SUCCEEDED if controller.verdict.type == "Complete" else Phase.FAILED
-        return run_policy.Role(
+        return run_end_rule.Role(
             template.role,
             controller.name,
             phase,

@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 
 from launcher.config.spec import API_VERSION
 from launcher.errors import Problem, SpecError
-from launcher.naming import LABEL_LENGTH
+from launcher.object_names import LABEL_LENGTH
 
 CALLER: Final = ("--", "-m", "worker.function")
 """What the worker runtime runs where the training is a function. `module:function` is appended."""

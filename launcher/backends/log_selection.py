@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.errors import NotFoundError
-from launcher.wording import listed
+from launcher.lists_and_counts import listed
 from worker.contract import pod_name
 
 _SHOWN = 8

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from launcher.backends.local.store import SupervisorSettings
-from launcher.naming import NEEDED_ANNOTATION
+from launcher.object_names import NEEDED_ANNOTATION
 from launcher.status import Phase, RunStatus
 from tests.local.machine import Machine, eventually, job, python
-from tests.run_policy_cases import Case, Other, each_case, play, stopped
+from tests.run_end_cases import Case, Other, each_case, play, stopped
 
 AS_TOLD = """\
 import pathlib, sys, time

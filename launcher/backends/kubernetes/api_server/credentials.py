@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.backends.kubernetes.api.exec_plugin import Plugin
-from launcher.backends.kubernetes.api.kubeconfig import Context, UnusableError, decoded
+from launcher.backends.kubernetes.api_server.exec_plugin import Plugin
+from launcher.backends.kubernetes.api_server.kubeconfig import Context, UnusableError, decoded
 from launcher.errors import BackendError
 from launcher.redaction import keep_secret
 

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from launcher.backends.kubernetes.api.api_errors import Request, refusal
-from launcher.backends.kubernetes.api.client import Client
-from launcher.backends.kubernetes.api.resources import path_of
-from launcher.backends.kubernetes.api.transport import CONNECT_SECONDS, socket_options
+from launcher.backends.kubernetes.api_server.api_errors import Request, refusal
+from launcher.backends.kubernetes.api_server.client import Client
+from launcher.backends.kubernetes.api_server.resources import path_of
+from launcher.backends.kubernetes.api_server.transport import CONNECT_SECONDS, socket_options
 from launcher.errors import BackendError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
-from launcher.backends.kubernetes.api.api_errors import not_understood
+from launcher.backends.kubernetes.api_server.api_errors import not_understood
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from launcher.backends.kubernetes.api.kubeconfig import UnusableError
+from launcher.backends.kubernetes.api_server.kubeconfig import UnusableError
 from launcher.redaction import keep_secret
 
 _VARIABLES: Final = {

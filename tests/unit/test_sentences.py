@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launcher import messages
+from launcher import sentences
 from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.cli import console
 from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
@@ -40,12 +40,12 @@ def line(text: str, attempt: int = 0, record: Record | None = None) -> LogLine:
     return LogLine("worker", 1, attempt, text, record)
 
 
-def texts(narrator: messages.Narrator, status: RunStatus, *lines: LogLine) -> list[str]:
+def texts(narrator: sentences.Narrator, status: RunStatus, *lines: LogLine) -> list[str]:
     return [news.text for news in narrator.news(status, lines)]
 
 
 def test_why_a_role_waits_is_said_once() -> None:
-    narrator = messages.Narrator()
+    narrator = sentences.Narrator()
     assert texts(narrator, run()) == []
     one = run(reason="Unschedulable", message=f"1 of 2 tasks: {WORDS}")
     assert texts(narrator, one) == [f"waits (Unschedulable): 1 of 2 tasks: {WORDS}"]
@@ -62,11 +62,11 @@ def test_a_role_that_is_about_to_fail_does_not_wait() -> None:
     """Its Job has the condition FailureTarget while its last pods leave."""
     leaving = dataclasses.replace(role("BackoffLimitExceeded", "too often"), waiting=False)
     status = dataclasses.replace(run(), roles=(leaving,))
-    assert texts(messages.Narrator(), status) == []
+    assert texts(sentences.Narrator(), status) == []
 
 
 def test_a_task_that_is_started_again_leaves_its_last_lines() -> None:
-    narrator = messages.Narrator()
+    narrator = sentences.Narrator()
     texts(narrator, run(task()), *[line(f"line {number}") for number in range(8)])
     assert texts(narrator, run(FAILED), line("the last")) == [
         "ended with exit code 137 (SIGKILL): out of memory: its limit is 2Gi"
@@ -81,7 +81,7 @@ def test_a_task_that_is_started_again_leaves_its_last_lines() -> None:
 
 
 def test_the_first_and_the_last_task_to_start_are_told() -> None:
-    narrator = messages.Narrator()
+    narrator = sentences.Narrator()
     other = task(name="mnist-worker-0", index=0)
     waits = dataclasses.replace(other, phase=Phase.PENDING)
     assert texts(narrator, run(task(), waits)) == ["1 of 2 tasks started"]
@@ -95,18 +95,18 @@ def test_the_first_and_the_last_task_to_start_are_told() -> None:
 
 
 def test_a_task_that_was_stopped_before_it_had_a_node_has_not_started() -> None:
-    narrator = messages.Narrator()
+    narrator = sentences.Narrator()
     other = task(name="mnist-worker-0", index=0, phase=Phase.PENDING)
     assert texts(narrator, run(task(), other)) == ["1 of 2 tasks started"]
     # Kubernetes lets a pod that it deletes end as Failed, also where no node had accepted it.
     stopped = dataclasses.replace(other, phase=Phase.FAILED, deleted=True)
     assert texts(narrator, run(task(), stopped)) == []
     ran = dataclasses.replace(stopped, started=1.0)
-    assert texts(messages.Narrator(), run(task(), ran)) == ["2 tasks started"]
+    assert texts(sentences.Narrator(), run(task(), ran)) == ["2 tasks started"]
 
 
 def test_a_task_that_has_said_why_it_failed_does_not() -> None:
-    narrator = messages.Narrator()
+    narrator = sentences.Narrator()
     record = Record(
         Event.FAILED, "mnist-worker-1", 1.0, {"message": "no data", "traceback": "", "exit_code": 70}
     )
@@ -127,14 +127,14 @@ def test_status_says_why_a_role_waits() -> None:
 
 def test_an_event() -> None:
     event = RunEvent(0.0, "worker 1", True, "FailedScheduling", WORDS, 3)
-    assert messages.event(event).endswith(f" ! worker 1     FailedScheduling: {WORDS} (3 times)")
+    assert sentences.event(event).endswith(f" ! worker 1     FailedScheduling: {WORDS} (3 times)")
 
 
 def test_findings() -> None:
     fine = Finding("quota", "ok", "none")
-    assert list(messages.findings([fine])) == ["ok       quota  none", "", "a run can be submitted"]
+    assert list(sentences.findings([fine])) == ["ok       quota  none", "", "a run can be submitted"]
     missing = Finding("namespace", "missing", "there is no namespace a", "Create it.")
-    assert list(messages.findings([fine, missing]))[1:] == [
+    assert list(sentences.findings([fine, missing]))[1:] == [
         "missing  namespace  there is no namespace a",
         "                    Create it.",
         "",
@@ -153,18 +153,18 @@ def test_a_prediction_is_told_with_the_sum_of_all_tasks() -> None:
         for number in range(2)
     }
     status = dataclasses.replace(run(), records=records, phase=Phase.RUNNING)
-    assert messages.predicted(status) == "predicted 2,001 examples, 40 examples/s"
+    assert sentences.predicted(status) == "predicted 2,001 examples, 40 examples/s"
     out = io.StringIO()
     console.console(out).print(console.live_table(status))
     assert "predicted 2,001 examples, 40 examples/s" in out.getvalue()
 
     done = Record(Event.PREDICTED, "mnist-worker-0", 9.0, {"path": "/m/p", "examples": 2010, "parts": 1})
-    assert messages.describe(done) == "wrote the predictions to /m/p (2,010 examples in 1 file)"
-    assert messages.predicted(run()) == ""
+    assert sentences.describe(done) == "wrote the predictions to /m/p (2,010 examples in 1 file)"
+    assert sentences.predicted(run()) == ""
 
 
 def test_progress_of_a_prediction_is_a_line_now_and_then() -> None:
-    narrator = messages.Narrator()
+    narrator = sentences.Narrator()
 
     def heard(seconds: float, *, in_place: bool = False) -> list[str]:
         fields = {"examples": 7, "examples_per_second": 3.5}
@@ -195,7 +195,7 @@ def test_an_older_run_is_told_in_the_order_of_time() -> None:
         histories.says("evaluator", 0, 0, 25.0, "notice", message="scored"),
     ]
     status = histories.history(attempts, said, finished=30.0).status
-    news = messages.Narrator().news(status, said)
+    news = sentences.Narrator().news(status, said)
     told = [(round(one.time - histories.BEGIN, 1), one.who, one.text) for one in news if one.time is not None]
     assert len(told) == len(news), "each has its time"
     assert told == [
@@ -233,12 +233,12 @@ def test_why_a_task_waits_for_others(reasons: Any, text: str) -> None:
     fields = {"tasks": ["a", "b"], "seconds": 10.2, "deadline": 900}
     fields |= {} if reasons is None else {"reasons": reasons}
     record = Record(Event.WAITING, "t", 1.0, fields)
-    assert messages.describe(record) == text
+    assert sentences.describe(record) == text
     assert Record.parse(record.line()) == record
 
 
 def test_a_reason_that_changes_is_news_at_once() -> None:
-    narrator = messages.Narrator()
+    narrator = sentences.Narrator()
     fields = {"tasks": ["mnist-ps-0"], "seconds": 0.0, "deadline": 900}
     for time, reason, said in [(1.0, DNS, True), (11.0, DNS, False), (12.0, REFUSED, True)]:
         record = Record(Event.WAITING, "t", time, {**fields, "reasons": {reason: ["mnist-ps-0"]}})
@@ -254,7 +254,7 @@ def test_status_says_who_waits_now() -> None:
 
     def told(lines: Sequence[LogLine], *attempts: TaskStatus) -> list[str]:
         status = histories.history(attempts or [chief], lines).status
-        return [f"{news.who} {news.text}" for news in messages.waiting_tasks(status)]
+        return [f"{news.who} {news.text}" for news in sentences.waiting_tasks(status)]
 
     assert told([waits]) == [f"chief waits for x (0 s of at most 9 s): {DNS}"]
     assert told([waits, goes_on]) == []
@@ -278,7 +278,7 @@ def test_servers_that_were_released_have_not_failed() -> None:
         out = io.StringIO()
         console.show_status(_Nowhere(), status, console.console(out))  # type: ignore[arg-type]
         rows = [line for line in out.getvalue().splitlines() if line.startswith("worker  ")]
-        return [rows[0].split()[-1], texts(messages.Narrator(), status)[-1]]
+        return [rows[0].split()[-1], texts(sentences.Narrator(), status)[-1]]
 
     assert told(0, 0) == ["released", "released"]
     assert told(0, 143, deleted=True) == ["stopped", "stopped"]

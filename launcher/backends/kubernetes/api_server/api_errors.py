@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from launcher.backends.kubernetes.api.transport import ProxyFailure
+from launcher.backends.kubernetes.api_server.transport import ProxyFailure
 from launcher.errors import BackendError
 
 _MAX_WORDS: Final = 500

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from launcher.backends.kubernetes.cleanup.clean_policy import CleanUp
-from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
+from launcher.backends.kubernetes.run_end.enforcement import CleanUp, CleanUpSettings
 from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, RunState, slim_job
 from tests.unit.fake_api import Fake, says
 
@@ -109,7 +108,7 @@ def test_what_has_started_again_has_its_time_anew(fake: Fake, monkeypatch: pytes
     told = []
     for now, ps in ((0.0, FAILED), (50.0, None), (55.0, FAILED), (114.0, FAILED), (115.0, FAILED)):
         monkeypatch.setattr(
-            "launcher.backends.kubernetes.cleanup.clean_policy.time",
+            "launcher.backends.kubernetes.run_end.enforcement.time",
             SimpleNamespace(monotonic=partial(float, now)),
         )
         told.append(bool(look(clean_up, seen({"chief": None, "ps": ps}))))

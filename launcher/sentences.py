@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from launcher.backends.base import Finding, LogLine, RunEvent
+from launcher.lists_and_counts import counted
 from launcher.status import ADMISSION, RUN_ENDED, RUN_FAILED, Phase, RoleStatus, RunStatus, TaskStatus
 from launcher.task_records import task_devices, task_output
-from launcher.wording import counted
 from worker.contract import (
     Content,
     Devices,

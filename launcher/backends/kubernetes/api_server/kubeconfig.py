@@ -18,7 +18,7 @@ from typing import Any, Final
 import yaml
 
 from launcher.errors import BackendError
-from launcher.naming import is_dns_1123
+from launcher.object_names import is_dns_1123
 from launcher.redaction import keep_secret
 
 Entry = Mapping[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from launcher.backends.base import Plan
-from launcher.backends.names import check_namespace
+from launcher.backends.checked_names import check_namespace
 from launcher.errors import Problem, SpecError
 from launcher.plan import jobset, object_size, rendering, roles, topology
 from launcher.plan.program_files import ProgramFiles

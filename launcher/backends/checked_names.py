@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher import naming
+from launcher import object_names
 from launcher.errors import Problem, SpecError
 
 _SHOWN = 80
@@ -11,13 +11,13 @@ _SHOWN = 80
 
 def check_namespace(name: str | None, source: str = "--namespace") -> None:
     """Raises SpecError if this cannot be the name of a namespace. None is no name."""
-    if name is not None and not naming.is_dns_1123(name):
+    if name is not None and not object_names.is_dns_1123(name):
         raise _wrong(source, "a namespace: lower-case letters, digits and '-', at most 63 characters", name)
 
 
 def check_run(name: str) -> None:
     """Raises SpecError if this cannot be the name of a run."""
-    if not naming.is_dns_1035(name):
+    if not object_names.is_dns_1035(name):
         expected = (
             "a run's name: lower-case letters, digits and '-', beginning with a letter, at most 63 characters"
         )
@@ -26,7 +26,7 @@ def check_run(name: str) -> None:
 
 def check_object(name: str, source: str) -> None:
     """Raises SpecError if this cannot be the name of an object."""
-    if not naming.is_dns_subdomain(name):
+    if not object_names.is_dns_subdomain(name):
         expected = "an object's name: lower-case letters, digits, '-' and '.', at most 253 characters"
         raise _wrong(source, expected, name)
 

@@ -14,18 +14,25 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from launcher.backends.kubernetes.api.api_errors import (
+from launcher.backends.kubernetes.api_server.api_errors import (
     ApiError,
     Request,
     UnreachableError,
     refusal,
     unreachable,
 )
-from launcher.backends.kubernetes.api.connection import Connection
-from launcher.backends.kubernetes.api.parallel import AT_A_TIME, together
-from launcher.backends.kubernetes.api.resources import api_of, kind_of, path_of, plural_of, resource, segment
-from launcher.backends.kubernetes.api.streams import Stream
-from launcher.backends.kubernetes.api.transport import Answer
+from launcher.backends.kubernetes.api_server.connection import Connection
+from launcher.backends.kubernetes.api_server.parallel import AT_A_TIME, together
+from launcher.backends.kubernetes.api_server.resources import (
+    api_of,
+    kind_of,
+    path_of,
+    plural_of,
+    resource,
+    segment,
+)
+from launcher.backends.kubernetes.api_server.streams import Stream
+from launcher.backends.kubernetes.api_server.transport import Answer
 from launcher.backends.patience import TELL_SECONDS, Patience
 from launcher.json_in_yaml import quoted
 

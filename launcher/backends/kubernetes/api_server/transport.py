@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from launcher.backends.kubernetes.api.addresses import Proxy
+from launcher.backends.kubernetes.api_server.addresses import Proxy
 
 CONNECT_SECONDS: Final = 10.0
 _CONNECTIONS: Final = 64

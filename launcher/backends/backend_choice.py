@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from launcher.backends.base import Backend
-from launcher.backends.names import check_namespace, check_run
+from launcher.backends.checked_names import check_namespace, check_run
 from launcher.backends.patience import Patience
 from launcher.errors import BackendError, NotFoundError
 
@@ -29,7 +29,7 @@ def named(
 
 def cluster_known() -> bool:
     """Whether there is a kubeconfig, or a pod's own service account. Nothing is asked of a cluster."""
-    from launcher.backends.kubernetes.api import connection
+    from launcher.backends.kubernetes.api_server import connection
 
     return connection.configured()
 
@@ -43,7 +43,7 @@ def all_or(name: str | None, context: str | None, patience: Patience | None = No
 
 def contexts() -> list[str]:
     """The names of the kubeconfig's contexts. Nothing is asked of a cluster."""
-    from launcher.backends.kubernetes.api import connection
+    from launcher.backends.kubernetes.api_server import connection
 
     return connection.contexts()
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from launcher.backends.base import Plan
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
-from launcher.naming import NEEDED_ANNOTATION
+from launcher.backends.kubernetes.run_end.enforcement import CleanUpSettings
+from launcher.object_names import NEEDED_ANNOTATION
 from launcher.status import Phase, RunStatus
 from tests.api.conftest import Api
 from tests.api.kubelet import Kubelet
 from tests.api.runs import RUN, Follower, plan
-from tests.run_policy_cases import Case, each_case, play, stopped
+from tests.run_end_cases import Case, each_case, play, stopped
 
 
 def submission(case: Case, directory: Path, namespace: str) -> Plan:

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 import pytest
 
-from launcher.backends.run_policy import Limits
+from launcher.backends.run_end_rule import Limits
 from launcher.status import Phase, RunStatus
 
 SHORT = Limits(peers_seconds=0.5, evaluator_seconds=0.8, other_image_seconds=0.3, failed_seconds=0.4)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
-from launcher.backends.kubernetes.api.kubeconfig import Context, UnusableError
+from launcher.backends.kubernetes.api_server.kubeconfig import Context, UnusableError
 from launcher.redaction import keep_secret
 
 _VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from launcher.errors import ConflictError
-from launcher.naming import PRIMARY_ANNOTATION, PROGRAM, ROLE_LABEL
+from launcher.lists_and_counts import counted
+from launcher.object_names import PRIMARY_ANNOTATION, PROGRAM, ROLE_LABEL
 from launcher.status import condition, elastic
-from launcher.wording import counted
 from worker.contract import DATA_WORKER
 
 _AGAIN = "submit it again with --replace and another spec.dataService.workers"

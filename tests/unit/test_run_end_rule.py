@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.backends.run_policy import (
+from launcher.backends.run_end_rule import (
     EVALUATOR_SECONDS,
     FAILED_SECONDS,
     OTHER_IMAGE_SECONDS,
@@ -17,7 +17,7 @@ from launcher.backends.run_policy import (
     decide,
 )
 from launcher.status import Phase
-from tests.run_policy_cases import Case, each_case
+from tests.run_end_cases import Case, each_case
 
 RUN = "demo"
 CHIEF = Role("chief", f"{RUN}-chief", Phase.RUNNING)

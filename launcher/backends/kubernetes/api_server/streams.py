@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
-from launcher.backends.kubernetes.api.api_errors import UnreachableError
-from launcher.backends.kubernetes.api.transport import Answer
+from launcher.backends.kubernetes.api_server.api_errors import UnreachableError
+from launcher.backends.kubernetes.api_server.transport import Answer
 
 
 class Stream:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from launcher.backends.kubernetes.api import addresses, kubeconfig
-from launcher.backends.kubernetes.api.addresses import Address, Proxy
-from launcher.backends.kubernetes.api.credentials import Headers, User, token_of
-from launcher.backends.kubernetes.api.kubeconfig import Entry, UnusableError, decoded
-from launcher.backends.kubernetes.api.transport import Direct, Transport, through
+from launcher.backends.kubernetes.api_server import addresses, kubeconfig
+from launcher.backends.kubernetes.api_server.addresses import Address, Proxy
+from launcher.backends.kubernetes.api_server.credentials import Headers, User, token_of
+from launcher.backends.kubernetes.api_server.kubeconfig import Entry, UnusableError, decoded
+from launcher.backends.kubernetes.api_server.transport import Direct, Transport, through
 from launcher.backends.patience import SECONDS
 from launcher.errors import BackendError
-from launcher.naming import is_dns_1123
+from launcher.object_names import is_dns_1123
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

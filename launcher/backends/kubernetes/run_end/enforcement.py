@@ -1,4 +1,4 @@
-"""Carries out `run_policy` on a cluster: stops the other Jobs when the primary has ended, and the primary
+"""Carries out `run_end_rule` on a cluster: stops the other Jobs when the primary has ended, and the primary
 when a Job that it needs has failed for good.
 """
 
@@ -9,16 +9,24 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launcher.backends import run_policy
-from launcher.backends.kubernetes.api.api_errors import ApiError, UnreachableError
-from launcher.backends.kubernetes.api.client import Client
-from launcher.backends.kubernetes.cleanup import stopping
-from launcher.backends.kubernetes.cleanup.settings import CleanUpSettings
+from launcher.backends import run_end_rule
+from launcher.backends.kubernetes.api_server.api_errors import ApiError, UnreachableError
+from launcher.backends.kubernetes.api_server.client import Client
+from launcher.backends.kubernetes.run_end import stopping
 from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, RunState
-from launcher.backends.run_policy import Role, Stop
+from launcher.backends.run_end_rule import Limits, Role, Stop
 from launcher.status import Phase, RoleStatus, RunStatus
 
 _TERMINAL = (Phase.SUCCEEDED, Phase.FAILED)
+
+
+@dataclass(frozen=True)
+class CleanUpSettings(Limits):
+    """The policy's limits, and `gone_seconds`: how long to wait for the end of tasks that were stopped, with
+    their grace period of mostly 30 s. A node that does not answer never reports that its pods have ended.
+    """
+
+    gone_seconds: float = 180.0
 
 
 class CleanUp:
@@ -54,7 +62,7 @@ class CleanUp:
         now = time.monotonic()
         primary, *others = self._roles(status, run_state, now)
         policy = run_state.primary["cleanPolicy"] if run_state.primary is not None else ""
-        decision = run_policy.decide(primary, others, policy, now, self._settings)
+        decision = run_end_rule.decide(primary, others, policy, now, self._settings)
         if decision.left:
             self.gave_up = True
             return [f"left running, since runPolicy.cleanPolicy is None: {', '.join(decision.left)}"]
