@@ -67,7 +67,8 @@ def problems(loaded: Loaded, plan: Plan, seconds: float = SECONDS) -> tuple[list
     files = source.read(loaded)
     with tempfile.TemporaryDirectory(prefix="tf-launcher-") as folder:
         root = Path(folder)
-        environment = {**os.environ, **_variables(loaded), "PYTHONPATH": _python_path()}
+        told = {"MODEL_DIR": str(root / "model")} if config.model_dir is not None else {}
+        environment = {**os.environ, **told, **_variables(loaded), "PYTHONPATH": _python_path()}
         for name in Env.RESERVED:
             environment.pop(name, None)
         environment["PYTHONUNBUFFERED"] = "1"  # what it prints before it crashes is read, too

@@ -73,7 +73,7 @@ def _try(task: Task, program: LoadedProgram, reporter: Reporter, activity: Activ
         predict.check_program(program)
         _apply(program, program.predict_dataset, parameters, activity)
     else:
-        if task.config.replicas.get("evaluator", 0) > 0:
+        if task.config.scores_program:
             sidecar.check_program(program)
         loops.train(_loop(task, program, parameters, reporter, activity))
 

@@ -238,7 +238,8 @@ class RunConfig:
     from SIGTERM to SIGKILL, of each role whose value is not GRACE_SECONDS. `version` is that of the launcher
     that made the run, "" in runs of launchers that did not record it. `travels` has the roles whose runtime
     goes with the run. A training process is started again in its pod at most `restarts_in_place` times within
-    RESTART_SECONDS. `data_service` is None where the run has none.
+    RESTART_SECONDS. `data_service` is None where the run has none. `scripts` has the roles whose tasks run a
+    script in the place of the program.
     """
 
     run: str
@@ -264,12 +265,19 @@ class RunConfig:
     travels: Collection[str] = ()
     restarts_in_place: int = 0
     data_service: DataService | None = None
+    scripts: Collection[str] = ()
+
+    @property
+    def scores_program(self) -> bool:
+        """Returns whether an evaluator scores the program, and no script does in its place."""
+        return self.replicas.get("evaluator", 0) > 0 and "evaluator" not in self.scripts
 
     def to_json(self) -> str:
         """Returns one line with sorted keys, so that the same run gives the same ConfigMap."""
         document = asdict(self)
-        if self.data_service is None:
-            del document["data_service"]
+        for name in ("data_service", "scripts"):
+            if not document[name]:
+                del document[name]
         return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @classmethod

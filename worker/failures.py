@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import linecache
+import os
 import re
 import sys
 import traceback
@@ -45,6 +46,15 @@ _LOST_PEER = re.compile(
 )
 """Matches the text of an InternalError."""
 _ARGUMENTS = "Call arguments received by layer"
+_IN_LAYER = "Exception encountered when calling"
+_CODE_FENCE = "```"
+_INNERMOST = 6
+"""Number of frames that say where a ValueError without a frame of the user's was raised."""
+_READ_ONLY = "Read-only file system"
+_WHERE_TO_WRITE = (
+    "a program's own folder and its image are read-only: write below os.environ['MODEL_DIR'], which is "
+    "spec.modelDir"
+)
 _FORGOTTEN = re.compile(r"\b(Iteration|Job|Dataset)\b.{0,60}\bnot found", re.I)
 _DEVICE_FAULT = re.compile(r"cuda|cudnn|cublas|device-side|xid|\becc\b", re.I)
 """Matches the text of an error of a GPU, which may not occur in a retry."""
@@ -154,9 +164,15 @@ def classify(
 
         made = graphs.function_frames(error) or graphs.dataset_frames(error, list(datasets))
         shown = frames(error, roots, made)
-    if not shown and not is_op_error(error) and not isinstance(error, (ValueError, MemoryError)):
-        # No frame is the user's, so it may be a defect of this runtime: the report needs the whole traceback.
-        shown = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    if not shown and not is_op_error(error) and not isinstance(error, MemoryError):
+        whole = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        if isinstance(error, ValueError):  # mostly what Keras says of a wrong model, not of where
+            print(whole, file=sys.stderr, end="", flush=True)
+            shown = _innermost(error)
+        else:  # It may be a defect of this runtime: the report needs the whole traceback.
+            shown = whole
+    elif shown and _could_not_write(error):
+        said = f"{said}; {_WHERE_TO_WRITE}"
     return program_error(f"{said} (while {doing})", shown)
 
 
@@ -168,14 +184,29 @@ def frames(error: BaseException, roots: Iterable[Path], known: Sequence[tracebac
     """
     folders = [root.resolve() for root in roots]
     found: list[traceback.FrameSummary] = []
-    for summary in [*traceback.extract_tb(error.__traceback__), *known]:
+    for summary in [*traceback.extract_tb(error.__traceback__), *known, *_in_text(error)]:
         _add(found, folders, summary.filename, summary.lineno or 0, summary.name)
-    for filename, line, function in _FRAME.findall(str(error)):
-        _add(found, folders, filename, int(line), function)
     if isinstance(error, SyntaxError) and error.filename:
         _add(found, folders, error.filename, error.lineno or 0, "<module>")
-    if not found:
-        return ""
+    return _listed(found, error) if found else ""
+
+
+def _innermost(error: BaseException) -> str:
+    """Returns the last frames of `error`, in whatever files they are."""
+    found = _in_text(error) or traceback.extract_tb(error.__traceback__)
+    return _listed(found[-_INNERMOST:], error)
+
+
+def _in_text(error: BaseException) -> list[traceback.FrameSummary]:
+    """Returns the frames that AutoGraph writes into the message."""
+    return [
+        traceback.FrameSummary(filename, int(line), function)
+        for filename, line, function in _FRAME.findall(str(error))
+        if "__autograph_generated" not in filename
+    ]
+
+
+def _listed(found: list[traceback.FrameSummary], error: BaseException) -> str:
     head = "Traceback (most recent call last):\n"
     return head + "".join(traceback.format_list(found)) + sentence(error)
 
@@ -240,16 +271,31 @@ def sentence(error: BaseException, kind: bool = True) -> str:
         said = str(error.args[0])  # Keras tells where it was; `str` would quote that like a key
     text = _COLOURS.sub("", said)
     name = type(error).__name__
-    # Keras 2 lists the arguments after its message.
-    lines = [line.strip() for line in text.partition(_ARGUMENTS)[0].splitlines() if line.strip()]
     if is_op_error(error):
         return _cut(f"{name}: {_op_sentence(text)}" if kind else _op_sentence(text))
+    # Keras 2 lists the arguments after its message.
+    text = text.partition(_ARGUMENTS)[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0].startswith("in user code"):
-        return _cut(lines[-1])
-    if len(lines) > 1 and lines[0].startswith("Exception encountered when calling"):
-        return _cut(f"{name}: {lines[1]} ({lines[0].rstrip(':').rstrip('.')})")
-    first = lines[0] if lines else ""
+        # AutoGraph gives the frames, each with its code, and then the error with its class.
+        calls = [number for number, line in enumerate(lines) if _FRAME.match(line)]
+        after = lines[calls[-1] + 2 :] if calls else []
+        return _cut(_first(_without_layer(after or lines[-1:])))
+    if len(lines) > 1 and lines[0].startswith(_IN_LAYER):
+        return _cut(f"{name}: {_first(lines[1:])} ({lines[0].rstrip(':').rstrip('.')})")
+    first = _first(lines)
     return _cut(f"{name}: {first}" if kind and first else first or name)
+
+
+def _first(lines: Sequence[str]) -> str:
+    """Returns the first sentence of a message, "" of none. Where it announces something, that is with it."""
+    announces = len(lines) > 1 and lines[0].endswith(":") and not lines[1].startswith(_CODE_FENCE)
+    return " ".join(lines[: 2 if announces else 1])
+
+
+def _without_layer(lines: Sequence[str]) -> Sequence[str]:
+    """Returns the lines after that in which Keras 2 names the layer, if there are any."""
+    return lines[1:] if len(lines) > 1 and _IN_LAYER in lines[0] else lines
 
 
 def _op_sentence(text: str) -> str:
@@ -273,6 +319,14 @@ def _is_device_fault(error: BaseException) -> bool:
     errors = _tensorflow_errors()
     is_internal = errors is not None and isinstance(error, errors.InternalError)
     return is_internal and bool(_DEVICE_FAULT.search(str(error)))
+
+
+def _could_not_write(error: BaseException) -> bool:
+    """Returns whether a file or folder could not be made. A library raises it without the file's name."""
+    if isinstance(error, PermissionError) and isinstance(error.filename, str):
+        # One that is there and cannot be read was to be read.
+        return os.access(error.filename, os.R_OK) or not os.access(error.filename, os.F_OK)
+    return _READ_ONLY in str(error)
 
 
 def _is_forgotten(error: BaseException) -> bool:

@@ -377,8 +377,8 @@ class StrategyOptions(_Model):
     accelerator: LabelValue | None = None
     """TPU: GKE's name of the slice, such as tpu-v5-lite-podslice. It selects the node."""
     topology: Annotated[str, Field(pattern=r"^[1-9]\d*x[1-9]\d*(x[1-9]\d*)?$")] | None = None
-    """TPU: GKE's shape of the slice, such as 2x4. It selects the node, and gives the number of chips that the
-    pod requests.
+    """TPU: GKE's shape of the slice, of one host, such as 2x4. It selects the node, and gives the number of
+    chips that the pod requests.
     """
     success_policy: Literal["FirstWorker", "AllWorkers"] | None = None
     """Custom without a chief: whose success is the run's. FirstWorker: worker 0's, and its end ends the

@@ -157,6 +157,7 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
         restarts_in_place=policy.restarts_in_place,
         grace_seconds={name: grace for name, grace in graces.items() if grace != GRACE_SECONDS},
         data_service=_data_service(topology),
+        scripts=[role.name for role in topology.roles if role.runs_script],
     )
 
 
@@ -346,7 +347,7 @@ def _env(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) ->
     if source is not None:
         variables.append({"name": Env.SOURCE, "value": SOURCE_PATH})
     own = [entry(variable) for variable in role.env]
-    told = [*_for_buckets(topology, role), *_for_scripts(topology, role)]
+    told = [*_for_buckets(topology, role), *_for_programs(topology, role)]
     return [*variables, *told, *_transport(topology, role), *_module_path(role, source), *own]
 
 
@@ -358,26 +359,25 @@ def _for_buckets(topology: Topology, role: ResolvedRole) -> list[Object]:
     return [each for each in storage.bucket_variables(topology) if each["name"] not in given]
 
 
-def _for_scripts(topology: Topology, role: ResolvedRole) -> list[Object]:
-    """What a program is told by its parameters. An image that is to run as it is gets nothing of it."""
+def _for_programs(topology: Topology, role: ResolvedRole) -> list[Object]:
+    """Where the role's tasks are to write, and what a script is told by variables where a program gets it as
+    an argument. An image that is to run as it is gets nothing of it.
+    """
     spec = topology.cluster.spec
     program = spec.program
-    if (
-        not role.runs_script
-        or roles.is_custom(spec)
-        or (program is not None and program.entrypoint is not None)
-    ):
+    if roles.is_custom(spec):
         return []
     values: dict[str, str] = {}
-    if spec.model_dir is not None:
+    if spec.model_dir is not None and (role.runs_script or role.touches_model_dir):
         values["MODEL_DIR"] = spec.model_dir
-    parameters = program.parameters if program is not None else {}
-    if isinstance(data := parameters.get("dataDir"), str):
-        values["DATA_DIR"] = data
-    if program is not None:
-        values["TF_LAUNCHER_PARAMETERS"] = json.dumps(parameters, sort_keys=True)
-        if program.keras is not None:
-            values["TF_USE_LEGACY_KERAS"] = "1" if program.keras == 2 else "0"
+    if role.runs_script:
+        parameters = program.parameters if program is not None else {}
+        if isinstance(data := parameters.get("dataDir"), str):
+            values["DATA_DIR"] = data
+        if program is not None:
+            values["TF_LAUNCHER_PARAMETERS"] = json.dumps(parameters, sort_keys=True)
+            if program.keras is not None:
+                values["TF_USE_LEGACY_KERAS"] = "1" if program.keras == 2 else "0"
     given = {variable.name for variable in role.env}
     return [{"name": name, "value": escaped(value)} for name, value in values.items() if name not in given]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -37,7 +38,7 @@ def broken(cluster: TrainingCluster) -> list[Violation]:
     """Returns every rule that the cluster breaks."""
     spec = cluster.spec
     planned = topology.build(cluster)
-    found = [*_replicas(spec), *_options(spec), *_custom(spec), *_program(planned), *_evaluation(spec)]
+    found = [*_replicas(spec), *_options(planned), *_custom(spec), *_program(planned), *_evaluation(spec)]
     found += [*_mode(planned), *_data_service(planned), *_elastic(planned)]
     found += gang_scheduling.broken(planned)
     if spec.tensorboard is not None:
@@ -244,14 +245,32 @@ _PARTITIONERS: Final[dict[str, tuple[str, ...]]] = {
 _NEEDED_BY: Final = {"MaxSize": "max_shard_bytes", "FixedShards": "num_shards"}
 
 
-def _options(spec: Spec) -> Iterator[Violation]:
+_OF_PODS: Final = ("accelerator", "topology", "success_policy", "chief_task_type")
+"""The options that the launcher carries out; the others are the runtime's, which builds the strategy."""
+
+_CHIPS_OF_A_HOST: Final = {2: 8, 3: 4}
+"""By the dimensions of a slice's topology: v5e and v6e have hosts of up to 2x4 chips, v4 and v5p of 2x2x1.
+https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
+"""
+
+
+def _options(planned: Topology) -> Iterator[Violation]:
+    spec = planned.cluster.spec
     options = spec.strategy_options
+    scripts = [role.name for role in planned.roles[:1] if role.runs_script]
     for name in sorted(options.model_fields_set):
+        here: FieldPath = ("spec", "strategyOptions", _alias(options, name))
         if spec.strategy not in (owners := _OPTIONS_OF[name]):
             said = (
                 f"it is an option of {' and '.join(owners)}, and the strategy is {spec.strategy}: remove it"
             )
-            yield ("spec", "strategyOptions", _alias(options, name)), said
+            yield here, said
+        elif name not in _OF_PODS and scripts:
+            said = (
+                f"it has no effect on a script, and the {scripts[0]} runs one: build the strategy with it in "
+                "the script, and remove it here, or give a program"
+            )
+            yield here, said
     if spec.strategy == "ParameterServer":
         yield from _partitioner(options)
     yield from _twice(options.devices or (), ("spec", "strategyOptions", "devices"))
@@ -264,6 +283,15 @@ def _options(spec: Spec) -> Iterator[Violation]:
             f"resources with {roles.TPU_RESOURCE} in the task that trains"
         )
         yield ("spec", "strategyOptions"), said
+    if spec.strategy == "TPU" and (shape := options.topology) is not None:
+        sides = [int(side) for side in shape.split("x")]
+        if math.prod(sides) > (most := _CHIPS_OF_A_HOST[len(sides)]):
+            said = (
+                f"a slice of {shape} has {math.prod(sides)} chips on several hosts, each of which needs a "
+                f"pod of its own, and TPU trains in one task: give a slice of one host, of at most {most} "
+                f"chips, such as {'2x4' if len(sides) == 2 else '2x2x1'}"
+            )
+            yield ("spec", "strategyOptions", "topology"), said
 
 
 def _partitioner(options: StrategyOptions) -> Iterator[Violation]:

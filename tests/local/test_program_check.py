@@ -35,6 +35,7 @@ import os
 import tensorflow as tf
 
 UNITS = int(os.environ["UNITS"])
+LOGS = os.environ["MODEL_DIR"] + "/logs"
 
 class Stop(tf.keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
@@ -101,7 +102,7 @@ def test_a_program_that_works(
             [],
             "Program.train_dataset must be callable as train_dataset(batch_size)",
         ),
-        (PROGRAM.replace("Dense(1)", "Dense('one')"), [], '  File "program.py", line 16, in model'),
+        (PROGRAM.replace("Dense(1)", "Dense('one')"), [], '  File "program.py", line 17, in model'),
         (
             PROGRAM.replace("(tf.ones(4), tf.ones(1))).repeat(5)", "(tf.ones(7), tf.ones(1))).repeat(5)"),
             [],

@@ -345,6 +345,24 @@ def test_a_script_is_told_where_to_write_and_its_parameters() -> None:
     assert [each["value"] for each in variables if each["name"] == "DATA_DIR"] == ["mine"]
 
 
+def test_a_program_is_told_where_to_write_and_its_evaluators_script_the_parameters_too() -> None:
+    evaluator = {"args": ["--", "judge.py"]}
+    given = jobs(modelDir="/model", evaluator=evaluator)
+    told = {
+        role: {
+            each["name"]: each.get("value")
+            for each in job["spec"]["template"]["spec"]["containers"][0]["env"]
+        }
+        for role, job in given.items()
+    }
+    assert {role for role, values in told.items() if values.get("MODEL_DIR") == "/model"} == {
+        "chief",
+        "evaluator",
+    }
+    assert "TF_LAUNCHER_PARAMETERS" in told["evaluator"]
+    assert "TF_LAUNCHER_PARAMETERS" not in told["chief"]
+
+
 def test_a_collectives_workers_all_restore_for_themselves() -> None:
     spec = {"strategy": "MultiWorkerMirrored", "worker": {"replicas": 4}, "modelDir": "/model"}
     assert terms(jobs(**spec)["worker"])

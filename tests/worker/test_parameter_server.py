@@ -184,6 +184,18 @@ def test_an_error_in_the_data_ends_all_tasks(make_cluster: MakeCluster) -> None:
 
 
 @pytest.mark.thorough
+def test_what_the_workers_data_raise_is_not_said_of_the_checkpoint(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(entrypoint="tiny:Loop", parameters={"fail": "train_dataset of the workers"})
+    chief = cluster.start_all().pop(("chief", 0))
+    assert chief.ended() == ExitCode.PROGRAM_ERROR
+    failed = chief.until(Event.FAILED).fields
+    assert failed["message"] == (
+        "ValueError: plane-2 is read already (while running train_dataset() for the workers)"
+    )
+    assert "in train_dataset" in failed["traceback"]
+
+
+@pytest.mark.thorough
 def test_waiting_has_a_deadline_and_names_who_is_missing(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(starting_deadline_seconds=3)
     ps = cluster.start("ps")

@@ -189,6 +189,59 @@ def test_what_keras_says_of_a_layer_is_told_without_its_arguments() -> None:
     assert failures.sentence(ValueError(text)) == said
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("no such key.\nPlease see https://example.com", "ValueError: no such key."),
+        ("these are missing:\n- dense/kernel\n- bias", "ValueError: these are missing: - dense/kernel"),
+        ("say it like:\n```\nwith scope():\n```", "ValueError: say it like:"),
+    ],
+)
+def test_a_long_message_is_told_by_its_first_sentence(text: str, said: str) -> None:
+    assert failures.sentence(ValueError(text)) == said
+    lines = [f"    {line}" for line in f"ValueError: {text}".splitlines()]
+    calls = ['    File "/x/train.py", line 1, in step  *', "        return loss(x)"]
+    inner = ['    File "/x/keras.py", line 7, in call  **', "        raise ValueError("]
+    graph = "\n".join(["in user code:", "", *calls, *inner, "", *lines, ""])
+    assert failures.sentence(ValueError(graph)) == said
+    frames = failures.classify(ValueError(graph), "training").frames.splitlines()
+    assert [frame.strip() for frame in frames[1:3]] == [
+        'File "/x/train.py", line 1, in step',
+        'File "/x/keras.py", line 7, in call',
+    ]
+
+
+def test_a_value_error_of_a_library_has_its_place(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    try:
+        json.loads("{")
+    except ValueError as error:
+        failure = failures.classify(error, "training epoch 1", [tmp_path])
+    assert "decoder.py" in failure.frames
+    assert "(while training epoch 1)" in failure.message
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("code", "wrote"),
+    [
+        ("open('/proc/nothing/x', 'w')", False),
+        ("raise OSError(30, 'Read-only file system', 'model.keras')", True),
+        ("raise OSError('cannot create it (message = Read-only file system)')", True),
+        ("raise PermissionError(13, 'Permission denied', '/nowhere/model.keras')", True),
+    ],
+)
+def test_who_writes_where_nobody_can_is_told_where_to_write(tmp_path: Path, code: str, wrote: bool) -> None:
+    (tmp_path / "writes.py").write_text(f"{code}\n")
+    try:
+        program.load("writes:Thing", tmp_path, {})
+    except OSError as error:
+        message = failures.classify(error, "importing writes:Thing", [tmp_path]).message
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("writes", None)
+    assert ("write below os.environ['MODEL_DIR'], which is spec.modelDir" in message) == wrote
+
+
 # Peers
 
 

@@ -127,6 +127,7 @@ def distributed_training(loop: Loop, dataset: Any, steps: int | None, **shares: 
 
     `shares` are `with_shares` and `fill` of `distribution.distribute`.
     """
+    loop.hooks.enter("sharing train_dataset() out")
     if loop.data_service is not None and loop.workers > 1:
         policy: str | None = "DATA" if loop.data_service.shared else "OFF"
         spread = partial(training_service.parts_of_tasks, loop) if loop.data_service.shared else None
@@ -164,6 +165,7 @@ def on_each_worker(loop: Loop) -> Any:
     The lookup tables of a dataset made on the chief would stay on the chief. Those of a dataset that data
     workers carry out go with it.
     """
+    loop.hooks.enter("running train_dataset() for the workers")
     program, size = loop.program, loop.parameters.global_batch_size
     replicas = loop.strategy.num_replicas_in_sync
     if loop.data_service is not None:

@@ -290,7 +290,8 @@ class Steps:
             raise program_error(
                 f"{self.program.entrypoint}: {_LOSS} returned shape {list(shape)} for {size} examples, "
                 f"not each example's loss, [batch_size]: take the mean over the others of its dimensions, "
-                f"tf.reduce_mean(losses, axis={others})"
+                f"tf.reduce_mean(losses, axis={others}), or tf.reduce_sum where loss() has divided by their "
+                "number already"
             )
         if shape.rank is not None and (shape.rank > 1 or shape[0] not in (None, size)):
             raise self._wrong_loss(f"shape {list(shape)} for {size} examples")

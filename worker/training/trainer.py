@@ -137,7 +137,7 @@ class _Training:
             return
         again = False
         has_evaluator = config.replicas.get("evaluator", 0) > 0
-        if has_evaluator:
+        if config.scores_program:
             sidecar.check_program(self._program)
         if config.model_dir:
             activity.enter("claiming the model directory")

@@ -13,6 +13,7 @@ from tensorflow.python.data.experimental.ops.testing import sleep  # the one way
 class Tiny:
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.fail = parameters.get("fail", "")
+        self.calls = 0
         self.step_milliseconds = parameters.get("stepMilliseconds", 0)
         self.wait_milliseconds = parameters.get("waitMilliseconds", 0)
         self.width = parameters.get("width", 4)
@@ -35,6 +36,9 @@ class Tiny:
     def train_dataset(self, batch_size: int) -> tf.data.Dataset:
         if self.fail == "train_dataset":
             raise FileNotFoundError("plane.csv")
+        self.calls += 1
+        if self.fail == "train_dataset of the workers" and self.calls > 1:
+            raise ValueError("plane-2 is read already")
         dataset = self._samples().shuffle(200)
         if self.fail == "step 57":
             dataset = dataset.enumerate().map(_checked).repeat()
