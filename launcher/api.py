@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args
 
 from launcher import file_from_python, plan_of_file, tfjob
 from launcher.backends import backend_choice, label_selector
-from launcher.backends.base import Finding
+from launcher.backends.base import Backend, Finding, Plan
 from launcher.backends.checked_names import check_namespace
 from launcher.config.spec import TrainingCluster
 from launcher.errors import Problem, SpecError
@@ -53,9 +52,16 @@ def convert(what: str | os.PathLike[str] | Mapping[str, Any], *, overrides: Sequ
     text has a comment for each difference from Kubeflow's operator. Raises SpecError, also where it is no
     TFJob.
     """
-    loaded = _loaded(what, overrides, {})
+    return converted(_loaded(what, overrides, {}))
+
+
+def converted(loaded: Loaded) -> str:
+    """Returns the text of the cluster.yaml that a TFJob, as it was loaded, is equivalent to. Raises SpecError
+    where it is no TFJob.
+    """
     if loaded.conversion is None:
-        raise SpecError([Problem(loaded.source, 0, 0, "kind", "expected a TFJob: this is none")])
+        said = "expected a TFJob: this is a TrainingCluster already"
+        raise SpecError([Problem(loaded.source, 0, 0, "kind", said)])
     remarks = {(): tfjob.HEADER, **loaded.conversion.remarks}
     return serialization.as_yaml_with_comments(loaded.conversion.value, remarks)
 
@@ -106,9 +112,24 @@ def submit(
     chosen = backend_choice.named(backend, context, allow_network=allow_network)
     notes = rules.notices(loaded.cluster, local=backend == "local")
     notes += loaded.conversion.notes if loaded.conversion is not None else []
-    plan = plan_of_file.plan(plan_of_file.placed(loaded, namespace, chosen.namespace), uuid.uuid4().hex)
-    told = chosen.submit(plan, detach=detach, replace=replace)
-    return Run(plan.run, plan.namespace, chosen, (*notes, *told.splitlines()))
+    plan = plan_of_file.submission(loaded, namespace, chosen.namespace)
+    return start(plan, chosen, detach=detach, replace=replace, notes=notes)
+
+
+def start(
+    plan: Plan,
+    backend: Backend,
+    *,
+    detach: bool,
+    replace: bool,
+    owners: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Run:
+    """Submits a plan, with the arguments of `Backend.submit`. The run's notes are those of its submission
+    behind `notes`.
+    """
+    told = backend.submit(plan, detach=detach, replace=replace, owners=owners)
+    return Run(plan.run, plan.namespace, backend, (*notes, *told.splitlines()))
 
 
 def find(
@@ -144,9 +165,9 @@ def runs(
     selected = label_selector.parse(selector, "selector") if selector is not None else None
     return [
         Run(status.run, status.namespace, chosen)
-        for chosen in backend_choice.all_or(backend, context)
-        for status in chosen.runs(namespace)
-        if selected is None or selected(status.labels)
+        for chosen, status in backend_choice.runs(
+            backend_choice.all_or(backend, context), namespace, selected
+        )
     ]
 
 

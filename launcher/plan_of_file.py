@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,11 @@ def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
         )
         raise SpecError([Problem(loaded.source, 0, 0, "metadata.namespace", message)])
     return loaded
+
+
+def submission(loaded: Loaded, wanted: str | None, own: str) -> Plan:
+    """Returns the plan of a new submission, in its namespace: see `placed`."""
+    return plan(placed(loaded, wanted, own), uuid.uuid4().hex)
 
 
 def rendered(loaded: Loaded, wanted: str | None, form: str) -> list[dict[str, Any]]:

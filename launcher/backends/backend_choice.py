@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 from launcher.backends.base import Backend
 from launcher.backends.checked_names import check_namespace, check_run
 from launcher.backends.patience import Patience
 from launcher.errors import BackendError, NotFoundError
+from launcher.status import RunStatus
 
 
 def named(
@@ -39,6 +42,30 @@ def all_or(name: str | None, context: str | None, patience: Patience | None = No
     if name is not None or context is not None:
         return [named(name or "kubernetes", context, patience)]
     return [named("local"), *([named("kubernetes", None, patience)] if cluster_known() else [])]
+
+
+def runs(
+    backends: Sequence[Backend],
+    namespace: str | None,
+    selected: Callable[[Mapping[str, str]], bool] | None = None,
+    *,
+    progress: bool = False,
+    unreachable: Callable[[BackendError], None] | None = None,
+) -> list[tuple[Backend, RunStatus]]:
+    """All runs of these places, or of one namespace, whose labels are `selected`; see `Backend.runs`. Of
+    several places one that does not answer goes to `unreachable`, if that is given; else BackendError.
+    """
+    found = []
+    for backend in backends:
+        try:
+            statuses = backend.runs(namespace, progress=progress)
+        except BackendError as error:
+            if unreachable is None or len(backends) == 1:
+                raise
+            unreachable(error)
+            continue
+        found += [(backend, status) for status in statuses if selected is None or selected(status.labels)]
+    return found
 
 
 def contexts() -> list[str]:

@@ -1,18 +1,22 @@
-"""The command line: its commands and exit codes. `arguments` says what each takes, `commands` does it."""
+"""The command line: its parser and exit codes. What a command takes and does is in `commands`."""
 
 from __future__ import annotations
 
 import argparse
 import errno
+import functools
 import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, cast
 
 from launcher import terminal
-from launcher.cli import arguments, commands, completion, prerequisites
+from launcher.cli import completion, prerequisites
+from launcher.cli.commands import BARE, COMMANDS, VERSION, cmd_help
 from launcher.cli.strict_parser import LateParser, StrictParser
+from launcher.cli.usage import UsageError
 from launcher.errors import INTERRUPTED, LauncherError, SpecError
 from launcher.object_names import PROGRAM
 
@@ -84,14 +88,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    command: Callable[[argparse.Namespace], int] = options.command
+    run: Callable[[argparse.Namespace], int] = options.run
     try:
-        if not options.bare:
+        if options.command not in BARE:
             prerequisites.check(arguments)
-        code = command(options)
+        code = run(options)
         sys.stdout.flush()
         return code
-    except commands.UsageError as error:
+    except UsageError as error:
         print(f"error: {error.message}", file=sys.stderr)
         print(f"`{options.parser.prog} --help` says what there is", file=sys.stderr)
         return error.exit_code
@@ -99,7 +103,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         for problem in error.problems:
             print(problem, file=sys.stderr)
         count = len(error.problems)
-        done = " found" if command is commands.validate else "; nothing was done"
+        done = " found" if options.command == "validate" else "; nothing was done"
         print(f"error: {count} problem{'s' if count > 1 else ''}{done}", file=sys.stderr)
         return error.exit_code
     except LauncherError as error:
@@ -148,64 +152,17 @@ def parser() -> StrictParser:
     )
     top.implied = {"--dry-run": ("client", ("client", "server"))}
     top.elsewhere = _ELSEWHERE
-    top.set_defaults(command=lambda _: _help(top), bare=True)
-    top.add_argument("--version", action="version", version=commands.version_text())
+    top.set_defaults(command="help", run=cmd_help.run, topic=None, top=top)
+    top.add_argument("--version", action="version", version=VERSION)
     subparsers = top.add_subparsers(metavar="COMMAND", parser_class=cast("Any", LateParser))
-
-    def add(
-        name: str,
-        command: Callable[[argparse.Namespace], int],
-        text: str,
-        arguments_of: Callable[[StrictParser], None] = lambda _: None,
-        *,
-        bare: bool = False,
-    ) -> None:
-        def fill(parser: StrictParser) -> None:
-            parser.set_defaults(command=command, parser=parser, bare=bare)
-            arguments_of(parser)
-
+    for name, text in COMMANDS.items():
+        fill = functools.partial(_fill, top, name)
         subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", fill=fill)
-
-    run = arguments.run
-    add("init", commands.init, "write a commented cluster.yaml and its program to start from", arguments.init)
-    add("validate", commands.validate, "check a file", arguments.validate)
-    said = "print a TFJob as a cluster.yaml, and where it differs"
-    add("convert", commands.convert, said, arguments.file)
-    add("render", commands.render, "print the Kubernetes objects of a file's runs", arguments.render)
-    add("submit", commands.submit, "start a file's runs and follow them to the end", arguments.submit)
-    add("status", commands.status, "show a run", arguments.status)
-    said = "show all runs, of this machine and of the cluster"
-    add("list", commands.list_runs, said, arguments.list_runs)
-    add("describe", commands.describe, "show all that is known of a run, with its latest events", run)
-    add("logs", commands.logs, "show what a run's tasks print", arguments.logs)
-    add("events", commands.events, "show the Kubernetes events of a run, oldest first", arguments.events)
-    add("report", commands.report, "write an HTML report of a run, for a browser", arguments.report)
-    add("wait", commands.wait, "wait for a run to end; the exit code is the run's", arguments.wait)
-    said = "copy a run's files to this machine: its checkpoints, its exported model"
-    add("cp", commands.cp, said, arguments.cp)
-    said = "open a run's TensorBoard on a local port, until Ctrl-C"
-    add("tensorboard", commands.tensorboard, said, arguments.tensorboard)
-    said = "end a task by SIGKILL, to see its run survive that (this machine)"
-    add("kill", commands.kill, said, arguments.kill)
-    said = "change the number of an elastic run's workers, or of data workers, while it runs"
-    add("scale", commands.scale, said, arguments.scale)
-    add("suspend", commands.suspend, "stop a run's tasks for now", run)
-    add("resume", commands.resume, "continue a suspended run from its last backup", run)
-    add("delete", commands.delete, "end runs and remove what is left of them", arguments.delete)
-    said = "check whether the cluster can carry out a run (Kubernetes)"
-    add("doctor", commands.doctor, said, arguments.doctor)
-    add("schema", commands.schema, "print a JSON Schema", arguments.schema)
-    said = "print a script that completes commands and runs' names"
-    add("completion", commands.completion, said, arguments.shell)
-    said = "show the help of a command"
-    add("help", lambda options: _help(top, options.topic), said, arguments.topic, bare=True)
-    add("version", commands.version, "print the version", bare=True)
     return top
 
 
-def _help(top: StrictParser, topic: str | None = None) -> int:
-    if topic is None:
-        top.print_help()
-    else:
-        top.of_command(topic).print_help()
-    return 0
+def _fill(top: StrictParser, name: str, parser: StrictParser) -> None:
+    """Gives a command's parser what the command takes and does."""
+    module = import_module(f"launcher.cli.commands.cmd_{name}")
+    parser.set_defaults(command=name, run=module.run, parser=parser, top=top)
+    module.arguments(parser)

@@ -4,6 +4,7 @@ changes its meaning. If one must, `apiVersion` changes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal
@@ -274,3 +275,14 @@ def _membership(status: RunStatus) -> Membership | None:
         return None
     said, time = newest
     return Membership(workers=list(said.workers), generation=said.generation, time=_time(time))
+
+
+def print_document(document: Mapping[str, Any], output: str, *, in_a_line: bool = False) -> None:
+    """Prints a document of one of FORMS' json and yaml."""
+    from launcher.plan import serialization
+
+    if output == "yaml":
+        text = serialization.as_yaml([document])
+        print(text if in_a_line else text.removeprefix("---\n"), end="", flush=True)
+    else:
+        print(json.dumps(document, indent=None if in_a_line else 2), flush=True)

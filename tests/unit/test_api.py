@@ -142,7 +142,7 @@ def test_a_tfjob_is_taken_as_it_is() -> None:
     assert yaml.safe_load(text)["kind"] == "TrainingCluster"
     assert "\n# A TFJob, as a cluster.yaml." in text
     assert render(path) == render(mapping) == render(load(path)[0])
-    with pytest.raises(SpecError, match="kind: expected a TFJob: this is none"):
+    with pytest.raises(SpecError, match="kind: expected a TFJob: this is a TrainingCluster already"):
         launcher.convert(SMALL)
 
 

@@ -1,0 +1,33 @@
+"""`describe` shows all that is known of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from launcher.cli import arguments as shared
+from launcher.cli import one_run
+from launcher.cli.strict_parser import StrictParser
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+def arguments(parser: StrictParser) -> None:
+    """What it takes."""
+    shared.run(parser)
+
+
+def run(options: Namespace) -> int:
+    """Shows everything that is known of a run."""
+    from launcher.cli import console, run_table
+
+    backend, namespace = one_run.sought(options)
+    found = backend.status(options.name, namespace)
+    run_table.show_facts(found, backend.place)
+    if not found.ended:
+        print()
+    console.show_status(backend, found)
+    run_table.show_tasks(found)
+    if backend.place.backend == "kubernetes":
+        run_table.show_events(list(backend.events(options.name, namespace, follow=False)))
+    return 0

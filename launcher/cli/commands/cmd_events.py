@@ -1,0 +1,28 @@
+"""`events` shows the Kubernetes events of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from launcher.cli import arguments as shared
+from launcher.cli import one_run
+from launcher.cli.strict_parser import StrictParser
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+def arguments(parser: StrictParser) -> None:
+    """What it takes."""
+    shared.run(parser)
+    parser.add_argument("-f", "--follow", action="store_true", help="continue until the run ends")
+
+
+def run(options: Namespace) -> int:
+    """Shows the Kubernetes events of a run."""
+    from launcher import sentences
+
+    backend, namespace = one_run.sought(options)
+    for event in backend.events(options.name, namespace, follow=options.follow):
+        print(sentences.event(event), flush=options.follow)
+    return 0

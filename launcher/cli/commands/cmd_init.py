@@ -1,0 +1,27 @@
+"""`init` writes the starter files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from launcher.cli.strict_parser import StrictParser
+from launcher.object_names import PROGRAM
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+def arguments(parser: StrictParser) -> None:
+    """What it takes."""
+    parser.add_argument("directory", metavar="FOLDER", nargs="?", default=".", help="where (default: here)")
+
+
+def run(options: Namespace) -> int:
+    """Writes the starter files."""
+    from launcher import starter
+
+    written = starter.write(options.directory)
+    for path in written:
+        print(f"wrote {path}")
+    print(f"next: {PROGRAM} submit {written[0]} --backend local")
+    return 0

@@ -1,0 +1,31 @@
+"""`resume` continues a suspended run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from launcher.cli import arguments as shared
+from launcher.cli import one_run
+from launcher.cli.strict_parser import StrictParser
+from launcher.object_names import PROGRAM
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+def arguments(parser: StrictParser) -> None:
+    """What it takes."""
+    shared.run(parser)
+
+
+def run(options: Namespace) -> int:
+    """Undoes `suspend`."""
+    from launcher.status import Phase
+
+    backend, namespace = one_run.sought(options)
+    running = backend.status(options.name, namespace).phase is Phase.RUNNING
+    backend.resume(options.name, namespace)
+    found = options.name + backend.options(namespace)
+    said = "was not suspended" if running else "is resumed"
+    print(f"run {options.name} {said}; watch it with: {PROGRAM} wait {found}")
+    return 0

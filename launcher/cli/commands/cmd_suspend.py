@@ -1,0 +1,31 @@
+"""`suspend` stops a run's tasks for now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from launcher.cli import arguments as shared
+from launcher.cli import one_run
+from launcher.cli.strict_parser import StrictParser
+from launcher.object_names import PROGRAM
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+def arguments(parser: StrictParser) -> None:
+    """What it takes."""
+    shared.run(parser)
+
+
+def run(options: Namespace) -> int:
+    """Stops the tasks for now."""
+    from launcher.status import Phase
+
+    backend, namespace = one_run.sought(options)
+    already = backend.status(options.name, namespace).phase is Phase.SUSPENDED
+    backend.suspend(options.name, namespace)
+    found = options.name + backend.options(namespace)
+    said = "was suspended already" if already else "is suspended"
+    print(f"run {options.name} {said}; resume it with: {PROGRAM} resume {found}")
+    return 0

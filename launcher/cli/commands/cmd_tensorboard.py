@@ -1,0 +1,38 @@
+"""`tensorboard` serves TensorBoard on a local port."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from launcher.cli import arguments as shared
+from launcher.cli import one_run
+from launcher.cli.strict_parser import StrictParser, port
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+def arguments(parser: StrictParser) -> None:
+    """What it takes."""
+    shared.run(parser)
+    parser.add_argument(
+        "--port", type=port, default=0, metavar="N", help="on this machine (default: any that is free)"
+    )
+
+
+def run(options: Namespace) -> int:
+    """Serves TensorBoard on a local port, until Ctrl-C."""
+    import signal
+
+    backend, namespace = one_run.sought(options)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        with backend.tensorboard(options.name, namespace, options.port) as board:
+            print(f"TensorBoard of run {options.name}: {board.url}", flush=True)
+            print("Ctrl-C ends it; the run is left alone", file=sys.stderr)
+            board.wait()
+    except KeyboardInterrupt:
+        pass
+    return 0

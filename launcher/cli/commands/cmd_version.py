@@ -1,0 +1,21 @@
+"""`version` prints the version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from launcher.cli.commands import VERSION
+from launcher.cli.strict_parser import StrictParser
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+def arguments(parser: StrictParser) -> None:
+    """Nothing."""
+
+
+def run(_: Namespace) -> int:
+    """Prints the launcher's version."""
+    print(VERSION)
+    return 0
