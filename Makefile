@@ -159,6 +159,7 @@ bench-submit: $(STAMP)  ## Prints what a submission and a start cost, on the kub
 bench-train: $(STAMP)  ## Trains by the runtime and by the tutorials' loops in turns, then with more workers
 	$(BIN)/python -m benchmarks.train $(BENCH)
 	$(BIN)/python -m benchmarks.keras_3
+	$(BIN)/python -m benchmarks.updates
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.data_workers
 	$(BIN)/python -m benchmarks.first_step

@@ -116,3 +116,28 @@ class WideOfKeras3(Wide):
         import keras
 
         self.keras = keras
+
+
+class _Unlocked:
+    """Its updates are TensorFlow's, without the runtime's locks."""
+
+    def model(self) -> Any:
+        """See the other base class."""
+        vars(tf.distribute.get_strategy().extended).pop("_update")
+        return super().model()  # type: ignore[misc]
+
+
+class UnlockedByFit(_Unlocked, ByFit):
+    """See its bases."""
+
+
+class UnlockedWide(_Unlocked, Wide):
+    """See its bases."""
+
+
+class UnlockedByFitOfKeras3(_Unlocked, ByFitOfKeras3):
+    """See its bases."""
+
+
+class UnlockedWideOfKeras3(_Unlocked, WideOfKeras3):
+    """See its bases."""

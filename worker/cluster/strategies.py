@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from worker.failures import Failure, program_error
 from worker.task import Task
+from worker.tf_compat.exclusive_updates import make_exclusive
 from worker.tf_compat.lookup_tables import reach_tables_from_loops
 from worker.tf_compat.strategies import with_local_cpus
 
@@ -145,6 +146,8 @@ def _parameter_server(task: Task) -> tf.distribute.Strategy:
         tf.distribute.cluster_resolver.TFConfigClusterResolver(), variable_partitioner=_partitioner(task)
     )
     reach_tables_from_loops()
+    if task.config.replicas.get("worker", 0) > 1:
+        make_exclusive(strategy)
     return strategy
 
 
