@@ -229,12 +229,17 @@ def position(progress: Progress) -> str:
 
 
 def measures(progress: Progress) -> str:
-    """Returns the values of a progress record: `accuracy 0.8123, loss 0.5311, 412 steps/s`."""
+    """Returns the values of a progress record: `accuracy 0.8123, loss 0.5311, 412 steps/s, lr 0.001`; the
+    learning rate is that of an epoch's end.
+    """
     values = dict(progress.metrics)
     if progress.loss is not None:
         values.setdefault("loss", progress.loss)
-    speed = f"{_rate(progress.steps_per_second)} steps/s"
-    return f"{metrics(values)}, {speed}" if values else speed
+    said = [metrics(values)] if values else []
+    said.append(f"{_rate(progress.steps_per_second)} steps/s")
+    if progress.learning_rate is not None:
+        said.append(f"lr {progress.learning_rate:.4g}")
+    return ", ".join(said)
 
 
 def _rate(value: float) -> str:

@@ -68,12 +68,13 @@ PARAMETERS: Final = (
     *BATCH_SIZES,
     "stepsPerExecution",
     "checkpointEpochs",
+    "keepCheckpoints",
     "iteration",
     DATA_LIMIT,
 )
 """The names in `spec.program.parameters` that the runtime reads. All others belong to the program."""
 
-_NEVER_NULL: Final = ("epochs", "checkpointEpochs", DATA_LIMIT)
+_NEVER_NULL: Final = ("epochs", "checkpointEpochs", "keepCheckpoints", DATA_LIMIT)
 
 
 def parameter_problems(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -450,7 +451,9 @@ class Training(NamedTuple):
 
 class Progress(NamedTuple):
     """`step` of the `steps` (None: unknown) of `epoch` is done; epochs count from 1. `loss` is None if it is
-    not known yet, and is not among the `metrics`. At an `epoch_end` the values are those of the epoch.
+    not known yet, and is not among the `metrics`. At an `epoch_end` the values are those of the epoch, and
+    `learning_rate` is the optimizer's after its last step; it is None within an epoch, of an optimizer that
+    has none, and in records of earlier versions.
     """
 
     epoch: int
@@ -461,6 +464,7 @@ class Progress(NamedTuple):
     loss: Number | None
     metrics: Mapping[str, Number]
     epoch_end: bool
+    learning_rate: Number | None = None
 
 
 class Evaluation(NamedTuple):
@@ -742,7 +746,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 """The parser of a field's value on a line, by the field's annotation. Each raises ValueError."""
 
 
-_OPTIONAL: Final = ("reasons", "runtime")
+_OPTIONAL: Final = ("reasons", "runtime", "learning_rate")
 """Fields that earlier versions leave out, and that this version leaves out where they are empty."""
 
 

@@ -18,6 +18,7 @@ class TrainingParameters:
     `steps_per_execution` is None ("auto") for a number that is measured during training.
 
     `checkpoint_epochs` is the number of epochs between two checkpoints; the last epoch always has one.
+    `keep_checkpoints` is how many of them are kept, the newest.
     `iteration` says how a custom loop iterates over its data: "steps" takes `steps_per_execution` steps in
     one call, "batches" calls the step for each batch of the dataset, "epoch" runs the whole epoch in one
     call.
@@ -31,6 +32,7 @@ class TrainingParameters:
     batch_size_per_replica: int | None = None
     steps_per_execution: int | None = None
     checkpoint_epochs: int = 1
+    keep_checkpoints: int = 5
     iteration: str = ITERATIONS[0]
 
     @classmethod
@@ -46,6 +48,7 @@ class TrainingParameters:
             batch_size_per_replica=parameters.get(PER_REPLICA),
             steps_per_execution=None if steps_per_execution == "auto" else steps_per_execution,
             checkpoint_epochs=parameters.get("checkpointEpochs", cls.checkpoint_epochs),
+            keep_checkpoints=parameters.get("keepCheckpoints", cls.keep_checkpoints),
             iteration=parameters.get("iteration") or cls.iteration,
         )
 

@@ -41,6 +41,7 @@ class Progress(_Model):
     steps_per_second: Number | None = Field(description="Of the last report.")
     loss: Number | None = Field(description="Null before it is known.")
     metrics: dict[str, Number] = Field(description="By name.")
+    learning_rate: Number | None = Field(description="At the end of an epoch; null within one.")
     time: Time = Field(description="When that was said.")
 
 
@@ -252,6 +253,7 @@ def _progress(status: RunStatus) -> Progress | None:
         steps_per_second=said.steps_per_second,
         loss=said.loss,
         metrics=dict(said.metrics),
+        learning_rate=said.learning_rate,
         time=_time(time),
     )
 

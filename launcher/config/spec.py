@@ -234,10 +234,11 @@ class Program(_Model):
     """
     parameters: dict[str, Any] = {}
     """Passed to the program unchanged. The runtime itself reads epochs, stepsPerEpoch, globalBatchSize or
-    batchSizePerReplica, stepsPerExecution, checkpointEpochs and iteration. A name that is similar to one of
-    these is refused, unless the program's source has it as a string, as in `parameters["steps"]`. A dataDir
-    that is an s3:// URL is copied to the disk of each task that reads the data, up to dataLimitGB (10^9
-    bytes, 10 if left out), and the program is given the local directory.
+    batchSizePerReplica, stepsPerExecution, checkpointEpochs, keepCheckpoints (how many stay, 5 if left out)
+    and iteration. A name that is similar to one of these is refused, unless the program's source has it as a
+    string, as in `parameters["steps"]`. A dataDir that is an s3:// URL is copied to the disk of each task
+    that reads the data, up to dataLimitGB (10^9 bytes, 10 if left out), and the program is given the local
+    directory.
     """
 
 

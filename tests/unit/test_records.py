@@ -246,6 +246,14 @@ def test_what_json_cannot_hold_is_a_number_again(capsys: pytest.CaptureFixture[s
     assert math.isnan(record.content.metrics["a"])
 
 
+def test_the_learning_rate_is_in_a_record_where_it_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    emit("t", Progress(1, 2, 5, 5, 2.5, 0.5, {}, epoch_end=True, learning_rate=0.01))
+    record = Record.parse(capsys.readouterr().out.rstrip("\n"))
+    assert record is not None
+    assert isinstance(record.content, Progress)
+    assert record.content.learning_rate == 0.01
+
+
 def test_an_event_of_a_later_version_has_fields_and_no_content() -> None:
     record = Record.parse(line("later", {"x": 1}))
     assert record is not None

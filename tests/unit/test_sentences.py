@@ -15,7 +15,7 @@ from launcher.cli import console
 from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
 from tests.unit import histories
 from tests.unit.test_console import _Nowhere
-from worker.contract import Event, Record
+from worker.contract import Event, Progress, Record
 
 WORDS = "0/3 nodes are available: 3 Insufficient cpu."
 
@@ -42,6 +42,12 @@ def line(text: str, attempt: int = 0, record: Record | None = None) -> LogLine:
 
 def texts(narrator: sentences.Narrator, status: RunStatus, *lines: LogLine) -> list[str]:
     return [news.text for news in narrator.news(status, lines)]
+
+
+def test_the_learning_rate_is_said_at_an_epoch_s_end() -> None:
+    end = Progress(1, 2, 5, 5, 12.0, 0.5, {}, epoch_end=True, learning_rate=0.00125)
+    assert sentences.measures(end) == "loss 0.5000, 12 steps/s, lr 0.00125"
+    assert sentences.measures(end._replace(learning_rate=None, loss=None)) == "12 steps/s"
 
 
 def test_why_a_role_waits_is_said_once() -> None:

@@ -81,6 +81,12 @@ def test_a_finished_run_trains_anew_and_its_evaluator_passes_over_what_was_there
     assert model_files.epochs(second.model_dir) == [1, 2]
 
 
+def test_as_many_checkpoints_stay_as_the_program_s_parameters_say(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(**ONE, parameters={"epochs": 4, "keepCheckpoints": 2})
+    assert cluster.start("chief").ended() == 0
+    assert model_files.epochs(cluster.model_dir) == [3, 4]
+
+
 def test_a_run_that_did_not_finish_goes_on_under_the_next_submission(make_cluster: MakeCluster) -> None:
     first = make_cluster(**ONE, parameters={"epochs": 1000})
     chief = first.start("chief")

@@ -33,8 +33,6 @@ from worker.checkpoints.files import Files, open_files
 from worker.failures import Failure, classify, is_lost_peer, program_error, writing
 from worker.tf_compat.trackable import Named, children
 
-KEPT = 5
-"""Number of checkpoints kept. The evaluator may be this many epochs behind without missing one."""
 FOLDERS = ("checkpoints", "backup")
 """The folders that only the first task of a run writes."""
 _CHECKPOINT = re.compile(r"ckpt-(\d+)\.index$")
@@ -87,11 +85,16 @@ class ModelDirectory:
 
     By TensorFlow's default each ps of a ParameterServer run writes its variables to its own disk. All reading
     and writing happens on `io_device` instead, because only chief and evaluator have the volume.
+
+    `kept` is the number of checkpoints that stay. The evaluator may be this many behind without missing one.
     """
 
-    def __init__(self, root: str, io_device: str | None = None, files: Files | None = None) -> None:
+    def __init__(
+        self, root: str, io_device: str | None = None, files: Files | None = None, kept: int = 5
+    ) -> None:
         self.files = files or open_files(root)
         self.root = self.files.root
+        self._kept = kept
         self._options = tf.train.CheckpointOptions(experimental_io_device=io_device)
 
     def path(self, *parts: str) -> str:
@@ -152,7 +155,7 @@ class ModelDirectory:
         checkpoints. In a bucket it is saved when `files.settle()` returns True.
         """
         self._write(model, f"checkpoints/ckpt-{epoch}", epoch)
-        epochs = [found for found in self.epochs() if found <= epoch][-KEPT:]
+        epochs = [found for found in self.epochs() if found <= epoch][-self._kept :]
         with writing(self.path("checkpoints", "checkpoint")):
             self._write_index(epochs)
         for found in self.epochs():

@@ -51,15 +51,22 @@ class Records:
         """Writes a record: `done` steps of the epoch are done, `skipped` ones included."""
         self._emit(done, metrics, self._recorded, self._recorded_at, epoch_end=False)
 
-    def end(self, done: int, metrics: Mapping[str, float]) -> None:
+    def end(self, done: int, metrics: Mapping[str, float], learning_rate: float | None = None) -> None:
         """Writes the record of the epoch's end with its `metrics`. Raises Failure where the loss is not
         finite.
         """
-        self._emit(done, metrics, self._skipped, self._began, epoch_end=True)
+        self._emit(done, metrics, self._skipped, self._began, epoch_end=True, learning_rate=learning_rate)
         self.check(metrics)
 
     def _emit(
-        self, done: int, metrics: Mapping[str, float], before: int, since: float, *, epoch_end: bool
+        self,
+        done: int,
+        metrics: Mapping[str, float],
+        before: int,
+        since: float,
+        *,
+        epoch_end: bool,
+        learning_rate: float | None = None,
     ) -> None:
         now = time.monotonic()
         self._recorded, self._recorded_at = done, now
@@ -74,5 +81,6 @@ class Records:
             loss=metrics.get("loss"),
             metrics={name: value for name, value in metrics.items() if name != "loss"},
             epoch_end=epoch_end,
+            learning_rate=learning_rate,
         )
         self._reporter.emit(progress)

@@ -154,6 +154,17 @@ def learning_rate(optimizer: Any) -> Any:
     return getattr(optimizer, "_learning_rate", None)
 
 
+def rate_of(optimizer: Any) -> float | None:
+    """Returns the learning rate of the next step; None for an optimizer that has none."""
+    try:
+        # Not Keras 2's attribute: where there is a schedule, that is the rate of the last step.
+        rate: Any = learning_rate(optimizer)
+        rate = getattr(optimizer, "learning_rate", None) if rate is None else rate
+        return float(rate(optimizer.iterations) if callable(rate) else rate)
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
 def current_learning_rate(optimizer: Any) -> Any:
     """Returns the variable in which Keras 2 keeps a schedule's rate of the current step."""
     return optimizer._current_learning_rate

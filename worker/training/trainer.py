@@ -141,7 +141,7 @@ class _Training:
             sidecar.check_program(self._program)
         if config.model_dir:
             activity.enter("claiming the model directory")
-            directory = self._open(config.model_dir)
+            directory = self._open(config.model_dir, parameters)
             if task.is_primary:
                 self._claim(config.model_dir)
             # Not earlier: until the claim it may be another run's.
@@ -220,7 +220,7 @@ class _Training:
         config = self._config
         if not config.model_dir:
             raise program_error(f"spec.modelDir: mode: {config.mode} needs it, to find the checkpoints")
-        directory = self._open(config.model_dir)
+        directory = self._open(config.model_dir, parameters)
         if config.mode == "Predict":
             self._predict(program, parameters, directory)
             return
@@ -286,14 +286,14 @@ class _Training:
         self._connected = task.config.strategy == self._config.strategy
         return strategy
 
-    def _open(self, root: str) -> Any:
+    def _open(self, root: str, parameters: TrainingParameters) -> Any:
         """Returns the model directory. Nothing is read or written yet."""
         from worker.checkpoints.files import open_files
         from worker.checkpoints.model_directory import FOLDERS, ModelDirectory
 
         trains = self._config.mode == "Train" and self._task.is_primary
         files = open_files(root, FOLDERS if trains else (), **self._outages())
-        return ModelDirectory(root, self._io_device(), files)
+        return ModelDirectory(root, self._io_device(), files, parameters.keep_checkpoints)
 
     def _outages(self) -> Any:
         """Returns what is done while a bucket does not answer."""
