@@ -32,8 +32,8 @@ class Program(Protocol):
         """A `tf.data.Dataset` of `(features, labels)` or `(features, labels, sample_weights)`, batched:
         each tensor is `[batch_size, ...]`, the GLOBAL size, which the runtime shares out over the replicas.
         It may be infinite; one that ends is repeated. With ParameterServer every worker runs its own copy of
-        the pipeline: shuffle it without a seed. A lookup table that it uses is to be made in `model`. For
-        `Model.fit` it may be a `tf.keras.utils.experimental.DatasetCreator`.
+        the pipeline, which is sent to it: shuffle it without a seed. For `Model.fit` it may be a
+        `tf.keras.utils.experimental.DatasetCreator`.
         """
 
     def evaluation_dataset(self, batch_size: int) -> Any:

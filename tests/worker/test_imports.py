@@ -1,14 +1,17 @@
-"""What of Keras comes with TensorFlow."""
+"""What of Keras comes with TensorFlow, and what a program may run when it is imported."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from tests.worker.cluster import ROOT
+from tests.worker.conftest import MakeCluster
+from worker.contract import Event
 
 LOADED = "print(*sorted({'keras', 'tf_keras'} & {*sys.modules}))"
 
@@ -39,3 +42,57 @@ def test_a_server_starts_without_keras_and_could_have_it_later(legacy: str, pack
 
 def test_a_task_that_trains_has_it() -> None:
     assert printed(f"import_tensorflow(keras=True)\n{LOADED}", "1") == ["tf_keras"]
+
+
+SEVERAL: dict[str, dict[str, Any]] = {
+    "Mirrored": {"strategy": "Mirrored", "replicas": {"chief": 1}, "strategy_options": {"logicalCpus": 2}},
+    "MultiWorkerMirrored": {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}},
+    # One worker, whose updates come in the order of one process.
+    "ParameterServer": {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker": 1, "ps": 1}},
+}
+
+
+@pytest.mark.parametrize("entrypoint", ["notebook:Notebook", "notebook:Notebook3"])
+def test_a_program_may_run_tensorflow_where_a_notebook_does(
+    make_cluster: MakeCluster, entrypoint: str
+) -> None:
+    """On import, in `__init__` and in each method; by several tasks as by one."""
+    options: dict[str, Any] = {
+        "entrypoint": entrypoint,
+        "parameters": {"epochs": 2, "globalBatchSize": 8, "stepsPerEpoch": 3},
+    }
+
+    def losses(**strategy: Any) -> list[float]:
+        tasks = list(make_cluster(**options, **strategy, run_id=strategy["strategy"]).start_all().values())
+        assert [task.ended() for task in tasks] == [0] * len(tasks), tasks[0].output
+        ends = [
+            record.fields["loss"] for record in tasks[0].records(Event.PROGRESS) if record.fields["epoch_end"]
+        ]
+        return ends + [record.fields["metrics"]["loss"] for record in tasks[0].records(Event.EVALUATION)]
+
+    alone = losses(strategy="OneDevice", replicas={"chief": 1})
+    assert len(alone) == 4
+    for strategy in SEVERAL.values():
+        assert losses(**strategy) == pytest.approx(alone, rel=1e-5), strategy["strategy"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "fails", "codes"),
+    [
+        ("MultiWorkerMirrored", "after", [70, 70]),
+        pytest.param("ParameterServer", "after", [70, 0, 0], marks=pytest.mark.thorough),
+        pytest.param("MultiWorkerMirrored", "before", [70], marks=pytest.mark.thorough),
+    ],
+)
+def test_what_fails_on_import_is_told_by_each_task(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch, strategy: str, fails: str, codes: list[int]
+) -> None:
+    """And by a task that is alone yet, where no operation was run."""
+    monkeypatch.setenv("HASTY_FAILS", fails)
+    cluster = make_cluster(**SEVERAL[strategy], entrypoint="hasty:Hasty")
+    tasks = [cluster.start(*task) for task in list(cluster.addresses)[: len(codes)]]
+    assert [task.ended() for task in tasks] == codes
+    told = {record.fields["message"] for task in tasks for record in task.records(Event.FAILED)}
+    (said,) = told
+    assert said.endswith("(while importing hasty:Hasty)")
+    assert 'File "hasty.py"' in tasks[0].records(Event.FAILED)[0].fields["traceback"]

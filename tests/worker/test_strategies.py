@@ -8,11 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
-import pytest
-
 from tests.worker.cluster import ROOT, free_addresses
-from tests.worker.conftest import MakeCluster
-from worker.contract import Event, ExitCode
+from worker.contract import ExitCode
 
 # A list of [strategy, options] in, for each what it made or the message; in one process, since that costs
 # seconds. All with two logical CPUs, which can only be set once.
@@ -178,34 +175,3 @@ def test_what_the_machine_lacks_is_one_message_that_names_the_option() -> None:
     for refused in (gpu, gpus, third, unknown, nccl, over_nccl, tpu):
         assert refused["code"] == ExitCode.PROGRAM_ERROR
         assert "\n" not in refused["message"]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("strategy", "what"),
-    [("Mirrored", "spec.strategyOptions.logicalCpus"), ("MultiWorkerMirrored", "spec.strategy")],
-)
-def test_a_program_that_runs_tensorflow_too_early(
-    make_cluster: MakeCluster, strategy: str, what: str
-) -> None:
-    """Devices and collectives are set up once; the devices before the program is imported."""
-    options = {"logicalCpus": 2} if strategy == "Mirrored" else {}
-    chief = make_cluster(
-        strategy=strategy,
-        strategy_options=options,
-        replicas={"chief": 1} if strategy == "Mirrored" else {"chief": 1, "worker": 1},
-        entrypoint="hasty:Hasty",
-        parameters={"epochs": 1},
-    )
-    tasks = chief.start_all()
-    codes = {name: task.ended() for name, task in tasks.items()}
-    if strategy == "Mirrored":
-        assert set(codes.values()) == {0}
-        return
-    # One says so and leaves; the other may have lost it by then.
-    assert set(codes.values()) <= {ExitCode.PROGRAM_ERROR, ExitCode.RETRYABLE}
-    told = [tasks[name] for name, code in codes.items() if code == ExitCode.PROGRAM_ERROR]
-    assert told
-    message = told[0].until(Event.FAILED).fields["message"]
-    assert message.startswith(what)
-    assert "move that into model() or train_dataset()" in message

@@ -21,8 +21,6 @@ _GPU_ADVICE = "ask for nvidia.com/gpu in resources and use an image with GPU sup
 def prepare(task: Task) -> None:
     """Divides the CPU into `logicalCpus` devices where there is no GPU. Call it before TensorFlow's first
     operation.
-
-    Raises Failure where TensorFlow has run an operation already.
     """
     count = _logical_cpus(task)
     if count == 1:
@@ -30,10 +28,7 @@ def prepare(task: Task) -> None:
     (cpu, *_) = tf.config.list_physical_devices("CPU")
     if len(tf.config.get_logical_device_configuration(cpu) or ()) == count:
         return
-    try:
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
-    except RuntimeError as error:
-        raise _too_late("spec.strategyOptions.logicalCpus") from error
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
 
 
 def build(task: Task) -> tf.distribute.Strategy:
@@ -129,16 +124,11 @@ def _multi_worker_mirrored(task: Task) -> tf.distribute.Strategy:
     communication = tf.distribute.experimental.CommunicationOptions(
         bytes_per_pack=int(options.get("bytesPerPack", 0)), implementation=known[chosen]
     )
-    try:
-        with with_local_cpus(len(_cpus(task) or [])):
-            return tf.distribute.MultiWorkerMirroredStrategy(
-                cluster_resolver=tf.distribute.cluster_resolver.TFConfigClusterResolver(),
-                communication_options=communication,
-            )
-    except RuntimeError as error:
-        if "must be configured at program startup" not in str(error):
-            raise
-        raise _too_late("spec.strategy: MultiWorkerMirrored") from error
+    with with_local_cpus(len(_cpus(task) or [])):
+        return tf.distribute.MultiWorkerMirroredStrategy(
+            cluster_resolver=tf.distribute.cluster_resolver.TFConfigClusterResolver(),
+            communication_options=communication,
+        )
 
 
 def _parameter_server(task: Task) -> tf.distribute.Strategy:
@@ -230,10 +220,3 @@ def _numbered(devices: list[Any]) -> Iterator[tuple[Any, int]]:
 
 def _unknown(option: str, value: Any) -> Failure:
     return program_error(f"spec.strategyOptions.{option}: this image does not know {value!r}")
-
-
-def _too_late(what: str) -> Failure:
-    return program_error(
-        f"{what} must be set up before TensorFlow runs anything, and the program runs some operation when it "
-        "is imported or made; move that into model() or train_dataset()"
-    )

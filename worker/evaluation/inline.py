@@ -20,6 +20,7 @@ from worker.cluster.executions import Executions
 from worker.context import Loop
 from worker.failures import is_lost_peer, program_error
 from worker.input import datasets
+from worker.input.carried import carried
 from worker.input.data_service import Service
 from worker.steps.metric_sums import Sums
 from worker.steps.step import Steps
@@ -43,9 +44,8 @@ class Evaluation:
     """Evaluates the model: `run` computes its metrics between two steps."""
 
     def __init__(self, loop: Loop, coordinator: Any, executions: Executions, steps: Steps) -> None:
-        program, size = loop.program, loop.parameters.global_batch_size
         with loop.strategy.scope():
-            dataset, _ = datasets.evaluation_dataset(loop)  # checked here; each worker makes it again
+            dataset, _ = datasets.evaluation_dataset(loop)
             self._begun = tf.Variable(0, dtype=tf.int64, trainable=False, name="evaluations_begun")
         self._loop = loop
         self._executions = executions
@@ -53,9 +53,10 @@ class Evaluation:
         self._sums = Sums(steps.unread_metrics(training=False))
         service = _service(loop, dataset) if loop.evaluation.get("exact") else None
         self._score_job = tf.function(partial(self._of_job, service)) if service is not None else None
-        self._datasets = coordinator.create_per_worker_dataset(
-            lambda: program.evaluation_dataset(size)
-        ).build()
+        if service is None:
+            datasets.check_for_python(loop.program, dataset, "evaluation_dataset")
+        give = carried(dataset, loop.program.entrypoint, "evaluation_dataset")
+        self._datasets = coordinator.create_per_worker_dataset(give).build()
         self._score_shard = tf.function(self._of_shard)
 
     def run(self) -> dict[str, float]:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from worker.context import Loop
 from worker.failures import Failure, program_error
 from worker.input import batch_size, file_sharding, training_service
+from worker.input.carried import carried
 from worker.input.continuation import alike, check_size
 from worker.input.distribution import Distributed, batch_count, distribute, may_differ, shared_out
 from worker.models.model_build import has_sparse_gradients, rows_vary
@@ -158,27 +159,25 @@ def shared_by_data(loop: Loop, dataset: Any) -> Any:
     return shared_out(dataset, "DATA" if loop.workers > 1 else None).prefetch(tf.data.AUTOTUNE)
 
 
-def on_each_worker(loop: Loop) -> Any:
+def on_each_worker(loop: Loop, given: Any) -> Any:
     """Returns a function of an InputContext that a ParameterServer worker calls to make its own dataset,
-    without an end.
-
-    The lookup tables of a dataset made on the chief would stay on the chief. Those of a dataset that data
-    workers carry out go with it.
+    without an end. `given` is the dataset that the chief has made.
     """
-    loop.hooks.enter("running train_dataset() for the workers")
     program, size = loop.program, loop.parameters.global_batch_size
     replicas = loop.strategy.num_replicas_in_sync
     if loop.data_service is not None:
+        loop.hooks.enter("running train_dataset() for the workers")
         with loop.strategy.scope():
             own = program.train_dataset(size // replicas)
-            given = training_service.served(loop, loop.data_service, own)
-        return lambda _: given.read()
-
-    def dataset(context: Any) -> Any:
-        own = size if replicas == 1 else context.get_per_replica_batch_size(size)
-        return program.train_dataset(own).repeat().prefetch(tf.data.AUTOTUNE)
-
-    return dataset
+            served = training_service.served(loop, loop.data_service, own)
+        return lambda _: served.read()
+    if replicas > 1:
+        loop.hooks.enter("running train_dataset() for the workers")
+        with loop.strategy.scope():
+            given = program.train_dataset(size // replicas)
+    loop.hooks.enter("sending the dataset to the workers")
+    give = carried(given, program.entrypoint, "train_dataset")
+    return lambda _: give().repeat().prefetch(tf.data.AUTOTUNE)
 
 
 def evaluation_dataset(loop: Loop) -> tuple[Any, int]:
@@ -254,7 +253,7 @@ def _counted(dataset: Any) -> int:
     return int(dataset.reduce(tf.constant(0, tf.int64), lambda count, *_: count + 1))
 
 
-def check_for_python(program: LoadedProgram, dataset: Any) -> None:
+def check_for_python(program: LoadedProgram, dataset: Any, method: str = "train_dataset") -> None:
     """Refuses Python code in a dataset that workers run.
 
     TensorFlow 2.21 calls tf.numpy_function and from_generator back on the chief, for every worker. That hangs
@@ -263,7 +262,7 @@ def check_for_python(program: LoadedProgram, dataset: Any) -> None:
     """
     if operation_types(dataset) & {"EagerPyFunc", "PyFunc", "PyFuncStateless"}:
         raise program_error(
-            f"{program.entrypoint}: train_dataset() calls Python code (from_generator, py_function or "
+            f"{program.entrypoint}: {method}() calls Python code (from_generator, py_function or "
             "numpy_function), which the workers of a ParameterServer run cannot; write it with TensorFlow "
             "operations, or use another spec.strategy"
         )

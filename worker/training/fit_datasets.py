@@ -78,7 +78,7 @@ def _as_keras_does(loop: Loop, dataset: Any, steps: int | None) -> FitData:
 
 def _on_workers(loop: Loop, model: Any, dataset: Any, own: list[Any]) -> FitData:
     if isinstance(dataset, tf.data.Dataset) or loop.data_service is not None:
-        dataset = tf.keras.utils.experimental.DatasetCreator(datasets.on_each_worker(loop))
+        dataset = tf.keras.utils.experimental.DatasetCreator(datasets.on_each_worker(loop, dataset))
     found = [_Evaluation(loop, model, own)] if _evaluates(loop) else []
     return FitData(lambda: dataset, callbacks=found)
 

@@ -90,7 +90,7 @@ class _Coordination:
         self._unrolled = _unrolled(packed)
         self._single, self._several = _functions(loop, self._steps, self._unrolled)
         self._read = tf.function(partial(self._steps.results_in_graph, True))
-        self._iterator = iter(self._coordinator.create_per_worker_dataset(_dataset_function(loop)))
+        self._iterator = iter(self._coordinator.create_per_worker_dataset(_dataset_function(loop, dataset)))
         self._evaluation = inline.evaluation(loop, self._coordinator, self._executions, self._steps)
         self._callbacks = self._calling()
         self._done = 0
@@ -227,9 +227,9 @@ class _Coordination:
         self._records.write(self._done, metrics)
 
 
-def _dataset_function(loop: Loop) -> Any:
-    """Returns the function that makes a worker's dataset on the worker."""
-    strategy, dataset = loop.strategy, datasets.on_each_worker(loop)
+def _dataset_function(loop: Loop, given: Any) -> Any:
+    """Returns the function that makes a worker's dataset on the worker. `given` is that of the chief."""
+    strategy, dataset = loop.strategy, datasets.on_each_worker(loop, given)
 
     def distributed() -> Any:
         if strategy.num_replicas_in_sync == 1:

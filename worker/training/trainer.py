@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -40,6 +40,42 @@ and logs a line for each that has left.
 def train(task: Task, watch: Watch) -> int:
     """Trains, exports and releases the other tasks. Returns the exit code; errors are reported before."""
     return _Training(task, watch).run()
+
+
+_Work = Callable[[LoadedProgram, Any], None]
+"""Trains, evaluates or predicts with a program and its parameters."""
+
+
+class _Once:
+    """What `begin` returns or raises, wherever it was called first: by the program while it is imported, or
+    after that.
+    """
+
+    def __init__(self, begin: Callable[[], _Work | None], activity: Activity) -> None:
+        self._begin = begin
+        self._activity = activity
+        self._attempted = False
+        self._error: BaseException | None = None
+        self._work: _Work | None = None
+
+    def attempt(self) -> None:
+        """Calls `begin`. Then the task goes on with what it was doing."""
+        self._attempted = True
+        doing = self._activity.doing
+        try:
+            self._work = self._begin()
+        except BaseException as error:
+            self._error = error  # the program might catch it
+            raise
+        self._activity.enter(doing)
+
+    def result(self) -> _Work | None:
+        """Returns what `begin` returned, or raises what it raised."""
+        if not self._attempted:
+            self.attempt()
+        if self._error is not None:
+            raise self._error
+        return self._work
 
 
 class _Training:
@@ -110,10 +146,9 @@ class _Training:
         task, config, activity = self._task, self._config, self._activity
         activity.enter("importing TensorFlow")
         import_tensorflow(keras=True)
-        from worker.checkpoints import model_directory
         from worker.cluster import devices, strategies
-        from worker.evaluation import sidecar
-        from worker.training import loops, preemption
+        from worker.tf_compat.first_operation import before_first_operation
+        from worker.training.modes import check_mode
 
         devices.check(task)
         if config.strategy == "ParameterServer":
@@ -127,21 +162,31 @@ class _Training:
             notice=self._reporter.notice,
             alive=self._watch.alive,
         )
+        beginnings = {"Evaluate": self._begin_evaluation, "Predict": self._begin_prediction}
+        begun = _Once(beginnings.get(config.mode, self._begin_training), activity)
         activity.enter(f"importing {config.entrypoint}")
-        self._program = load(config.entrypoint, task.source, prefetch.with_local_data(config.parameters))
-        for notice in self._program.notices:
+        with before_first_operation(begun.attempt):
+            program = load(config.entrypoint, task.source, prefetch.with_local_data(config.parameters))
+        self._program = program
+        for notice in program.notices:
             self._reporter.notice(notice)
-        if config.mode != "Train":
-            self._apply(self._program, parameters)
-            self._finish()
-            return
+        check_mode(program, config)
+        work = begun.result()
+        if work is not None:
+            work(program, parameters)
+        self._finish()
+
+    def _begin_training(self) -> _Work | None:
+        """Claims the model directory, waits for the other tasks and connects to them. Returns the training,
+        None where the run is done already.
+        """
+        from worker.checkpoints import model_directory
+
+        task, config = self._task, self._config
         again = False
-        has_evaluator = config.replicas.get("evaluator", 0) > 0
-        if config.scores_program:
-            sidecar.check_program(self._program)
         if config.model_dir:
-            activity.enter("claiming the model directory")
-            directory = self._open(config.model_dir, parameters)
+            self._activity.enter("claiming the model directory")
+            directory = self._open(config.model_dir)
             if task.is_primary:
                 self._claim(config.model_dir)
             # Not earlier: until the claim it may be another run's.
@@ -150,8 +195,7 @@ class _Training:
             beginning = model_directory.begin(self._directory, config.run_id, self._reporter.notice)
             if beginning.finished:
                 self._reporter.notice("this run is done already: its model directory says so")
-                self._finish()
-                return
+                return None
             again = not beginning.previous_run
             self._export_version = beginning.export
             position = self._directory.position()
@@ -161,20 +205,23 @@ class _Training:
                 )
         elif self._directory is not None and model_directory.is_done(self._directory, config.run_id):
             # The first task is done already and will not train: the collective cannot form.
-            self._finish()
-            return
+            return None
         self._wait(config.starting_deadline_seconds, again)
+        return partial(self._train_by, self._connect(task))
+
+    def _train_by(self, strategy: Any, program: LoadedProgram, parameters: Any) -> None:
+        from worker.training import loops, preemption
+
         task = self._task
-        strategy = self._connect(task)
+        validates = self._config.replicas.get("evaluator", 0) == 0
         leaving = preemption.Preemption(task, self._directory, self._reporter, self._watch)
-        loop = self._loop(self._program, parameters, strategy, leaving.boundary, validates=not has_evaluator)
+        loop = self._loop(program, parameters, strategy, leaving.boundary, validates=validates)
         leaving.begin()
         _KEPT.append(loops.train(loop))
         leaving.end()
         if self._directory is not None and task.is_primary:
-            self._export(self._program)
+            self._export(program)
             self._write_state("done", "trained")
-        self._finish()
 
     def _loop(
         self, program: LoadedProgram, parameters: Any, strategy: Any, boundary: Any, *, validates: bool = True
@@ -211,33 +258,31 @@ class _Training:
             elastic=task.generation.workers if task.generation is not None else None,
         )
 
-    def _apply(self, program: LoadedProgram, parameters: Any) -> None:
-        """Evaluates the model of an earlier run, or predicts with it. It neither claims the model directory
-        nor writes a run's state: that training may be done, or still run.
+    def _begin_evaluation(self) -> _Work:
+        """Connects as for a training, to evaluate the model of an earlier run. Like a prediction it neither
+        claims the model directory nor writes a run's state: that training may be done, or still run.
         """
         from worker.evaluation import standalone, trained_model
 
-        config = self._config
-        if not config.model_dir:
-            raise program_error(f"spec.modelDir: mode: {config.mode} needs it, to find the checkpoints")
-        directory = self._open(config.model_dir, parameters)
-        if config.mode == "Predict":
-            self._predict(program, parameters, directory)
-            return
-        standalone.check_program(program)
-        trained_model.choose(directory, config.checkpoint)
-        self._wait(config.starting_deadline_seconds)
-        loop = self._loop(program, parameters, self._connect(self._task), lambda *_: None)
-        _KEPT.append(standalone.evaluate(loop, directory, config.checkpoint))
+        directory, checkpoint = self._trained(), self._config.checkpoint
+        trained_model.choose(directory, checkpoint)
+        self._wait(self._config.starting_deadline_seconds)
+        strategy = self._connect(self._task)
 
-    def _predict(self, program: LoadedProgram, parameters: Any, directory: Any) -> None:
+        def evaluate(program: LoadedProgram, parameters: Any) -> None:
+            loop = self._loop(program, parameters, strategy, lambda *_: None)
+            _KEPT.append(standalone.evaluate(loop, directory, checkpoint))
+
+        return evaluate
+
+    def _begin_prediction(self) -> _Work | None:
+        """Connects, to predict with the model of an earlier run. Returns None where that is done already."""
         from worker.checkpoints.files import open_files
         from worker.evaluation import trained_model
         from worker.prediction import predict
         from worker.prediction.files import DONE, PredictionFiles
 
-        task, config = self._task, self._config
-        predict.check_program(program)
+        task, config, directory = self._task, self._config, self._trained()
         root = directory.path("predictions", config.run)
         files = PredictionFiles(root, task.name, open_files(root, **self._outages()))
         state = files.read_state()
@@ -245,7 +290,7 @@ class _Training:
         if state is not None and again and state.phase == DONE:
             self._reporter.notice("this run is done already: its predictions say so")
             predict.report_done(self._reporter, files, state)
-            return
+            return None
         if not again:
             trained_model.choose(directory, config.checkpoint)  # checked before anything is made
         if task.is_primary:
@@ -257,15 +302,25 @@ class _Training:
         else:
             self._wait(config.starting_deadline_seconds, again)
             strategy = self._connect(self._task)
-        loop = self._loop(program, parameters, strategy, lambda *_: None)
-        share = predict.Share.of(task)
-        if task.is_primary:
-            size = share.batch_size(loop.parameters)
-            state = predict.begin(task, directory, files, size, self._reporter.notice)
-        else:
-            self._activity.enter("waiting for the first task to begin")
-            state = predict.await_begun(task, files, self._watch.alive)
-        predict.predict(loop, directory, files, state, share)
+
+        def apply(program: LoadedProgram, parameters: Any) -> None:
+            loop = self._loop(program, parameters, strategy, lambda *_: None)
+            share = predict.Share.of(task)
+            if task.is_primary:
+                size = share.batch_size(loop.parameters)
+                begun = predict.begin(task, directory, files, size, self._reporter.notice)
+            else:
+                self._activity.enter("waiting for the first task to begin")
+                begun = predict.await_begun(task, files, self._watch.alive)
+            predict.predict(loop, directory, files, begun, share)
+
+        return apply
+
+    def _trained(self) -> Any:
+        """Returns the model directory of an earlier run. Raises Failure where the file names none."""
+        if not self._config.model_dir:
+            raise program_error(f"spec.modelDir: mode: {self._config.mode} needs it, to find the checkpoints")
+        return self._open(self._config.model_dir)
 
     def _connect(self, task: Task) -> Any:
         """Builds the strategy."""
@@ -286,14 +341,15 @@ class _Training:
         self._connected = task.config.strategy == self._config.strategy
         return strategy
 
-    def _open(self, root: str, parameters: TrainingParameters) -> Any:
+    def _open(self, root: str) -> Any:
         """Returns the model directory. Nothing is read or written yet."""
         from worker.checkpoints.files import open_files
         from worker.checkpoints.model_directory import FOLDERS, ModelDirectory
 
         trains = self._config.mode == "Train" and self._task.is_primary
         files = open_files(root, FOLDERS if trains else (), **self._outages())
-        return ModelDirectory(root, self._io_device(), files, parameters.keep_checkpoints)
+        keep = TrainingParameters.read(self._config.parameters).keep_checkpoints
+        return ModelDirectory(root, self._io_device(), files, keep)
 
     def _outages(self) -> Any:
         """Returns what is done while a bucket does not answer."""

@@ -37,7 +37,7 @@ class Tiny:
         if self.fail == "train_dataset":
             raise FileNotFoundError("plane.csv")
         self.calls += 1
-        if self.fail == "train_dataset of the workers" and self.calls > 1:
+        if self.fail == "second train_dataset" and self.calls > 1:
             raise ValueError("plane-2 is read already")
         dataset = self._samples().shuffle(200)
         if self.fail == "step 57":

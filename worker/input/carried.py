@@ -1,0 +1,47 @@
+"""Datasets of a coordinator that its workers read: each gets the graph of the dataset, with what it needs.
+
+A dataset, a lookup table or a tensor that the coordinator has made is in its process. A worker whose
+function refers to it fails ("Failed copying input tensor", "Primary device is not remote"), or asks the
+coordinator for each look-up. The graph has them by value, as for tf.data service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from worker.failures import program_error, sentence
+
+_IGNORE_STATE = 1
+"""tensorflow.data.ExternalStatePolicy.POLICY_IGNORE: each worker draws random numbers of its own."""
+
+
+def carried(dataset: Any, entrypoint: str, method: str) -> Callable[[], Any]:
+    """Returns a function that gives `dataset`, in a graph of any task. `entrypoint` and `method` name what
+    returned it.
+
+    Raises Failure where the dataset refers to something that cannot be sent.
+    """
+    element = dataset.element_spec
+    try:
+        graph = tf.raw_ops.DatasetToGraphV2(
+            input_dataset=tf.data.experimental.to_variant(dataset),
+            external_state_policy=_IGNORE_STATE,
+            strip_device_assignment=True,
+        )
+    except (
+        tf.errors.FailedPreconditionError,
+        tf.errors.InvalidArgumentError,
+        tf.errors.UnimplementedError,
+    ) as error:
+        raise program_error(
+            f"{entrypoint}: {method}() cannot be sent to the workers, which read it "
+            f"({sentence(error, kind=False)})"
+        ) from error
+
+    def give() -> Any:
+        return tf.data.experimental.from_variant(tf.raw_ops.DatasetFromGraph(graph_def=graph), element)
+
+    return give
