@@ -21,8 +21,9 @@ from rich.text import Text
 
 from launcher import sentences
 from launcher.backends.base import History, LogLine
+from launcher.backends.latest_records import LatestRecords
 from launcher.backends.local.backend import LocalBackend
-from launcher.backends.local.following import RecordBook, StateReader
+from launcher.backends.local.following import StateReader
 from launcher.cli import live_view
 from launcher.report.model import report
 from launcher.report.timeline_rows import STATE_TEXTS
@@ -98,10 +99,10 @@ def history(moment: Mapping[str, Any]) -> History:
         LogLine(role, index, attempt, text, Record.parse(text))
         for role, index, attempt, text in moment["lines"]
     ]
-    book = RecordBook()
+    book = LatestRecords()
     book.add(lines)
     jobs, pods = moment["state"]["jobs"], moment["state"]["pods"]
-    status = fold(jobs, pods, book.records)
+    status = fold(jobs, pods, book.of_task)
     return History(status, moment["seen"], status.started, attempts(jobs, pods), lines)
 
 

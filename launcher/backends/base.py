@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,55 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from launcher.backends.log_selection import EVERYONE as EVERYONE
 from launcher.backends.log_selection import Selection as Selection
-from launcher.errors import ConflictError
 from launcher.object_names import PROGRAM as PROGRAM
-from launcher.object_names import SPEC_ANNOTATION
 
 if TYPE_CHECKING:
     from launcher.status import RunStatus, TaskStatus
     from worker.contract import Record
-
-
-def submitted(item: dict[str, Any], *path: str) -> Any:
-    """The value at this path of the run's file, or the whole file without a path. It is read from the
-    annotation of the primary Job or JobSet, which leaves out fields that have their defaults. None if there
-    is no such field or annotation.
-    """
-    try:
-        value = json.loads((item["metadata"].get("annotations") or {})[SPEC_ANNOTATION])
-        for name in path:
-            value = value[name]
-    except (LookupError, ValueError, TypeError):
-        return None
-    return value
-
-
-def no_model_directory(run: str) -> ConflictError:
-    """The error for a run that has no files to copy."""
-    return ConflictError(
-        f"run {run} has no model directory to copy from",
-        "Submit it with a `modelDir` in its spec, such as /model.",
-    )
-
-
-def clean_policy(job: dict[str, Any]) -> str:
-    """The cleanPolicy of the run's file: what is stopped or deleted once the run has ended."""
-    return str(submitted(job, "spec", "runPolicy", "cleanPolicy") or "Running")
-
-
-def trains_anew(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """What becomes of the model of a run that has succeeded, whose name is submitted again. `before` and
-    `now` are its primary Jobs, or JobSets; "" where it has no model, or nothing is trained now.
-    """
-    for item in (before, now):
-        given = submitted(item, "spec") or {}
-        trains = given.get("mode", "Train") == "Train" and "entrypoint" in (given.get("program") or {})
-        if not (trains and given.get("modelDir")):
-            return ""
-    return (
-        "it trains anew, from epoch 1: its export stays, and the new one gets the next number beside it; its "
-        "checkpoints are replaced"
-    )
 
 
 @dataclass(frozen=True)

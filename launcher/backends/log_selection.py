@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.errors import NotFoundError
@@ -36,10 +36,14 @@ class Selection:
             return False
         return not self.names or bool(set(self.names) & {*_names(run, role, index), pod})
 
-    def check(self, run: str, replicas: Mapping[str, int], pods: Iterable[str]) -> None:
+    def check(self, run: str, desired: Mapping[str, int], pods: Collection[tuple[str, int, str]]) -> None:
         """Raises NotFoundError, which says what there is, where a role, an index or a name is none of the
-        run's. `replicas` maps its roles to how many tasks they have; `pods` are those that they have had.
+        run's. `desired` maps its roles to how many tasks they have; `pods` are the role, the index and the
+        name of those that they have had: a worker that was scaled away may have printed something, too.
         """
+        replicas = dict(desired)
+        for role, index, _ in pods:
+            replicas[role] = max(replicas.get(role, 1), index + 1)
         has = listed([f"{count} {_plural(role, count)}" for role, count in replicas.items()])
         for role in self.roles:
             if role not in replicas:
@@ -50,7 +54,9 @@ class Selection:
                 task = f"{next(iter(meant))} {index}" if len(meant) == 1 else f"task {index} in any role"
                 raise NotFoundError(f"run {run} has no {task}", f"It has {has}; each role counts from 0.")
         tasks = [(role, index) for role, count in replicas.items() for index in range(count)]
-        known = {name for role, index in tasks for name in _names(run, role, index)} | set(pods)
+        known = {name for role, index in tasks for name in _names(run, role, index)} | {
+            name for _, _, name in pods
+        }
         for name in self.names:
             if name not in known:
                 shown = listed([f"{role}-{index}" for role, index in tasks], _SHOWN)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.status import RUN_ENDED, RUN_FAILED, SERVING, Phase
+from worker.contract import ElasticWorkers
 
 PEERS_SECONDS: Final = 60.0
 """A worker or ps of the worker runtime leaves within 1 s after the chief released it, and the chief does that
@@ -74,6 +75,25 @@ class Role:
     least: int = 0
     left: int = 0
     short_since: float | None = None
+
+
+class Since:
+    """Since when something is so of each Job, as far as was seen; in seconds of the rule's clock."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, float] = {}
+
+    def see(self, job: str, *, is_so: bool, now: float) -> float | None:
+        """When it began to be so; None where it is not so now."""
+        if not is_so:
+            self._times.pop(job, None)
+            return None
+        return self._times.setdefault(job, now)
+
+
+def least(elastic: ElasticWorkers | None) -> int:
+    """How many tasks the run needs of elastic workers; 0 of other roles."""
+    return elastic.min if elastic is not None else 0
 
 
 @dataclass(frozen=True)

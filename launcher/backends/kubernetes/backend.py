@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from launcher.backends import run_facts
 from launcher.backends.base import (
     PROGRAM,
     Board,
@@ -19,9 +20,6 @@ from launcher.backends.base import (
     RunEvent,
     Selection,
     Update,
-    clean_policy,
-    no_model_directory,
-    submitted,
 )
 from launcher.backends.kubernetes.api_server.api_errors import ApiError
 from launcher.backends.kubernetes.api_server.client import Client, Object
@@ -30,6 +28,7 @@ from launcher.backends.kubernetes.api_server.malformed_objects import understood
 from launcher.backends.kubernetes.deploy import deletion
 from launcher.backends.kubernetes.deploy.submission import Submission
 from launcher.backends.patience import Patience
+from launcher.backends.run_facts import clean_policy, no_model_directory, submitted
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.object_names import ROLE_LABEL, RUN_LABEL
 
@@ -206,11 +205,11 @@ class KubernetesBackend:
         from launcher.backends.kubernetes import tensorboard
 
         _, primary, _ = self._found(run, namespace)
-        model_dir = submitted(primary, "spec", "modelDir") or ""
+        model_dir = run_facts.model_directory(primary)
         if bucket_files.is_bucket(model_dir):
             from launcher.backends.board_process import BoardProcess
 
-            return BoardProcess(run, model_dir, port, submitted(primary, "spec", "storage") or {})
+            return BoardProcess(run, model_dir, port, run_facts.storage(primary))
         return tensorboard.open_tunnel(self._client, run, namespace, self._jobs(run, namespace)[1], port)
 
     @understood
@@ -220,13 +219,13 @@ class KubernetesBackend:
         from launcher.backends.kubernetes.model_files import copying
 
         _, primary, jobset = self._found(run, namespace)
-        model_dir = submitted(primary, "spec", "modelDir")
+        model_dir = run_facts.model_directory(primary)
         if not model_dir:
             raise no_model_directory(run)
         mount = _mount(primary, model_dir)
         if bucket_files.is_bucket(model_dir):
             inner = copied_files.relative(path, (model_dir,))
-            storage = submitted(primary, "spec", "storage") or {}
+            storage = run_facts.storage(primary)
             return bucket_files.copied(model_dir, storage, run, inner, target)
         if mount is None:
             raise ConflictError(
@@ -380,13 +379,13 @@ class KubernetesBackend:
     def places(self, run: str, namespace: str) -> Mapping[str, str]:
         """See `base.Backend.places`."""
         _, primary = self._jobs(run, namespace)
-        model_dir = submitted(primary, "spec", "modelDir")
+        model_dir = run_facts.model_directory(primary)
         if not model_dir:
             return {}
         claim = _claim(primary, model_dir)
         found = {"model directory": f"{model_dir} on PersistentVolumeClaim {claim}" if claim else model_dir}
         if submitted(primary, "spec", "tensorboard") is not None:
-            found["tensorboard"] = f"{PROGRAM} tensorboard {run}{self.options(namespace)}"
+            found["tensorboard"] = run_facts.board_command(run, self.options(namespace))
         return found
 
     def _jobs(self, run: str, namespace: str) -> tuple[list[Object], Object]:
@@ -440,8 +439,7 @@ class KubernetesBackend:
 
         jobs, primary, jobset = self._found(run, namespace)
         if stopping.is_over(primary) or (jobset is not None and jobsets.end(jobset)[0]):
-            word = "suspended" if suspended else "resumed"
-            raise ConflictError(f"run {run} has ended, so it cannot be {word}", "Submit it again.")
+            raise run_facts.over(run, suspended=suspended)
         root = RootObject.of(jobset or primary)
         # Kueue itself starts and stops what it admits, and would undo this.
         if root.queue and kueue.set_active(self._client, namespace, root.workload, active=not suspended):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from launcher.backends.base import PROGRAM, submitted
+from launcher.backends.base import PROGRAM
 from launcher.backends.kubernetes.api_server.client import Client, Object
 from launcher.backends.kubernetes.api_server.port_forward import Tunnel
+from launcher.backends.run_facts import submitted
 from launcher.errors import BackendError, ConflictError
 from launcher.object_names import TENSORBOARD_LABEL
 from launcher.plan.tensorboard import PORT

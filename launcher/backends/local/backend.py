@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.backends import bucket_files, copied_files, folders, scalable_roles
+from launcher.backends import bucket_files, copied_files, folders, run_facts, scalable_roles
 from launcher.backends.base import (
     PROGRAM,
     Board,
@@ -21,9 +21,6 @@ from launcher.backends.base import (
     RunEvent,
     Selection,
     Update,
-    no_model_directory,
-    submitted,
-    trains_anew,
 )
 from launcher.backends.local import following, ports, preflight
 from launcher.backends.local.expired_runs import sweep
@@ -43,6 +40,7 @@ from launcher.backends.local.supervisor import submitter_pipe
 from launcher.backends.local.supervisor.job_status import is_decided
 from launcher.backends.local.supervisor.orphans import end_keepers, kill_leftovers
 from launcher.backends.local.supervisor.start import WaitingGuard
+from launcher.backends.run_facts import no_model_directory, trains_anew
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.lists_and_counts import listed
 from launcher.status import Phase, RunStatus
@@ -194,16 +192,17 @@ class LocalBackend:
                 f"run {run} has no model directory that TensorBoard could show",
                 "Submit it with a `modelDir` in its spec, such as /model.",
             )
-        return BoardProcess(run, directory, port, self._storage(run, namespace))
+        return BoardProcess(run, directory, port, run_facts.storage(self._primary(run, namespace)))
 
     def copy(self, run: str, namespace: str, path: str, target: str, seconds: float) -> Path:
         """See `base.Backend.copy`."""
         directory = self.places(run, namespace).get("model directory")
         if directory is None:
             raise no_model_directory(run)
-        inner = copied_files.relative(path, (directory, self._model_dir(run, namespace)))
+        primary = self._primary(run, namespace)
+        inner = copied_files.relative(path, (directory, run_facts.model_directory(primary)))
         if bucket_files.is_bucket(directory):
-            return bucket_files.copied(directory, self._storage(run, namespace), run, inner, target)
+            return bucket_files.copied(directory, run_facts.storage(primary), run, inner, target)
         source = Path(directory, inner)
         if not copied_files.is_there(source, Path(directory)):
             there = next(folder for folder in source.parents if folder.is_dir())
@@ -214,18 +213,11 @@ class LocalBackend:
             copied_files.copy(source, temporary)
         return written
 
-    def _model_dir(self, run: str, namespace: str) -> str:
-        """As the file of the run has it."""
-        return str(self._given(run, namespace, "modelDir") or "")
-
-    def _storage(self, run: str, namespace: str) -> Mapping[str, Any]:
-        return self._given(run, namespace, "storage") or {}
-
-    def _given(self, run: str, namespace: str, name: str) -> Any:
-        """The field of the run's spec, as its file has it; None where it is left out."""
+    def _primary(self, run: str, namespace: str) -> dict[str, Any]:
+        """The Job that bears the run's file. An empty one where nothing is left of it."""
         submission = self._directory(run, namespace).submission()
         jobs = submission.of_kind("Job") if submission is not None else []
-        return next((given for job in jobs if (given := submitted(job, "spec", name))), None)
+        return jobs[0] if jobs else {}
 
     def history(self, run: str, namespace: str) -> History:
         """See `base.Backend.history`. Nobody but the tasks themselves says anything here."""
@@ -332,7 +324,7 @@ class LocalBackend:
         if submission is not None and (model := _model_directory(directory, submission)):
             places["model directory"] = model
         if submission is not None and submission.of_kind("Deployment"):
-            places["tensorboard"] = f"{PROGRAM} tensorboard {run}{self.options(namespace)}"
+            places["tensorboard"] = run_facts.board_command(run, self.options(namespace))
         places["logs"] = str(directory.path / "pods")
         return places
 
@@ -423,8 +415,7 @@ class LocalBackend:
         else:
             if told:
                 raise self._silent(directory)
-        word = "suspended" if suspended else "resumed"
-        raise ConflictError(f"run {run} has ended, so it cannot be {word}", "Submit it again.")
+        raise run_facts.over(run, suspended=suspended)
 
     @staticmethod
     def _silent(directory: RunDirectory) -> BackendError:

@@ -6,17 +6,19 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, Final
 
-from launcher.backends.base import EVERYONE, PROGRAM, History, LogLine, Selection, Update, submitted
+from launcher.backends.base import EVERYONE, PROGRAM, History, LogLine, Selection, Update
 from launcher.backends.earlier_processes import of_earlier_processes
+from launcher.backends.latest_records import HEAD_BYTES, LatestRecords, written_once
 from launcher.backends.local.log_growth import Growth
 from launcher.backends.local.store import BrokenRunError, RunDirectory, Submission
+from launcher.backends.run_facts import submitted
 from launcher.errors import NotFoundError
 from launcher.object_names import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, Phase, RunStatus, attempts, fold
-from worker.contract import Event, Record
+from worker.contract import Record
 
 _TICK_SECONDS: Final = 0.1
 """Seconds between two reads of the files. Users do not notice the delay, and 50 pods cost well under 1% of a
@@ -35,27 +37,8 @@ _CHUNK_BYTES: Final = 1 << 20
 _TAIL_BYTES: Final = 256 << 10
 """Bytes at the end of each log that `status` searches for records."""
 
-_HEAD_BYTES: Final = 64 << 10
-"""The beginning of a longer log, which has the records that a task writes once."""
-
 _MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is cut into several."""
-
-
-class RecordBook:
-    """The latest record of each event, by task."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, dict[str, Record]] = {}
-
-    def add(self, lines: Iterable[LogLine]) -> bool:
-        """Whether there was a record among them."""
-        changed = False
-        for line in lines:
-            if line.record is not None:
-                self.records.setdefault(line.record.task, {})[line.record.event] = line.record
-                changed = True
-        return changed
 
 
 class _LogFile:
@@ -105,8 +88,8 @@ class _LogFile:
         if not self._offset:
             return []
         with self._path.open("rb") as file:
-            head = map(self._line, file.read(_HEAD_BYTES).split(b"\n"))
-        return [line for line in head if line.record is not None and line.record.event == Event.DEVICES]
+            head = map(self._line, file.read(HEAD_BYTES).split(b"\n"))
+        return written_once(head)
 
     def read(self, *, last: bool) -> list[LogLine]:
         """The lines since the last call, at most so many bytes. `last`: text without a line end counts as a
@@ -218,9 +201,9 @@ class Logs:
                 yield from file.read_all(last=last)
 
 
-def _task(pod: Mapping[str, Any]) -> tuple[str, str]:
+def _task(pod: Mapping[str, Any]) -> tuple[str, int]:
     labels = pod["metadata"]["labels"]
-    return labels.get(ROLE_LABEL, ""), labels[INDEX_KEY]
+    return labels.get(ROLE_LABEL, ""), int(labels[INDEX_KEY])
 
 
 class StateReader:
@@ -306,10 +289,10 @@ def _read_status(directory: RunDirectory) -> RunStatus:
     newest = {(pod["spec"]["hostname"]): pod for pod in state["pods"]}
     logs = Logs(directory, Selection(), most=_TAIL_BYTES)
     logs.update({"pods": newest.values()})
-    book = RecordBook()
-    book.add(logs.beginnings())
-    book.add(logs.drain(last=True))
-    return fold_state(reader, state, book)
+    records = LatestRecords()
+    records.add(logs.beginnings())
+    records.add(logs.drain(last=True))
+    return fold_state(reader, state, records)
 
 
 def read_jobs(directory: RunDirectory) -> list[dict[str, Any]]:
@@ -325,10 +308,10 @@ def read_history(directory: RunDirectory) -> History:
     logs = Logs(directory, EVERYONE)
     logs.update(state)
     lines = [line for line in logs.drain(last=True) if line.record is not None]
-    book = RecordBook()
-    book.add(lines)
+    records = LatestRecords()
+    records.add(lines)
     return History(
-        status=fold_state(reader, state, book),
+        status=fold_state(reader, state, records),
         seen=time.time(),
         submitted=reader.submission.submitted,
         attempts=attempts(state["jobs"], state["pods"]),
@@ -342,9 +325,9 @@ def _spec(submission: Submission) -> Mapping[str, Any]:
     return next((spec for spec in specs if isinstance(spec, dict)), {})
 
 
-def fold_state(reader: StateReader, state: Mapping[str, Any], book: RecordBook) -> RunStatus:
+def fold_state(reader: StateReader, state: Mapping[str, Any], records: LatestRecords) -> RunStatus:
     """The status of a state that was read."""
-    status = fold(state["jobs"], state["pods"], book.records, lost=reader.lost)
+    status = fold(state["jobs"], state["pods"], records.of_task, lost=reader.lost)
     submission = reader.submission
     return dataclasses.replace(
         status,
@@ -360,7 +343,7 @@ def follow(directory: RunDirectory) -> Iterator[Update]:
     """See `base.Backend.follow`."""
     reader = StateReader(directory)
     logs = Logs(directory, Selection())
-    book = RecordBook()
+    records = LatestRecords()
     status: RunStatus | None = None
     while True:
         # The state first: when it says that all has ended, the logs are complete.
@@ -371,8 +354,8 @@ def follow(directory: RunDirectory) -> Iterator[Update]:
         if over:
             _wait_for_guard(directory)
         lines = list(logs.drain(last=True)) if over else logs.read()
-        if book.add(lines) or changed or status is None:
-            status = fold_state(reader, state, book)
+        if records.add(lines) or changed or status is None:
+            status = fold_state(reader, state, records)
         yield Update(status, lines)
         if over:
             return
@@ -390,14 +373,12 @@ def follow_logs(directory: RunDirectory, selection: Selection, *, until_end: boo
     """See `base.Backend.logs`."""
     reader = StateReader(directory)
     state, _ = reader.read()
-    replicas = {
+    desired = {
         job["metadata"]["labels"].get(ROLE_LABEL, ""): job["spec"].get("completions") or 1
         for job in state["jobs"]
     }
-    for pod in state["pods"]:  # a worker that was scaled away has printed something, too
-        role, index = _task(pod)
-        replicas[role] = max(replicas.get(role, 1), int(index) + 1)
-    selection.check(directory.run, replicas, [pod["metadata"]["name"] for pod in state["pods"]])
+    pods = [(*_task(pod), str(pod["metadata"]["name"])) for pod in state["pods"]]
+    selection.check(directory.run, desired, pods)
     return _lines(directory, reader, selection, until_end)
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.backends.base import clean_policy, submitted
 from launcher.backends.local import file_format
 from launcher.backends.local.pod import volume_paths
 from launcher.backends.local.pod.environment import MissingError
 from launcher.backends.local.pod.pods import VOLUME_KINDS, PodTemplate
 from launcher.backends.local.store import RunDirectory, Submission
+from launcher.backends.run_facts import clean_policy, submitted
 from launcher.config.role_fields import IGNORED_IN_TEMPLATES, Holder, rules
 from launcher.config.spec import RoleTemplate, Scheduling
 from launcher.errors import BackendError

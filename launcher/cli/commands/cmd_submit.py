@@ -142,7 +142,7 @@ def _script_role(plan: Plan) -> str:
     """Returns the role whose first task runs the user's own script or command; "" where a program is trained,
     because the runtime reports the progress of a program.
     """
-    from launcher.backends.base import submitted
+    from launcher.backends.run_facts import submitted
     from launcher.object_names import ROLE_LABEL
 
     primary = plan.objects[0]

@@ -8,12 +8,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from launcher.backends.base import PROGRAM, Plan, submitted
+from launcher.backends.base import PROGRAM, Plan
 from launcher.backends.checked_names import check_object
 from launcher.backends.kubernetes.api_server.client import Client, Object
 from launcher.backends.kubernetes.api_server.resources import kind_of
 from launcher.backends.kubernetes.deploy.submission import Submission
 from launcher.backends.kubernetes.state import jobsets
+from launcher.backends.run_facts import submitted
 from launcher.errors import BackendError, ConflictError, Problem, SpecError
 from launcher.object_names import RECLAIM_ANNOTATION, RUN_LABEL
 from launcher.status import condition

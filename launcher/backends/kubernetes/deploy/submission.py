@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from launcher.backends.base import PROGRAM, Plan, submitted, trains_anew
+from launcher.backends.base import PROGRAM, Plan
 from launcher.backends.kubernetes.api_server.api_errors import ApiError
 from launcher.backends.kubernetes.api_server.client import Applied, Client, Object
 from launcher.backends.kubernetes.api_server.object_diff import altered, differences, indented, wanted
@@ -20,6 +20,7 @@ from launcher.backends.kubernetes.deploy import deletion
 from launcher.backends.kubernetes.preflight.requirements import check_requirements, queues
 from launcher.backends.kubernetes.preflight.versions import check_version
 from launcher.backends.kubernetes.state import jobsets
+from launcher.backends.run_facts import submitted, trains_anew
 from launcher.errors import BackendError, ConflictError, LauncherError
 from launcher.object_names import QUEUE_LABEL, RUN_LABEL, SPEC_ANNOTATION
 from launcher.plan import runtime_archive

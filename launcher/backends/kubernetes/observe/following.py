@@ -21,10 +21,11 @@ from launcher.backends.kubernetes.run_end.enforcement import CleanUp, CleanUpSet
 from launcher.backends.kubernetes.state.clock_skew import disagreement, local_lines, local_status
 from launcher.backends.kubernetes.state.root_object import RootObject
 from launcher.backends.kubernetes.state.run_state import RunState, SlimPod
+from launcher.backends.latest_records import HEAD_BYTES, LatestRecords, written_once
 from launcher.errors import BackendError, NotFoundError
 from launcher.object_names import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, Phase, Records, RunStatus
-from worker.contract import Event, Record
+from worker.contract import Event
 
 _TAIL_LINES: Final = 400
 """Lines at the end of an older log that are searched for records."""
@@ -38,9 +39,6 @@ _OTHERS_SECONDS: Final = 5.0
 answer, and all else is known without it.
 """
 
-_HEAD_BYTES: Final = 64 << 10
-"""The beginning of a longer log, which has the records that a task writes once."""
-
 _FAILED_TAILS: Final = 8
 """Failed pods of a role whose logs are read; a thousand may fail for the same reason."""
 
@@ -52,22 +50,6 @@ _HANGING_SECONDS: Final = 5.0
 
 _MOST_STREAMS: Final = 50
 """Logs followed at once, each on a connection of its own."""
-
-
-class LatestRecords:
-    """The latest record of each event, by task."""
-
-    def __init__(self) -> None:
-        self.of_task: dict[str, dict[str, Record]] = {}
-
-    def add(self, lines: Iterable[LogLine]) -> bool:
-        """Whether there was a record among them."""
-        changed = False
-        for line in lines:
-            if line.record is not None:
-                self.of_task.setdefault(line.record.task, {})[line.record.event] = line.record
-                changed = True
-        return changed
 
 
 def read_status(client: Client, namespace: str, root: RootObject) -> RunStatus:
@@ -142,8 +124,8 @@ def _last_records(client: Client, namespace: str, run_state: RunState | None) ->
 
 def _beginning(client: Client, namespace: str, pod: SlimPod) -> list[LogLine]:
     """The records that a task writes once, from the beginning of its log."""
-    head = PodLog(client, LogSource.of(pod, namespace)).read(head=_HEAD_BYTES)
-    return [line for line in head if line.record is not None and line.record.event == Event.DEVICES]
+    head = PodLog(client, LogSource.of(pod, namespace)).read(head=HEAD_BYTES)
+    return written_once(head)
 
 
 def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSettings) -> Iterator[Update]:
@@ -262,11 +244,9 @@ def logs(
     """See `base.Backend.logs`. What is left when the primary has ended is stopped, if they are followed."""
     run_state = look(client, namespace, root)
     status = run_state.status({})
-    replicas = {role.role: role.desired for role in status.roles}
-    for pod in run_state.pods():  # a worker that was scaled away may have printed something, too
-        role, index = task_of(pod)
-        replicas[role] = max(replicas.get(role, 1), index + 1)
-    selection.check(root.run, replicas, [pod["metadata"]["name"] for pod in run_state.pods()])
+    desired = {role.role: role.desired for role in status.roles}
+    pods = [(*task_of(pod), str(pod["metadata"]["name"])) for pod in run_state.pods()]
+    selection.check(root.run, desired, pods)
     return _lines(client, namespace, root, selection, settings, run_state, until_end)
 
 

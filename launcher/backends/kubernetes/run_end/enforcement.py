@@ -14,7 +14,7 @@ from launcher.backends.kubernetes.api_server.api_errors import ApiError, Unreach
 from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.run_end import stopping
 from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, RunState
-from launcher.backends.run_end_rule import Limits, Role, Stop
+from launcher.backends.run_end_rule import Limits, Role, Since, Stop, least
 from launcher.status import Phase, RoleStatus, RunStatus
 
 _TERMINAL = (Phase.SUCCEEDED, Phase.FAILED)
@@ -40,11 +40,11 @@ class CleanUp:
     def __init__(self, client: Client, settings: CleanUpSettings) -> None:
         self._client = client
         self._settings = settings
-        self._ended_at: dict[str, float] = {}
+        self._ended = Since()
         self._stopped_at: dict[str, float] = {}
         """When a Job was stopped, by this process or another one; by the Job's name."""
-        self._short_since: dict[str, float] = {}
-        """Since when fewer tasks are left than the run needs, for each Job of which that is so."""
+        self._short = Since()
+        """Fewer tasks are left than the run needs."""
         self._tasks: _Tasks | None = None
         self._ending = False
         """This process has stopped the primary before its end."""
@@ -71,11 +71,6 @@ class CleanUp:
 
     def _roles(self, status: RunStatus, run_state: RunState, now: float) -> list[Role]:
         """The Jobs as the policy sees them, the primary first."""
-        names = [role.job for role in status.roles if role.phase in _TERMINAL]
-        # A JobSet may start again what had ended.
-        self._ended_at = {name: self._ended_at.get(name, now) for name in names}
-        short = [role.job for role in status.roles if _left(role) < _least(role)]
-        self._short_since = {name: self._short_since.get(name, now) for name in short}
         leaving = set()
         for job in run_state.jobs:
             if job["leaves"]:
@@ -90,7 +85,8 @@ class CleanUp:
                 role.role,
                 role.job,
                 role.phase,
-                ended_at=self._ended_at.get(role.job),
+                # A JobSet may start again what had ended.
+                ended_at=self._ended.see(role.job, is_so=role.phase in _TERMINAL, now=now),
                 leaves=role.job in leaving,
                 idle=not phases[role.role, Phase.RUNNING]
                 and phases[role.role, Phase.SUCCEEDED] < role.desired,
@@ -98,9 +94,9 @@ class CleanUp:
                 needed=role.needed,
                 stopped=role.job in self._stopped_at,
                 last_failure=failures[role.role],
-                least=_least(role),
+                least=least(role.elastic),
                 left=_left(role),
-                short_since=self._short_since.get(role.job),
+                short_since=self._short.see(role.job, is_so=_left(role) < least(role.elastic), now=now),
             )
             for role in status.roles
         ]
@@ -143,11 +139,6 @@ class CleanUp:
 
 def _goes_on(role: Role) -> bool:
     return role.ended_at is None and role.phase is not Phase.SUSPENDED
-
-
-def _least(role: RoleStatus) -> int:
-    """How many tasks the run needs of elastic workers; 0 of other roles."""
-    return role.elastic.min if role.elastic is not None else 0
 
 
 def _left(role: RoleStatus) -> int:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
-from launcher.backends.base import clean_policy
 from launcher.backends.kubernetes.api_server.client import Object
+from launcher.backends.run_facts import clean_policy
 from launcher.object_names import CONTAINER, DOMAIN, PRIMARY_ANNOTATION, ROLE_LABEL, SPEC_ANNOTATION
 from launcher.status import (
     ADMISSION,

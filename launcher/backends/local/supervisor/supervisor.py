@@ -69,7 +69,7 @@ class Supervisor:
         """All pods of the run, in the order of their creation."""
         self._failures: dict[int, str] = {}
         """The task that failed last, and how, for each Job."""
-        self._short_since: dict[int, float] = {}
+        self._short = run_end_rule.Since()
         """Since when fewer tasks are left than the run needs, for each Job of which that is so."""
         self._policy_due: float | None = None
         self._told_to_end = False
@@ -261,13 +261,8 @@ class Supervisor:
     def _role(self, number: int, now: float) -> run_end_rule.Role:
         """The Job as the policy sees it."""
         controller, template = self._controllers[number], self._templates[number]
-        elastic_workers = elastic(template.job)
-        least = elastic_workers.min if elastic_workers is not None else 0
+        least = run_end_rule.least(elastic(template.job))
         left = controller.completions - len(controller.failed_indexes)
-        if left < least:
-            self._short_since.setdefault(number, now)
-        else:
-            self._short_since.pop(number, None)
         phase = Phase.SUSPENDED if controller.suspended else Phase.RUNNING
         if controller.finished and controller.verdict is not None:
             phase = Phase.SUCCEEDED if controller.verdict.type == "Complete" else Phase.FAILED
@@ -284,7 +279,7 @@ class Supervisor:
             last_failure=self._failures.get(number, ""),
             least=least,
             left=left,
-            short_since=self._short_since.get(number),
+            short_since=self._short.see(controller.name, is_so=left < least, now=now),
         )
 
     def _write(self, ended: bool) -> None:
