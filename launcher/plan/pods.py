@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from launcher import object_names
 from launcher.config.role_fields import in_kubernetes
 from launcher.config.spec import EnvVar
-from launcher.plan import gang_scheduling, job_failures, roles, runtime_archive, storage
+from launcher.plan import buckets, gang_scheduling, job_failures, roles, runtime_archive, storage
 from launcher.plan.program_files import ProgramFiles
 from launcher.plan.roles import (
     CONFIG_PATH,
@@ -261,7 +261,7 @@ def _pod_metadata(topology: Topology, role: ResolvedRole) -> dict[str, dict[str,
         "labels": labels(topology, role.name) | member[0],
         "annotations": {**given.annotations, **member[1]},
     }
-    if role.name in storage.on_one_node(topology):
+    if role.name in storage.place(topology).on_one_node:
         found["labels"][object_names.NODE_LABEL] = topology.run
     return without_sidecars(found, said)
 
@@ -353,10 +353,10 @@ def _env(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) ->
 
 def _for_buckets(topology: Topology, role: ResolvedRole) -> list[Object]:
     """How the role's tasks reach a bucket. Variables that the user gives are left to the user."""
-    if not storage.mirrors(topology, role) and not storage.prefetches(topology, role):
+    if not buckets.mirrors(topology, role) and not buckets.prefetches(topology, role):
         return []
     given = {variable.name for variable in role.env}
-    return [each for each in storage.bucket_variables(topology) if each["name"] not in given]
+    return [each for each in buckets.variables(topology) if each["name"] not in given]
 
 
 def _for_programs(topology: Topology, role: ResolvedRole) -> list[Object]:
@@ -441,7 +441,7 @@ def _volumes(
         mounts.append({"name": "launcher-shm", "mountPath": SHM_PATH})
         memory = {"medium": "Memory", "sizeLimit": SHM_SIZE}
         volumes.append({"name": "launcher-shm", "emptyDir": memory})
-    claim = storage.claim(topology)
+    claim = storage.place(topology).claim
     if claim is not None and role.touches_model_dir:
         mounts.append({"name": "launcher-model", "mountPath": topology.cluster.spec.model_dir})
         volumes.append({"name": "launcher-model", "persistentVolumeClaim": {"claimName": claim}})

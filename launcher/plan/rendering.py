@@ -61,7 +61,7 @@ def render(topology: Topology, program: ProgramFiles | None = None, run_id: str 
         objects += [_print(template, **common, plan=planned) for template in templates]
     if (group := gang_scheduling.pod_group(topology)) is not None:
         objects.append(_print("podgroup", **common, group=group))
-    if (claim := storage.claim(topology)) is not None:
+    if (claim := storage.place(topology).claim) is not None:
         wanted = topology.cluster.spec.storage or Storage.model_construct()
         objects.append(
             _print("claim", **common, name=claim, storage=wanted, reclaim=object_names.RECLAIM_ANNOTATION)

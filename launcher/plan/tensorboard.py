@@ -73,7 +73,7 @@ def board_plan(topology: Topology, board: TensorBoard) -> BoardPlan:
     theirs = (object_names.RUN_LABEL, object_names.ROLE_LABEL)
     pod_labels = {key: value for key, value in ours.items() if key not in theirs}
     metadata = {"labels": pod_labels | selector(run), "annotations": dict(given.annotations)}
-    if storage.on_one_node(topology):
+    if storage.place(topology).on_one_node:
         metadata["labels"][object_names.NODE_LABEL] = run
     pods.without_sidecars(metadata, {*given.labels, *given.annotations})
     return BoardPlan(
@@ -109,7 +109,7 @@ def _fields(
     reasons: list[Beside] = ["image"]
     if not is_path:
         reasons.append("credentials")
-    if storage.on_one_node(topology):
+    if storage.place(topology).on_one_node:
         reasons.append("node")
     shared = primary.fields(at)
     found = {field.alias: shared[field.alias] for field in rules(RoleTemplate, at, reasons)}
@@ -121,7 +121,7 @@ def _fields(
 
 def _directory(topology: Topology) -> tuple[list[Object], list[Object]]:
     """The mount with the model directory, and its volume."""
-    if (claim := storage.claim(topology)) is not None:
+    if (claim := storage.place(topology).claim) is not None:
         mount: Object = {"name": "launcher-model", "mountPath": topology.cluster.spec.model_dir}
         volume: Object = {"name": "launcher-model", "persistentVolumeClaim": {"claimName": claim}}
     else:

@@ -47,7 +47,7 @@ def broken(cluster: TrainingCluster) -> list[Violation]:
     templates = _templates(planned)
     found += templates
     if not any("podTemplate" in path for path, _ in templates):
-        found += [*_mounts(planned), *storage.broken(planned)]
+        found += [*_mounts(planned), *storage.place(planned).problems()]
     if not found:
         found += _limits(planned)
     return found
@@ -57,7 +57,7 @@ def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
     """Returns notices about effects of the file that a reader might not expect. With `local`, those about a
     cluster are left out.
     """
-    found = [] if local else list(storage.notices(topology.build(cluster)))
+    found = [] if local else list(storage.place(topology.build(cluster)).notices())
     spec = cluster.spec
     if spec.data_service is not None:
         found += _about_data_service(spec)
