@@ -73,6 +73,8 @@ class RoleField:
     """Kubernetes' form of its value."""
     ignored_here: bool = False
     """Whether this machine, as a backend, ignores it and says so."""
+    of_program: bool = False
+    """Whether it says how the user's program is run: the tasks of the data service run none."""
     beside: Beside | None = None
     """Why a pod beside the tasks (TensorBoard's; the one that copies files) takes it from the primary role:
     it has the same image, must be on the same node, or reads the same bucket. None: it does not.

@@ -147,11 +147,11 @@ class RoleTemplate(_Model):
         Literal["Always", "IfNotPresent", "Never"] | None, RoleField("container", beside="image")
     ] = None
     image_pull_secrets: Annotated[Named, RoleField("pod", by(_name), ignored_here=True, beside="image")] = ()
-    command: Annotated[Items[Text] | None, RoleField("container")] = None
+    command: Annotated[Items[Text] | None, RoleField("container", of_program=True)] = None
     """The container's command, in place of the worker runtime's."""
-    args: Annotated[Items[Text] | None, RoleField("container")] = None
+    args: Annotated[Items[Text] | None, RoleField("container", of_program=True)] = None
     """The command's arguments, taken literally."""
-    working_dir: Annotated[MountPath | None, RoleField("container")] = None
+    working_dir: Annotated[MountPath | None, RoleField("container", of_program=True)] = None
     env: Annotated[
         Items[EnvVar], RoleField("container", by(lambda variable: variable.name), beside="credentials")
     ] = ()
@@ -162,7 +162,7 @@ class RoleTemplate(_Model):
     (a limit on cpu throttles TensorFlow's thread pools); or Kubernetes' own requests and limits. A role with
     GPUs gets 1Gi of shared memory at /dev/shm, unless a volume is mounted there.
     """
-    allow_cpu: Annotated[bool | None, RoleField()] = None
+    allow_cpu: Annotated[bool | None, RoleField(of_program=True)] = None
     """Whether a task of the worker runtime that asks for GPUs continues with the CPU where its TensorFlow
     sees none. Left out, or false: the task fails, and says what to do.
     """

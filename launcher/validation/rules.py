@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from launcher import object_names
+from launcher.config import role_fields
 from launcher.config.spec import (
     Requirements,
     RoleTemplate,
@@ -413,10 +414,10 @@ def _data_service(planned: Topology) -> Iterator[Violation]:
             "data workers carry out train_dataset() of a program's entrypoint, and there is none: remove it",
         )
         return
-    for field in ("command", "args", "working_dir", "allow_cpu"):
-        if getattr(service, field) is not None:
-            alias = type(service).model_fields[field].alias or field
-            yield (*here, alias), "the tasks of the data service run the worker runtime's own code: remove it"
+    for field in role_fields.rules(RoleTemplate):
+        if field.rule.of_program and getattr(service, field.name) is not None:
+            said = "the tasks of the data service run the worker runtime's own code: remove it"
+            yield (*here, field.alias), said
     for role in planned.roles:
         if role.runs_script and role.name not in roles.DATA_ROLES:
             yield here, f"the {role.name} has a command or args, and a script reads its own data: remove it"
