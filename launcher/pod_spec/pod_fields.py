@@ -175,6 +175,14 @@ class Check:
         elif (expected := _expected(value, kind)) is not None:
             yield here, expected
 
+    def of_field(self, value: Any, kind: str, name: str, here: FieldPath) -> Iterator[Problem]:
+        """Yields the problems of the value of a known field; `here` is the path of what has the field."""
+        field = self._types[kind][name]
+        found = list(self.problems(value, field.rstrip("!"), (*here, name)))
+        if not found and value is not None and (said := _form(value, kind, name, field)):
+            found = [((*here, name), said)]
+        yield from found
+
     def _mapping(self, value: Mapping[str, Any], kind: str, here: FieldPath) -> Iterator[Problem]:
         known = self._types[kind]
         for name, inner in value.items():
@@ -183,10 +191,7 @@ class Check:
             if name not in known:
                 yield (*here, name), self.unknown(name, kind)
                 continue
-            found = list(self.problems(inner, known[name].rstrip("!"), (*here, name)))
-            if not found and inner is not None and (said := _form(inner, kind, name, known[name])):
-                found = [((*here, name), said)]
-            yield from found
+            yield from self.of_field(inner, kind, name, here)
         # `$patch: delete` needs only the key.
         if value.get(DIRECTIVE) != "delete" or not self._patch:
             yield from self._completeness(value, kind, here)

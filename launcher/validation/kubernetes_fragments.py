@@ -9,7 +9,7 @@ from launcher.config.role_fields import Holder, rules
 from launcher.config.spec import RoleTemplate, TensorBoard
 from launcher.config.yaml_positions import FieldPath
 from launcher.plan.topology import Topology
-from launcher.pod_spec.pod_fields import Check, types
+from launcher.pod_spec.pod_fields import Check
 from launcher.pod_spec.strategic_merge import MERGE_KEYS
 
 Violation = tuple[FieldPath, str]
@@ -30,7 +30,7 @@ def of_role(template: RoleTemplate | TensorBoard, here: FieldPath) -> Iterator[V
         return
     check = Check()
     for at, alias, value in given:
-        yield from check.problems(value, types()[_TYPES[at]][alias], (*here, alias))
+        yield from check.of_field(value, _TYPES[at], alias, here)
     yield from Check(patch=True).problems(patch, "PodTemplateSpec", (*here, "podTemplate"))
 
 
