@@ -63,7 +63,7 @@ def main() -> int:
 def _try(task: Task, program: LoadedProgram, reporter: Reporter, activity: Activity) -> None:
     from worker.evaluation import sidecar, standalone
     from worker.prediction import predict
-    from worker.training import loops
+    from worker.training import loop
 
     parameters = TrainingParameters.read(task.config.parameters)
     if task.config.mode == "Evaluate":
@@ -75,7 +75,7 @@ def _try(task: Task, program: LoadedProgram, reporter: Reporter, activity: Activ
     else:
         if task.config.scores_program:
             sidecar.check_program(program)
-        loops.train(_loop(task, program, parameters, reporter, activity))
+        loop.train(_loop(task, program, parameters, reporter, activity))
 
 
 def _apply(program: LoadedProgram, make: Any, parameters: TrainingParameters, activity: Activity) -> None:

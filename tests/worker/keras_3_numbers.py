@@ -24,7 +24,7 @@ from worker.parameters import TrainingParameters
 from worker.program import LoadedProgram
 from worker.reporting import Reporter
 from worker.tf_compat import versions
-from worker.training import loops
+from worker.training import loop as training_loop
 
 STEPS, BATCH = 20, 12
 schedules = keras.optimizers.schedules
@@ -150,7 +150,7 @@ def ours(program: Any, strategy: Any, parameters: dict[str, Any] | None = None, 
         hooks=Hooks(Reporter("numbers")),
         **more,
     )
-    return loops.train(loop)
+    return training_loop.train(loop)
 
 
 def main() -> None:

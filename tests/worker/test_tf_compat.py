@@ -99,23 +99,6 @@ def test_a_task_saves_to_a_folder_of_its_own() -> None:
     assert (path.name, path.parent.name[:12]) == ("{epoch}.weights.h5", "checkpoints-")
 
 
-RESULTS = """
-import json
-import tensorflow as tf
-from worker.tf_compat import keras_models
-mean = tf.keras.metrics.Mean()
-before = keras_models.last_results(mean)
-mean.update_state(2.0)
-result = mean.result()
-(found,) = keras_models.last_results(mean)
-print(json.dumps([before, found is result]))
-"""
-
-
-def test_the_last_result_of_a_metric_is_known() -> None:
-    assert in_process(RESULTS) == [[], True]
-
-
 def test_a_value_is_done_when_it_was_fetched() -> None:
     value = RemoteValueImpl(None, None)
     assert not is_done(value)
@@ -277,46 +260,27 @@ found["without"] = [models.learning_rate(each) for each in (Own(), scaling)]
 before = models.replace_learning_rate(model.optimizer, 0.25)
 found["replaced"] = [isinstance(before, tf.Variable), float(model.optimizer.learning_rate)]
 models.replace_learning_rate(model.optimizer, before)
-found["coordinator"] = models.coordinator(model)
-
-executions = []
-class Counts(models.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        executions.append(batch)
-        found["logs"] = type(logs["loss"]).__name__
-        if len(executions) == 2:
-            models.set_steps_per_execution(model, 4)
-    def on_train_end(self, logs=None):
-        handler, iterator = models.fit_data(self.model)
-        found["fit"] = [type(handler).__name__, iterator is not None]
-        found["short"] = models.ran_out_of_data(handler)
-models.configure_steps_per_execution(model, 1)
-models.leave_steps_per_execution_to_us(model)
-model.fit(data, steps_per_epoch=6, callbacks=[Counts()], verbose=0)
-found["executions"] = executions
 found["steps"] = models.steps_per_execution(model)
-found["outside"] = False
-try:
-    models.fit_data(model)
-except LookupError:
-    found["outside"] = True
-
-class Short(models.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-        found["short"] = [found["short"], models.ran_out_of_data(models.fit_data(self.model)[0])]
-models.set_steps_per_execution(model, 1)
-model.fit(data.take(3), steps_per_epoch=6, callbacks=[Short()], verbose=0)
+found["xla"] = models.uses_xla(model)
+found["means"] = [metric.name for metric in models.compiled_loss_metrics(model)]
 
 part = [None]
-models.scale_losses(lambda: part[0])
-models.scale_losses(lambda: 7.0)  # once for a process
+seen = []
+models.scale_losses(lambda: part[0], lambda loss: seen.append(loss) or loss)
+models.scale_losses(lambda: 7.0, lambda loss: 7.0)  # once for a process
 def loss():
     made = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1, kernel_initializer="ones")])
     made.compile("sgd", "mse")
-    return float(made.compute_loss(tf.ones((4, 2)), tf.zeros((4, 1)), made(tf.ones((4, 2)))))
+    data = (tf.ones((4, 2)), tf.zeros((4, 1)), made(tf.ones((4, 2))), None)
+    found["has loss"] = models.computes_loss(made)
+    return float(models.compute_loss(made, data, training=True))
 whole = loss()
 part[0] = 0.25
 found["scaled"] = loss() / whole
+found["seen"] = len(seen)
+bare = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+bare.compile("sgd")
+found["has no loss"] = models.computes_loss(bare)
 print(json.dumps(found))
 """
 )
@@ -337,13 +301,12 @@ def test_models_of_keras_2() -> None:
         "current": 0.5,
         "without": [None, None],
         "replaced": [True, 0.25],
-        "coordinator": None,
-        "logs": "EagerTensor",
-        "fit": ["DataHandler", True],
-        "executions": [0, 1, 5],
-        "steps": 4,
-        "outside": True,
-        "short": [False, True],
+        "steps": 1,
+        "xla": False,
+        "means": ["loss"],
+        "has loss": True,
+        "has no loss": False,
+        "seen": 2,
         "scaled": 0.25,
     }
 
@@ -387,7 +350,7 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-from worker.tf_compat import keras_3
+from worker.tf_compat import keras_3, keras_models
 found = {}
 share = [None]
 
@@ -508,7 +471,7 @@ else:
     class Stepping(keras.Model):
         def train_step(self, data):
             return {}
-    found["own"] = [keras_3.own_steps(model), keras_3.own_steps(Stepping())]
+    found["own"] = [keras_models.has_own(each, "train_step") for each in (model, Stepping())]
     hooks = keras.callbacks
     class Each(hooks.Callback):
         def on_train_batch_end(self, batch, logs=None):
@@ -545,7 +508,7 @@ def test_keras_3_under_a_strategy_of_several_replicas() -> None:
         "leaves": ["loss", "mae", "mae", "a_loss", "b_loss"],
         "computes": [True, False],
         "computed": 2.0,
-        "own": [[False, False], [True, False]],
+        "own": [False, True],
         "hooks": [
             [True, False, False, False, False, False, True],
             [True, True, False, False, False, False, True],
@@ -564,7 +527,7 @@ def test_metrics_of_keras_3_that_replicas_share() -> None:
 CLUSTER = """
 import json, socket, threading
 import tensorflow as tf
-from worker.tf_compat import connections, keras_models, remote_values, server_contexts, strategies
+from worker.tf_compat import connections, remote_values, server_contexts, strategies
 from worker.tf_compat.coordinator import coordinate
 from worker.tf_compat.lookup_tables import reach_tables_from_loops
 found = {"before": [connections.is_connected(), connections.own_device()]}
@@ -640,18 +603,6 @@ with strategy.scope():
     found["whole"] = [hasattr(tf.Variable(tf.zeros((1 << 17, 1))), "variables")]
     with strategies.without_partitioner(strategy):
         found["whole"].append(hasattr(tf.Variable(tf.zeros((1 << 17, 1))), "variables"))
-    model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-def data(context):
-    return tf.data.Dataset.from_tensors((tf.ones((4, 2)), tf.ones((4, 1)))).repeat()
-class Looks(keras_models.Callback):
-    def on_train_batch_begin(self, batch, logs=None):
-        found["coordinator"] = type(keras_models.coordinator(self.model)).__name__
-    def on_train_batch_end(self, batch, logs=None):
-        found["logs"] = type(logs).__name__
-model.fit(
-    tf.keras.utils.experimental.DatasetCreator(data), steps_per_epoch=2, callbacks=[Looks()], verbose=0
-)
 connections.keep_functions()
 
 def reads():
@@ -682,8 +633,6 @@ def test_a_cluster_of_parameter_servers() -> None:
         "value": [True, None, 5.0],
         "table": 3,
         "whole": [True, False],
-        "coordinator": "ClusterCoordinator",
-        "logs": "RemoteValueImpl",
     }
 
 

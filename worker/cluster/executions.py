@@ -41,7 +41,7 @@ class Executions:
         moved: Callable[[int], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        self._coordinator = coordinator
+        self.coordinator = coordinator
         self._workers = workers
         self._moved = moved
         self._failed = failed
@@ -60,7 +60,7 @@ class Executions:
         """
         while len(self._pending) >= self._depth * self._workers():
             self._wait()
-        self._pending.append(_Execution(steps, self._coordinator.schedule(function, args=arguments), report))
+        self._pending.append(_Execution(steps, self.coordinator.schedule(function, args=arguments), report))
         self._look()
 
     def wait(self) -> None:
@@ -72,7 +72,7 @@ class Executions:
         """Waits until all executions are done. Raises the error of an execution."""
         while self._pending:
             self._wait()
-        self._coordinator.join()
+        self.coordinator.join()
 
     def _wait(self) -> None:
         # get() would not notice the error of another execution.
@@ -80,7 +80,7 @@ class Executions:
             time.sleep(_FETCH_SECONDS)  # its value is being fetched, or is there
         self._look()
         # Raises an error that belongs to none of the values.
-        self._coordinator.done()
+        self.coordinator.done()
 
     def _look(self) -> None:
         """Removes finished executions from the queue."""
@@ -96,7 +96,7 @@ class Executions:
                     # TensorFlow wraps an error that a dataset raised when a worker built it.
                     self._failed(getattr(error, "original_exception", error))
                 self._pending.clear()
-                self._coordinator.join()
+                self.coordinator.join()
                 raise error
             self._finished += 1
             steps += execution.steps

@@ -29,10 +29,10 @@ _SHARDS_PER_WORKER = 2
 _TRIES = 3
 
 
-def evaluation(loop: Loop, coordinator: Any, executions: Executions, steps: Steps) -> Evaluation | None:
+def evaluation(loop: Loop, executions: Executions, steps: Steps) -> Evaluation | None:
     """Returns None where there is an evaluator, or where the program has no evaluation dataset."""
     if loop.validates and loop.program.has("evaluation_dataset"):
-        return Evaluation(loop, coordinator, executions, steps)
+        return Evaluation(loop, executions, steps)
     if loop.validates and loop.evaluation.get("exact"):
         raise program_error(
             f"spec.evaluation.exact: {loop.program.entrypoint} has no method evaluation_dataset(batch_size)"
@@ -43,9 +43,10 @@ def evaluation(loop: Loop, coordinator: Any, executions: Executions, steps: Step
 class Evaluation:
     """Evaluates the model: `run` computes its metrics between two steps."""
 
-    def __init__(self, loop: Loop, coordinator: Any, executions: Executions, steps: Steps) -> None:
+    def __init__(self, loop: Loop, executions: Executions, steps: Steps) -> None:
         with loop.strategy.scope():
             dataset, _ = datasets.evaluation_dataset(loop)
+            steps.prepare_evaluation(dataset.element_spec)
             self._begun = tf.Variable(0, dtype=tf.int64, trainable=False, name="evaluations_begun")
         self._loop = loop
         self._executions = executions
@@ -56,7 +57,7 @@ class Evaluation:
         if service is None:
             datasets.check_for_python(loop.program, dataset, "evaluation_dataset")
         give = carried(dataset, loop.program.entrypoint, "evaluation_dataset")
-        self._datasets = coordinator.create_per_worker_dataset(give).build()
+        self._datasets = executions.coordinator.create_per_worker_dataset(give).build()
         self._score_shard = tf.function(self._of_shard)
 
     def run(self) -> dict[str, float]:

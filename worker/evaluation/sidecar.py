@@ -19,14 +19,17 @@ import tensorflow as tf
 from worker.checkpoints.files import open_files
 from worker.checkpoints.model_directory import ModelDirectory
 from worker.contract import Done, Evaluation, ExitCode, Ready
+from worker.evaluation.scoring import ReplicaScorer, Scorer
 from worker.failures import is_lost_peer, lost_chief, program_error, writing
+from worker.input import datasets
+from worker.input.distribution import distribute
 from worker.models.model_build import build
 from worker.parameters import TrainingParameters
 from worker.process.probes import ChiefWatch
 from worker.program import LoadedProgram
 from worker.progress import curves
 from worker.reporting import Reporter, as_floats
-from worker.steps.step import Steps
+from worker.steps.choice import steps_of
 from worker.task import Task
 from worker.tf_compat import keras_models
 
@@ -92,19 +95,18 @@ class Evaluator:
                 "SidecarEvaluator: use Loop"
             )
         self._enter("running evaluation_dataset()")
-        dataset = self._program.evaluation_dataset(self._parameters.global_batch_size)
-        if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
-            raise program_error(f"{self._program.entrypoint}: evaluation_dataset() must be finite")
-        dataset = dataset.prefetch(tf.data.AUTOTUNE)
+        dataset, batches = datasets.finite_evaluation_dataset(
+            self._program, self._parameters.global_batch_size
+        )
         build(model, dataset.element_spec, self._program.entrypoint)
         self._enter("waiting for a checkpoint")
         self._reporter.emit(Ready())
         if self._is_claimed():
             self._evaluated = self._read_note()
             if by_keras:
-                self._by_keras(model, dataset)
+                self._by_keras(model, dataset.prefetch(tf.data.AUTOTUNE))
             else:
-                self._by_loop(model, dataset)
+                self._by_loop(model, dataset, batches)
         if self._without_chief:
             raise lost_chief(self._config.chief_lost_seconds)
         self._check_scored()
@@ -127,12 +129,26 @@ class Evaluator:
         why = "the run has failed" if phase == "failed" else "another run has its model directory now"
         self._reporter.notice(f"no checkpoint was scored: {why}")
 
-    def _by_loop(self, model: Any, dataset: Any) -> None:
-        score = _scoring(self._program, model, dataset, self._parameters.global_batch_size)
+    def _by_loop(self, model: Any, dataset: Any, batches: int) -> None:
+        scorer = self._scorer(model, dataset, batches)
         for _ in self._arrivals():
-            self._score_all(model, score)
+            self._score_all(model, scorer)
         # The last checkpoint may be missing from the file that the iterator reads, if its writer was killed.
-        self._score_all(model, score)
+        self._score_all(model, scorer)
+
+    def _scorer(self, model: Any, dataset: Any, batches: int) -> Scorer:
+        size, element = self._parameters.global_batch_size, dataset.element_spec
+        steps = steps_of(self._program, model, size, element, self._reporter.notice)
+        steps.prepare_evaluation(element)
+        strategy = tf.distribute.get_strategy()
+        return ReplicaScorer(
+            strategy,
+            steps,
+            distribute(strategy, dataset, endless=True),
+            batches,
+            lambda: None,
+            eagerly=bool(model.run_eagerly),
+        )
 
     def _by_keras(self, model: Any, dataset: Any) -> None:
         if self._program.has("loss") and not model.loss:
@@ -196,7 +212,7 @@ class Evaluator:
         self._without_chief = self._chief is not None and self._chief.lost
         return self._without_chief
 
-    def _score_all(self, model: Any, score: Callable[[], dict[str, float]]) -> None:
+    def _score_all(self, model: Any, scorer: Scorer) -> None:
         """Scores every checkpoint that is there and not scored."""
         state = self._directory.read_state()
         if state is not None and state.run_id != self._config.run_id:
@@ -206,7 +222,7 @@ class Evaluator:
             self._enter(f"evaluating checkpoint {epoch}")
             if self._load(model, epoch):
                 self._epoch = epoch
-                self._report(score())
+                self._report(scorer.run())
             self._evaluated = epoch
 
     def _load(self, model: Any, epoch: int) -> bool:
@@ -258,28 +274,6 @@ def check_program(program: LoadedProgram) -> None:
         )
 
 
-def _scoring(
-    program: LoadedProgram, model: Any, dataset: Any, batch_size: int
-) -> Callable[[], dict[str, float]]:
-    """Returns a function that scores the model as it is, by the program's own loss if it has one."""
-    if not (program.has("loss") or program.has("train_step")):
-        return lambda: as_floats(model.evaluate(dataset, verbose=0, return_dict=True))
-    steps = Steps(program, model, batch_size, dataset.element_spec)
-    measures_loss = program.has("loss") or bool(model.loss)
-
-    @tf.function  # type: ignore[untyped-decorator]
-    def visit(batches: Any) -> None:
-        for batch in batches:
-            steps.evaluate(batch)
-
-    def score() -> dict[str, float]:
-        steps.reset()
-        visit(dataset)
-        return {name: value for name, value in steps.results().items() if measures_loss or name != "loss"}
-
-    return score
-
-
 class _Scored(tf.keras.callbacks.Callback):  # type: ignore[misc]
     """Reports the result of `Model.evaluate`."""
 
@@ -289,7 +283,7 @@ class _Scored(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_test_end(self, logs: Any = None) -> None:
         metrics = as_floats(logs)
-        if not keras_models.measures_loss(self.model):
+        if not (keras_models.computes_loss(self.model) or keras_models.has_own(self.model, "test_step")):
             metrics.pop("loss", None)
         self._report(metrics)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -14,7 +12,7 @@ from worker.failures import Failure, program_error
 from worker.input import batch_size, file_sharding, training_service
 from worker.input.carried import carried
 from worker.input.continuation import alike, check_size
-from worker.input.distribution import Distributed, batch_count, distribute, may_differ, shared_out
+from worker.input.distribution import Distributed, batch_count, distribute, may_differ
 from worker.models.model_build import has_sparse_gradients, rows_vary
 from worker.program import LoadedProgram
 from worker.tf_compat.graphs import file_count, operation_types
@@ -33,21 +31,17 @@ def training_dataset(loop: Loop) -> tuple[Any, int | None]:
     with alike(loop):
         dataset = loop.program.train_dataset(loop.parameters.global_batch_size)
     if not isinstance(dataset, tf.data.Dataset):
+        if loop.program.has("loss") or loop.program.has("train_step"):
+            raise program_error(
+                f"{loop.program.entrypoint}: train_dataset() returned a {type(dataset).__name__}, which is "
+                "for Model.fit; with loss() or train_step() return the tf.data.Dataset itself"
+            )
         return dataset, _steps_of_creator(loop)
     batch_size.check(loop, dataset)
     steps = steps_per_epoch(loop, dataset)
     if uses_coordinator(loop.strategy):
         check_for_python(loop.program, dataset)
     return dataset, steps
-
-
-def check_is_dataset(loop: Loop, dataset: Any) -> None:
-    """Raises Failure for a DatasetCreator, which only `Model.fit` can use."""
-    if not isinstance(dataset, tf.data.Dataset):
-        raise program_error(
-            f"{loop.program.entrypoint}: train_dataset() returned a {type(dataset).__name__}, which is for "
-            "Model.fit; with loss() or train_step() return the tf.data.Dataset itself"
-        )
 
 
 def wants_equal_shapes(loop: Loop, model: Any, element: Any) -> bool:
@@ -129,6 +123,10 @@ def distributed_training(loop: Loop, dataset: Any, steps: int | None, **shares: 
     `shares` are `with_shares` and `fill` of `distribution.distribute`.
     """
     loop.hooks.enter("sharing train_dataset() out")
+    if not isinstance(dataset, tf.data.Dataset):  # a DatasetCreator
+        return Distributed(
+            loop.strategy.distribute_datasets_from_function(dataset.dataset_fn), has_shares=False
+        )
     if loop.data_service is not None and loop.workers > 1:
         policy: str | None = "DATA" if loop.data_service.shared else "OFF"
         spread = partial(training_service.parts_of_tasks, loop) if loop.data_service.shared else None
@@ -148,20 +146,9 @@ def distributed_evaluation(loop: Loop, dataset: Any, **shares: Any) -> Distribut
     return distribute(loop.strategy, dataset, endless=True, policy=policy, **shares)
 
 
-def repeated(loop: Loop, dataset: Any, steps: int | None) -> Any:
-    """Returns `dataset` for a strategy to distribute, without an end where `steps` are known."""
-    dataset = dataset if steps is None else dataset.repeat()
-    return shared_out(dataset, _policy(loop, dataset)).prefetch(tf.data.AUTOTUNE)
-
-
-def shared_by_data(loop: Loop, dataset: Any) -> Any:
-    """Returns the evaluation dataset for a strategy to distribute."""
-    return shared_out(dataset, "DATA" if loop.workers > 1 else None).prefetch(tf.data.AUTOTUNE)
-
-
 def on_each_worker(loop: Loop, given: Any) -> Any:
     """Returns a function of an InputContext that a ParameterServer worker calls to make its own dataset,
-    without an end. `given` is the dataset that the chief has made.
+    without an end. `given` is the dataset that the chief has made, or a DatasetCreator, which knows itself.
     """
     program, size = loop.program, loop.parameters.global_batch_size
     replicas = loop.strategy.num_replicas_in_sync
@@ -171,6 +158,8 @@ def on_each_worker(loop: Loop, given: Any) -> Any:
             own = program.train_dataset(size // replicas)
             served = training_service.served(loop, loop.data_service, own)
         return lambda _: served.read()
+    if not isinstance(given, tf.data.Dataset):
+        return given.dataset_fn
     if replicas > 1:
         loop.hooks.enter("running train_dataset() for the workers")
         with loop.strategy.scope():
@@ -183,17 +172,23 @@ def on_each_worker(loop: Loop, given: Any) -> Any:
 def evaluation_dataset(loop: Loop) -> tuple[Any, int]:
     """Returns the program's evaluation dataset, and its number of batches."""
     loop.hooks.enter("running evaluation_dataset()")
-    dataset = loop.program.evaluation_dataset(loop.parameters.global_batch_size)
+    return finite_evaluation_dataset(loop.program, loop.parameters.global_batch_size)
+
+
+def finite_evaluation_dataset(program: LoadedProgram, batch_size: int) -> tuple[Any, int]:
+    """Returns the evaluation dataset of `program`, and its number of batches. Raises Failure where it has no
+    end, or no batch.
+    """
+    dataset = program.evaluation_dataset(batch_size)
     size = int(dataset.cardinality())
     if size == tf.data.INFINITE_CARDINALITY:
-        raise program_error(f"{loop.program.entrypoint}: evaluation_dataset() must be finite")
+        raise program_error(f"{program.entrypoint}: evaluation_dataset() must be finite")
     if size == tf.data.UNKNOWN_CARDINALITY:
         # Executions of several steps need the number of batches.
         size = _counted(dataset)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(size))
     if size == 0:
-        batch_size = loop.parameters.global_batch_size
-        raise program_error(f"{loop.program.entrypoint}: evaluation_dataset({batch_size}) is empty")
+        raise program_error(f"{program.entrypoint}: evaluation_dataset({batch_size}) is empty")
     return dataset, size
 
 
@@ -224,10 +219,6 @@ def steps_per_epoch(loop: Loop, dataset: Any) -> int | None:
         return given
     size = int(dataset.cardinality())
     why = "is infinite" if size == tf.data.INFINITE_CARDINALITY else "has no size that is known"
-    if size == tf.data.UNKNOWN_CARDINALITY and _is_fit_of_replicas(loop):
-        # Keras needs the number once the data is sharded.
-        loop.hooks.enter("counting the batches of train_dataset()")
-        size = _counted(dataset)
     if size > 0:
         return size
     if size == 0:
@@ -239,13 +230,6 @@ def steps_per_epoch(loop: Loop, dataset: Any) -> int | None:
             f"spec.program.parameters.stepsPerEpoch: needed, because the training dataset {why}"
         )
     return None
-
-
-def _is_fit_of_replicas(loop: Loop) -> bool:
-    """Returns whether this is Model.fit of one task with several replicas."""
-    own = loop.program.has("loss") or loop.program.has("train_step")
-    one_task = loop.workers == 1 and not uses_coordinator(loop.strategy)
-    return one_task and not own and loop.strategy.num_replicas_in_sync > 1
 
 
 def _counted(dataset: Any) -> int:
@@ -279,17 +263,6 @@ def ended_early(loop: Loop, epoch: int, done: int, steps: int) -> Failure:
         f"{steps} steps of epoch {epoch} were done, and gives nothing when it is read again; make it from a "
         "source that can be read twice, end it with .repeat(), or lower spec.program.parameters.stepsPerEpoch"
     )
-
-
-@contextlib.contextmanager
-def reading(loop: Loop) -> Iterator[None]:
-    """Wraps the training, and makes one message of an error that too little data causes."""
-    try:
-        yield
-    except ValueError as error:
-        if "Unexpected result of `train_function`" not in str(error):
-            raise
-        raise _empty(loop) from error
 
 
 def _policy(loop: Loop, dataset: Any) -> str | None:

@@ -45,32 +45,6 @@ class Distributed:
         return batch, Share(*share)
 
 
-class Once(tf.distribute.DistributedDataset):  # type: ignore[misc]
-    """A distributed dataset without an end, for `Model.fit`: each iteration goes on where the last one ended.
-
-    TensorFlow 2.21 takes up to 17 s to delete the iterator of a distributed dataset, and Keras would make an
-    iterator for each evaluation.
-    """
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-        self._iterator: Any = None
-
-    def __iter__(self) -> Any:
-        if self._iterator is None:
-            self._iterator = iter(self._dataset)
-        return self._iterator
-
-    @property
-    def element_spec(self) -> Any:
-        """Returns the element_spec of the dataset."""
-        return self._dataset.element_spec
-
-    def reduce(self, initial_state: Any, reduce_func: Any) -> Any:
-        """Does what the dataset's own method does."""
-        return self._dataset.reduce(initial_state, reduce_func)
-
-
 def distribute(
     strategy: Any,
     dataset: Any,

@@ -1,4 +1,4 @@
-"""The step of one replica for a compiled Keras 3 model, equal to that of its Model.fit."""
+"""The step of one replica for a compiled model of Keras 2 or 3, equal to that of its Model.fit."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from worker.models.model_build import of_size
 from worker.program import LoadedProgram
 from worker.steps import metric_updates
 from worker.steps.own_results import OwnResults, flat
-from worker.steps.step import Steps, results_of
+from worker.steps.step import Steps, results_of, scaled, unscaled
 from worker.tf_compat import keras_3, keras_models
 
 
 class CompiledSteps(Steps):
-    """The steps of a Keras 3 `model` for a program without `loss` and `train_step`.
+    """The steps of a `model` for a program without `loss` and `train_step`.
 
     They compute what the model was compiled with, or call the `train_step` and `test_step` of the model's
-    class if it defines them. The arguments are those of `Steps`. Raises Failure for what Keras 3 cannot do
-    under the strategy.
+    class if it defines them. The arguments are those of `Steps`. Raises Failure where such a step returns no
+    dict.
     """
 
     def __init__(
@@ -38,28 +38,33 @@ class CompiledSteps(Steps):
         self._means: dict[str, Any] = {}
         """Means, by name, of the results of the model's own steps that are in none of its metrics."""
         super().__init__(program, model, global_batch_size, element, notice)
-        self._own_training, self._own_evaluation = keras_3.own_steps(model)
+        self._own_training = keras_models.has_own(model, "train_step")
+        self._own_evaluation = keras_models.has_own(model, "test_step")
         self._own_metrics = keras_models.has_own(model, "compute_metrics")
         self._train = self._train_by_model if self._own_training else self._train_as_compiled
+        if keras_models.uses_xla(model):
+            self._train = tf.function(self._train, jit_compile=True, reduce_retracing=True)
         self._own: dict[bool, OwnResults] = {}
         """The results of the model's own code, for training and for evaluation."""
         self._computed = threading.local()
-        keras_3.build_compiled(model, element)
-        keras_3.mend_metrics(tf.distribute.get_strategy(), self.metrics())
-        for metric in keras_3.compiled_loss_metrics(model):
+        try:
+            keras_models.build_compiled(model, element)
+        except Exception:
+            # A step of the model's own need not call it, nor take features and labels.
+            if not self._own_training:
+                raise
+        strategy = tf.distribute.get_strategy()
+        keras_3.mend_metrics(strategy, self.metrics())
+        for metric in keras_models.compiled_loss_metrics(model):
             # An attribute of the instance has precedence over the class's method.
             metric.__dict__["update_state"] = self._weighed(metric.update_state)
-        model.__dict__["compute_loss"] = self._remembering(model.compute_loss)
+        model.__dict__["compute_loss"] = _remembering(model.compute_loss)
         if self._own_training:
             replica_shares.leave_out(model)
             self._trace("train_step", element, training=True)
         elif self._own_metrics:
             self._trace("compute_metrics", element, training=True)
-        if self._own_evaluation:
-            self._trace("test_step", element, training=False)
-        elif self._own_metrics:
-            self._trace("compute_metrics", element, training=False)
-        keras_3.mend_metrics(tf.distribute.get_strategy(), self._means.values())
+        keras_3.mend_metrics(strategy, self._means.values())
 
     as_compiled = True
 
@@ -68,11 +73,19 @@ class CompiledSteps(Steps):
         """Returns whether code of the program applies the gradients."""
         return self._own_training
 
+    def prepare_evaluation(self, element: Any) -> None:
+        """See `Steps`."""
+        if self._own_evaluation:
+            self._trace("test_step", element, training=False)
+        elif self._own_metrics:
+            self._trace("compute_metrics", element, training=False)
+        keras_3.mend_metrics(tf.distribute.get_strategy(), self._means.values())
+
     def steps_per_execution(self, given: int | None) -> int | None:
         """Returns `given`, or the number that the model was compiled with; None where it is to be
         measured.
         """
-        compiled = int(self.model.steps_per_execution)
+        compiled = keras_models.steps_per_execution(self.model)
         return compiled if given is None and compiled > 1 else given
 
     @property
@@ -88,7 +101,7 @@ class CompiledSteps(Steps):
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
         with replica_shares.of(share):
             predictions = self.model(features, training=False)
-            if keras_3.computes_loss(self.model):
+            if keras_models.computes_loss(self.model):
                 self._loss_of(features, labels, predictions, weights, share, training=False)
         self._measure((features, labels, predictions, weights), share, training=False)
 
@@ -108,30 +121,30 @@ class CompiledSteps(Steps):
             return [self.mean_loss, *self._means.values()]
         return self.metrics()
 
-    def results_in_graph(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
+    def results_in_graph(self, training: bool = False, *_: Any) -> dict[str, Any]:
         """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
+        loss = results_of(each for each in self.measured(training) if each is self.mean_loss)
         own = self._own.get(training)
         if own is None:
-            return results_of(
-                [self.mean_loss, *(metric for metric in self.model.metrics if metric.name != "loss")]
-            )
-        names, results = own.names, own.in_graph()
+            return loss | results_of(metric for metric in self.model.metrics if metric.name != "loss")
+        results = own.in_graph()
         if not (self._own_training if training else self._own_evaluation):
-            names, results = ["loss", *names], {**results, "loss": self.mean_loss.result()}
-        return {name: results[name] for name in names if name in results}
+            return loss | {name: results[name] for name in own.names if name in results}
+        return {name: results[name] for name in own.names if name in results}
 
     def _train_as_compiled(self, batch: Any, share: Share | None) -> Any:
         model, optimizer = self.model, self.model.optimizer
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
+        variables = model.trainable_weights
         with replica_shares.of(share):
-            with tf.GradientTape() as tape:
+            with tf.GradientTape() as tape, self.exchange.reading(tape, variables) as sources:
                 predictions = model(features, training=True)
-                loss = self._loss_of(features, labels, predictions, weights, share, training=True)
-                scaled = optimizer.scale_loss(loss)
-            variables = model.trainable_weights
-            optimizer.apply(tape.gradient(scaled, variables), variables)
+                loss, part = self._loss_of(features, labels, predictions, weights, share, training=True)
+                loss = scaled(optimizer, loss)
+            gradients = unscaled(optimizer, tape.gradient(loss, sources))
+            self.exchange.apply(optimizer, gradients, variables)
         self._measure((features, labels, predictions, weights), share, training=True)
-        return tf.cast(loss, tf.float32)
+        return part
 
     def _measure(self, known: tuple[Any, Any, Any, Any], share: Share | None, training: bool) -> None:
         """Updates the metrics with features, labels, predictions and weights of a batch."""
@@ -139,63 +152,54 @@ class CompiledSteps(Steps):
         if self._own_metrics:
             returned = flat(self.model.compute_metrics(*counts))
             examples = batch_count(known[0]) if share is None else share.examples
-            self._own[training].update_means(returned, examples, self._mean_over_replica)
+            self._own[training].update_means(returned, examples, _mean)
         else:
             self.update_compiled_metrics(*counts[1:])
 
     def _loss_of(
         self, features: Any, labels: Any, predictions: Any, weights: Any, share: Share | None, training: bool
-    ) -> Any:
-        """Returns the replica's share of the loss, and adds it to the mean."""
+    ) -> tuple[Any, Any]:
+        """Returns the replica's share of the loss, as the model computes it and as `float32[]`. Adds it to
+        the mean.
+        """
         size = tf.cast(batch_count(features) if share is None else share.examples, tf.float32)
         # A replica without an example computes on one filler example: a mean over none would be NaN.
         known = counted((features, labels, predictions, weights), share, least=1)
         self._computed.size = size
-        loss = keras_3.compute_loss(self.model, known, training)
-        if not replica_shares.was_scaled():
-            # The program's own compute_loss() returns a mean over the replica's examples.
-            loss = loss * tf.cast(self.part_of(share), loss.dtype)
-        self.count_loss(tf.cast(keras_3.unscaled(loss), tf.float32) * size, size)
-        return loss
+        try:
+            loss, mean = self.compiled_loss(known, share, training)
+        finally:
+            del self._computed.size  # a tensor of this trace
+        self.count_loss(mean * size, size, training=training)
+        return loss, mean * self.part_of(share)
 
     def _train_by_model(self, batch: Any, share: Share | None) -> Any:
         returned = self._by_model("train_step", batch, share, training=True)
         if not self.gives_loss:
             return tf.constant(0.0)
-        return self._mean_over_replica(returned["loss"]) * self.part_of(share)
+        return returned["loss"] * self.part_of(share)
 
     def _by_model(self, name: str, batch: Any, share: Share | None, training: bool) -> dict[str, Any]:
-        """Returns the results of the model's own step. Adds those to means that are in no metric of the
-        model.
+        """Returns the loss of the model's own step, a mean over the replica's examples, under its name. Adds
+        those of the step's results to means that are in no metric of the model.
         """
-        self._computed.losses = []
         returned: dict[str, Any] = {}
+        losses: list[Any] = []
 
         def step(batch: Any) -> None:
             returned.update(flat(getattr(self.model, name)(batch)))
+            losses.extend(replica_shares.losses())
 
         replica_shares.left_out(self.model, step, batch, share, trains=training)
         examples = batch_count(batch) if share is None else share.examples
-        with replica_shares.of(share):
-            self._own[training].update_means(returned, examples, self._mean_over_replica)
-        return returned
 
-    def _mean_over_replica(self, value: Any) -> Any:
-        """Returns the mean over the replica's examples, `float32[]`. compute_loss() gives its share of the
-        global mean.
-        """
-        is_share = any(value is loss for loss in getattr(self._computed, "losses", ()))
-        value = tf.reduce_mean(tf.cast(value, tf.float32))
-        return keras_3.unscaled(value) if is_share else value
+        def mean(value: Any) -> Any:
+            is_share = any(value is loss for loss in losses)
+            value = tf.reduce_mean(tf.cast(value, tf.float32))
+            return tf.math.divide_no_nan(value, self.part_of(share)) if is_share else value
 
-    def _remembering(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        def compute_loss(*arguments: Any, **options: Any) -> Any:
-            loss = compute(*arguments, **options)
-            if hasattr(self._computed, "losses") and replica_shares.was_scaled():
-                self._computed.losses.append(loss)
-            return loss
-
-        return compute_loss
+        self._own[training].update_means(returned, examples, mean)
+        return {name: mean(value) for name, value in returned.items() if name == "loss"}
 
     def _weighed(self, update: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a mean's `update_state` that weighs by the number of examples that count.
@@ -214,12 +218,12 @@ class CompiledSteps(Steps):
         """
         strategy, model = tf.distribute.get_strategy(), self.model
         returned: dict[str, Any] = {}
-        scaled: list[bool] = []
+        is_share: list[bool] = []
 
         def once(batch: Any) -> None:
             with replica_shares.of(None):
                 given = self._call(name, batch, training)
-                scaled.append(replica_shares.was_scaled())
+                is_share.append(replica_shares.was_scaled())
             if not isinstance(given, dict):
                 raise program_error(
                     f"{self.program.entrypoint}: {type(model).__name__}.{name}() returned a "
@@ -229,12 +233,17 @@ class CompiledSteps(Steps):
             if name == "compute_metrics":
                 returned.pop("loss", None)  # that of Model.fit, which does not train here
 
-        with metric_updates.noted(model.metrics) as noted:
-            size = max(1, self.global_batch_size // self.replicas)
-            traced = tf.function(lambda batch: strategy.run(once, args=(batch,)))
-            traced.get_concrete_function(of_size(element, size))
+        size = max(1, self.global_batch_size // self.replicas)
+        for _ in range(2):
+            known = len(model.metrics)
+            with metric_updates.noted(model.metrics) as noted:
+                traced = tf.function(lambda batch: strategy.run(once, args=(batch,)))
+                traced.get_concrete_function(of_size(element, size))
+            # Keras 2 makes compiled metrics at their first update: what is done with them is noted then.
+            if len(model.metrics) == known:
+                break
         self._own[training] = OwnResults(model, returned, noted, self._means)
-        if name == "train_step" and self.replicas > 1 and not any(scaled):
+        if name == "train_step" and self.replicas > 1 and not any(is_share):
             self.notice(
                 f"{self.program.entrypoint}: {type(model).__name__}.train_step(data) makes its loss without "
                 f"compute_loss(): the gradients of the {self.replicas} replicas are added up, so divide a "
@@ -246,3 +255,17 @@ class CompiledSteps(Steps):
             return getattr(self.model, name)(batch)
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
         return self.model.compute_metrics(features, labels, self.model(features, training=training), weights)
+
+
+def _mean(value: Any) -> Any:
+    return tf.reduce_mean(tf.cast(value, tf.float32))
+
+
+def _remembering(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a model's `compute_loss` that notes what it returns where that is a share of the loss."""
+
+    def compute_loss(*arguments: Any, **options: Any) -> Any:
+        loss = compute(*arguments, **options)
+        return replica_shares.made(loss) if replica_shares.was_scaled() else loss
+
+    return compute_loss

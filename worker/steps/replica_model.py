@@ -30,10 +30,12 @@ def replica_model(loop: Loop) -> Any:
             raise program_error(f"{too_old}: take an image with a newer one")
     else:
         keras_models.weigh_masks(replica_shares.over_replicas)
+        keras_models.scale_losses(replica_shares.part, replica_shares.made)
+        _check_xla(loop, model)
     return model
 
 
-def check_xla(loop: Loop, model: Any) -> None:
+def _check_xla(loop: Loop, model: Any) -> None:
     """Raises Failure where XLA cannot compile the steps of a Keras 2 `model`: it reaches no variable on
     another machine, and on CPUs no other replica.
     """
@@ -42,7 +44,7 @@ def check_xla(loop: Loop, model: Any) -> None:
         where = "under ParameterServer"
     elif strategy.num_replicas_in_sync > 1 and "GPU" not in " ".join(strategy.extended.worker_devices):
         where = "for several replicas on CPUs"
-    if model.jit_compile and where:
+    if keras_models.uses_xla(model) and where:
         raise program_error(
             f"{loop.program.entrypoint}: model() is compiled with jit_compile=True, and TensorFlow cannot "
             f"compile a step by XLA {where}: leave jit_compile out"

@@ -21,13 +21,8 @@ from worker.program import LoadedProgram
 from worker.reporting import as_floats
 from worker.steps import metric_updates
 from worker.steps.variable_exchange import Exchange
-from worker.tf_compat import keras_3
-from worker.tf_compat.keras_models import (
-    compiled_metrics,
-    is_compiled_with_metrics,
-    is_keras_3,
-    update_of_compiled_metrics,
-)
+from worker.tf_compat import keras_3, keras_models
+from worker.tf_compat.keras_models import compiled_metrics, is_keras_3
 
 _LOSS = "loss(labels, predictions)"
 _TRAIN_STEP = "train_step(model, batch, global_batch_size)"
@@ -61,6 +56,8 @@ class Steps:
         self.notice = notice or _ignore
         self._in_step: set[int] | None = None
         """The ids of the metrics that the program's train_step updates, once it was traced."""
+        self._measured: set[bool] = set()
+        """Whether a training step, or one of an evaluation, counts a loss, as far as they were traced."""
         self._noting = ExitStack()
         self._read = tf.function(self.results_in_graph)
         if self._has_loss:
@@ -93,10 +90,19 @@ class Steps:
         if self._has_loss:
             losses = self.program.loss(labels, predictions)
             total = tf.nn.compute_average_loss(losses, sample_weight=weights, global_batch_size=1)
-            self.count_loss(total, size, self._penalty())
-        elif self.model.loss:
-            self.mean_loss.update_state(self._compiled_loss(features, known, share), size)
+            self.count_loss(total, size, self._penalty(), training=False)
+        elif keras_models.computes_loss(self.model):
+            with replica_shares.of(share):
+                _, mean = self.compiled_loss((features, *known), share, training=False)
+            self.count_loss(mean * size, size, training=False)
         self.update_compiled_metrics(labels, predictions, weights)
+
+    def prepare_evaluation(self, element: Any) -> None:
+        """Makes the variables that `evaluate` needs, for a dataset with the `element_spec` `element`. Call it
+        before, under the strategy's scope.
+        """
+        if not (self._has_loss or is_keras_3(self.model)):
+            keras_models.build_compiled(self.model, element)
 
     as_compiled = False
     """Whether the steps compute what the model was compiled with."""
@@ -133,9 +139,9 @@ class Steps:
         With `training`, it returns only those that a training step updates: a `train_step` may leave some
         out.
         """
-        # The number of metrics is an argument, so that the function is traced anew when more of them have
-        # variables.
-        return as_floats(self._read(training, len(self.metrics())))
+        # What may change between two calls is an argument, so that the function is traced anew: the number of
+        # metrics that have variables, and whether there is a loss.
+        return as_floats(self._read(training, len(self.metrics()), training in self._measured))
 
     def _train_by_loss(self, batch: Any, share: Share | None) -> Any:
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
@@ -153,10 +159,10 @@ class Steps:
             if penalty is not None:
                 # Every replica adds a penalty, so each penalty is weighed by its replica's part of the batch.
                 part += penalty * self.part_of(share)
-            scaled = _scaled(optimizer, part)
-        gradients = _unscaled(optimizer, tape.gradient(scaled, sources))
+            scaled_part = scaled(optimizer, part)
+        gradients = unscaled(optimizer, tape.gradient(scaled_part, sources))
         self.exchange.apply(optimizer, gradients, variables)
-        self.count_loss(average * self.global_batch_size, size, penalty)
+        self.count_loss(average * self.global_batch_size, size, penalty, training=True)
         self.update_compiled_metrics(labels, predictions, weights)
         return part
 
@@ -177,7 +183,7 @@ class Steps:
         # A step counts once, and its loss is the sum of the shares.
         if share is not None:
             part = tf.where(share.examples > 0, part, 0.0)
-        self.count_loss(part, 1.0 / self.replicas)
+        self.count_loss(part, 1.0 / self.replicas, training=True)
         return part
 
     def _found_in_step(self) -> set[int]:
@@ -189,39 +195,47 @@ class Steps:
         made = {id(metric) for metric in self.metrics()} - self._existing
         found = self._noted.updated | made
         compiled = compiled_metrics(self.model)
-        if is_compiled_with_metrics(self.model) and not any(
+        if keras_models.is_compiled_with_metrics(self.model) and not any(
             id(metric) in found for metric in ([compiled] if is_keras_3(self.model) else compiled.metrics)
         ):
             self.notice(
                 f"{self.program.entrypoint}: {_TRAIN_STEP} does not update the metrics that the model was "
                 "compiled with, so the training shows none of them: update them in the step, by "
-                f"{update_of_compiled_metrics(self.model)}"
+                f"{keras_models.update_of_compiled_metrics(self.model)}"
             )
         return found | {id(self.mean_loss)}
 
     def _step(self, batch: Any) -> Any:
         return self.program.train_step(self.model, batch, self.global_batch_size)
 
-    def _compiled_loss(self, features: Any, known: tuple[Any, Any, Any], share: Share | None) -> Any:
-        """Returns the mean over the replica's examples. Keras gives the replica's share of the
-        global mean.
+    def compiled_loss(
+        self, known: tuple[Any, Any, Any, Any], share: Share | None, training: bool
+    ) -> tuple[Any, Any]:
+        """Returns the model's loss for `known` features, labels, predictions and weights: the replica's share
+        of it, for the gradients, and the mean over the replica's examples, `float32[]`.
+
+        Call it in `replica_shares.of(share)`.
         """
-        if not is_keras_3(self.model):
-            with replica_shares.of(share, scales=False):
-                return self.model.compute_loss(features, *known) * self.replicas
-        with replica_shares.of(share):
-            return keras_3.unscaled(keras_3.compute_loss(self.model, (features, *known), training=False))
+        loss, part = keras_models.compute_loss(self.model, known, training), self.part_of(share)
+        if not replica_shares.was_scaled():
+            # The program's own compute_loss() returns a mean over the replica's examples.
+            loss = loss * tf.cast(part, loss.dtype)
+        value = tf.cast(loss, tf.float32)
+        # A loss that is not reduced has a value for each example.
+        mean = tf.reduce_mean(value) if value.shape.rank else tf.math.divide_no_nan(value, part)
+        return loss, mean
 
     def _penalty(self) -> Any:
         """Returns the regularisation losses, `float32[]`; None where the model has none."""
         losses = [tf.cast(loss, tf.float32) for loss in self.model.losses]
         return tf.add_n(losses) if losses else None
 
-    def count_loss(self, total: Any, size: Any, penalty: Any = None) -> None:
+    def count_loss(self, total: Any, size: Any, penalty: Any = None, *, training: bool) -> None:
         """Adds the losses of `size` examples to the mean, with the penalty for each.
 
         Mean.update_state would take three times as many operations, which slows a small model.
         """
+        self._measured.add(training)
         total = tf.cast(total, tf.float32)
         self.mean_loss.total.assign_add(total if penalty is None else total + penalty * size)
         self.mean_loss.count.assign_add(size)
@@ -243,19 +257,14 @@ class Steps:
         # A train_step may read the metrics that it updates.
         return [self.mean_loss] if training and self.is_own else self.metrics()
 
-    def results_in_graph(self, training: bool = False, _count: int = 0) -> dict[str, Any]:
+    def results_in_graph(self, training: bool = False, *_: Any) -> dict[str, Any]:
         """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
         known = self._in_step if training else None
-        return results_of([metric for metric in self.metrics() if known is None or id(metric) in known])
+        return results_of([each for each in self.measured(training) if known is None or id(each) in known])
 
-    def build_compiled(self, element: Any) -> None:
-        """Makes the variables of the metrics and losses that the model was compiled with."""
-        features, labels, _ = tf.keras.utils.unpack_x_y_sample_weight(element)
-        traced = tf.function(lambda inputs: self.model(inputs, training=False))
-        predictions = traced.get_concrete_function(features).structured_outputs
-        _build_compiled_metrics(self.model, labels, predictions)
-        if not self.model.compiled_loss.built:
-            self.model.compiled_loss.build(predictions)
+    def measured(self, training: bool) -> list[Any]:
+        """Returns `metrics`, without the loss where the steps have none: 0 would look like a good one."""
+        return [each for each in self.metrics() if each is not self.mean_loss or training in self._measured]
 
     def _prepare(self, element: Any) -> None:
         """Traces a forward pass, which runs nothing. The trace gives the shapes and makes the metrics'
@@ -295,7 +304,7 @@ class Steps:
             )
         if shape.rank is not None and (shape.rank > 1 or shape[0] not in (None, size)):
             raise self._wrong_loss(f"shape {list(shape)} for {size} examples")
-        _build_compiled_metrics(self.model, element[1], predictions)
+        keras_models.build_compiled_metrics(self.model, element[1], predictions)
 
     def _wrong_loss(self, what: str) -> Failure:
         return program_error(
@@ -308,16 +317,6 @@ def _ignore(sentence: str) -> None:
     """Where nobody is to read it."""
 
 
-def _build_compiled_metrics(model: Any, labels: Any, predictions: Any) -> None:
-    metrics = compiled_metrics(model)
-    if metrics is None or metrics.built:
-        return
-    if is_keras_3(model):
-        metrics.build(labels, predictions)
-    else:
-        metrics.build(predictions, labels)
-
-
 def results_of(metrics: Iterable[Any]) -> dict[str, Any]:
     """Returns the results of `metrics` by name: one metric may have several."""
     found: dict[str, Any] = {}
@@ -327,14 +326,15 @@ def results_of(metrics: Iterable[Any]) -> dict[str, Any]:
     return found
 
 
-def _scaled(optimizer: Any, loss: Any) -> Any:
+def scaled(optimizer: Any, loss: Any) -> Any:
     """Scales the loss for mixed precision, by the method of Keras 3's or of Keras 2's optimizers, if any."""
     if hasattr(optimizer, "scale_loss"):
         return optimizer.scale_loss(loss)
     return optimizer.get_scaled_loss(loss) if hasattr(optimizer, "get_scaled_loss") else loss
 
 
-def _unscaled(optimizer: Any, gradients: Any) -> Any:
+def unscaled(optimizer: Any, gradients: Any) -> Any:
+    """Returns the gradients of a loss that `scaled` has scaled, without the scale."""
     # Keras 3's optimizers unscale the gradients themselves.
     if hasattr(optimizer, "get_unscaled_gradients"):
         return optimizer.get_unscaled_gradients(gradients)

@@ -128,14 +128,6 @@ def build_compiled(model: Any, element: Any) -> None:
     model._symbolic_build(data_batch=element)
 
 
-def own_steps(model: Any) -> tuple[bool, bool]:
-    """Returns whether the class of `model` defines a `train_step`, and whether it defines a `test_step`."""
-    import keras
-
-    own = [getattr(type(model), name) for name in ("train_step", "test_step")]
-    return own[0] is not keras.Model.train_step, own[1] is not keras.Model.test_step
-
-
 def computes_loss(model: Any) -> bool:
     """Returns whether `model` has a loss, compiled or its own."""
     import keras

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -79,19 +80,6 @@ def has_own(model: Any, *names: str) -> bool:
     """Returns whether the class of `model` has a method of its own for one of Keras' of these names."""
     base = keras_of(model).Model
     return any(getattr(type(model), name) is not getattr(base, name) for name in names)
-
-
-def measures_loss(model: Any) -> bool:
-    """Returns whether Model.evaluate gives a loss of `model`. Keras 2 gives 0 where it was compiled without
-    one.
-    """
-    return bool(model.loss) or has_own(model, "test_step", "compute_loss")
-
-
-def last_results(metric: Any) -> list[Any]:
-    """Returns what the last call of `result()` of Keras 2's `metric` gave, flat; nothing before the first."""
-    result = getattr(metric, "_call_result", None)
-    return [] if result is None else tf.nest.flatten(result)
 
 
 def update_of_compiled_metrics(model: Any) -> str:
@@ -185,64 +173,70 @@ def clips_gradients_itself(optimizer: Any) -> bool:
 
 
 def steps_per_execution(model: Any) -> int:
-    """Returns the number that a Keras 2 model was compiled with."""
+    """Returns the number that `model` was compiled with."""
+    if is_keras_3(model):
+        return int(model.steps_per_execution)
     return int(model._steps_per_execution.numpy())
 
 
-def set_steps_per_execution(model: Any, number: int) -> None:
-    """Sets the number while `Model.fit` of Keras 2 runs, from the next execution on."""
-    model._steps_per_execution.assign(number)
-
-
-def configure_steps_per_execution(model: Any, number: int) -> None:
-    """Sets the number before `Model.fit` of Keras 2."""
-    # Outside of the scope: otherwise a ParameterServer run asks a ps for the number at every execution.
-    with tf.device("/device:CPU:0"):
-        model._configure_steps_per_execution(number)
-
-
-def leave_steps_per_execution_to_us(model: Any) -> None:
-    """Has Keras 2 make functions with a loop although the number is 1, and keeps it from changing
-    the number.
+def uses_xla(model: Any) -> bool:
+    """Returns whether a Keras 2 `model` was compiled with jit_compile=True. Keras 3 decides by itself whether
+    its own `fit` uses XLA, and not by what the program says.
     """
-    model._autotune_steps_per_execution = True
-    model._steps_per_execution_tuner = _Tuner()
+    return not is_keras_3(model) and bool(model.jit_compile)
 
 
-class _Tuner:
-    """Replaces Keras' own tuner, whose thread measures every 5 s and changes the number every 50 s."""
-
-    def start(self) -> None:
-        """Does nothing."""
-
-    def stop(self) -> None:
-        """Does nothing."""
-
-
-def coordinator(model: Any) -> Any:
-    """Returns the ClusterCoordinator of a Keras 2 model that `Model.fit` trains; None under other
-    strategies.
+def build_compiled(model: Any, element: Any) -> None:
+    """Makes the variables of the compiled losses and metrics. `model` has its own variables already;
+    `element` is an element_spec of its data. A part that is built already is not changed.
     """
-    return None if is_keras_3(model) else model._cluster_coordinator
+    if is_keras_3(model):
+        keras_3.build_compiled(model, element)
+        return
+    features, labels, _ = tf.keras.utils.unpack_x_y_sample_weight(element)
+    traced = tf.function(lambda inputs: model(inputs, training=False))
+    predictions = traced.get_concrete_function(features).structured_outputs
+    build_compiled_metrics(model, labels, predictions)
+    if not model.compiled_loss.built:
+        model.compiled_loss.build(predictions)
 
 
-def fit_data(model: Any) -> tuple[Any, Any]:
-    """Returns data handler and iterator of the `Model.fit` of Keras 2 that calls this through a callback.
+def build_compiled_metrics(model: Any, labels: Any, predictions: Any) -> None:
+    """Makes the variables of the metrics given to `compile`. The arguments are tensors of a trace."""
+    metrics = compiled_metrics(model)
+    if metrics is None or metrics.built:
+        return
+    if is_keras_3(model):
+        metrics.build(labels, predictions)
+    else:
+        metrics.build(predictions, labels)
 
-    They are local variables of `fit`, found in the frames above. Raises LookupError where they are missing.
+
+def compiled_loss_metrics(model: Any) -> list[Any]:
+    """Returns the means of losses that the compiled loss keeps: with Keras 2 that of the whole loss, and with
+    both those of the outputs, where there are several. They exist when the loss is built.
     """
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        local = frame.f_locals
-        if frame.f_code.co_name == "fit" and local.get("self") is model and "data_handler" in local:
-            return local["data_handler"], local.get("iterator")
-    raise LookupError("no Model.fit of Keras 2 calls this")
+    return keras_3.compiled_loss_metrics(model) if is_keras_3(model) else list(model.compiled_loss.metrics)
 
 
-def ran_out_of_data(handler: Any) -> bool:
-    """Returns whether the data of `handler` (see `fit_data`) ended before the epoch did."""
-    return bool(handler._insufficient_data)
+def computes_loss(model: Any) -> bool:
+    """Returns whether `model` has a loss: compiled, of its own, or added by a layer in the call before."""
+    if is_keras_3(model):
+        return keras_3.computes_loss(model)
+    return bool(model.loss) or bool(model.losses) or has_own(model, "compute_loss")
+
+
+def compute_loss(model: Any, data: tuple[Any, Any, Any, Any], training: bool) -> Any:
+    """Returns the loss that `model` computes, regularisation included: in a replica, its share of the mean.
+
+    `data` are features, labels, predictions and weights. Raises ValueError where there are no labels for it.
+    """
+    if is_keras_3(model):
+        return keras_3.compute_loss(model, data, training)
+    loss = model.compute_loss(*data)
+    if training:
+        model._validate_target_and_loss(data[1], loss)
+    return loss
 
 
 def first_rows(value: Any, number: Any) -> Any:
@@ -294,15 +288,19 @@ def weigh_masks(over_replicas: Callable[..., Any]) -> None:
     losses_utils.apply_valid_mask = apply_valid_mask
 
 
-def scale_losses(share: Any) -> None:
+def scale_losses(share: Callable[[], Any], of_examples: Callable[[Any], Any]) -> None:
     """Has `compiled_loss` of Keras 2 multiply a replica's loss by the result of `share()`, `float32[]`.
 
-    Where the result is None, Keras divides the loss by the number of replicas, as before. It is called once
-    for a process: `compiled_loss` finds the function in its module when it is called.
+    Where the result is None, Keras divides the loss by the number of replicas, as before. `of_examples` gets
+    what `compiled_loss` returns, and returns what it is to return: a sum is not scaled. It is called once
+    for a process, where the image has Keras 2.
     """
+    if "tf_keras" not in sys.modules:
+        return
+    from tf_keras.src.engine.compile_utils import LossesContainer
     from tf_keras.src.utils import losses_utils
 
-    original = losses_utils.scale_loss_for_distribution
+    original, call = losses_utils.scale_loss_for_distribution, LossesContainer.__call__
     if hasattr(original, "without_shares"):
         return
 
@@ -310,5 +308,10 @@ def scale_losses(share: Any) -> None:
         part = share()
         return original(loss_value) if part is None else loss_value * tf.cast(part, loss_value.dtype)
 
+    @functools.wraps(call)
+    def counted_call(*arguments: Any, **options: Any) -> Any:
+        return of_examples(call(*arguments, **options))
+
     scale_loss_for_distribution.without_shares = original  # type: ignore[attr-defined]
     losses_utils.scale_loss_for_distribution = scale_loss_for_distribution
+    LossesContainer.__call__ = counted_call

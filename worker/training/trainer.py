@@ -210,14 +210,15 @@ class _Training:
         return partial(self._train_by, self._connect(task))
 
     def _train_by(self, strategy: Any, program: LoadedProgram, parameters: Any) -> None:
-        from worker.training import loops, preemption
+        from worker.training import loop as training_loop
+        from worker.training import preemption
 
         task = self._task
         validates = self._config.replicas.get("evaluator", 0) == 0
         leaving = preemption.Preemption(task, self._directory, self._reporter, self._watch)
         loop = self._loop(program, parameters, strategy, leaving.boundary, validates=validates)
         leaving.begin()
-        _KEPT.append(loops.train(loop))
+        _KEPT.append(training_loop.train(loop))
         leaving.end()
         if self._directory is not None and task.is_primary:
             self._export(program)

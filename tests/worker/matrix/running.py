@@ -88,7 +88,8 @@ class Running:
 
     def __init__(self, task: tasks.Task, strategy: Any, folder: Path) -> None:
         from worker.cluster import kv_store, strategies
-        from worker.training import loops, preemption, trainer
+        from worker.training import loop as training_loop
+        from worker.training import preemption, trainer
 
         self._task, self._strategy, self._folder = task, strategy, folder
         self._name = ""
@@ -96,7 +97,7 @@ class Running:
         self._trained: list[Any] = []
         self._seconds: dict[str, float] = {}
         self._doing: Callable[[], str] = lambda: ""
-        original = loops.train
+        original = training_loop.train
 
         def train(loop: Any) -> Any:
             began = time.monotonic()
@@ -104,7 +105,7 @@ class Running:
             self._seconds.setdefault("train", round(time.monotonic() - began, 2))
             return self._trained[-1]
 
-        loops.train = train
+        training_loop.train = train
         strategies.build = lambda task: strategy
         # One strategy serves many runs: their keys in the coordination service must differ.
         put, get = kv_store.put, kv_store.get

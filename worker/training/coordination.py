@@ -1,0 +1,210 @@
+"""Training under ParameterServer: the workers run what the chief schedules.
+
+The steps are scheduled as in https://www.tensorflow.org/tutorials/distribute/parameter_server_training, with
+several steps in an execution, which returns no value, and a limited number of executions scheduled ahead.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from worker.cluster.executions import Executions
+from worker.context import Loop
+from worker.evaluation.scoring import Scorer, scorer
+from worker.input import datasets
+from worker.program import LoadedProgram
+from worker.reporting import as_floats
+from worker.steps.metric_sums import Sums
+from worker.steps.step import Steps
+from worker.steps.steps_per_execution import Packing
+from worker.steps.variable_exchange import Together
+from worker.tf_compat import keras_models
+from worker.training.executor import Work
+
+_EXECUTIONS_PER_WORKER = 4
+_MEASURED_PER_WORKER = 2
+_UNROLLED = (4, 5, 3, 2)
+
+
+class Coordination:
+    """Takes the steps of `work` with the program's training `dataset`: see `executor.Executor`."""
+
+    def __init__(self, work: Work, dataset: Any) -> None:
+        loop, model, steps = work.loop, work.model, work.steps
+        self._work = work
+        self._loop = loop
+        # Never None here: training_dataset() raises Failure where the number is unknown.
+        self._epoch_steps = work.epoch_steps or 0
+        if model.run_eagerly:
+            loop.hooks.reporter.notice(
+                "model.compile(run_eagerly=True) has no meaning under ParameterServer: workers run graphs"
+            )
+        self._executions = executions = Executions(
+            tf.distribute.coordinator.ClusterCoordinator(loop.strategy),
+            loop.count_workers,
+            self._moved,
+            loop.hooks.failed,
+        )
+        packed = steps.steps_per_execution(loop.parameters.steps_per_execution)
+        self._packing = Packing(packed)
+        self._is_packed = packed is None
+        if loop.strategy.num_replicas_in_sync == 1:
+            steps.exchange = Together(_learning_rate(model, loop.program))
+        self._unrolled = _unrolled(packed)
+        self._single, self._several = _functions(loop, steps, self._unrolled)
+        self._read = tf.function(partial(steps.results_in_graph, True))
+        self._iterator = iter(
+            executions.coordinator.create_per_worker_dataset(_dataset_function(loop, dataset))
+        )
+        self._scorer = scorer(loop, steps, executions)
+        self._done = 0
+        self._has_stepped = self._is_asked = self._is_warm = False
+
+    @property
+    def scorer(self) -> Scorer | None:
+        """See `executor.Executor`."""
+        return self._scorer
+
+    def train(self, epoch: int, done: int) -> int:
+        """See `executor.Executor`."""
+        work = self._work
+        self._done = step = done
+        while step < self._epoch_steps:
+            # The first step has a trace of its own, which shows how the unrolled steps must be traced.
+            steps = self._packing.steps(min(self._most, self._epoch_steps - step)) if self._has_stepped else 1
+            self._loop.hooks.boundary(work.model, epoch, step, work.steps.metrics, self._executions.join)
+            if self._packing.settled or not self._has_stepped:
+                self._schedule(steps)
+                step += steps
+                if not self._has_stepped:
+                    self._executions.join()
+                    work.begun.stepped()
+            else:
+                step += self._measure(steps, self._epoch_steps - step)
+        self._executions.join()
+        if not self._packing.settled:
+            self._packing.epoch_ended()
+            self._bound()
+        return step
+
+    def _measure(self, steps: int, left: int) -> int:
+        """Has each worker run executions of `steps`, and measures them. Returns the number of steps."""
+        count = _MEASURED_PER_WORKER * self._loop.workers
+        if count * steps > left:
+            self._schedule(steps)
+            return steps
+        if steps >= self._unrolled and not self._is_warm:
+            # `several` is traced here, and loaded by each worker. That takes seconds, which must not count as
+            # its time.
+            self._is_warm = True
+            for _ in range(count):
+                self._schedule(steps)
+            self._executions.join()
+            return count * steps
+        began = time.monotonic()
+        for _ in range(count):
+            self._schedule(steps)
+        self._executions.join()
+        self._packing.measured(steps, (time.monotonic() - began) / _MEASURED_PER_WORKER)
+        self._bound()
+        return count * steps
+
+    @property
+    def _most(self) -> int:
+        """Returns how many steps an execution may have. Every worker gets several executions of an epoch, or
+        some would wait long for the last.
+        """
+        if not self._is_packed:
+            return self._epoch_steps
+        return max(1, self._epoch_steps // (_EXECUTIONS_PER_WORKER * self._loop.workers))
+
+    def _bound(self) -> None:
+        """Ends the search where more steps are of no use. With fewer workers they may be later."""
+        if self._packing.number > self._most:
+            self._packing.agree(self._packing.number, True)
+
+    def _schedule(self, steps: int) -> None:
+        """Schedules `steps`: in calls of `several` as far as its unrolled steps fit, the rest one by one."""
+        times, rest = divmod(steps, self._unrolled)
+        if times and steps > 1:
+            arguments = (self._iterator, tf.constant(times, tf.int32))
+            self._executions.schedule(self._several, arguments, times * self._unrolled)
+        else:
+            rest = steps
+        for _ in range(rest):
+            self._executions.schedule(self._single, (self._iterator,), 1)
+        if self._work.records.due and self._has_stepped and not self._is_asked:
+            self._is_asked = True
+            self._executions.schedule(self._read, (), report=self._tell)
+
+    def _moved(self, steps: int) -> None:
+        self._done += steps
+        if steps and not self._has_stepped:
+            self._has_stepped = True
+            self._loop.hooks.stepped()
+        self._loop.hooks.alive()
+
+    def _tell(self, value: Any) -> None:
+        """Writes a record with the metrics in `value`."""
+        self._is_asked = False
+        metrics = as_floats(value.fetch())
+        self._work.records.check(metrics)
+        self._work.records.write(self._done, metrics)
+
+
+def _dataset_function(loop: Loop, given: Any) -> Any:
+    """Returns the function that makes a worker's dataset on the worker. `given` is that of the chief, or a
+    DatasetCreator.
+    """
+    strategy, dataset = loop.strategy, datasets.on_each_worker(loop, given)
+
+    def distributed() -> Any:
+        if strategy.num_replicas_in_sync == 1:
+            return dataset(tf.distribute.InputContext())
+        return strategy.distribute_datasets_from_function(dataset)
+
+    return distributed
+
+
+def _functions(loop: Loop, steps: Steps, unrolled: int) -> tuple[Any, Any]:
+    """Returns two functions: `(iterator)` does one step, `(iterator, times)` does `unrolled` steps `times`
+    times.
+
+    Neither returns a value. Each round of a loop costs a message to each ps, and unrolled steps cost none.
+    """
+    strategy = loop.strategy
+    sums = Sums(steps.unread_metrics(training=True) if strategy.num_replicas_in_sync == 1 else [])
+
+    def step(iterator: Any, totals: list[Any]) -> list[Any]:
+        with sums.collected() as added:
+            strategy.run(steps.train, args=(next(iterator),))
+        return [total + addend for total, addend in zip(totals, added)]
+
+    def single(iterator: Any) -> None:
+        sums.add(step(iterator, sums.zeros()))
+
+    def several(iterator: Any, times: Any) -> None:
+        totals = sums.zeros()
+        for _ in tf.range(times):
+            for _ in range(unrolled):
+                totals = step(iterator, totals)
+        sums.add(totals)
+
+    return tf.function(single), tf.function(several)
+
+
+def _learning_rate(model: Any, program: LoadedProgram) -> float | None:
+    """Returns the rate where nothing changes it; callbacks might change it."""
+    rate = keras_models.learning_rate(model.optimizer)
+    return None if program.has("callbacks") or not isinstance(rate, tf.Variable) else float(rate.numpy())
+
+
+def _unrolled(fixed: int | None) -> int:
+    """Returns how many steps are unrolled: a divisor of the number in an execution, if that is given."""
+    if fixed is None:
+        return _UNROLLED[0]
+    return next((number for number in _UNROLLED if fixed % number == 0), 1)

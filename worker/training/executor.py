@@ -1,0 +1,46 @@
+"""What an executor takes the steps of an epoch with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from worker.checkpoints.model_directory import Position
+from worker.context import Loop
+from worker.evaluation.scoring import Scorer
+from worker.progress.records import Records
+from worker.steps.step import Steps
+from worker.training.epoch_metrics import EpochMetrics
+
+
+@dataclass(frozen=True)
+class Work:
+    """A training at its beginning.
+
+    `epoch_steps` is the number of steps in an epoch, None where only the end of the data tells it. The first
+    epoch begins at `position`, and `begun` has its metrics up to there. `callbacks` is Keras' CallbackList;
+    with `by_batch` some of them have hooks for every batch.
+    """
+
+    loop: Loop
+    model: Any
+    steps: Steps
+    epoch_steps: int | None
+    position: Position
+    records: Records
+    begun: EpochMetrics
+    callbacks: Any
+    by_batch: bool
+
+
+class Executor(Protocol):
+    """Takes the steps. It is constructed with a `Work` and the program's training dataset."""
+
+    @property
+    def scorer(self) -> Scorer | None:
+        """Returns what scores the model between two epochs; None where nothing is to be scored."""
+
+    def train(self, epoch: int, done: int) -> int:
+        """Takes the rest of the steps of `epoch`, from 0, of which `done` are done. Returns how many are done
+        then.
+        """

@@ -1,0 +1,148 @@
+"""The training loop: the epochs of every program, with a model of either Keras, under every strategy.
+
+An executor takes an epoch's steps: `replicas` those of strategies whose replicas step together,
+`coordination` those that a ParameterServer chief schedules on its workers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from worker.checkpoints.model_directory import Position
+from worker.context import Loop
+from worker.contract import Training
+from worker.failures import program_error
+from worker.input import datasets
+from worker.progress.records import Records
+from worker.steps.choice import steps_of
+from worker.steps.replica_model import replica_model
+from worker.tf_compat import keras_3, keras_models, versions
+from worker.tf_compat.strategies import uses_coordinator
+from worker.training import callbacks
+from worker.training.build import build
+from worker.training.coordination import Coordination
+from worker.training.epoch_metrics import EpochMetrics
+from worker.training.executor import Executor, Work
+from worker.training.replicas import Replicas
+
+
+def train(loop: Loop) -> Any:
+    """Trains the program's model to the last epoch, from the newest checkpoint if there is one. Returns the
+    model.
+    """
+    datasets.check_batch_size(loop)
+    try:
+        return _Training(loop).run()
+    except tf.errors.OpError:
+        raise
+    except Exception as error:
+        # TensorFlow wraps an error that a dataset raised when a worker built it.
+        original = getattr(error, "original_exception", None)
+        if original is None:
+            raise
+        raise original from error
+
+
+class _Training:
+    def __init__(self, loop: Loop) -> None:
+        parameters, strategy = loop.parameters, loop.strategy
+        self._loop = loop
+        loop.hooks.kept.append(self)
+        # The model precedes the datasets: lookup tables that they use are made in it.
+        self._model = model = replica_model(loop)
+        if keras_models.is_keras_3(model):
+            _check_keras_3(loop, model)
+        with strategy.scope():
+            dataset, epoch_steps = datasets.training_dataset(loop)
+            build(model, dataset, loop)
+            steps = steps_of(
+                loop.program, model, parameters.global_batch_size, dataset.element_spec, self._notice
+            )
+            loop.hooks.enter("reading the checkpoint")
+            notice = loop.hooks.reporter.notice
+            position = loop.directory.resume(model, notice) if loop.directory else Position()
+        self._position = position = position.within(parameters.epochs, epoch_steps)
+        self._begun = EpochMetrics(strategy, loop.directory, position, steps.metrics)
+        self._records = Records(loop.hooks.reporter if loop.writes else None, parameters.epochs)
+        loop.hooks.enter("running callbacks()")
+        called = callbacks.of_program(loop, model)
+        by_batch = steps.as_compiled and any(map(keras_models.has_batch_hooks, called))
+        if loop.directory is not None:
+            called += callbacks.saving(loop, model, loop.directory)
+        self._callbacks = keras_models.keras_of(model).callbacks.CallbackList(
+            called, model=model, epochs=parameters.epochs, steps=epoch_steps, verbose=0, add_history=True
+        )
+        self._steps, self._epoch_steps = steps, epoch_steps
+        work = Work(
+            loop, model, steps, epoch_steps, position, self._records, self._begun, self._callbacks, by_batch
+        )
+        kind = Coordination if uses_coordinator(strategy) else Replicas
+        self._executor: Executor = kind(work, dataset)
+
+    def run(self) -> Any:
+        loop, model, epochs = self._loop, self._model, self._loop.parameters.epochs
+        if loop.writes:
+            loop.hooks.reporter.emit(Training(epochs, self._epoch_steps, initial_epoch=self._position.epochs))
+        model.stop_training = False
+        self._callbacks.on_train_begin()
+        logs: dict[str, float] = {}
+        for epoch in range(self._position.epochs, epochs):
+            loop.hooks.enter(f"training epoch {epoch + 1}")
+            self._callbacks.on_epoch_begin(epoch)
+            logs = self._train(epoch) | self._score(epoch)
+            self._callbacks.on_epoch_end(epoch, logs)
+            if model.stop_training:
+                break
+        with loop.strategy.scope():
+            self._steps.end()
+        self._callbacks.on_train_end(logs)
+        return model
+
+    def _train(self, epoch: int) -> dict[str, float]:
+        """Trains the rest of `epoch`, from 0. Returns the metrics of its steps."""
+        done = self._position.steps if epoch == self._position.epochs else 0
+        with self._loop.strategy.scope():
+            self._steps.reset()
+        self._begun.begin()
+        self._records.begin(epoch + 1, self._epoch_steps, done)
+        done = self._executor.train(epoch, done)
+        metrics = self._steps.results(training=True)
+        self._records.end(done, metrics)
+        return metrics
+
+    def _score(self, epoch: int) -> dict[str, float]:
+        """Returns the metrics on the evaluation dataset, by the names that callbacks know."""
+        scorer, hooks = self._executor.scorer, self._loop.hooks
+        if scorer is None:
+            return {}
+        hooks.enter(f"evaluating epoch {epoch + 1}")
+        self._callbacks.on_test_begin()
+        metrics = scorer.run()
+        self._callbacks.on_test_end(metrics)
+        hooks.enter(f"training epoch {epoch + 1}")  # to which the callbacks belong
+        return {f"val_{name}": value for name, value in metrics.items()}
+
+    def _notice(self, sentence: str) -> None:
+        if self._loop.writes:
+            self._loop.hooks.reporter.notice(sentence)
+
+
+def _check_keras_3(loop: Loop, model: Any) -> None:
+    """Raises Failure for what Keras 3 cannot train under the strategy."""
+    untested = versions.keras_untested(keras_3.version())
+    if untested is not None and loop.writes:
+        loop.hooks.reporter.notice(untested)
+    entrypoint, name = loop.program.entrypoint, loop.strategy_options.get("partitioner")
+    if name is not None:
+        raise program_error(
+            f"spec.strategyOptions.partitioner: {entrypoint}: a model of Keras 3 cannot have its variables "
+            "partitioned; leave the partitioner out, or make the model with tf_keras"
+        )
+    unsupported = keras_3.unsupported(model, loop.strategy)
+    if unsupported is not None:
+        raise program_error(
+            f"{entrypoint}: Keras 3 cannot do what {unsupported} asks for under this strategy, with its "
+            "several replicas or workers; leave it out, or use another spec.strategy"
+        )
