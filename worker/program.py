@@ -180,16 +180,26 @@ class LoadedProgram:
             )
         return list(found)
 
+    def can_export(self, model: Any) -> bool:
+        """Returns whether `export` writes anything."""
+        from worker.tf_compat import keras_models
+
+        can = self.has("export") or keras_models.has_own(model, "call")
+        return can or bool(keras_models.parts_of(model))
+
     def export(self, model: Any, path: str) -> None:
-        """See `Program`; writes a SavedModel where the program does not define it."""
+        """See `Program`; writes a SavedModel where the program does not define it. A model without `call` is
+        written by its parts, each in a folder of its name.
+        """
         from worker.tf_compat import keras_models
 
         if self.has("export"):
             self._instance.export(model, path)
-        elif keras_models.is_keras_3(model):
-            model.export(path, verbose=False)
+        elif keras_models.has_own(model, "call"):
+            keras_models.export(model, path)
         else:
-            model.save(path, save_format="tf", include_optimizer=False)
+            for name, part in keras_models.parts_of(model).items():
+                keras_models.export(part, f"{path}/{name}")
 
     def _dataset(self, method: str, batch_size: int) -> Any:
         import tensorflow as tf

@@ -50,7 +50,11 @@ def wants_equal_shapes(loop: Loop, model: Any, element: Any) -> bool:
     The replicas gather the rows of sparse gradients. TensorFlow (2.21) gathers, in one call of a function,
     only rows of the shape that it had the first time: "Shape mismatch in the collective instance".
     """
-    return _gathers(loop) and may_differ(loop.strategy, element) and has_sparse_gradients(model, element)
+    return (
+        _gathers(loop)
+        and may_differ(loop.strategy, element)
+        and has_sparse_gradients(loop.strategy, model, element)
+    )
 
 
 def wants_single_steps(loop: Loop, model: Any, element: Any) -> bool:
@@ -58,7 +62,7 @@ def wants_single_steps(loop: Loop, model: Any, element: Any) -> bool:
     even equally large batches do not give the sparse gradients of all steps the same shape. A notice says so
     where the file asks for several.
     """
-    wanted = _gathers(loop) and rows_vary(model, element, loop.part_size)
+    wanted = _gathers(loop) and rows_vary(loop.strategy, model, element, loop.part_size)
     asked = loop.parameters.steps_per_execution or 1
     if wanted and asked > 1 and loop.writes:
         loop.hooks.reporter.notice(
@@ -90,7 +94,7 @@ def refusing_small_batches(loop: Loop, dataset: Any) -> Any:
     )
 
     def checked(*batch: Any) -> Any:
-        element = batch[0] if len(batch) == 1 else batch
+        element = batch if isinstance(dataset.element_spec, tuple) else batch[0]
         enough = batch_count(element) >= strategy.num_replicas_in_sync
         with tf.control_dependencies([tf.debugging.Assert(enough, [message])]):
             return tf.nest.map_structure(tf.identity, element)

@@ -69,6 +69,11 @@ def distribute(
         dataset = shared_out(dataset.repeat() if endless else dataset, policy).prefetch(tf.data.AUTOTUNE)
         return Distributed(strategy.experimental_distribute_dataset(dataset), has_shares=False)
     size = batch_size(dataset.element_spec)
+    is_tuple = isinstance(dataset.element_spec, tuple)  # whose parts `map` gives apart from each other
+
+    def element(batch: tuple[Any, ...]) -> Any:
+        return batch if is_tuple else batch[0]
+
     has_shares = with_shares and may_differ(strategy, dataset.element_spec)
     if spread is not None:
         tasks = worker_count(strategy)
@@ -79,7 +84,7 @@ def distribute(
         ]
         parts = dataset.repeat().flat_map(
             lambda *batch: tf.data.Dataset.from_tensor_slices(tf.constant(order, tf.int64)).map(
-                lambda replica: _part(batch, replica, replicas, size, has_shares, fill)
+                lambda replica: _part(element(batch), replica, replicas, size, has_shares, fill)
             )
         )
         own_parts = spread(parts)
@@ -95,11 +100,13 @@ def distribute(
         own = range(first, first + replicas // context.num_input_pipelines)
         shared = dataset
         if len(own) == 1:
-            shared = shared.map(lambda *batch: _part(batch, own[0], replicas, size, has_shares, fill))
+            shared = shared.map(
+                lambda *batch: _part(element(batch), own[0], replicas, size, has_shares, fill)
+            )
         else:
             shared = shared.flat_map(
                 lambda *batch: tf.data.Dataset.range(own.start, own.stop).map(
-                    lambda replica: _part(batch, replica, replicas, size, has_shares, fill)
+                    lambda replica: _part(element(batch), replica, replicas, size, has_shares, fill)
                 )
             )
         # prefetch comes last: TensorFlow then knows that the data has no end, and need not ask at every step.
@@ -108,11 +115,8 @@ def distribute(
     return Distributed(strategy.distribute_datasets_from_function(of_task), has_shares)
 
 
-def _part(
-    batch: tuple[Any, ...], replica: Any, replicas: int, size: int | None, has_shares: bool, fill: int
-) -> Any:
+def _part(element: Any, replica: Any, replicas: int, size: int | None, has_shares: bool, fill: int) -> Any:
     """Returns the part of `replica` of a batch of `size` examples (None: not known in advance)."""
-    element = batch[0] if len(batch) == 1 else batch
     if size is not None and size % replicas == 0:
         each = size // replicas
         return cut(element, replica * each, each)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from worker.failures import program_error, sentence
 from worker.tf_compat.graphs import lookup_shapes
-from worker.tf_compat.keras_models import is_keras_3
+from worker.tf_compat.keras_models import has_own, is_keras_3
 
 
 def build(model: Any, element: Any, entrypoint: str) -> None:
@@ -16,9 +16,18 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
 
     `element` is the `element_spec` of its data: features, or a tuple that begins with them. A model that has
     its variables is not changed. A subclassed model learns the shape of its input when it is called, and only
-    then can it be exported. Raises Failure where the element's shape is not enough.
+    then can it be exported. One whose own steps call its parts, and which has no `call`, must have all its
+    variables. Raises Failure where the element's shape is not enough.
     """
     if model.built and getattr(model, "inputs", None):
+        return
+    if not has_call(model):
+        if not model.trainable_variables:
+            raise program_error(
+                f"{entrypoint}: model() returned a {type(model).__name__} without call() and without "
+                "variables: make those of its parts there, as by an Input for each"
+            )
+        model.built = True
         return
     features = element[0] if isinstance(element, tuple) else element
     try:
@@ -27,35 +36,50 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
         else:
             # Tracing computes nothing, and Keras makes the variables outside of the trace.
             tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(features)
-    except ValueError as error:
+    except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+        if model.built and has_own(model, "train_step"):
+            return  # its own step calls it with something else
+        if not isinstance(error, ValueError):
+            raise
         raise program_error(
             f"{entrypoint}: the variables of model() depend on data: give its first layer an input "
             f"shape, or call it once on a batch before returning it ({sentence(error)})"
         ) from error
 
 
-def has_sparse_gradients(model: Any, element: Any) -> bool:
+def has_call(model: Any) -> bool:
+    """Returns whether `model` can be called. One that is trained by its own steps alone need not be."""
+    return has_own(model, "call")
+
+
+def has_sparse_gradients(strategy: Any, model: Any, element: Any) -> bool:
     """Returns whether the model looks up rows of a variable, as an embedding does. It traces the model, and
     does not run it.
 
     The gradient of such a variable has a row for each look-up. A look-up in another tensor counts too:
     outside of a replica, TensorFlow reads a mirrored variable like any tensor.
     """
-    return bool(_lookup_shapes(model, element))
+    return bool(_lookup_shapes(strategy, model, element))
 
 
-def rows_vary(model: Any, element: Any, size: int) -> bool:
+def rows_vary(strategy: Any, model: Any, element: Any, size: int) -> bool:
     """Returns whether batches of the same `size` may look up different numbers of rows, as those of sequences
     do whose lengths differ: ragged ones, or ones padded to the longest of the batch. See
     `has_sparse_gradients`.
     """
-    return not all(shape.is_fully_defined() for shape in _lookup_shapes(model, of_size(element, size)))
+    return not all(
+        shape.is_fully_defined() for shape in _lookup_shapes(strategy, model, of_size(element, size))
+    )
 
 
-def _lookup_shapes(model: Any, element: Any) -> list[Any]:
+def _lookup_shapes(strategy: Any, model: Any, element: Any) -> list[Any]:
     features = element[0] if isinstance(element, tuple) else element
-    traced = tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(features)
-    return lookup_shapes(traced.graph)
+    traced = tf.function(lambda inputs: model(inputs, training=False))
+    if has_own(model, "train_step") and not (has_call(model) and hasattr(model, "inputs")):
+        # It may call its parts, or itself with something else.
+        traced = tf.function(lambda batch: strategy.run(model.train_step, args=(batch,)))
+        features = element
+    return lookup_shapes(traced.get_concrete_function(features).graph)
 
 
 def of_size(element: Any, size: int) -> Any:

@@ -15,6 +15,7 @@ from worker.models.model_build import of_size
 from worker.program import LoadedProgram
 from worker.steps import metric_updates
 from worker.steps.own_results import OwnResults, flat
+from worker.steps.reductions import differentiated
 from worker.steps.step import Steps, results_of, scaled, unscaled
 from worker.tf_compat import keras_3, keras_models
 
@@ -194,7 +195,7 @@ class CompiledSteps(Steps):
         examples = batch_count(batch) if share is None else share.examples
 
         def mean(value: Any) -> Any:
-            is_share = any(value is loss for loss in losses)
+            is_share = any(value is loss for loss in losses) or self.is_share(value)
             value = tf.reduce_mean(tf.cast(value, tf.float32))
             return tf.math.divide_no_nan(value, self.part_of(share)) if is_share else value
 
@@ -218,12 +219,14 @@ class CompiledSteps(Steps):
         """
         strategy, model = tf.distribute.get_strategy(), self.model
         returned: dict[str, Any] = {}
-        is_share: list[bool] = []
+        losses: list[Any] = []
+        by_keras: list[bool] = []
 
         def once(batch: Any) -> None:
-            with replica_shares.of(None):
+            with replica_shares.of(None), differentiated() as targets:
                 given = self._call(name, batch, training)
-                is_share.append(replica_shares.was_scaled())
+                losses.extend(targets)
+                by_keras.append(replica_shares.was_scaled())
             if not isinstance(given, dict):
                 raise program_error(
                     f"{self.program.entrypoint}: {type(model).__name__}.{name}() returned a "
@@ -243,12 +246,8 @@ class CompiledSteps(Steps):
             if len(model.metrics) == known:
                 break
         self._own[training] = OwnResults(model, returned, noted, self._means)
-        if name == "train_step" and self.replicas > 1 and not any(is_share):
-            self.notice(
-                f"{self.program.entrypoint}: {type(model).__name__}.train_step(data) makes its loss without "
-                f"compute_loss(): the gradients of the {self.replicas} replicas are added up, so divide a "
-                "mean over the batch by tf.distribute.get_strategy().num_replicas_in_sync"
-            )
+        if name == "train_step" and not any(by_keras):
+            self.advise_of_means(losses, f"{type(model).__name__}.train_step(data)")
 
     def _call(self, name: str, batch: Any, training: bool) -> Any:
         if name != "compute_metrics":

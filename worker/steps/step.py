@@ -13,13 +13,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.failures import Failure, program_error
+from worker.failures import Failure, place, program_error
 from worker.input import replica_shares
 from worker.input.distribution import Share, batch_count, counted
 from worker.models.model_build import of_size
 from worker.program import LoadedProgram
 from worker.reporting import as_floats
 from worker.steps import metric_updates
+from worker.steps.reductions import differentiated, reductions
 from worker.steps.variable_exchange import Exchange
 from worker.tf_compat import keras_3, keras_models
 from worker.tf_compat.keras_models import compiled_metrics, is_keras_3
@@ -167,7 +168,8 @@ class Steps:
         return part
 
     def _train_by_step(self, batch: Any, share: Share | None) -> Any:
-        returned = replica_shares.left_out(self.model, self._step, batch, share, trains=True)
+        with differentiated() as losses:
+            returned = replica_shares.left_out(self.model, self._step, batch, share, trains=True)
         try:
             part = tf.cast(returned, tf.float32)
         except (TypeError, ValueError):
@@ -180,6 +182,7 @@ class Steps:
             )
         if self._in_step is None:
             self._in_step = self._found_in_step()
+            self.advise_of_means(losses, _TRAIN_STEP)
         # A step counts once, and its loss is the sum of the shares.
         if share is not None:
             part = tf.where(share.examples > 0, part, 0.0)
@@ -224,6 +227,29 @@ class Steps:
         # A loss that is not reduced has a value for each example.
         mean = tf.reduce_mean(value) if value.shape.rank else tf.math.divide_no_nan(value, part)
         return loss, mean
+
+    def is_share(self, value: Any) -> bool:
+        """Returns whether `value`, of a step of the program's own, is the replica's share of a mean over the
+        global batch, as far as the graph of the step tells.
+        """
+        terms = reductions(value) if self.replicas > 1 else []
+        return bool(terms) and all(each.is_share(self.replicas, self.global_batch_size) for each in terms)
+
+    def advise_of_means(self, losses: Iterable[Any], step: str) -> None:
+        """Gives notice of `losses`, differentiated in `step` of the program's own, that are means over a
+        replica's examples: their gradients are added up.
+        """
+        if self.replicas == 1:
+            return
+        means = [term for loss in losses for term in reductions(loss) if term.is_mean()]
+        if means:
+            where = place(means[0].frames, self.program.roots)
+            self.notice(
+                f"{self.program.entrypoint}: {step}{f' at {where}' if where else ''} takes the gradient of a "
+                f"mean over a replica's examples. Those of {self.replicas} replicas are added up, so it is "
+                f"{self.replicas} times that of one process: divide the sum by the global batch size, or the "
+                "mean by tf.distribute.get_strategy().num_replicas_in_sync"
+            )
 
     def _penalty(self) -> Any:
         """Returns the regularisation losses, `float32[]`; None where the model has none."""

@@ -100,6 +100,24 @@ def compile_with_loss(model: Any, loss: Any) -> None:
     )
 
 
+def parts_of(model: Any) -> dict[str, Any]:
+    """Returns the models of `model` that know their inputs, by the names of its attributes."""
+    kind = keras_of(model).Model
+    return {
+        name: part
+        for name, part in vars(model).items()
+        if isinstance(part, kind) and part is not model and getattr(part, "inputs", None)
+    }
+
+
+def export(model: Any, path: str) -> None:
+    """Writes `model` as a SavedModel."""
+    if is_keras_3(model):
+        model.export(path, verbose=False)
+    else:
+        model.save(path, save_format="tf", include_optimizer=False)
+
+
 def build_optimizer(optimizer: Any, variables: Any) -> None:
     """Makes the variables of `optimizer`, which is Keras 3's, Keras 2's, or of tf.keras.optimizers.legacy."""
     if hasattr(optimizer, "build"):

@@ -432,6 +432,12 @@ class _Training:
         self._reporter.emit(Doing("exporting the model"))
         model = program.model()
         build(model, program.element, program.entrypoint)
+        if not program.can_export(model):
+            self._reporter.notice(
+                f"{program.entrypoint}: nothing is exported: {type(model).__name__} has no call(), and no "
+                "part that knows its inputs: give the program an export(model, path)"
+            )
+            return
         averages = keras_models.keeps_averages(model.optimizer)
         if averages:
             keras_models.build_optimizer(model.optimizer, model.trainable_variables)

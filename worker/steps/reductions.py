@@ -1,0 +1,116 @@
+"""Whether a value of a step is a mean over a replica's examples, or the replica's share of a larger sum.
+
+A step of the program's own decides that itself: `tf.reduce_mean(losses)` is a mean, and
+`tf.reduce_sum(losses) / global_batch_size` a share. Gradients of replicas are added up, so a mean trains
+with several times the gradient of one process; and the mean of shares is a part of the value. The graph of
+the step tells the two apart, where it divides by numbers that are known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import threading
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+_current = threading.local()
+_SAME = {"Identity", "Cast", "Reshape", "Squeeze", "StopGradient", "CheckNumerics", "Neg", "ExpandDims"}
+_TERMS = {"AddV2", "Add", "AddN", "Sub"}
+
+
+class Reduction:
+    """What a value is computed by: a `Mean` or `Sum` over examples, times a constant `factor`. `frames` are
+    the lines where it was made, outermost first.
+    """
+
+    def __init__(self, operation: Any, factor: float) -> None:
+        self.kind = str(operation.type)
+        self.factor = factor
+        self.frames = [
+            traceback.FrameSummary(frame.filename, frame.lineno, frame.name)
+            for frame in operation.traceback or []
+        ]
+
+    def is_mean(self) -> bool:
+        """Returns whether it is a mean over the replica's examples as it is."""
+        return self.kind == "Mean" and math.isclose(self.factor, 1.0)
+
+    def is_share(self, replicas: int, global_batch_size: int) -> bool:
+        """Returns whether the shares of all `replicas` add up to the mean over the global batch."""
+        wanted = 1.0 / (replicas if self.kind == "Mean" else global_batch_size)
+        return math.isclose(self.factor, wanted, rel_tol=1e-6)
+
+
+def reductions(value: Any) -> list[Reduction]:
+    """Returns the reductions over examples in the terms of `value`, a scalar tensor of a trace. It returns
+    none where they are divided by what only the run knows.
+    """
+    found: list[Reduction] = []
+    return found if _collect(value, 1.0, found) else []
+
+
+@contextlib.contextmanager
+def differentiated() -> Iterator[list[Any]]:
+    """Yields a list to which the losses are added that this thread differentiates in the block."""
+    if not hasattr(tf.GradientTape.gradient, "noting"):
+        tf.GradientTape.gradient = _noting(tf.GradientTape.gradient)
+    targets: list[Any] = []
+    _current.targets = targets
+    try:
+        yield targets
+    finally:
+        _current.targets = None
+
+
+def _noting(original: Any) -> Any:
+    """Returns a method `gradient` that notes its targets. It stays: the replicas, each in a thread, take
+    turns while a step is traced.
+    """
+
+    @functools.wraps(original)
+    def gradient(tape: Any, target: Any, *arguments: Any, **options: Any) -> Any:
+        targets = getattr(_current, "targets", None)
+        if targets is not None:
+            targets.extend(tf.nest.flatten(target))
+        return original(tape, target, *arguments, **options)
+
+    gradient.noting = True  # type: ignore[attr-defined]
+    return gradient
+
+
+def _collect(value: Any, factor: float, found: list[Reduction]) -> bool:
+    """Adds the reductions of `value` to `found`. Returns whether all its terms are known."""
+    operation = getattr(value, "op", None) if tf.is_symbolic_tensor(value) else None
+    if operation is None:
+        return False
+    kind, inputs = operation.type, list(operation.inputs)
+    if kind in ("Mean", "Sum"):
+        axes = tf.get_static_value(inputs[1])
+        rank = inputs[0].shape.rank
+        if axes is None or rank is None:
+            return False
+        if rank == 0 or not axes.size:
+            return _collect(inputs[0], factor, found)
+        if not any(axis in (0, -rank) for axis in axes.flatten()):
+            return False
+        found.append(Reduction(operation, factor))
+        return True
+    if kind in _SAME:
+        return _collect(inputs[0], -factor if kind == "Neg" else factor, found)
+    if kind in _TERMS:
+        # A term that is no reduction, such as a penalty on weights, says nothing about the others.
+        known = [_collect(each, factor, found) for each in inputs]
+        return any(known)
+    if kind in ("Mul", "RealDiv", "DivNoNan"):
+        constants = [tf.get_static_value(each) for each in inputs]
+        if constants[1] is not None and constants[1].size == 1:
+            by = float(constants[1].reshape(-1)[0])
+            return by != 0 and _collect(inputs[0], factor * by if kind == "Mul" else factor / by, found)
+        if kind == "Mul" and constants[0] is not None and constants[0].size == 1:
+            return _collect(inputs[1], factor * float(constants[0].reshape(-1)[0]), found)
+    return False
