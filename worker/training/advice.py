@@ -47,7 +47,7 @@ def _hot(loop: Loop, optimizer: Any, count: int) -> Iterator[str]:
     """Yields advice about variables that each parameter server reads from another one at every step."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # a mixed-precision optimizer wraps another
     program = loop.program
-    # Here the workers have the rate as a constant: worker/training/parameter_server.py.
+    # Here the workers have the rate as a constant: worker/training/coordination.py.
     sends_rate = program.has("loss") and not (program.has("train_step") or program.has("callbacks"))
     found, advice = [], []
     # Keras 3 cannot be given the rate as a constant.

@@ -109,7 +109,7 @@ class _Training:
         self._records.begin(epoch + 1, self._epoch_steps, done)
         done = self._executor.train(epoch, done)
         metrics = self._steps.results(training=True)
-        self._records.end(done, metrics)
+        self._records.end(done, metrics, keras_models.rate_of(self._model.optimizer))
         return metrics
 
     def _score(self, epoch: int) -> dict[str, float]:
