@@ -79,6 +79,8 @@ def _unbalanced(loop: Loop, model: Any, count: int) -> Iterator[str]:
     for variable in map(keras_models.tf_variable, model.variables):
         # Each piece of a partitioned variable counts by itself.
         for piece in getattr(variable, "variables", [variable]):
+            if not isinstance(piece, tf.Variable):
+                continue  # Keras 2's handler of an adapted vocabulary, which is a table on every worker
             variables[id(piece)] = piece
             sizes[id(piece)] = (piece.shape.num_elements() or 0) * piece.dtype.size
     if not sizes:

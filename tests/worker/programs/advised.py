@@ -16,6 +16,10 @@ class Advised(Tiny):
         layers = tf.keras.layers
         features = layers.Input((4,))
         hidden = layers.Dense(4, activation="relu")(features)
+        # Keras 2 lists an adapted table's vocabulary among the model's variables, although it is none.
+        table = layers.IntegerLookup(output_mode="multi_hot")
+        table.adapt([0, 1])
+        hidden = layers.concatenate([hidden, table(tf.cast(features, tf.int64))])
         if self.wide:
             one = layers.Dense(1, name="narrow")(hidden)
             wide = layers.Dense(self.wide, use_bias=False, name="wide")(one)
