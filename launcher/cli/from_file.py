@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from launcher.cli.usage import wrong_usage
@@ -10,8 +11,6 @@ from launcher.errors import Problem, SpecError
 from launcher.object_names import PROGRAM
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from launcher.backends.base import Plan
     from launcher.validation.loader import Loaded
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from launcher.cli.usage import wrong_usage
@@ -11,8 +12,6 @@ from launcher.errors import INTERRUPTED, BackendError, NotFoundError
 from launcher.object_names import PROGRAM
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from launcher.backends.base import Backend
     from launcher.backends.patience import Patience
 

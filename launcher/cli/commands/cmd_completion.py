@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
 from launcher.cli import completion
 from launcher.cli.strict_parser import StrictParser
-
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 
 def arguments(parser: StrictParser) -> None:

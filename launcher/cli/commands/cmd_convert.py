@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
 from launcher.cli import arguments as shared
 from launcher.cli import from_file
 from launcher.cli.strict_parser import StrictParser
-
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 
 def arguments(parser: StrictParser) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
 from launcher.cli import arguments as shared
 from launcher.cli import one_run
 from launcher.cli.strict_parser import StrictParser, duration
 from launcher.cli.usage import wrong_usage
-
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 
 def arguments(parser: StrictParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from launcher.cli import arguments as shared
@@ -12,8 +13,6 @@ from launcher.cli.usage import wrong_usage
 from launcher.errors import INTERRUPTED, LauncherError
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from launcher.backends.base import Backend
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from launcher.cli import arguments as shared
@@ -11,7 +12,6 @@ from launcher.cli.usage import wrong_usage
 from launcher.errors import BackendError
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Mapping
 
 

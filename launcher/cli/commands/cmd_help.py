@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
 from launcher.cli.strict_parser import StrictParser
-
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 
 def arguments(parser: StrictParser) -> None:

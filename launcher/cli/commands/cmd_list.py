@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
 from launcher.cli import arguments as shared
 from launcher.cli import one_run
 from launcher.cli.strict_parser import StrictParser
 from launcher.errors import BackendError
-
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 _SECONDS = 10.0
 """Limit for a cluster that the user did not name."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
 from launcher.cli import arguments as shared
 from launcher.cli import one_run
 from launcher.cli.strict_parser import StrictParser, count, duration, listed
 from launcher.cli.usage import wrong_usage
 from launcher.object_names import PROGRAM, ROLES
-
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 
 def arguments(parser: StrictParser) -> None:

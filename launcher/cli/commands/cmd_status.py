@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from launcher.cli import arguments as shared
@@ -10,8 +11,6 @@ from launcher.cli import one_run
 from launcher.cli.strict_parser import StrictParser
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from launcher.backends.base import Backend
 
 

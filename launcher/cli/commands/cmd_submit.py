@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from launcher.cli import arguments as shared
@@ -13,8 +14,6 @@ from launcher.errors import INTERRUPTED, LauncherError
 from launcher.object_names import PROGRAM
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from launcher.backends.base import Plan
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from launcher.cli import arguments as shared
@@ -11,8 +12,6 @@ from launcher.cli.strict_parser import StrictParser
 from launcher.errors import SpecError
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from launcher.backends.base import Plan
     from launcher.validation.loader import Loaded
 
