@@ -11,20 +11,21 @@ that ps take: whatever the update needs is there before. So no worker that is sl
 lock. TensorFlow releases it, too, where it cancels a step.
 
 All of Keras' optimizers, and those of a program's own that are of Keras' classes, update a variable by
-`StrategyExtended.update`. Private to TensorFlow are `_update`, `_unique_id`, the adding of control inputs,
-and the lists of operations by their effects.
+`StrategyExtended.update`. Constraints they do not: a worker read the weights and assigned what it made of
+them, and a quarter of the updates that two workers made was lost.
+
+Private to TensorFlow are `_update`, `_unique_id`, the adding of control inputs, and the lists of operations
+by their effects, `_v` in its wrappers, and to it and Keras 3 `_constraint`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import tensorflow as tf
-
-_AT_ONCE = ("AssignAddVariableOp", "AssignSubVariableOp")
-"""Operations that TensorFlow itself does under a lock. Those that add to rows share theirs."""
 
 
 def make_exclusive(strategy: Any) -> None:
@@ -43,6 +44,49 @@ def make_exclusive(strategy: Any) -> None:
     extended._update = update
 
 
+@contextmanager
+def constraining(gradients: Sequence[Any], variables: Sequence[Any]) -> Iterator[None]:
+    """Has an optimizer apply `gradients` in the block, and then the constraints of those `variables` that
+    have a gradient, each as an update of its variable.
+
+    `variables` are of TensorFlow or of Keras 3. The caller is in a replica's context, if in any.
+    """
+    constraints = []
+    for gradient, variable in zip(gradients, variables):
+        constraint = getattr(variable, "constraint", None)
+        if gradient is not None and constraint is not None:
+            owner = _innermost(variable)
+            owner._constraint = None
+            constraints.append((variable, owner, constraint))
+    try:
+        yield
+    finally:
+        for _, owner, constraint in constraints:
+            owner._constraint = constraint
+
+    def constrain(strategy: Any) -> None:
+        for variable, _, constraint in constraints:
+
+            def update(_: Any, variable: Any = variable, constraint: Any = constraint) -> None:
+                variable.assign(constraint(variable))
+
+            strategy.extended.update(getattr(variable, "_value", variable), update, group=False)
+
+    if constraints:
+        replica = tf.distribute.get_replica_context()
+        if replica is None:
+            constrain(tf.distribute.get_strategy())
+        else:
+            replica.merge_call(constrain)
+
+
+def _innermost(variable: Any) -> Any:
+    """Returns the variable within those that ParameterServerStrategy wraps around it."""
+    while hasattr(variable, "_v"):
+        variable = variable._v
+    return variable
+
+
 def _alone(function: Any, variable: Any, *arguments: Any, **options: Any) -> Any:
     """Calls `function`, which updates `variable`, and has that run under the variable's lock."""
     graph = tf.compat.v1.get_default_graph()
@@ -55,7 +99,7 @@ def _alone(function: Any, variable: Any, *arguments: Any, **options: Any) -> Any
     made = graph.get_operations()[first:]
     handles = _written(made, variable.device)
     using = [operation for operation in made if _uses(operation, handles)]
-    if not using or (len(using) == 1 and using[0].type in _AT_ONCE):
+    if not using:
         return result
     with tf.device(variable.device):
         mutex = tf.raw_ops.MutexV2(shared_name=f"update of {variable._unique_id}")

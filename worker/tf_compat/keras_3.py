@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 import tensorflow as tf
 
 from worker.tf_compat import versions
+from worker.tf_compat.exclusive_updates import constraining
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator, without_partitioner
 
 _mended: list[Any] = []
@@ -357,7 +358,11 @@ def _sum_gradients_first() -> None:
             several = replica is not None and replica.num_replicas_in_sync > 1
             if several and "gets_sums" not in self.__dict__:
                 grads = _summed(replica, list(grads))
-            return original(self, grads, trainable_variables)
+            if inner is not None or not uses_coordinator(tf.distribute.get_strategy()):
+                return original(self, grads, trainable_variables)
+            variables = self._trainable_variables if trainable_variables is None else trainable_variables
+            with constraining(list(grads), list(variables)):
+                return original(self, grads, trainable_variables)
 
         return apply
 

@@ -1,4 +1,7 @@
-"""Rows of a table whose gradients are known: row 0 is looked up twice in every example, row 2 once."""
+"""Rows of a table whose gradients are known: row 0 is looked up twice in every example, row 2 once.
+
+The table has a constraint, which each step applies and which changes nothing.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +20,13 @@ class Counted:
     def model(self) -> tf.keras.Model:
         layers = tf.keras.layers
         looked_up = layers.Input((3,), dtype=tf.int64)
-        table = layers.Embedding(ROWS, 1, embeddings_initializer="ones", name="table")
+        table = layers.Embedding(
+            ROWS,
+            1,
+            embeddings_initializer="ones",
+            embeddings_constraint=lambda rows: 1.0 * rows,
+            name="table",
+        )
         total = layers.Lambda(lambda rows: tf.reduce_sum(rows, axis=[1, 2]))(table(looked_up))
         model = tf.keras.Model(looked_up, total)
         optimizer = getattr(tf.keras.optimizers, self.optimizer)(**self.arguments)
