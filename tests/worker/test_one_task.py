@@ -87,6 +87,25 @@ def test_as_many_checkpoints_stay_as_the_program_s_parameters_say(make_cluster: 
     assert model_files.epochs(cluster.model_dir) == [3, 4]
 
 
+def test_an_epoch_whose_checkpoint_could_not_be_written_is_trained_and_scored_again(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(**ONE, parameters={"epochs": 3})
+    taken = cluster.model_dir / "checkpoints" / "ckpt-2.data-00000-of-00001"
+    taken.mkdir(parents=True)
+    first = cluster.start("chief")
+    assert first.ended() == ExitCode.PROGRAM_ERROR
+    message = first.until(Event.FAILED).fields["message"]
+    assert message.startswith(f"cannot write {cluster.model_dir}/checkpoints/ckpt-2: ")
+    assert model_files.epochs(cluster.model_dir) == [1]
+    taken.rmdir()
+    again = cluster.start("chief")
+    assert again.ended() == 0
+    assert again.until(Event.TRAINING).fields["initial_epoch"] == 1
+    assert [record.fields["epoch"] for record in again.records(Event.EVALUATION)] == [2, 3]
+    assert model_files.iterations(cluster.model_dir, 3) == 3 * model_files.iterations(cluster.model_dir, 1)
+
+
 def test_a_run_that_did_not_finish_goes_on_under_the_next_submission(make_cluster: MakeCluster) -> None:
     first = make_cluster(**ONE, parameters={"epochs": 1000})
     chief = first.start("chief")
