@@ -81,9 +81,16 @@ def test_a_finished_run_trains_anew_and_its_evaluator_passes_over_what_was_there
     assert model_files.epochs(second.model_dir) == [1, 2]
 
 
-def test_as_many_checkpoints_stay_as_the_program_s_parameters_say(make_cluster: MakeCluster) -> None:
+def test_as_many_checkpoints_stay_as_the_parameters_say_and_records_have_the_rate(
+    make_cluster: MakeCluster,
+) -> None:
     cluster = make_cluster(**ONE, parameters={"epochs": 4, "keepCheckpoints": 2})
-    assert cluster.start("chief").ended() == 0
+    chief = cluster.start("chief")
+    assert chief.ended() == 0
+    rates = [
+        each.fields.get("learning_rate") for each in chief.records(Event.PROGRESS) if each.fields["epoch_end"]
+    ]
+    assert rates == [pytest.approx(0.01)] * 4
     assert model_files.epochs(cluster.model_dir) == [3, 4]
 
 

@@ -60,7 +60,8 @@ def check_hooks(callback: Any, entrypoint: str) -> None:
         raise program_error(
             f"{entrypoint}: callbacks() has a {type(callback).__name__} with hooks for every batch, which "
             "ParameterServer cannot call: batches are scheduled ahead and run on the workers; use its hooks "
-            "for every epoch (on_epoch_end, or save_freq='epoch'), or another spec.strategy"
+            "for every epoch (on_epoch_end, or save_freq='epoch' and shorter epochs by "
+            "spec.program.parameters.stepsPerEpoch), or another spec.strategy"
         )
 
 
