@@ -5,7 +5,7 @@
                      the user addresses,    cluster     | local)     going on)
                      wants)   TF_CONFIG)    is told)
 
-It runs one way: each arrow is one function, `loading.load`, `topology.build`, `rendering.render`,
+It runs one way: each arrow is one function, `loader.load`, `topology.build`, `rendering.render`,
 `Backend.submit` and `status.fold`, and each noun is one module. What comes out of an arrow is a value
 that can be printed, compared and tested before anything is done.
 

@@ -73,7 +73,7 @@ def needed(objects: Sequence[Mapping[str, Any]]) -> list[Extension]:
 
 
 def extra_rights(objects: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The kinds among `rights.EXTENSION_RULES` that these objects need."""
+    """The kinds among `needed_rights.EXTENSION_RULES` that these objects need."""
     board = (TENSORBOARD,) if any(item["kind"] == TENSORBOARD for item in objects) else ()
     return (*(extension.kind for extension in needed(objects)), *board)
 

@@ -64,7 +64,7 @@ VOLUME_KINDS: Final = ("emptyDir", "configMap", "persistentVolumeClaim", "hostPa
 @dataclass(frozen=True)
 class Surroundings:
     """What the supervisor has made for its tasks. `variables` are in each one's environment, unless it has
-    them itself; with `views` each sees its volumes at their mountPath: see `views.View`.
+    them itself; with `views` each sees its volumes at their mountPath: see `mount_namespace.View`.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class PodTemplate:
         }
 
     def launch(self, pod: Mapping[str, Any]) -> Launch:
-        """Raises `environment.MissingError` and `paths.OutsideError`."""
+        """Raises `environment.MissingError` and `volume_paths.OutsideError`."""
         index = int(pod["metadata"]["labels"][INDEX_KEY])
         attempt = int(pod["metadata"]["annotations"][ATTEMPT_ANNOTATION])
         variables = environment(self.container, pod, self._config_maps)
@@ -222,7 +222,7 @@ class PodTemplate:
         return Translation(self._submission.addresses, mounts, shared)
 
     def check_paths(self, index: int, variables: Mapping[str, str]) -> None:
-        """Raises paths.OutsideError for a subPath that leads out of its volume."""
+        """Raises volume_paths.OutsideError for a subPath that leads out of its volume."""
         for number, mount in enumerate(self.container.get("volumeMounts") or ()):
             volume, path = self._volumes.get(mount["name"]), _sub_path(mount, variables)
             if volume is not None and path:
