@@ -2,7 +2,7 @@
 
     backend      what the command line calls; runs in the launcher
     following    reads a run's state and logs while it goes on
-    tensorboard  TensorBoard, while somebody looks at it
+    log_growth   when each line of a log was printed
     preflight    what this machine cannot do: refused, or named
     expired_runs removes runs whose time to live is over
     ports        free ports, no two runs the same
