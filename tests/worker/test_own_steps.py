@@ -1,11 +1,15 @@
-"""Models of Keras 2 with steps of their own class: each strategy reports what one process does."""
+"""Models with steps of their own class, and others of which Keras says little: each strategy reports what one
+process does.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,36 +32,65 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def alone() -> dict[str, dict[str, float]]:
-    """What `Model.fit` in one process gives for the last epoch, by the programs' names."""
+QUICK = {
+    *(("Encoding", "tf_keras", strategy) for strategy in OPTIONS),
+    ("Parts", "keras", "Mirrored"),
+    ("Parts", "tf_keras", "ParameterServer"),
+    ("Triplets", "keras", "MultiWorkerMirrored"),
+    ("Added", "tf_keras", "Mirrored"),
+    ("Added", "tf_keras", "ParameterServer"),
+}
+BOTH = ("Parts", "Triplets", "Added")
+CASES = [
+    pytest.param(*case, marks=() if case in QUICK else pytest.mark.thorough)
+    for case in (
+        (name, package, strategy)
+        for name in ("Encoding", "Unequal", "Measuring", *BOTH)
+        for package in (("tf_keras", "keras") if name in BOTH else ("tf_keras",))
+        for strategy in OPTIONS
+    )
+]
+
+
+@functools.cache
+def alone(name: str, package: str) -> dict[str, float]:
+    """What `Model.fit` in one process gives for the last epoch."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_USE_LEGACY_KERAS": "1"}
-    found = {}
-    for name in ("Encoding", "Unequal", "Measuring"):
-        command = [sys.executable, str(PROGRAMS / "own_steps.py"), name]
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-        found[name] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    command = [sys.executable, str(PROGRAMS / "own_steps.py"), name, package]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {key: float(value) for key, value in json.loads(done.stdout.splitlines()[-1]).items()}
 
 
-@pytest.mark.parametrize("strategy", OPTIONS)
-@pytest.mark.parametrize(
-    "name",
-    ["Encoding", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("Unequal", "Measuring"))],
-)
-def test_as_one_process(
-    make_cluster: MakeCluster, alone: dict[str, dict[str, float]], name: str, strategy: str
-) -> None:
+@pytest.mark.parametrize(("name", "package", "strategy"), CASES)
+def test_as_one_process(make_cluster: MakeCluster, name: str, package: str, strategy: str) -> None:
+    parameters = {**PARAMETERS, "package": package}
     options = {**OPTIONS[strategy], "entrypoint": f"own_steps:{name}"}
-    tasks = list(make_cluster(**options, parameters=PARAMETERS).start_all().values())
+    tasks = list(make_cluster(**options, parameters=parameters).start_all().values())
     assert [task.ended() for task in tasks] == [0] * len(tasks)
     end = [record.fields for record in tasks[0].records(Event.PROGRESS) if record.fields["epoch_end"]][-1]
+    metrics = alone(name, package)
     trained = {key: value for key, value in end["metrics"].items() if not key.startswith("val_")}
-    wanted = {key: value for key, value in alone[name].items() if not key.startswith("val_")}
+    wanted = {key: value for key, value in metrics.items() if not key.startswith("val_")}
     assert {"loss": end["loss"], **trained} == pytest.approx(wanted, rel=1e-4)
-    scores = {key[4:]: value for key, value in alone[name].items() if key.startswith("val_")}
+    scores = {key[4:]: value for key, value in metrics.items() if key.startswith("val_")}
     assert tasks[0].records(Event.EVALUATION)[-1].fields["metrics"] == pytest.approx(scores, rel=1e-4)
-    scored = make_cluster(**options, parameters=PARAMETERS, mode="Evaluate").start_all().values()
+    (exported,) = tasks[0].records(Event.EXPORTED)
+    parts = ("encoder", "decoder") if name == "Parts" else ("",)
+    assert all(Path(exported.fields["path"], part, "saved_model.pb").is_file() for part in parts)
+    scored = make_cluster(**options, parameters=parameters, mode="Evaluate").start_all().values()
     assert [task.ended() for task in scored] == [0] * len(scored)
     (found,) = [record.fields for task in scored for record in task.records(Event.EVALUATION)]
     assert found["metrics"] == pytest.approx(scores, rel=1e-4)
+
+
+def test_what_is_not_measured_is_not_reported_and_a_mean_is_told(make_cluster: MakeCluster) -> None:
+    parameters = {**PARAMETERS, "package": "tf_keras"}
+    cluster = make_cluster(**OPTIONS["Mirrored"], entrypoint="own_steps:Unmeasured", parameters=parameters)
+    (task,) = cluster.start_all().values()
+    assert task.ended() == 0
+    assert [set(record.fields["metrics"]) for record in task.records(Event.EVALUATION)] == [{"mae"}] * 2
+    notices = [record.fields["message"] for record in task.records(Event.NOTICE)]
+    (told,) = [notice for notice in notices if "takes the gradient of a mean" in notice]
+    assert "at own_steps.py:" in told
+    assert "it is 2 times that of one process" in told

@@ -171,8 +171,10 @@ class CompiledSteps(Steps):
             loss, mean = self.compiled_loss(known, share, training)
         finally:
             del self._computed.size  # a tensor of this trace
-        self.count_loss(mean * size, size, training=training)
-        return loss, mean * self.part_of(share)
+        part = self.part_of(share)
+        weight = size if keras_models.weighs_losses_by_examples(self.model) else part
+        self.count_loss(mean * weight, weight, training=training)
+        return loss, mean * part
 
     def _train_by_model(self, batch: Any, share: Share | None) -> Any:
         returned = self._by_model("train_step", batch, share, training=True)

@@ -20,30 +20,34 @@ import tensorflow as tf
 
 _current = threading.local()
 _SAME = {"Identity", "Cast", "Reshape", "Squeeze", "StopGradient", "CheckNumerics", "Neg", "ExpandDims"}
+_OF_SHAPE = {"Cast", "Identity", "StridedSlice", "Prod", "Maximum"}
 _TERMS = {"AddV2", "Add", "AddN", "Sub"}
 
 
 class Reduction:
-    """What a value is computed by: a `Mean` or `Sum` over examples, times a constant `factor`. `frames` are
-    the lines where it was made, outermost first.
+    """What a term of a value is computed by: `times` the mean over the replica's examples, or, where their
+    number is not known, `times` their sum. `by_size` says that a sum was divided by their number, whatever it
+    is. `frames` are the lines where it was made, outermost first.
     """
 
-    def __init__(self, operation: Any, factor: float) -> None:
-        self.kind = str(operation.type)
-        self.factor = factor
+    def __init__(self, operation: Any, factor: float, by_size: bool) -> None:
+        is_sum = operation.type == "Sum" and not by_size
+        count = operation.inputs[0].shape.num_elements() if is_sum else 1
+        self._is_mean = count is not None
+        self._times = factor * (count or 1)
         self.frames = [
             traceback.FrameSummary(frame.filename, frame.lineno, frame.name)
             for frame in operation.traceback or []
         ]
 
     def is_mean(self) -> bool:
-        """Returns whether it is a mean over the replica's examples as it is."""
-        return self.kind == "Mean" and math.isclose(self.factor, 1.0)
+        """Returns whether it is the mean over the replica's examples."""
+        return self._is_mean and math.isclose(self._times, 1.0, rel_tol=1e-6)
 
     def is_share(self, replicas: int, global_batch_size: int) -> bool:
-        """Returns whether the shares of all `replicas` add up to the mean over the global batch."""
-        wanted = 1.0 / (replicas if self.kind == "Mean" else global_batch_size)
-        return math.isclose(self.factor, wanted, rel_tol=1e-6)
+        """Returns whether those of all `replicas` add up to the mean over the global batch."""
+        wanted = 1.0 / (replicas if self._is_mean else global_batch_size)
+        return math.isclose(self._times, wanted, rel_tol=1e-6)
 
 
 def reductions(value: Any) -> list[Reduction]:
@@ -51,7 +55,7 @@ def reductions(value: Any) -> list[Reduction]:
     none where they are divided by what only the run knows.
     """
     found: list[Reduction] = []
-    return found if _collect(value, 1.0, found) else []
+    return found if _collect(value, 1.0, False, found) else []
 
 
 @contextlib.contextmanager
@@ -83,8 +87,8 @@ def _noting(original: Any) -> Any:
     return gradient
 
 
-def _collect(value: Any, factor: float, found: list[Reduction]) -> bool:
-    """Adds the reductions of `value` to `found`. Returns whether all its terms are known."""
+def _collect(value: Any, factor: float, by_size: bool, found: list[Reduction]) -> bool:
+    """Adds the reductions of `value` to `found`. Returns whether one of its terms is known."""
     operation = getattr(value, "op", None) if tf.is_symbolic_tensor(value) else None
     if operation is None:
         return False
@@ -95,22 +99,36 @@ def _collect(value: Any, factor: float, found: list[Reduction]) -> bool:
         if axes is None or rank is None:
             return False
         if rank == 0 or not axes.size:
-            return _collect(inputs[0], factor, found)
+            return _collect(inputs[0], factor, by_size, found)
         if not any(axis in (0, -rank) for axis in axes.flatten()):
             return False
-        found.append(Reduction(operation, factor))
+        found.append(Reduction(operation, factor, by_size))
         return True
     if kind in _SAME:
-        return _collect(inputs[0], -factor if kind == "Neg" else factor, found)
+        return _collect(inputs[0], -factor if kind == "Neg" else factor, by_size, found)
     if kind in _TERMS:
         # A term that is no reduction, such as a penalty on weights, says nothing about the others.
-        known = [_collect(each, factor, found) for each in inputs]
+        known = [_collect(each, factor, by_size, found) for each in inputs]
         return any(known)
     if kind in ("Mul", "RealDiv", "DivNoNan"):
         constants = [tf.get_static_value(each) for each in inputs]
         if constants[1] is not None and constants[1].size == 1:
             by = float(constants[1].reshape(-1)[0])
-            return by != 0 and _collect(inputs[0], factor * by if kind == "Mul" else factor / by, found)
+            return by != 0 and _collect(
+                inputs[0], factor * by if kind == "Mul" else factor / by, by_size, found
+            )
         if kind == "Mul" and constants[0] is not None and constants[0].size == 1:
-            return _collect(inputs[1], factor * float(constants[0].reshape(-1)[0]), found)
+            return _collect(inputs[1], factor * float(constants[0].reshape(-1)[0]), by_size, found)
+        if kind != "Mul" and _is_size(inputs[1]):
+            return _collect(inputs[0], factor, True, found)
     return False
+
+
+def _is_size(value: Any) -> bool:
+    """Returns whether `value` is taken from the shape of a tensor."""
+    operation = value.op
+    while operation.type in _OF_SHAPE:
+        operation = operation.inputs[0].op
+        if operation.type in ("Shape", "Size", "Const"):  # a known shape is a constant
+            return True
+    return str(operation.type) == "Size"

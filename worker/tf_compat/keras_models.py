@@ -244,6 +244,13 @@ def computes_loss(model: Any) -> bool:
     return bool(model.loss) or bool(model.losses) or has_own(model, "compute_loss")
 
 
+def weighs_losses_by_examples(model: Any) -> bool:
+    """Returns whether the loss of an epoch is the mean over its examples. Keras 2 takes that over its batches
+    where all losses are added by layers, since no labels tell the number of examples.
+    """
+    return is_keras_3(model) or bool(model.loss) or has_own(model, "compute_loss")
+
+
 def compute_loss(model: Any, data: tuple[Any, Any, Any, Any], training: bool) -> Any:
     """Returns the loss that `model` computes, regularisation included: in a replica, its share of the mean.
 

@@ -1,7 +1,11 @@
-"""Models of Keras 2 whose class has steps of its own. `own_steps.py NAME` trains one in one process."""
+"""Models whose class has steps of its own, of Keras 2, and where it says so of Keras 3 too.
+
+`own_steps.py NAME PACKAGE` trains one in one process, by tf_keras or keras.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Mapping
@@ -102,13 +106,171 @@ class Measuring(Encoding):
     train_dataset = evaluation_dataset = dataset
 
 
-def main(name: str) -> None:
-    program = globals()[name]({})
+class OfPackage(Encoding):
+    """Of the Keras whose `package` the parameters name. The last batch has one example."""
+
+    examples = 33
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__(parameters)
+        self.keras = importlib.import_module(parameters["package"])
+
+    def dense(self, units: int, seed: int) -> Any:
+        initializer = self.keras.initializers.GlorotUniform(seed=seed)
+        return self.keras.layers.Dense(units, kernel_initializer=initializer)
+
+
+class Parts(OfPackage):
+    """Its model has no call(): the steps call its parts. The data is no (features, labels)."""
+
+    def model(self) -> Any:
+        keras = self.keras
+
+        class Coder(keras.Model):  # type: ignore[name-defined]
+            def __init__(self, encoder: Any, decoder: Any) -> None:
+                super().__init__()
+                self.encoder = encoder
+                self.decoder = decoder
+                self.total = keras.metrics.Mean(name="loss")
+
+            @property
+            def metrics(self) -> list[Any]:
+                return [self.total]
+
+            def losses_of(self, data: Any) -> Any:
+                (names,) = data["names"]
+                assert names.dtype == tf.string
+                decoded = self.decoder(self.encoder(data["values"]))
+                return tf.reduce_sum(tf.square(data["values"] - decoded), axis=-1)
+
+            def train_step(self, data: Any) -> dict[str, Any]:
+                with tf.GradientTape() as tape:
+                    losses = self.losses_of(data)
+                    loss = tf.reduce_sum(losses) / BATCH
+                variables = self.trainable_variables
+                self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))  # noqa: B905
+                self.total.update_state(losses)
+                return {"loss": self.total.result()}
+
+            def test_step(self, data: Any) -> dict[str, Any]:
+                self.total.update_state(self.losses_of(data))
+                return {"loss": self.total.result()}
+
+        model = Coder(
+            keras.Sequential([keras.Input((6,)), self.dense(3, 1)]),
+            keras.Sequential([keras.Input((3,)), self.dense(6, 2)]),
+        )
+        model.compile(keras.optimizers.Adam(0.05))
+        return model
+
+    def dataset(self, batch_size: int) -> Any:
+        data = super().dataset(batch_size)
+        return data.map(lambda values: {"values": values, "names": (tf.as_string(values[:, 0]),)})
+
+    train_dataset = evaluation_dataset = dataset
+
+
+class Triplets(OfPackage):
+    """A model of three inputs, which its own step takes out of a tuple of one tuple."""
+
+    def model(self) -> Any:
+        keras = self.keras
+
+        class Siamese(keras.Model):  # type: ignore[name-defined]
+            def __init__(self, tower: Any) -> None:
+                super().__init__()
+                self.tower = tower
+                self.total = keras.metrics.Mean(name="loss")
+
+            @property
+            def metrics(self) -> list[Any]:
+                return [self.total]
+
+            def call(self, inputs: Any, training: bool = False) -> Any:
+                anchor, near, far = (self.tower(each) for each in inputs)
+                squares = (tf.square(anchor - near), tf.square(anchor - far))
+                return tuple(tf.reduce_sum(each, axis=-1) for each in squares)
+
+            def losses_of(self, data: Any) -> Any:
+                (inputs,) = data
+                near, far = self(inputs)
+                return tf.nn.relu(near - far + 1.0)
+
+            def train_step(self, data: Any) -> dict[str, Any]:
+                with tf.GradientTape() as tape:
+                    losses = self.losses_of(data)
+                    loss = tf.reduce_sum(losses) / BATCH
+                variables = self.trainable_variables
+                self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))  # noqa: B905
+                self.total.update_state(losses)
+                return {"loss": self.total.result()}
+
+            def test_step(self, data: Any) -> dict[str, Any]:
+                self.total.update_state(self.losses_of(data))
+                return {"loss": self.total.result()}
+
+        model = Siamese(keras.Sequential([keras.Input((6,)), self.dense(3, 1)]))
+        model(tuple(tf.zeros((1, 6)) for _ in range(3)))
+        model.compile(keras.optimizers.Adam(0.05))
+        return model
+
+    def dataset(self, batch_size: int) -> Any:
+        return (
+            super().dataset(batch_size).map(lambda values: ((values, values * 0.5, tf.reverse(values, [1])),))
+        )
+
+    train_dataset = evaluation_dataset = dataset
+
+
+class Added(OfPackage):
+    """All of its loss is added by a layer. It has no steps of its own."""
+
+    def model(self) -> Any:
+        keras = self.keras
+
+        class Distance(keras.layers.Layer):  # type: ignore[name-defined]
+            def call(self, inputs: Any) -> Any:
+                values, decoded = inputs
+                self.add_loss(tf.reduce_mean(tf.square(values - decoded)))
+                return decoded
+
+        inputs = keras.Input((6,))
+        decoded = self.dense(6, 2)(self.dense(3, 1)(inputs))
+        model = keras.Model(inputs, Distance()([inputs, decoded]))
+        model.compile(keras.optimizers.Adam(0.05))
+        return model
+
+
+class Unmeasured(OfPackage):
+    """Trained by a step of the program's: nothing says what loss an evaluation is to have."""
+
+    def model(self) -> Any:
+        model = self.keras.Sequential([self.keras.Input((6,)), self.dense(6, 1)])
+        model.compile(self.keras.optimizers.SGD(0.01), metrics=["mae"])
+        return model
+
+    def dataset(self, batch_size: int) -> Any:
+        return super().dataset(batch_size).map(lambda values: (values, values))
+
+    train_dataset = evaluation_dataset = dataset
+
+    def train_step(self, model: Any, batch: Any, global_batch_size: int) -> Any:
+        values, labels = batch
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(labels - model(values, training=True)))
+        variables = model.trainable_variables
+        model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))  # noqa: B905
+        return loss / 2
+
+
+def main(name: str, package: str) -> None:
+    program = globals()[name]({"package": package})
     model = program.model()
     data = program.dataset(BATCH)
+    model.built = True  # one without call() cannot be called to see to that
     history = model.fit(data, validation_data=data, epochs=EPOCHS, verbose=0).history
     print(json.dumps({name: values[-1] for name, values in history.items()}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,0 +1,75 @@
+"""Whether a step's value is a mean over a replica's examples, or its share of the global batch's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.worker.cluster import ROOT
+
+REDUCTIONS = """
+import json
+import tensorflow as tf
+from worker.steps.reductions import differentiated, reductions
+
+def mean(losses): return tf.reduce_mean(losses)
+def all_dimensions(losses): return tf.reduce_mean(tf.stack([losses, losses], 1))
+def by_size(losses): return tf.reduce_sum(losses) / tf.cast(tf.shape(losses)[0], tf.float32)
+def with_penalty(losses): return 0.5 * tf.reduce_mean(losses) * 2.0 + tf.constant(3.0)
+def mean_by_replicas(losses): return tf.reduce_mean(losses) / 2
+def sum_by_batch(losses): return tf.reduce_sum(losses, 0) * (1 / 8)
+def average(losses): return tf.nn.compute_average_loss(losses, global_batch_size=8)
+def total(losses): return tf.reduce_sum(losses)
+def product(losses): return tf.reduce_prod(losses)
+def last(losses): return tf.reduce_mean(tf.stack([losses, losses], 1), axis=1)[0]
+
+def told(of, size):
+    found = []
+    def step(losses):
+        found.extend(reductions(of(losses)))
+    tf.function(step).get_concrete_function(tf.TensorSpec([size]))
+    return [[each.is_mean(), each.is_share(2, 8)] for each in found]
+
+cases = (mean, all_dimensions, by_size, with_penalty, mean_by_replicas, sum_by_batch, average, total)
+cases = (*cases, product, last)
+found = {of.__name__: [told(of, 4), told(of, None)] for of in cases}
+found["eager"] = reductions(tf.constant(1.0))
+
+weight = tf.Variable(2.0)
+@tf.function
+def step():
+    with differentiated() as losses, tf.GradientTape() as tape:
+        loss = tf.reduce_mean(weight * tf.ones(4))
+        tape.gradient(loss, weight)
+    with tf.GradientTape() as tape:
+        later = weight * 2.0
+    tape.gradient(later, weight)
+    (place,) = reductions(losses[0])
+    found["differentiated"] = [len(losses), losses[0] is loss, place.frames[-1].lineno > 0]
+step()
+print(json.dumps(found))
+"""
+
+
+def test_means_and_shares_are_told_apart() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-c", REDUCTIONS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    mean, share, neither = [[True, False]], [[False, True]], [[False, False]]
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "mean": [mean, mean],
+        "all_dimensions": [mean, mean],
+        "by_size": [mean, mean],
+        "with_penalty": [mean, mean],
+        "mean_by_replicas": [share, share],
+        "sum_by_batch": [share, share],
+        "average": [share, share],
+        "total": [neither, neither],
+        "product": [[], []],
+        "last": [[], []],
+        "eager": [],
+        "differentiated": [1, True, True],
+    }
