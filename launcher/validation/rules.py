@@ -358,11 +358,6 @@ def _program(planned: Topology) -> Iterator[Violation]:
     if program is not None and program.entrypoint is not None:
         for name, said in parameter_problems(program.parameters):
             yield ("spec", "program", "parameters", name), said
-    if program is not None and program.keras == 3 and spec.strategy_options.partitioner is not None:
-        said = (
-            "a model of Keras 3, as program.keras says, cannot have its variables partitioned: leave it out"
-        )
-        yield ("spec", "strategyOptions", "partitioner"), said
     if (program is None or program.entrypoint is None) and not roles.is_custom(spec):
         for role in planned.roles:
             if _needs_entrypoint(planned, role):

@@ -69,11 +69,22 @@ def evaluated(task: RunningTask) -> list[dict[str, Any]]:
     return [record.fields["metrics"] for record in task.records(Event.EVALUATION)]
 
 
-@pytest.mark.parametrize("program", ["Sums", pytest.param("SumsByStep", marks=pytest.mark.thorough)])
-def test_parameter_servers_lose_no_update_and_no_count(make_cluster: MakeCluster, program: str) -> None:
+@pytest.mark.parametrize(
+    ("program", "shards"),
+    [
+        ("Sums", 3),
+        pytest.param("Sums", 1, marks=pytest.mark.thorough),
+        pytest.param("SumsByStep", 1, marks=pytest.mark.thorough),
+        pytest.param("SumsByStep", 3, marks=pytest.mark.thorough),
+    ],
+)
+def test_parameter_servers_lose_no_update_and_no_count(
+    make_cluster: MakeCluster, program: str, shards: int
+) -> None:
     cluster = make_cluster(
         entrypoint=f"three:{program}",
         replicas={"chief": 1, "worker": 2, "ps": 2},
+        strategy_options={"partitioner": "FixedShards", "numShards": shards},
         parameters={"epochs": 2, "stepsPerEpoch": STEPS // 2, "globalBatchSize": 4},
     )
     tasks = cluster.start_all()

@@ -33,6 +33,7 @@ from worker.prediction.forward_pass import ForwardPass
 from worker.program import LoadedProgram
 from worker.progress.records import RECORD_SECONDS
 from worker.reporting import Reporter
+from worker.steps.replica_model import replica_model
 from worker.task import Task
 from worker.tf_compat.graphs import shuffles
 from worker.tf_compat.strategies import uses_coordinator
@@ -178,10 +179,9 @@ class _Prediction:
         self._predicted = self._recorded = 0
         self._recorded_at = time.monotonic()
         loop.hooks.kept.append(self)
+        # The model comes first: lookup tables that a dataset uses are made in it.
+        model = replica_model(loop)
         with loop.strategy.scope():
-            loop.hooks.enter("running model()")
-            # The model comes first: lookup tables that a dataset uses are made in it.
-            model = program.model()
             loop.hooks.enter("running predict_dataset()")
             self._dataset = self._checked(program.predict_dataset(self._size))
             features, _ = _split(self._dataset.element_spec)

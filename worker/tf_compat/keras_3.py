@@ -21,9 +21,9 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-from worker.tf_compat import versions
+from worker.tf_compat import keras_3_shards, versions
 from worker.tf_compat.exclusive_updates import constraining
-from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator, without_partitioner
+from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
 _mended: list[Any] = []
 """The strategy, once Keras' classes are changed."""
@@ -43,7 +43,7 @@ def mend(strategy: Any, share: Callable[[], Any], over_replicas: Callable[..., A
         return  # the image may lack Keras 3, if the program does not use it
     _mended.append(strategy)
     if uses_coordinator(strategy):
-        _keep_variables_whole(strategy)
+        keras_3_shards.mend(strategy)
     _add_in_one_operation()
     _draw_for_each_replica()
     _look_rows_up()
@@ -226,22 +226,6 @@ def _in_stateless_scope() -> bool:
     return bool(in_stateless_scope())
 
 
-def _keep_variables_whole(strategy: Any) -> None:
-    """Prevents partitioning: Keras 3 cannot use a variable that ParameterServerStrategy's partitioner has
-    split.
-    """
-    import keras
-
-    original = keras.Variable._initialize
-
-    @functools.wraps(original)
-    def initialize(self: Any, value: Any) -> None:
-        with without_partitioner(strategy):
-            original(self, value)
-
-    keras.Variable._initialize = initialize
-
-
 def _add_in_one_operation() -> None:
     import keras
     from tensorflow.python.distribute.values import SyncOnReadVariable
@@ -321,7 +305,7 @@ def _look_rows_up() -> None:
         indices = tf.convert_to_tensor(indices)
         # As in Keras, a negative index counts from the end.
         indices = tf.where(indices < 0, indices + tf.cast(x.shape[0], indices.dtype), indices)
-        return tf.cast(tf.gather(x._value, indices), x.dtype)
+        return tf.cast(keras_3_shards.rows(x._value, indices), x.dtype)
 
     numpy.take = take
 

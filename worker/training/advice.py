@@ -8,18 +8,21 @@ the runtime cannot check, such as the order of a vocabulary.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from worker.context import Loop
+from worker.process import memory
 from worker.tf_compat import keras_models
 from worker.tf_compat.strategies import ps_count, uses_coordinator
 
 _MEGABYTE = 1 << 20
 _LARGEST_PART = 0.5
 """Fraction of all bytes in one variable, from which on its parameter server does most of the work."""
+_CHECKPOINT = 2
+"""The memory that writing a checkpoint takes, in sizes of all variables; measured with 0.5 and 1.1 GB."""
 
 
 def advise(loop: Loop, model: Any, dataset: Any) -> None:
@@ -30,8 +33,50 @@ def advise(loop: Loop, model: Any, dataset: Any) -> None:
     """
     if not loop.writes:
         return
-    for sentence in (*_servers(loop, model), *_options(loop, dataset)):
+    for sentence in (*_memory(loop, model), *_servers(loop, model), *_options(loop, dataset)):
         loop.hooks.reporter.notice(sentence)
+
+
+def _memory(loop: Loop, model: Any) -> Iterator[str]:
+    """Yields advice where several parameter servers hold more than this task can, which checkpoints need."""
+    limit, count = memory.limit(), ps_count(loop.strategy)
+    if loop.directory is None or count < 2 or limit is None:
+        return
+    optimizer = model.optimizer
+    variables = getattr(optimizer, "variables", [])
+    slots = _bytes(variables() if callable(variables) else variables)
+    weights = _bytes(model.variables)
+    needed = _CHECKPOINT * (weights + slots)
+    if needed < limit - memory.used():
+        return
+    yield (
+        f"the model has {_mebibytes(weights)} and its optimizer {_mebibytes(slots)}, over {count} parameter "
+        f"servers. The chief takes about {_mebibytes(needed)} of memory for a checkpoint, and may use "
+        f"{_mebibytes(limit)}; an export and an evaluator have the model in one piece. Raise "
+        "resources.limits.memory of chief and evaluator"
+    )
+
+
+def _bytes(variables: Iterable[Any]) -> int:
+    return sum(map(_size, _pieces(variables)))
+
+
+def _size(variable: Any) -> int:
+    """Returns the size in bytes."""
+    return (variable.shape.num_elements() or 0) * int(variable.dtype.size)
+
+
+def _pieces(variables: Iterable[Any]) -> Iterator[Any]:
+    """Yields TensorFlow's variables in those of a model or an optimizer."""
+    for variable in map(keras_models.tf_variable, variables):
+        for piece in getattr(variable, "variables", [variable]):
+            # Keras 2's handler of an adapted vocabulary is none, but a table on every worker.
+            if isinstance(piece, tf.Variable):
+                yield piece
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / _MEGABYTE:,.0f} MiB"
 
 
 def _servers(loop: Loop, model: Any) -> Iterator[str]:
@@ -76,13 +121,10 @@ def _unbalanced(loop: Loop, model: Any, count: int) -> Iterator[str]:
     """Yields advice about one variable with most of the bytes, on one parameter server."""
     sizes: dict[int, int] = {}
     variables: dict[int, Any] = {}
-    for variable in map(keras_models.tf_variable, model.variables):
-        # Each piece of a partitioned variable counts by itself.
-        for piece in getattr(variable, "variables", [variable]):
-            if not isinstance(piece, tf.Variable):
-                continue  # Keras 2's handler of an adapted vocabulary, which is a table on every worker
-            variables[id(piece)] = piece
-            sizes[id(piece)] = (piece.shape.num_elements() or 0) * piece.dtype.size
+    # Each piece of a partitioned variable counts by itself.
+    for piece in _pieces(model.variables):
+        variables[id(piece)] = piece
+        sizes[id(piece)] = _size(piece)
     if not sizes:
         return
     largest = max(sizes, key=lambda key: sizes[key])
@@ -95,9 +137,7 @@ def _unbalanced(loop: Loop, model: Any, count: int) -> Iterator[str]:
     for key, piece in variables.items():
         loads[_server(piece)] += sizes[key]
     advice = (
-        "Keras 3 cannot have it partitioned: a model of tf_keras could"
-        if keras_models.is_keras_3(model)
-        else "use the partitioner MinSize with spec.strategyOptions.minShardBytes of "
+        "use the partitioner MinSize with spec.strategyOptions.minShardBytes of "
         f"{sizes[largest] // count} or less"
         if rows >= count
         else f"TensorFlow partitions by the first axis, which has {rows} here: swap the axes"

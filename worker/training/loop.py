@@ -134,15 +134,9 @@ def _check_keras_3(loop: Loop, model: Any) -> None:
     untested = versions.keras_untested(keras_3.version())
     if untested is not None and loop.writes:
         loop.hooks.reporter.notice(untested)
-    entrypoint, name = loop.program.entrypoint, loop.strategy_options.get("partitioner")
-    if name is not None:
-        raise program_error(
-            f"spec.strategyOptions.partitioner: {entrypoint}: a model of Keras 3 cannot have its variables "
-            "partitioned; leave the partitioner out, or make the model with tf_keras"
-        )
     unsupported = keras_3.unsupported(model, loop.strategy)
     if unsupported is not None:
         raise program_error(
-            f"{entrypoint}: Keras 3 cannot do what {unsupported} asks for under this strategy, with its "
-            "several replicas or workers; leave it out, or use another spec.strategy"
+            f"{loop.program.entrypoint}: Keras 3 cannot do what {unsupported} asks for under this strategy, "
+            "with its several replicas or workers; leave it out, or use another spec.strategy"
         )
