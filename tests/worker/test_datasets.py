@@ -142,16 +142,8 @@ MIRRORED = {"strategy": "Mirrored", "strategy_options": {"logicalCpus": 3}, "rep
             {"source": "endless", "stepsPerEpoch": None},
             "spec.program.parameters.stepsPerEpoch: needed, because the training dataset is infinite",
         ),
-        (
-            {**ONE, "entrypoint": "short:Short"},
-            {"source": "read once", "stepsPerEpoch": None, "stepsPerExecution": 2},
-            (
-                "spec.program.parameters.stepsPerEpoch: needed, because the training dataset has no size "
-                "that is known"
-            ),
-        ),
     ],
-    ids=["indivisible", "read once", "empty", "infinite", "unknown size"],
+    ids=["indivisible", "read once", "empty", "infinite"],
 )
 def test_data_that_will_not_do(
     make_cluster: MakeCluster, options: dict[str, Any], parameters: dict[str, Any], message: str
@@ -162,14 +154,23 @@ def test_data_that_will_not_do(
     assert failed.fields["message"] == message
 
 
-def test_data_of_unknown_size_is_visited_to_its_end_in_every_epoch(make_cluster: MakeCluster) -> None:
-    chief = make_cluster(
-        **ONE,
-        entrypoint="short:Short",
-        model_dir=None,
-        parameters={"source": "unknown size", "stepsPerEpoch": None, "epochs": 2},
-    ).start("chief")
-    assert chief.ended() == 0
+@pytest.mark.parametrize(
+    "options",
+    [
+        ONE,
+        pytest.param({"replicas": {"chief": 1, "worker": 1, "ps": 1}}, marks=pytest.mark.thorough),
+        {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}},
+    ],
+    ids=["one", "servers", "workers"],
+)
+def test_an_epoch_of_data_of_unknown_size_is_a_pass(
+    make_cluster: MakeCluster, options: dict[str, Any]
+) -> None:
+    parameters = {"source": "unknown size", "stepsPerEpoch": None, "stepsPerExecution": 2, "epochs": 2}
+    cluster = make_cluster(entrypoint="short:Short", model_dir=None, parameters=parameters, **options)
+    tasks = cluster.start_all()
+    first = tasks.get(("chief", 0)) or tasks["worker", 0]
+    assert first.ended() == 0
     assert [
-        record.fields["step"] for record in chief.records(Event.PROGRESS) if record.fields["epoch_end"]
+        record.fields["step"] for record in first.records(Event.PROGRESS) if record.fields["epoch_end"]
     ] == [5, 5]

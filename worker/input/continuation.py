@@ -1,11 +1,16 @@
-"""The training data of an elastic collective, whose generations go on where the one before has stopped."""
+"""The training data after an interruption: it goes on with the batch after the last one that was trained.
+
+What tells is the position, in steps, and not what was read. All attempts have one order (`seeding`), so the
+batches before the position are those that were trained.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import random
-from collections.abc import Iterator
-from typing import Any
+import copy
+import math
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,88 +19,269 @@ from worker.checkpoints.model_directory import Position
 from worker.context import Loop
 from worker.contract import ElasticWorkers
 from worker.failures import program_error
-from worker.tf_compat import seeds
+from worker.input import distribution, file_sharding, passes
+from worker.tf_compat import graphs
 from worker.tf_compat.graphs import CACHE, SHUFFLE, transformations
+from worker.tf_compat.strategies import worker_number
 
-_SEED = 87654321
-"""What TensorFlow takes where none is set (random_seed.py). So operations that the program gives a seed have
-the same order as elsewhere.
-"""
+Alive = Callable[[], object]
+_SECONDS = 1.0
+_MOST_SECONDS = 300.0
+"""How long a coordinator's worker leaves batches out. The chief does not see that it reads."""
 
 
-@contextlib.contextmanager
-def alike(loop: Loop) -> Iterator[None]:
-    """Wraps a call of train_dataset(). In an elastic collective all tasks and all generations make the same
-    random choices there, and so shuffle alike.
-    """
-    if loop.elastic is None:
-        yield
-        return
-    own = seeds.global_seed()
-    of_python, of_numpy = random.getstate(), np.random.get_state()
-    random.seed(_SEED)
-    np.random.seed(_SEED)
-    tf.random.set_seed(_SEED if own is None else own)
-    try:
-        yield
-    finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
-        tf.random.set_seed(own)
+class Cycle(NamedTuple):
+    """After so many `batches`, `passes` through the data are over, and it begins anew."""
+
+    passes: int
+    batches: int
 
 
 def continued(loop: Loop, dataset: Any, steps: int | None, position: Position) -> Any:
-    """Returns the training data of `steps` steps in an epoch without an end, from the batch at `position` on.
-    Outside of an elastic collective it returns `dataset`.
+    """Returns the training data of `steps` steps in an epoch, from the batch at `position` on, and without an
+    end; `dataset` itself at the beginning of the training. What data workers read is returned as it is:
+    `datasets.served_training` leaves out what comes from them.
 
     Raises Failure for data of which the beginning cannot be left out.
     """
-    if loop.elastic is None:
-        return dataset
-    if not isinstance(dataset, tf.data.Dataset) or steps is None:
+    is_dataset = isinstance(dataset, tf.data.Dataset)
+    if loop.elastic is not None and not is_dataset:
         raise program_error(
             f"{loop.program.entrypoint}: with spec.worker.minReplicas train_dataset() must return a "
             f"tf.data.Dataset, not a {type(dataset).__name__}"
         )
-    done = position.epochs * steps + position.steps
-    if done and int(dataset.cardinality()) < 0 and loop.writes:
-        loop.hooks.reporter.notice(
-            f"{loop.program.entrypoint}: the number of batches in train_dataset() is not known, so all "
-            f"{done} that are done are read again, and left out; leave .repeat() out, or add .apply("
-            "tf.data.experimental.assert_cardinality(NUMBER))"
-        )
-    return from_batch(dataset, done)
+    done = steps_done(steps, position)
+    if not done or loop.data_service is not None:
+        return dataset
+    loop.hooks.enter(f"leaving out the {done} batches of train_dataset() that are done")
+    if not is_dataset:
+        return _creator_from(loop, dataset, done)
+    policy = file_sharding.policy(loop, dataset)
+    if policy in (None, "DATA"):
+        found = cycle(loop, dataset, steps, done)
+        if found is None and loop.writes:
+            loop.hooks.reporter.notice(
+                f"{_endless(loop)}, so all {done} batches that are done are read again, and left out; "
+                f"{_ADVICE}"
+            )
+        return from_batch(dataset, done, found, loop.hooks.alive)
+    return _of_own_share(loop, dataset, done, policy)
 
 
-def from_batch(dataset: Any, done: int) -> Any:
-    """Returns `dataset`, one pass after the other without an end, from the batch after `done` ones on.
-    What is shuffled has the same order as if they had been read.
+def steps_done(steps: int | None, position: Position) -> int:
+    """Returns the number of steps before `position`, where an epoch has `steps` of them."""
+    return position.epochs * (steps or 0) + position.steps
+
+
+def of_worker(loop: Loop, dataset: Any, steps: int | None, position: Position) -> Any:
+    """Returns the dataset of a coordinator's worker, which goes on after `position`, without an end.
+    `dataset` gives a replica's batches.
+
+    Which batches a worker has taken is not known, so each leaves out its share of all steps. It leaves out
+    nothing where the order is another one in each attempt.
+    """
+    replicas = int(loop.strategy.num_replicas_in_sync)
+    done = steps_done(steps, position) // loop.workers * replicas
+    if not done or graphs.has_random_order(dataset):
+        return dataset.repeat()
+    found = cycle(loop, dataset, (steps or 0) * replicas, done)
+    if found is not None:
+        return from_batch(dataset, done, found, seconds=_MOST_SECONDS)
+    loop.hooks.reporter.notice(
+        f"{_endless(loop)}, so each worker begins with the first batch again; {_ADVICE}"
+    )
+    return dataset.repeat()
+
+
+def cycle(loop: Loop, dataset: Any, steps: int | None, done: int) -> Cycle | None:
+    """Returns when `dataset`, with `steps` steps in an epoch, begins anew; None where it has no end, and that
+    cannot be found out. It reads the data, `done` batches at most, where nothing else tells.
     """
     size = int(dataset.cardinality())
-    if size <= 0:
-        return dataset.repeat().skip(done)
-    passes, batches = divmod(done, size)
-    return _passes_over(dataset, passes).concatenate(dataset.skip(batches)).concatenate(dataset.repeat())
+    if size == tf.data.INFINITE_CARDINALITY:
+        source, packed = graphs.repeated(dataset) or (None, 0)
+        elements = _elements(loop, source, done * packed) if packed else 0
+        return Cycle(1, done + 1) if elements > done * packed else _cycle_of(elements, packed)
+    if size < 0 and loop.parameters.steps_per_epoch is None:
+        size = steps or 0  # an epoch is a pass: `datasets.training_dataset` has counted it
+    elif size < 0:
+        size = passes.count(loop, dataset, done + 1)
+    return Cycle(1, size or done + 1)
 
 
-def _passes_over(dataset: Any, count: int) -> Any:
+def _endless(loop: Loop) -> str:
+    return f"{loop.program.entrypoint}: train_dataset() has no end, and its passes cannot be told apart"
+
+
+_ADVICE = "leave .repeat() out, or put it behind the other transformations"
+
+
+def _elements(loop: Loop, source: Any, most: int) -> int:
+    """Returns the number of elements of what a dataset repeats, 0 where it is unknown, and more than `most`
+    where it is not read that far.
+    """
+    size = int(source.cardinality())
+    if size == tf.data.UNKNOWN_CARDINALITY and loop.data_service is None:
+        below = graphs.packed(source, [SHUFFLE])
+        if SHUFFLE in transformations(below.source):  # reading it would use up an order
+            again = graphs.repeated(passes.made_again(loop))
+            below = graphs.packed(again[0] if again else source, [SHUFFLE])
+        size = passes.batches(below, most + 1, loop)
+    return max(0, size)
+
+
+def _cycle_of(elements: int, size: int) -> Cycle | None:
+    """Returns the cycle of batches of `size`, taken from passes of so many `elements` without a gap."""
+    if not elements:
+        return None
+    batches = elements // math.gcd(elements, size)
+    return Cycle(batches * size // elements, batches)
+
+
+def from_batch(
+    dataset: Any,
+    done: int,
+    found: Cycle | None,
+    alive: Alive | None = None,
+    seconds: float | None = None,
+) -> Any:
+    """Returns `dataset`, one pass after the other without an end, from the batch after `done` ones on.
+    What is shuffled has the same order as if they had been read. `alive` and `seconds` are those of `left`.
+    """
+    # The last part tells TensorFlow that there is no end; what has none itself never reaches it.
+    endless = dataset.repeat()
+    if found is None:
+        return left(endless, done, alive, seconds).concatenate(endless)
+    over, rest = divmod(done, found.batches)
+    repeated = graphs.repeated(dataset)
+    begun = _passes_over(repeated[0] if repeated else dataset, over * found.passes, alive)
+    if repeated:
+        begun = begun.flat_map(lambda *_: dataset.take(0))
+    return begun.concatenate(left(dataset, rest, alive, seconds)).concatenate(endless)
+
+
+def _of_own_share(loop: Loop, dataset: Any, done: int, policy: str) -> Any:
+    """Returns `dataset` so that what TensorFlow makes of it for this task begins after `done` steps. In each
+    step a task takes its share of a batch, out of what it reads by itself.
+    """
+    size = graphs.batch_size(dataset)
+    alive = loop.hooks.alive
+    if size is None or not distribution.can_be_joined(dataset.element_spec):
+        # TensorFlow cuts each of the task's batches into a part for each replica of all tasks.
+        return from_batch(dataset, done // loop.workers, None, alive)
+
+    def own(whole: Any) -> Any:
+        shared = distribution.shared_out(whole, policy)
+        if policy == "OFF":
+            return shared
+        return graphs.of_own_files(shared, loop.workers, worker_number(loop.strategy))
+
+    taken = done * size // loop.workers
+    repeated = graphs.repeated(dataset)
+    source, packed = repeated if repeated is not None else (dataset, 1)
+    of_pass = 0
+    if repeated is not None or int(dataset.cardinality()) != tf.data.INFINITE_CARDINALITY:
+        # A pass of what is shuffled must not be used up by counting.
+        again = passes.made_again(loop) if SHUFFLE in transformations(source) else dataset
+        again = graphs.repeated(again) if repeated is not None else (again, 1)
+        count = passes.elements if packed > 1 else passes.examples
+        of_pass = count(own(again[0]), loop) if again is not None else 0
+    over, rest = divmod(taken, of_pass) if of_pass else (0, taken)
+    begun = _passes_over(source, over, alive, sharded=True)
+    if source is not dataset:
+        begun = begun.flat_map(lambda *_: dataset.take(0))
+    examples = (dataset if of_pass else dataset.repeat()).unbatch()
+    whole = begun.concatenate(left(examples, rest, alive).batch(size)).concatenate(dataset.repeat())
+    fixed = distribution.batch_size(dataset.element_spec) is not None
+    return whole.rebatch(size, drop_remainder=True) if fixed else whole
+
+
+def _creator_from(loop: Loop, creator: Any, done: int) -> Any:
+    """Returns a DatasetCreator whose datasets begin after `done` steps. It repeats and shards its data
+    itself, and each replica takes one element in a step.
+    """
+    later, made = copy.copy(creator), creator.dataset_fn
+
+    def from_step(context: Any) -> Any:
+        dataset = made(context)
+        elements = done * context.num_replicas_in_sync // context.num_input_pipelines
+        repeated = graphs.repeated(dataset)
+        source, size = repeated if repeated is not None else (dataset, 1)
+        return from_batch(
+            dataset, elements, _cycle_of(max(0, int(source.cardinality())), size), loop.hooks.alive
+        )
+
+    later.dataset_fn = from_step
+    return later
+
+
+def left(dataset: Any, done: int, alive: Alive | None = None, seconds: float | None = None) -> Any:
+    """Returns `dataset` without its first `done` elements, or without those that are read in `seconds`.
+    `alive` is called while they are read.
+    """
+    if done and alive is not None:
+        dataset = _watched(dataset, done, alive)
+    if not done or seconds is None:
+        return dataset.skip(done)
+
+    def numbered(state: Any, element: Any) -> Any:
+        number, end = state
+        is_due = (number >= done) | (tf.timestamp() > end)
+        # From the first one on that is due, all are.
+        return (tf.where(is_due, tf.int64.max - 1, number) + 1, end), (is_due, element)
+
+    state = tf.constant(0, tf.int64), tf.timestamp() + seconds
+    found = dataset.scan(state, numbered)
+    return found.filter(lambda is_due, _: is_due).map(lambda _, element: element)
+
+
+def _watched(dataset: Any, done: int, alive: Alive) -> Any:
+    """Returns `dataset` so that `alive` is called until `done` elements are read."""
+    with tf.init_scope(), tf.device("CPU:0"):
+        read = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def watch() -> None:
+        over, last = threading.Event(), 0
+        while last < done and not over.wait(_SECONDS):
+            now = int(read.numpy())
+            if now != last:
+                alive()
+            last = now
+
+    threading.Thread(target=watch, name="left-out", daemon=True).start()
+    # A filter is what TensorFlow finds the files through.
+    return dataset.filter(lambda *_: read.assign_add(1) > 0)
+
+
+def _passes_over(dataset: Any, count: int, alive: Alive | None, *, sharded: bool = False) -> Any:
     """Returns an empty dataset, after which `dataset` has the order that it has after `count` passes.
 
     Each iteration of a shuffled dataset has the next order. For that it need not be read, unless there are
-    several shuffles: each begins when the first element is asked of it.
+    several shuffles: each begins when the first element is asked of it. With `sharded` TensorFlow is to find
+    files in it: then it may have no source without them.
     """
     found = transformations(dataset)
     shuffles, before = found.count(SHUFFLE), dataset.take(0)
-    if count and shuffles and CACHE in found:
+    if not (count and shuffles):
+        return before
+    if CACHE in found:
         # Only the first pass shuffles what precedes the cache, and only a whole one fills the cache.
-        before, count = dataset.filter(lambda *_: False), count - 1
+        before, count = left(dataset, _WHOLE, alive), count - 1
+    if shuffles > 1 or sharded:
+        one = dataset.take(1).filter(lambda *_: False)
+        while count:  # not .repeat(), which begins one more
+            before = before.concatenate(one) if count % 2 else before
+            one, count = one.concatenate(one), count // 2
+        return before
 
     def begun(_: Any) -> Any:
-        if shuffles > 1:
-            return dataset.take(1).filter(lambda *_: False)
         return tf.data.Dataset.choose_from_datasets([dataset], tf.data.Dataset.range(0))
 
-    return before.concatenate(tf.data.Dataset.range(count).flat_map(begun)) if shuffles else before
+    return before.concatenate(tf.data.Dataset.range(count).flat_map(begun))
+
+
+_WHOLE = 2**62
+"""More elements than any pass has."""
 
 
 def check_size(loop: Loop) -> None:

@@ -7,29 +7,29 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.checkpoints.model_directory import Position
 from worker.context import Loop
 from worker.failures import Failure, program_error
-from worker.input import batch_size, file_sharding, training_service
+from worker.input import batch_size, continuation, file_sharding, passes, training_service
 from worker.input.carried import carried
-from worker.input.continuation import alike, check_size
+from worker.input.continuation import check_size
 from worker.input.distribution import Distributed, batch_count, distribute, may_differ
+from worker.input.seeding import train_dataset
 from worker.models.model_build import has_sparse_gradients, rows_vary
 from worker.program import LoadedProgram
-from worker.tf_compat.graphs import file_count, operation_types
+from worker.tf_compat.graphs import operation_types
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
-_AUTO_SHARD = "spec.strategyOptions.autoShard"
+_BEGINNING = Position()
 
 
 def training_dataset(loop: Loop) -> tuple[Any, int | None]:
-    """Returns the program's training dataset, and the number of steps in an epoch. The number is None where
-    only the end of the data tells it.
+    """Returns the program's training dataset, and the number of steps in an epoch.
 
     Raises Failure for an error of the program or its parameters.
     """
     loop.hooks.enter("running train_dataset()")
-    with alike(loop):
-        dataset = loop.program.train_dataset(loop.parameters.global_batch_size)
+    dataset = train_dataset(loop)
     if not isinstance(dataset, tf.data.Dataset):
         if loop.program.has("loss") or loop.program.has("train_step"):
             raise program_error(
@@ -102,17 +102,28 @@ def refusing_small_batches(loop: Loop, dataset: Any) -> Any:
     return dataset.map(checked)
 
 
-def served_training(loop: Loop, dataset: Any, steps: int | None) -> Any:
+def served_training(loop: Loop, dataset: Any, steps: int | None, position: Position = _BEGINNING) -> Any:
     """Returns the training dataset as data workers give it, where the run has them: without an end where
-    `steps` are known. In a collective whose tasks share the data, only the first task reads it, and
-    `distributed_training` hands it out.
+    `steps` are known, and from the batch at `position` on. In a collective whose tasks share the data, only
+    the first task reads it, and `distributed_training` hands it out.
 
     Raises Failure where the dataset cannot be sent to data workers.
     """
     service = loop.data_service
     if service is None or (_has_shared_service(loop) and not loop.writes):
         return dataset
-    return training_service.served(loop, service, dataset).read(endless=steps is not None)
+    done = continuation.steps_done(steps, position)
+    done = done if service.shared else done // loop.workers
+    given = training_service.served(loop, service, dataset).read(endless=steps is not None)
+    return continuation.left(given, _begun(loop, dataset, steps, done), loop.hooks.alive)
+
+
+def _begun(loop: Loop, dataset: Any, steps: int | None, done: int) -> int:
+    """Returns how many of the `done` batches that data workers have given belong to a pass that is not
+    over.
+    """
+    found = continuation.cycle(loop, dataset, steps, done) if done else None
+    return done if found is None else done % found.batches
 
 
 def _has_shared_service(loop: Loop) -> bool:
@@ -135,7 +146,9 @@ def distributed_training(loop: Loop, dataset: Any, steps: int | None, **shares: 
         policy: str | None = "DATA" if loop.data_service.shared else "OFF"
         spread = partial(training_service.parts_of_tasks, loop) if loop.data_service.shared else None
     else:
-        policy, spread = _policy(loop, dataset), None
+        policy, spread = file_sharding.policy(loop, dataset), None
+        if policy in ("AUTO", "FILE"):
+            file_sharding.notice_unequal_files(loop, dataset)
     endless = steps is not None
     return distribute(loop.strategy, dataset, endless=endless, policy=policy, spread=spread, **shares)
 
@@ -150,27 +163,10 @@ def distributed_evaluation(loop: Loop, dataset: Any, **shares: Any) -> Distribut
     return distribute(loop.strategy, dataset, endless=True, policy=policy, **shares)
 
 
-def on_each_worker(loop: Loop, given: Any) -> Any:
+def on_each_worker(loop: Loop, given: Any, steps: int | None, position: Position) -> Any:
     """Returns a function of an InputContext that a ParameterServer worker calls to make its own dataset,
-    without an end. `given` is the dataset that the chief has made, or a DatasetCreator, which knows itself.
-    """
-    program, size = loop.program, loop.parameters.global_batch_size
-    replicas = loop.strategy.num_replicas_in_sync
-    if loop.data_service is not None:
-        loop.hooks.enter("running train_dataset() for the workers")
-        with loop.strategy.scope():
-            own = program.train_dataset(size // replicas)
-            served = training_service.served(loop, loop.data_service, own)
-        return lambda _: served.read()
-    if not isinstance(given, tf.data.Dataset):
-        return given.dataset_fn
-    if replicas > 1:
-        loop.hooks.enter("running train_dataset() for the workers")
-        with loop.strategy.scope():
-            given = program.train_dataset(size // replicas)
-    loop.hooks.enter("sending the dataset to the workers")
-    give = carried(given, program.entrypoint, "train_dataset")
-    return lambda _: give().repeat().prefetch(tf.data.AUTOTUNE)
+    without an end, and from `position` on as far as that is known. `given` is the dataset that the chief has
+    made, or a DatasetCreator, which knows itself.
 
 
 def evaluation_dataset(loop: Loop) -> tuple[Any, int]:
@@ -212,28 +208,25 @@ def check_batch_size(loop: Loop) -> None:
         )
 
 
-def steps_per_epoch(loop: Loop, dataset: Any) -> int | None:
-    """Returns the number in the parameters, or the number of batches in the dataset; None where only its end
-    tells it.
+def steps_per_epoch(loop: Loop, dataset: Any) -> int:
+    """Returns the number in the parameters, or the number of batches in the dataset, which it counts where
+    its transformations do not tell.
 
-    Raises Failure that names `stepsPerEpoch` where the number is unknown and needed.
+    Raises Failure that names `stepsPerEpoch` where the dataset has no end.
     """
     given = loop.parameters.steps_per_epoch
     if given is not None:
         return given
     size = int(dataset.cardinality())
-    why = "is infinite" if size == tf.data.INFINITE_CARDINALITY else "has no size that is known"
-    if size > 0:
-        return size
+    if size == tf.data.INFINITE_CARDINALITY:
+        raise program_error(
+            "spec.program.parameters.stepsPerEpoch: needed, because the training dataset is infinite"
+        )
+    if size == tf.data.UNKNOWN_CARDINALITY:
+        size = passes.count(loop, dataset)
     if size == 0:
         raise _empty(loop)
-    several = uses_coordinator(loop.strategy) or loop.workers > 1
-    packed = (loop.parameters.steps_per_execution or 1) > 1
-    if size == tf.data.INFINITE_CARDINALITY or several or packed:
-        raise program_error(
-            f"spec.program.parameters.stepsPerEpoch: needed, because the training dataset {why}"
-        )
-    return None
+    return size
 
 
 def _counted(dataset: Any) -> int:
@@ -267,39 +260,6 @@ def ended_early(loop: Loop, epoch: int, done: int, steps: int) -> Failure:
         f"{steps} steps of epoch {epoch} were done, and gives nothing when it is read again; make it from a "
         "source that can be read twice, end it with .repeat(), or lower spec.program.parameters.stepsPerEpoch"
     )
-
-
-def _policy(loop: Loop, dataset: Any) -> str | None:
-    """Returns the policy by which the tasks of a collective share the training data, None where there is one
-    task.
-
-    TensorFlow's AUTO becomes FILE for a dataset that reads files, and fails where there are fewer files than
-    workers.
-    """
-    policies = tf.data.experimental.AutoShardPolicy
-    own = policies(dataset.options().experimental_distribute.auto_shard_policy)
-    chosen = policies[loop.strategy_options.get("autoShard", own.name)]
-    if loop.workers == 1 or uses_coordinator(loop.strategy):
-        return None
-    if loop.elastic is not None:
-        if own not in (policies.AUTO, policies.DATA):
-            raise program_error(
-                f"{loop.program.entrypoint}: train_dataset() sets tf.data.Options' auto_shard_policy to "
-                f"{own.name}, and with spec.worker.minReplicas a worker may leave within an epoch: use DATA"
-            )
-        return "DATA"
-    files = file_count(dataset)
-    if chosen == policies.AUTO and (files is None or files < loop.workers):
-        return "DATA"
-    if chosen == policies.FILE and (files is None or files < loop.workers):
-        read = "none" if files is None else files
-        raise program_error(
-            f"{_AUTO_SHARD}: FILE needs a file for each of the {loop.workers} tasks that train, and "
-            f"train_dataset() reads {read}; write the data into more files, or use DATA or OFF"
-        )
-    if chosen != policies.OFF and chosen != policies.DATA:
-        file_sharding.notice_unequal_files(loop, dataset)
-    return str(chosen.name)
 
 
 def _steps_of_creator(loop: Loop) -> int:

@@ -172,6 +172,17 @@ def batch_size(element: Any) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
+def can_be_joined(element: Any) -> bool:
+    """Returns whether batches with this element_spec can be joined: TensorFlow can join dense tensors whose
+    examples have one shape.
+    """
+    specs = tf.nest.flatten(element)
+    return all(
+        isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape[1:].is_fully_defined()
+        for spec in specs
+    )
+
+
 def may_differ(strategy: Any, element: Any) -> bool:
     """Returns whether replicas may get different numbers of examples of a batch with this `element_spec`."""
     size = batch_size(element)

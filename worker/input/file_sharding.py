@@ -13,14 +13,48 @@ from typing import Any
 import tensorflow as tf
 
 from worker.context import Loop
-from worker.tf_compat.graphs import file_names
+from worker.failures import program_error
+from worker.tf_compat.graphs import file_count, file_names
+from worker.tf_compat.strategies import uses_coordinator
 
+_AUTO_SHARD = "spec.strategyOptions.autoShard"
 _MOST_FILES = 1000
 _MOST_REMOTE_FILES = 100
 """The size of each file behind a URL takes a request: about 50 ms."""
 _LEAST = 0.02
 """Fraction of the data below which no notice is given."""
 _NAMED = 8
+
+
+def policy(loop: Loop, dataset: Any) -> str | None:
+    """Returns the policy by which the tasks of a collective share the training data, None where there is one
+    task.
+
+    TensorFlow's AUTO becomes FILE for a dataset that reads files, and fails where there are fewer files than
+    workers.
+    """
+    policies = tf.data.experimental.AutoShardPolicy
+    own = policies(dataset.options().experimental_distribute.auto_shard_policy)
+    chosen = policies[loop.strategy_options.get("autoShard", own.name)]
+    if loop.workers == 1 or uses_coordinator(loop.strategy):
+        return None
+    if loop.elastic is not None:
+        if own not in (policies.AUTO, policies.DATA):
+            raise program_error(
+                f"{loop.program.entrypoint}: train_dataset() sets tf.data.Options' auto_shard_policy to "
+                f"{own.name}, and with spec.worker.minReplicas a worker may leave within an epoch: use DATA"
+            )
+        return "DATA"
+    files = file_count(dataset)
+    if chosen == policies.AUTO and (files is None or files < loop.workers):
+        return "DATA"
+    if chosen == policies.FILE and (files is None or files < loop.workers):
+        read = "none" if files is None else files
+        raise program_error(
+            f"{_AUTO_SHARD}: FILE needs a file for each of the {loop.workers} tasks that train, and "
+            f"train_dataset() reads {read}; write the data into more files, or use DATA or OFF"
+        )
+    return str(chosen.name)
 
 
 def notice_unequal_files(loop: Loop, dataset: Any) -> None:

@@ -22,7 +22,7 @@ from worker.cluster import kv_store
 from worker.context import Loop
 from worker.contract import DataService
 from worker.failures import place, program_error
-from worker.input import batch_size
+from worker.input import batch_size, distribution
 from worker.input.data_service import Service, coordinated
 from worker.process import presence
 from worker.process.probes import split
@@ -36,17 +36,19 @@ _LEAST_AHEAD = 2
 
 class ServedData:
     """The training dataset of `loop`'s program, registered with the data service. `element_spec` is that of
-    the dataset.
+    the dataset. With `one_pass` it is read once, to count it.
     """
 
-    def __init__(self, loop: Loop, service: DataService, dataset: Any) -> None:
+    def __init__(self, loop: Loop, service: DataService, dataset: Any, one_pass: bool = False) -> None:
         self._loop = loop
         self._service = service
         self._target = f"grpc://{service.dispatcher}"
-        self._size = batch_size.batch_size(dataset) if _can_be_joined(dataset.element_spec) else None
+        self._size = (
+            batch_size.batch_size(dataset) if distribution.can_be_joined(dataset.element_spec) else None
+        )
         self.element_spec = dataset.element_spec
         loop.hooks.enter("registering train_dataset() with the data service")
-        self._coordinated = uses_coordinator(loop.strategy)
+        self._coordinated = uses_coordinator(loop.strategy) and not one_pass
         if self._coordinated:
             dataset = self._joined(dataset.repeat())
         self._id = _registered(loop, self._target, dataset)
@@ -89,7 +91,7 @@ class ServedData:
         return dataset.rebatch(self._size, drop_remainder=first.shape[0] is not None)
 
 
-def served(loop: Loop, service: DataService, dataset: Any) -> ServedData:
+def served(loop: Loop, service: DataService, dataset: Any, one_pass: bool = False) -> ServedData:
     """Registers the training dataset. Raises Failure where it cannot be sent to data workers."""
     if not isinstance(dataset, tf.data.Dataset):
         raise program_error(
@@ -98,7 +100,7 @@ def served(loop: Loop, service: DataService, dataset: Any) -> ServedData:
         )
     if graphs.operation_types(dataset) & set(_PYTHON):
         raise _calls_python(loop, dataset)
-    return ServedData(loop, service, dataset)
+    return ServedData(loop, service, dataset, one_pass)
 
 
 def parts_of_tasks(loop: Loop, parts: Any) -> Callable[[int], Any]:
@@ -122,17 +124,6 @@ def parts_of_tasks(loop: Loop, parts: Any) -> Callable[[int], Any]:
     if not loop.writes:
         presence.attend(first, loop.address or "another task", "the first task", lost)
     return lambda task: coordinated(address, identifier, parts.element_spec, job, task, loop.workers)
-
-
-def _can_be_joined(element: Any) -> bool:
-    """Returns whether batches with this element_spec can be joined: TensorFlow can join dense tensors whose
-    examples have one shape.
-    """
-    specs = tf.nest.flatten(element)
-    return all(
-        isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape[1:].is_fully_defined()
-        for spec in specs
-    )
 
 
 def _registered(loop: Loop, target: str, dataset: Any) -> str:

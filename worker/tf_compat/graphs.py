@@ -10,7 +10,7 @@ import re
 import sys
 import traceback
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 _READERS = (
     "ArrayRecordDataset",
@@ -35,6 +35,8 @@ _KEEP_BATCHES = (
 )
 """Transformations that return the elements of their input unchanged, by TensorFlow 2.21's names."""
 SHUFFLE, CACHE = "_ShuffleDataset", "CacheDataset"
+_KEEP_COUNT = ("_MapDataset", "_OptionsDataset", "_ParallelMapDataset", "_PrefetchDataset")
+"""Transformations that return an element for each of their input, in its order."""
 _REFRESH_MS = 100
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 
@@ -175,9 +177,74 @@ def batch_size(dataset: Any) -> int | None:
     return None if value is None else int(value)
 
 
+class Packed(NamedTuple):
+    """Which dataset's elements another one packs: `size` of them into one of its own. `drops` says whether
+    it leaves out the last ones, where they are fewer.
+    """
+
+    source: Any
+    size: int
+    drops: bool
+
+
+def packed(dataset: Any, through: Collection[str] = ()) -> Packed:
+    """Returns the first dataset that `dataset` makes its elements of, as far as each has a fixed number of
+    its elements. `through` are further transformations that do not change the number.
+    """
+    dataset, size, drops = getattr(dataset, "_impl", dataset), 1, False
+    while True:
+        name = type(dataset).__name__
+        if name.endswith("BatchDataset") and not name.startswith("_Dense"):
+            own = batch_size(dataset)
+            dropping = getattr(dataset, "_drop_remainder", None)
+            if own is None or dropping is None or size > 1:
+                break
+            import tensorflow as tf
+
+            size, drops = own, bool(tf.get_static_value(dropping))
+        elif name not in _KEEP_COUNT and name not in through:
+            break
+        (dataset,) = dataset._inputs()
+        dataset = getattr(dataset, "_impl", dataset)
+    return Packed(dataset, size, drops)
+
+
+def repeated(dataset: Any) -> tuple[Any, int] | None:
+    """Returns the dataset that `dataset` repeats without an end, and how many of its elements make one of
+    `dataset`; None where it is made in another way.
+    """
+    import tensorflow as tf
+
+    source, size, _ = packed(dataset)
+    if type(source).__name__ != "_RepeatDataset":
+        return None
+    count = tf.get_static_value(source._count)
+    (source,) = source._inputs()
+    return (source, size) if count is not None and int(count) < 0 else None
+
+
+def of_own_files(dataset: Any, tasks: int, task: int) -> Any:
+    """Returns what `task` of `tasks` reads of `dataset`, by the policy that its options give."""
+    from tensorflow.python.data.experimental.ops import distribute
+
+    return distribute._AutoShardDataset(dataset, tasks, task)
+
+
 def shuffles(dataset: Any) -> bool:
     """Returns whether `dataset` has another order of elements in each iteration."""
     return SHUFFLE in transformations(dataset)
+
+
+def has_random_order(dataset: Any) -> bool:
+    """Returns whether `dataset` is shuffled without a seed."""
+    import tensorflow as tf
+
+    dataset = getattr(dataset, "_impl", dataset)
+    if type(dataset).__name__ == SHUFFLE:
+        seeds = [tf.get_static_value(seed) for seed in (dataset._seed, dataset._seed2)]
+        if not any(seed is None or seed for seed in seeds):
+            return True
+    return any(has_random_order(source) for source in dataset._inputs())
 
 
 def transformations(dataset: Any) -> list[str]:

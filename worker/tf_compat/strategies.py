@@ -26,6 +26,11 @@ def worker_count(strategy: Any) -> int:
     return int(strategy.extended._num_workers)
 
 
+def worker_number(strategy: Any) -> int:
+    """Returns the number, from 0, of this task among those that take every step together."""
+    return int(strategy.extended._id_in_cluster) if worker_count(strategy) > 1 else 0
+
+
 def ps_count(strategy: Any) -> int:
     """Returns how many parameter servers hold the variables; 0 except for ParameterServerStrategy."""
     if not isinstance(strategy, tf.distribute.ParameterServerStrategy):

@@ -37,7 +37,6 @@ class Coordination:
         loop, model, steps = work.loop, work.model, work.steps
         self._work = work
         self._loop = loop
-        # Never None here: training_dataset() raises Failure where the number is unknown.
         self._epoch_steps = work.epoch_steps or 0
         if model.run_eagerly:
             loop.hooks.reporter.notice(
@@ -58,7 +57,7 @@ class Coordination:
         self._single, self._several = _functions(loop, steps, self._unrolled)
         self._read = tf.function(partial(steps.results_in_graph, True))
         self._iterator = iter(
-            executions.coordinator.create_per_worker_dataset(_dataset_function(loop, dataset))
+            executions.coordinator.create_per_worker_dataset(_dataset_function(work, dataset))
         )
         self._scorer = scorer(loop, steps, executions)
         self._done = 0
@@ -156,11 +155,12 @@ class Coordination:
         self._work.records.write(self._done, metrics)
 
 
-def _dataset_function(loop: Loop, given: Any) -> Any:
+def _dataset_function(work: Work, given: Any) -> Any:
     """Returns the function that makes a worker's dataset on the worker. `given` is that of the chief, or a
     DatasetCreator.
     """
-    strategy, dataset = loop.strategy, datasets.on_each_worker(loop, given)
+    strategy = work.loop.strategy
+    dataset = datasets.on_each_worker(work.loop, given, work.epoch_steps, work.position)
 
     def distributed() -> Any:
         if strategy.num_replicas_in_sync == 1:

@@ -42,7 +42,7 @@ class Replicas:
         equal = datasets.wants_equal_shapes(loop, work.model, element)
         by_batch = parameters.iteration == "batches"
         by_batch = by_batch or datasets.wants_single_steps(loop, work.model, element)
-        dataset = datasets.served_training(loop, dataset, work.epoch_steps)
+        dataset = datasets.served_training(loop, dataset, work.epoch_steps, work.position)
         self._checked: Any = None
         if steps.is_own:
             # The program's own arithmetic cannot leave filler examples out, so batches cannot be filled to

@@ -222,12 +222,6 @@ REFUSALS: Final = (
         r"which is for Model.fit; with loss\(\) or train_step\(\) return the",
     ),
     Refusal("labels-nd-unreduced", ("loss",), r"not each example's loss, \[batch_size\]"),
-    Refusal(
-        "unknown-size",
-        tuple(PROGRAMS),
-        "stepsPerEpoch: needed, because the training dataset has no size that is known",
-        ("MultiWorkerMirrored", *_SERVERS),
-    ),
     *(
         Refusal(shape, ("step",), "end train_dataset.. with .batch", ("CentralStorage",), late=True)
         for shape in ("one-in-last", "smaller-than-replicas")
