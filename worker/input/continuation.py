@@ -266,7 +266,8 @@ def _passes_over(dataset: Any, count: int, alive: Alive | None, *, sharded: bool
         return before
     if CACHE in found:
         # Only the first pass shuffles what precedes the cache, and only a whole one fills the cache.
-        before, count = left(dataset, _WHOLE, alive), count - 1
+        whole = dataset if alive is None else _watched(dataset, _WHOLE, alive)
+        before, count = whole.filter(lambda *_: False), count - 1
     if shuffles > 1 or sharded:
         one = dataset.take(1).filter(lambda *_: False)
         while count:  # not .repeat(), which begins one more

@@ -167,6 +167,32 @@ def on_each_worker(loop: Loop, given: Any, steps: int | None, position: Position
     """Returns a function of an InputContext that a ParameterServer worker calls to make its own dataset,
     without an end, and from `position` on as far as that is known. `given` is the dataset that the chief has
     made, or a DatasetCreator, which knows itself.
+    """
+    program, size = loop.program, loop.parameters.global_batch_size
+    replicas = loop.strategy.num_replicas_in_sync
+    if loop.data_service is not None:
+        loop.hooks.enter("running train_dataset() for the workers")
+        with loop.strategy.scope():
+            own = program.train_dataset(size // replicas)
+            served = training_service.served(loop, loop.data_service, own)
+        done = continuation.steps_done(steps, position) * replicas
+        if not loop.data_service.shared:
+            begun = _begun(loop, given, steps, done // loop.workers)
+            return lambda _: continuation.left(served.read(), begun)
+        # All workers read one stream, which some may join later: it must begin once.
+        for _ in served.read().take(_begun(loop, given, steps, done)):
+            loop.hooks.alive()
+        return lambda _: served.read()
+    if not isinstance(given, tf.data.Dataset):
+        return given.dataset_fn
+    if replicas > 1:
+        loop.hooks.enter("running train_dataset() for the workers")
+        with loop.strategy.scope():
+            given = program.train_dataset(size // replicas)
+    given = continuation.of_worker(loop, given, steps, position)
+    loop.hooks.enter("sending the dataset to the workers")
+    give = carried(given, program.entrypoint, "train_dataset")
+    return lambda _: give().prefetch(tf.data.AUTOTUNE)
 
 
 def evaluation_dataset(loop: Loop) -> tuple[Any, int]:

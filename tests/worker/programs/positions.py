@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.data.experimental.ops.testing import sleep
 
 
 class Compiled:
-    """Parameters: `examples`; `data`, a method's name; `wait`, seconds after each execution; `folder`, with
-    files of numbers.
+    """Parameters: `examples`; `data`, a method's name; `wait`, seconds after each execution; `pause`,
+    milliseconds for each batch; `folder`, with files of numbers.
     """
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
@@ -46,9 +47,9 @@ class Compiled:
             value = tf.reshape(tf.cast(number, tf.float32) / 1000.0, [1])
             return value, value
 
-        if self.parameters.get("data") == "repeated":
-            return numbers.map(pair).batch(batch_size)
-        return numbers.map(pair).batch(batch_size).prefetch(2)
+        dataset = numbers.map(pair).batch(batch_size)
+        pause = self.parameters.get("pause", 0)
+        return dataset.apply(sleep(1000 * pause)) if pause else dataset.prefetch(2)
 
     def plain(self, numbers: Any, examples: int) -> Any:
         return numbers
@@ -75,9 +76,10 @@ class Compiled:
 
     def callbacks(self) -> list[Any]:
         wait = self.parameters["wait"]
-        return [
+        hooks = [
             self.keras().callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(wait))
         ]
+        return hooks if wait else []
 
 
 class Keras3(Compiled):
