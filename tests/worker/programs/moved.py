@@ -11,7 +11,6 @@ from typing import Any
 
 import tensorflow as tf
 
-ROWS = 3000
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "adadelta": ("Adadelta", {}),
     "adagrad": ("Adagrad", {}),
@@ -32,9 +31,10 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class Moved:
-    """Parameter `keras` is 2 or 3."""
+    """Parameters: `keras`, 2 or 3, and the number of `rows` of a table."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self.rows = parameters["rows"]
         if parameters["keras"] == 3:
             import keras
 
@@ -47,7 +47,9 @@ class Moved:
         looked_up = self.keras.Input((4,), dtype="int32")
         outputs = []
         for name in OPTIMIZERS:
-            rows = layers.Embedding(ROWS, 8, embeddings_initializer="zeros", name=f"{name}_table")(looked_up)
+            rows = layers.Embedding(self.rows, 8, embeddings_initializer="zeros", name=f"{name}_table")(
+                looked_up
+            )
             dense = layers.Dense(4, kernel_initializer="zeros", use_bias=False, name=f"{name}_dense")
             outputs += [rows, dense(rows)]
         model = self.keras.Model(looked_up, outputs)
@@ -59,7 +61,7 @@ class Moved:
 
     def train_dataset(self, batch_size: int) -> Any:
         def batch(_: Any) -> Any:
-            return tf.random.uniform((batch_size, 4), maxval=ROWS, dtype=tf.int32)
+            return tf.random.uniform((batch_size, 4), maxval=self.rows, dtype=tf.int32)
 
         dataset = tf.data.Dataset.range(1).repeat().map(batch)
         return dataset.apply(tf.data.experimental.assert_cardinality(1_000_000))
@@ -67,17 +69,22 @@ class Moved:
     def callbacks(self) -> list[Any]:
         class Farthest(self.keras.callbacks.Callback):  # type: ignore[name-defined]
             def on_train_end(self, logs: Any = None) -> None:
-                found = {}
-                for layer in self.model.layers:
-                    for weight in layer.get_weights():
-                        found[layer.name] = float(abs(weight).max())
+                # A table may be in several parts.
+                found = {
+                    layer.name: max(float(abs(weight).max()) for weight in layer.get_weights())
+                    for layer in self.model.layers
+                    if layer.get_weights()
+                }
                 print(json.dumps(found), flush=True)
 
         return [Farthest()]
 
     def train_step(self, model: Any, batch: Any, global_batch_size: int) -> Any:
         weights = {
-            name: [model.get_layer(f"{name}_{kind}").trainable_weights[0] for kind in ("table", "dense")]
+            name: [
+                *model.get_layer(f"{name}_table").trainable_weights,
+                *model.get_layer(f"{name}_dense").trainable_weights,
+            ]
             for name in OPTIMIZERS
         }
         with tf.GradientTape() as tape:
