@@ -130,7 +130,12 @@ class TensorFlowFiles:
             for leftover in tf.io.gfile.glob(self.path(".export-*")):
                 tf.io.gfile.rmtree(leftover)
             tf.io.gfile.makedirs(new)
-        write(new)
+        try:
+            write(new)
+        except BaseException:
+            with contextlib.suppress(tf.errors.OpError):
+                tf.io.gfile.rmtree(new)
+            raise
         with writing(path):
             tf.io.gfile.makedirs(path.rpartition("/")[0])
             if tf.io.gfile.exists(path):

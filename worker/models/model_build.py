@@ -75,7 +75,7 @@ def rows_vary(strategy: Any, model: Any, element: Any, size: int) -> bool:
 def _lookup_shapes(strategy: Any, model: Any, element: Any) -> list[Any]:
     features = element[0] if isinstance(element, tuple) else element
     traced = tf.function(lambda inputs: model(inputs, training=False))
-    if has_own(model, "train_step") and not (has_call(model) and hasattr(model, "inputs")):
+    if has_own(model, "train_step") and not getattr(model, "inputs", None):
         # It may call its parts, or itself with something else.
         traced = tf.function(lambda batch: strategy.run(model.train_step, args=(batch,)))
         features = element

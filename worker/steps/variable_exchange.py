@@ -35,6 +35,7 @@ class Exchange:
 
     def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """Has `optimizer` apply the gradients."""
+        keras_models.begin_trace(optimizer)
         optimizer.apply_gradients(zip(gradients, variables))
 
 
@@ -79,6 +80,7 @@ class Together(Exchange):
             self._groups = _groups(gradients, variables) if can else []
             super().apply(optimizer, gradients, variables)
             return
+        keras_models.begin_trace(optimizer)
         sent = list(gradients)
         for group in self._groups:
             values = _sent([gradients[index] for index in group], variables[group[0]].device)

@@ -268,6 +268,19 @@ def lookup_shapes(graph: Any) -> list[Any]:
     ]
 
 
+def is_constant(tensor: Any) -> bool:
+    """Returns whether `tensor`, of a graph, has the same value whatever the graph is given."""
+    seen, waiting = set[Any](), [tensor]
+    while waiting:
+        operation = getattr(waiting.pop(), "op", None)
+        if operation is None or (not operation.inputs and operation.type != "Const"):
+            return False
+        if operation not in seen:
+            seen.add(operation)
+            waiting.extend(operation.inputs)
+    return True
+
+
 def _graphs(dataset: Any) -> Iterator[Any]:
     yield from _own_graphs(dataset)
     for source in dataset._inputs():

@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from worker.tf_compat import keras_3_shards, versions
 from worker.tf_compat.exclusive_updates import constraining
+from worker.tf_compat.graphs import is_constant
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
 _mended: list[Any] = []
@@ -356,12 +357,28 @@ def _sum_gradients_first() -> None:
 
 
 def _summed(replica: Any, gradients: list[Any]) -> list[Any]:
-    """Returns the sums over the replicas, by one all-reduce."""
-    known = [gradient for gradient in gradients if gradient is not None]
+    """Returns the sums over the replicas, by one all-reduce.
+
+    Rows are not added up but listed, and Keras' optimizers square each of them by itself. Those that all
+    replicas look up alike, as for the positions in a sequence, one process looks up once.
+    """
+    alike = [isinstance(each, tf.IndexedSlices) and is_constant(each.indices) for each in gradients]
+    known = [
+        gradient.values if same else gradient
+        for gradient, same in zip(gradients, alike)
+        if gradient is not None
+    ]
     if not known:
         return gradients
     sums = iter(replica.all_reduce(tf.distribute.ReduceOp.SUM, known))
-    return [None if gradient is None else next(sums) for gradient in gradients]
+    return [
+        None
+        if gradient is None
+        else tf.IndexedSlices(next(sums), gradient.indices, gradient.dense_shape)
+        if same
+        else next(sums)
+        for gradient, same in zip(gradients, alike)
+    ]
 
 
 def _keep_losses_apart() -> None:

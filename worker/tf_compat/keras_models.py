@@ -11,6 +11,9 @@ import tensorflow as tf
 
 from worker.tf_compat import keras_3
 
+_NEVER = 1 << 60
+"""Steps that no training reaches."""
+
 
 class Callback(tf.keras.callbacks.Callback):  # type: ignore[misc]
     """A callback whose batch hooks get tensors, or under ParameterServer RemoteValues, and not numbers.
@@ -182,6 +185,16 @@ def replace_learning_rate(optimizer: Any, rate: Any) -> Any:
     before = optimizer.__dict__["_learning_rate"]
     optimizer.__dict__["_learning_rate"] = rate
     return before
+
+
+def begin_trace(optimizer: Any) -> None:
+    """Has each trace of a step compute with `optimizer` as in Keras' own `fit`. Keras 2's Nadam compares the
+    number of its steps with that of its traces, a Python number, and leaves an update out where they are
+    equal. In `fit`, which traces a step twice, they are not, but for models of few variables.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if hasattr(inner, "_u_product_counter"):
+        inner._u_product_counter = _NEVER
 
 
 def clips_gradients_itself(optimizer: Any) -> bool:

@@ -445,8 +445,18 @@ class _Training:
         if averages:
             keras_models.take_averages(model)
         guard = contextlib.nullcontext() if program.has("export") else writing(self._directory.root)
-        with guard:
-            path = self._directory.write_export(self._export_version or 1, partial(program.export, model))
+        try:
+            with guard:
+                path = self._directory.write_export(self._export_version or 1, partial(program.export, model))
+        except (TypeError, ValueError) as error:
+            if program.has("export") or not keras_models.has_own(model, "train_step"):
+                raise
+            # Its own steps call it with something else than Keras does.
+            self._reporter.notice(
+                f"{program.entrypoint}: nothing is exported: Keras cannot write {type(model).__name__} "
+                f"({sentence(error)}); give the program an export(model, path)"
+            )
+            return
         self._reporter.emit(Exported(path))
 
     def _upload_last(self) -> None:
