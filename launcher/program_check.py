@@ -2,7 +2,7 @@
 
 The process runs `worker.check` with what a pod would get: the program's files, the run's configuration, and
 the variables of the task that trains. Packages and files are this machine's, not those of an image or a
-volume.
+volume; the Python is that of the tasks of the local backend.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from launcher.backends.base import Plan
+from launcher.backends.local.pod.pods import PYTHON_VARIABLE, tasks_python
 from launcher.errors import Problem, SpecError
 from launcher.plan import topology
 from launcher.task_records.task_output import is_chatter
@@ -61,16 +63,27 @@ def problems(loaded: Loaded, plan: Plan, seconds: float = SECONDS) -> tuple[list
     config = _configuration(plan)
     if config is None or not config.entrypoint:
         return [], ()
-    if importlib.util.find_spec("tensorflow") is None:
-        said = f"there is no TensorFlow in {sys.prefix}, whose packages would stand for the image's"
-        raise SpecError([Problem("--import", 0, 0, "", said)])
+    python = shutil.which(tasks_python())
+    if python is None:
+        raise _refused(f"{PYTHON_VARIABLE} names {tasks_python()}, which is no program")
+    if tasks_python() == sys.executable and importlib.util.find_spec("tensorflow") is None:
+        raise _refused(
+            f"there is no TensorFlow in {sys.prefix}, whose packages would stand for the image's; "
+            f"{PYTHON_VARIABLE} may name a Python that has it"
+        )
     files = source.read(loaded)
     with tempfile.TemporaryDirectory(prefix="tf-launcher-") as folder:
         root = Path(folder)
         told = {"MODEL_DIR": str(root / "model")} if config.model_dir is not None else {}
-        environment = {**os.environ, **told, **_variables(loaded), "PYTHONPATH": _python_path()}
+        environment = {
+            **os.environ,
+            **told,
+            **_variables(loaded),
+            "PYTHONPATH": _python_path(root / "runtime"),
+        }
         for name in Env.RESERVED:
             environment.pop(name, None)
+        environment[Env.LOCAL] = folder
         environment["PYTHONUNBUFFERED"] = "1"  # what it prints before it crashes is read, too
         environment[Env.CONFIG] = str(root / "run.json")
         (root / "run.json").write_text(config.to_json(), encoding="utf-8")
@@ -80,7 +93,7 @@ def problems(loaded: Loaded, plan: Plan, seconds: float = SECONDS) -> tuple[list
                 path = root / "source" / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-        outcome = _run([sys.executable, "-m", "worker.check"], environment, root, seconds)
+        outcome = _run([str(Path(python).absolute()), "-m", "worker.check"], environment, root, seconds)
     if not outcome.failure:
         return [], outcome.notices
     field, _, said = outcome.failure.partition(": ")
@@ -107,11 +120,19 @@ def _variables(loaded: Loaded) -> dict[str, str]:
     return {variable.name: variable.value for variable in role.env if variable.value is not None}
 
 
-def _python_path() -> str:
-    """Returns a module path with the worker package of this launcher."""
+def _python_path(folder: Path) -> str:
+    """Returns a module path with the worker package of this launcher, and none of its other packages, which
+    may be those of another Python. `folder` is made for it.
+    """
     spec = importlib.util.find_spec("worker")
-    found = [str(Path(spec.origin).parents[1])] if spec is not None and spec.origin is not None else []
-    return os.pathsep.join([*found, *filter(None, [os.environ.get("PYTHONPATH")])])
+    if spec is not None and spec.origin is not None:
+        folder.mkdir()
+        (folder / "worker").symlink_to(Path(spec.origin).parent)
+    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def _refused(message: str) -> SpecError:
+    return SpecError([Problem("--import", 0, 0, "", message)])
 
 
 def _run(command: Sequence[str], environment: dict[str, str], folder: Path, seconds: float) -> Outcome:

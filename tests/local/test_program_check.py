@@ -63,6 +63,14 @@ class Program:
         return [Stop()]
 """
 OWN_LOOP = "\n    def loss(self, labels, predictions):\n        return (labels - predictions)[:, 0] ** 2\n"
+EARLY = PROGRAM.replace(
+    "\n\nclass Stop", "\n\nEARLY = tf.keras.layers.Dense(1)\nEARLY.build((None, 3))\n\nclass Stop", 1
+)
+EARLY = EARLY.replace("tf.keras.layers.Dense(1)])", "EARLY])")
+OF_MIRRORED = ["spec.strategy=Mirrored", "spec.worker=null", "spec.ps=null"]
+OF_COLLECTIVE = ["spec.strategy=MultiWorkerMirrored", "spec.ps=null"]
+HASTY = PROGRAM.replace("\n\nclass Stop", "\n\nONE = tf.constant(1.0)\n\nclass Stop", 1)
+HASTY = HASTY.replace("(tf.ones(4), tf.ones(1))", "(tf.ones(4), tf.ones(1) * ONE)")
 WRONG_LOOP = OWN_LOOP.replace("[:, 0] ** 2", " / 0")
 
 
@@ -75,6 +83,30 @@ def validate(
     code = parser.main(["validate", str(folder / "cluster.yaml"), "--import", *settings])
     out, err = capsys.readouterr()
     return code, out, err
+
+
+def test_the_python_of_the_tasks_tries_a_program_as_the_strategy_runs_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two replicas, and set up before the program runs its first operation."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("TF_LAUNCHER_PYTHON", str(python))
+    traced = HASTY.replace(
+        "def model(self):",
+        "def model(self):\n        print(tf.distribute.get_strategy().num_replicas_in_sync)",
+    )
+    for overrides in (OF_COLLECTIVE, []):
+        code, _, err = validate(tmp_path, capsys, traced, *overrides)
+        assert code == 0, err
+    assert (tmp_path / "asked").read_text() == "-m worker.check\n" * 2
+    code, _, err = validate(tmp_path, capsys, traced.replace("get_strategy()", "none"), *OF_COLLECTIVE)
+    assert code == 2
+    monkeypatch.setenv("TF_LAUNCHER_PYTHON", "/no/such/python")
+    code, _, err = validate(tmp_path, capsys, PROGRAM)
+    assert code == 2
+    assert "TF_LAUNCHER_PYTHON names /no/such/python, which is no program" in err
 
 
 @pytest.mark.parametrize("override", [None, "loss", "spec.mode=Evaluate", "spec.mode=Predict"])
@@ -125,8 +157,30 @@ def test_a_program_that_works(
         ),
         (PROGRAM + WRONG_LOOP, [], "loss"),
         (PROGRAM + "\nprint('a word'); os._exit(3)", [], "ended with exit code 3\n  a word\n"),
+        (
+            PROGRAM.replace(".repeat().batch", ".repeat().map(lambda x, y: (py(x), y)).batch").replace(
+                "\n\nclass Stop",
+                "\n\ndef py(x):\n    return tf.numpy_function(abs, [x], tf.float32)\n\nclass Stop",
+                1,
+            ),
+            [],
+            "train_dataset() calls Python code",
+        ),
+        (EARLY, ["spec.strategyOptions.logicalCpus=2", *OF_MIRRORED], "was made before model() was called"),
     ],
-    ids=["package", "method", "model", "data", "key", "evaluator", "steps", "loss", "crash"],
+    ids=[
+        "package",
+        "method",
+        "model",
+        "data",
+        "key",
+        "evaluator",
+        "steps",
+        "loss",
+        "crash",
+        "python",
+        "early",
+    ],
 )
 def test_what_a_run_would_find_in_a_minute(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], program: str, overrides: list[str], said: str

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 from typing import Any
+
+import tensorflow as tf
 
 from worker.context import Loop
 from worker.failures import program_error
@@ -22,8 +26,9 @@ def replica_model(loop: Loop) -> Any:
     warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
     keras_3.mend(loop.strategy, replica_shares.part, replica_shares.over_replicas)
     loop.hooks.enter("running model()")
-    with loop.strategy.scope():
+    with loop.strategy.scope(), _earlier_variables(loop.strategy):
         model = loop.program.model()
+    _check_scope(loop, model)
     if keras_models.is_keras_3(model):
         too_old = versions.keras_too_old(keras_3.version())
         if too_old is not None:
@@ -33,6 +38,34 @@ def replica_model(loop: Loop) -> Any:
         keras_models.scale_losses(replica_shares.part, replica_shares.made)
         _check_xla(loop, model)
     return model
+
+
+@contextlib.contextmanager
+def _earlier_variables(strategy: Any) -> Iterator[None]:
+    """Has Keras 2 compile models that have variables from before the scope, as an adapted layer has. Keras 3
+    does not look.
+    """
+    strategy.extended.variable_created_in_scope = lambda _: True
+    try:
+        yield
+    finally:
+        del strategy.extended.variable_created_in_scope
+
+
+def _check_scope(loop: Loop, model: Any) -> None:
+    """Raises Failure where the model has variables to train that were made before it: the replicas would each
+    have their own, or none.
+    """
+    if isinstance(loop.strategy, tf.distribute.OneDeviceStrategy) and keras_models.is_keras_3(model):
+        return
+    built = [model] if model.built else [layer for layer in model.layers if layer.built]
+    for variable in [each for part in built for each in part.trainable_variables]:
+        own = keras_models.tf_variable(variable)
+        if isinstance(own, tf.Variable) and not loop.strategy.extended.variable_created_in_scope(own):
+            raise program_error(
+                f"{loop.program.entrypoint}: model() uses the variable {variable.name}, which was made "
+                "before model() was called, on import or in __init__: make its layer in model()"
+            )
 
 
 def _check_xla(loop: Loop, model: Any) -> None:

@@ -21,6 +21,10 @@ VECTORS = tf.keras.layers.TextVectorization(max_tokens=12, output_sequence_lengt
 VECTORS.adapt(RAW.map(lambda phrase, _: phrase).batch(4))
 NUMBERED = RAW.map(lambda phrase, score: (VECTORS(phrase), score, phrase)).cache()
 
+SCALING = {module: module.layers.Normalization(axis=None) for module in (tf.keras, keras)}
+for layer in SCALING.values():
+    layer.adapt(tf.constant([-0.2, 0.1, 0.3]))
+
 
 class Notebook:
     keras: Any = tf.keras
@@ -39,6 +43,7 @@ class Notebook:
                 layers.Input((7,), dtype="int64"),
                 layers.Embedding(20, 4, embeddings_initializer=first),
                 layers.GlobalAveragePooling1D(),
+                SCALING[self.keras],
                 layers.Dense(1, "sigmoid", kernel_initializer=initializers.GlorotUniform(seed=2)),
             ]
         )

@@ -151,7 +151,7 @@ class PodTemplate:
         words = [*(self.container.get("command") or ()), *(self.container.get("args") or ())]
         argv = [translation.text(expand(word, own)) for word in words]
         if argv and argv[0] in _PYTHON:
-            argv[0] = _python()
+            argv[0] = tasks_python()
         env = {**image_environment(), **self._surroundings.variables}
         env["HOSTNAME"] = self.hostname(index)
         # Without a volume there, /tmp is the container's own and goes with it.
@@ -306,15 +306,15 @@ def _sub_path(mount: Mapping[str, Any], variables: Mapping[str, str] | None) -> 
     return mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables or {})
 
 
-def _python() -> str:
-    """The tasks' Python: this process's own, or the one that the user names."""
+def tasks_python() -> str:
+    """Returns the tasks' Python: this process's own, or the one that the user names."""
     return os.environ.get(PYTHON_VARIABLE) or sys.executable
 
 
 def image_environment() -> dict[str, str]:
     """What the image's environment would be: little of the user's, and `python` and `worker` to be found."""
     env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    env["PATH"] = os.pathsep.join([str(Path(_python()).parent), env.get("PATH") or os.defpath])
+    env["PATH"] = os.pathsep.join([str(Path(tasks_python()).parent), env.get("PATH") or os.defpath])
     # A worker image sets it too: output is read while it is news.
     env["PYTHONUNBUFFERED"] = "1"
     worker = importlib.util.find_spec("worker")
