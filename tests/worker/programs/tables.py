@@ -18,7 +18,6 @@ class Tables:
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.rows, self.width = parameters.get("rows", 300), parameters.get("width", 4)
         self.optimizer, self.options = parameters.get("optimizer", ["Adam", {"learning_rate": 0.01}])
-        self.seconds = parameters.get("seconds", 0.0)
 
     def model(self) -> Any:
         layers, seeded = keras.layers, keras.initializers.RandomUniform
