@@ -64,6 +64,16 @@ class Program(Protocol):
         uses the program's `loss` where it has one too, otherwise the loss that `model` was compiled with.
         """
 
+    def test_step(self, model: Any, batch: Any) -> Any:
+        """A whole step of the evaluation, for one replica, in place of `loss` and the compiled metrics: makes
+        predictions for `batch` (its share of an element of `evaluation_dataset`), updates metrics of `model`.
+        Runs inside `tf.distribute.Strategy.run`.
+
+        Returns a dict of scalars or metrics' results by their names, which the evaluation reports: a value
+        that is in no metric counts as a mean over the replica's examples, so that each example counts once.
+        None stands for the metrics that it has updated.
+        """
+
     def callbacks(self) -> Sequence[Any]:
         """Further callbacks, of the Keras that the model is of, for every style of training. ParameterServer
         refuses those with hooks for every batch: the batches run elsewhere.
@@ -76,7 +86,15 @@ class Program(Protocol):
 
 
 _REQUIRED = ("model", "train_dataset")
-_OPTIONAL = ("evaluation_dataset", "predict_dataset", "loss", "train_step", "callbacks", "export")
+_OPTIONAL = (
+    "evaluation_dataset",
+    "predict_dataset",
+    "loss",
+    "train_step",
+    "test_step",
+    "callbacks",
+    "export",
+)
 _SIGNATURES = {
     "model": "model()",
     "train_dataset": "train_dataset(batch_size)",
@@ -84,6 +102,7 @@ _SIGNATURES = {
     "predict_dataset": "predict_dataset(batch_size)",
     "loss": "loss(labels, predictions)",
     "train_step": "train_step(model, batch, global_batch_size)",
+    "test_step": "test_step(model, batch)",
     "callbacks": "callbacks()",
     "export": "export(model, path)",
 }
@@ -94,6 +113,7 @@ _ARGUMENTS = {
     "predict_dataset": 1,
     "loss": 2,
     "train_step": 3,
+    "test_step": 2,
     "callbacks": 0,
     "export": 2,
 }
@@ -159,6 +179,10 @@ class LoadedProgram:
     def train_step(self, model: Any, batch: Any, global_batch_size: int) -> Any:
         """See `Program`."""
         return self._instance.train_step(model, batch, global_batch_size)
+
+    def test_step(self, model: Any, batch: Any) -> Any:
+        """See `Program`."""
+        return self._instance.test_step(model, batch)
 
     def predict_dataset(self, batch_size: int) -> Any:
         """See `Program`. Raises Failure where the result is no batched dataset."""

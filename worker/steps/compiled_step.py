@@ -8,15 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.failures import program_error
 from worker.input import replica_shares
 from worker.input.distribution import Share, batch_count, counted
-from worker.models.model_build import of_size
 from worker.program import LoadedProgram
-from worker.steps import metric_updates
-from worker.steps.own_results import OwnResults, flat
-from worker.steps.reductions import differentiated
-from worker.steps.step import Steps, results_of, scaled, unscaled
+from worker.steps.own_results import flat, results_of
+from worker.steps.step import Steps, scaled, unscaled
 from worker.tf_compat import keras_3, keras_models
 
 
@@ -36,17 +32,13 @@ class CompiledSteps(Steps):
         element: Any,
         notice: Callable[[str], None],
     ) -> None:
-        self._means: dict[str, Any] = {}
-        """Means, by name, of the results of the model's own steps that are in none of its metrics."""
         super().__init__(program, model, global_batch_size, element, notice)
         self._own_training = keras_models.has_own(model, "train_step")
-        self._own_evaluation = keras_models.has_own(model, "test_step")
+        self._own_evaluation = program.has("test_step") or keras_models.has_own(model, "test_step")
         self._own_metrics = keras_models.has_own(model, "compute_metrics")
         self._train = self._train_by_model if self._own_training else self._train_as_compiled
         if keras_models.uses_xla(model):
             self._train = tf.function(self._train, jit_compile=True, reduce_retracing=True)
-        self._own: dict[bool, OwnResults] = {}
-        """The results of the model's own code, for training and for evaluation."""
         self._computed = threading.local()
         try:
             keras_models.build_compiled(model, element)
@@ -131,7 +123,7 @@ class CompiledSteps(Steps):
         results = own.in_graph()
         if not (self._own_training if training else self._own_evaluation):
             return loss | {name: results[name] for name in own.names if name in results}
-        return {name: results[name] for name in own.names if name in results}
+        return {name: results[name] for name in own.names or results if name in results}
 
     def _train_as_compiled(self, batch: Any, share: Share | None) -> Any:
         model, optimizer = self.model, self.model.optimizer
@@ -182,28 +174,6 @@ class CompiledSteps(Steps):
             return tf.constant(0.0)
         return returned["loss"] * self.part_of(share)
 
-    def _by_model(self, name: str, batch: Any, share: Share | None, training: bool) -> dict[str, Any]:
-        """Returns the loss of the model's own step, a mean over the replica's examples, under its name. Adds
-        those of the step's results to means that are in no metric of the model.
-        """
-        returned: dict[str, Any] = {}
-        losses: list[Any] = []
-
-        def step(batch: Any) -> None:
-            returned.update(flat(getattr(self.model, name)(batch)))
-            losses.extend(replica_shares.losses())
-
-        replica_shares.left_out(self.model, step, batch, share, trains=training)
-        examples = batch_count(batch) if share is None else share.examples
-
-        def mean(value: Any) -> Any:
-            is_share = any(value is loss for loss in losses) or self.is_share(value)
-            value = tf.reduce_mean(tf.cast(value, tf.float32))
-            return tf.math.divide_no_nan(value, self.part_of(share)) if is_share else value
-
-        self._own[training].update_means(returned, examples, mean)
-        return {name: mean(value) for name, value in returned.items() if name == "loss"}
-
     def _weighed(self, update: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a mean's `update_state` that weighs by the number of examples that count.
 
@@ -214,48 +184,6 @@ class CompiledSteps(Steps):
             return update(values, sample_weight=getattr(self._computed, "size", sample_weight))
 
         return update_state
-
-    def _trace(self, name: str, element: Any, training: bool) -> None:
-        """Finds the results of the model's own code, and which of them are in a metric. It traces, and runs
-        nothing.
-        """
-        strategy, model = tf.distribute.get_strategy(), self.model
-        returned: dict[str, Any] = {}
-        losses: list[Any] = []
-        by_keras: list[bool] = []
-
-        def once(batch: Any) -> None:
-            with replica_shares.of(None), differentiated() as targets:
-                given = self._call(name, batch, training)
-                losses.extend(targets)
-                by_keras.append(replica_shares.was_scaled())
-            if not isinstance(given, dict):
-                raise program_error(
-                    f"{self.program.entrypoint}: {type(model).__name__}.{name}() returned a "
-                    f"{type(given).__name__}, not a dict of the metrics by their names"
-                )
-            returned.update(flat(given))
-            if name == "compute_metrics":
-                returned.pop("loss", None)  # that of Model.fit, which does not train here
-
-        size = max(1, self.global_batch_size // self.replicas)
-        for _ in range(2):
-            known = len(model.metrics)
-            with metric_updates.noted(model.metrics) as noted:
-                traced = tf.function(lambda batch: strategy.run(once, args=(batch,)))
-                traced.get_concrete_function(of_size(element, size))
-            # Keras 2 makes compiled metrics at their first update: what is done with them is noted then.
-            if len(model.metrics) == known:
-                break
-        self._own[training] = OwnResults(model, returned, noted, self._means)
-        if name == "train_step" and not any(by_keras):
-            self.advise_of_means(losses, f"{type(model).__name__}.train_step(data)")
-
-    def _call(self, name: str, batch: Any, training: bool) -> Any:
-        if name != "compute_metrics":
-            return getattr(self.model, name)(batch)
-        features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
-        return self.model.compute_metrics(features, labels, self.model(features, training=training), weights)
 
 
 def _mean(value: Any) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from worker.steps.metric_updates import Noted
-from worker.steps.step import results_of
 
 
 class OwnResults:
@@ -70,3 +69,12 @@ def _names(metric: Any) -> list[str]:
     """Returns the names of the results of `metric`."""
     traced = tf.function(lambda: results_of([metric])).get_concrete_function()
     return list(traced.structured_outputs)
+
+
+def results_of(metrics: Iterable[Any]) -> dict[str, Any]:
+    """Returns the results of `metrics` by name: one metric may have several."""
+    found: dict[str, Any] = {}
+    for metric in metrics:
+        result = metric.result()
+        found.update(result if isinstance(result, dict) else {metric.name: result})
+    return found

@@ -20,6 +20,7 @@ from worker.models.model_build import of_size
 from worker.program import LoadedProgram
 from worker.reporting import as_floats
 from worker.steps import metric_updates
+from worker.steps.own_results import OwnResults, flat, results_of
 from worker.steps.reductions import differentiated, reductions
 from worker.steps.variable_exchange import Exchange
 from worker.tf_compat import keras_3, keras_models
@@ -27,6 +28,7 @@ from worker.tf_compat.keras_models import compiled_metrics, is_keras_3
 
 _LOSS = "loss(labels, predictions)"
 _TRAIN_STEP = "train_step(model, batch, global_batch_size)"
+_TEST_STEP = "test_step(model, batch)"
 
 
 class Steps:
@@ -59,6 +61,10 @@ class Steps:
         """The ids of the metrics that the program's train_step updates, once it was traced."""
         self._measured: set[bool] = set()
         """Whether a training step, or one of an evaluation, counts a loss, as far as they were traced."""
+        self._means: dict[str, Any] = {}
+        """Means, by name, of results of the program's own steps that are in none of the model's metrics."""
+        self._own: dict[bool, OwnResults] = {}
+        """The results of the program's own code, for training and for evaluation."""
         self._noting = ExitStack()
         self._read = tf.function(self.results_in_graph)
         if self._has_loss:
@@ -83,6 +89,9 @@ class Steps:
         """Updates the metrics with a batch of evaluation examples, in a replica's context.
         `share` as above.
         """
+        if self.program.has("test_step"):
+            self._by_model("test_step", batch, share, training=False)
+            return
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
         predictions = self.model(features, training=False)
         size = _size(features) if share is None else tf.cast(share.examples, tf.float32)
@@ -102,7 +111,10 @@ class Steps:
         """Makes the variables that `evaluate` needs, for a dataset with the `element_spec` `element`. Call it
         before, under the strategy's scope.
         """
-        if not (self._has_loss or is_keras_3(self.model)):
+        if self.program.has("test_step"):
+            self._trace("test_step", element, training=False)
+            keras_3.mend_metrics(tf.distribute.get_strategy(), [*self.model.metrics, *self._means.values()])
+        elif not (self._has_loss or is_keras_3(self.model)):
             keras_models.build_compiled(self.model, element)
 
     as_compiled = False
@@ -130,6 +142,8 @@ class Steps:
         """Resets all metrics. It is called under the strategy's scope, in no replica's context."""
         for metric in self.metrics():
             metric.reset_state()
+        for metric in self.model.metrics if self.program.has("test_step") else ():
+            metric.reset_state()  # one of the name "loss", too
 
     def end(self) -> None:
         """Ends the training, before its callbacks hear of it. It is called as `reset` is."""
@@ -251,6 +265,75 @@ class Steps:
                 "mean by tf.distribute.get_strategy().num_replicas_in_sync"
             )
 
+    def _by_model(self, name: str, batch: Any, share: Share | None, training: bool) -> dict[str, Any]:
+        """Returns the loss of the model's own step, or of the program's `test_step`, under its name: a mean
+        over the replica's examples. Adds those of the step's results to means that are in no metric of the
+        model.
+        """
+        returned: dict[str, Any] = {}
+        losses: list[Any] = []
+
+        def step(batch: Any) -> None:
+            returned.update(flat(self._call(name, batch, training) or {}))
+            losses.extend(replica_shares.losses())
+
+        replica_shares.left_out(self.model, step, batch, share, trains=training)
+        examples = batch_count(batch) if share is None else share.examples
+
+        def mean(value: Any) -> Any:
+            is_share = any(value is loss for loss in losses) or self.is_share(value)
+            value = tf.reduce_mean(tf.cast(value, tf.float32))
+            return tf.math.divide_no_nan(value, self.part_of(share)) if is_share else value
+
+        self._own[training].update_means(returned, examples, mean)
+        return {name: mean(value) for name, value in returned.items() if name == "loss"}
+
+    def _trace(self, name: str, element: Any, training: bool) -> None:
+        """Finds the results of the model's own code, and which of them are in a metric. It traces, and runs
+        nothing.
+        """
+        strategy, model = tf.distribute.get_strategy(), self.model
+        returned: dict[str, Any] = {}
+        losses: list[Any] = []
+        by_keras: list[bool] = []
+
+        def once(batch: Any) -> None:
+            with replica_shares.of(None), differentiated() as targets:
+                given = self._call(name, batch, training)
+                losses.extend(targets)
+                by_keras.append(replica_shares.was_scaled())
+            is_program_s = name == "test_step" and self.program.has(name)
+            if not isinstance(given, dict) and not (given is None and is_program_s):
+                where = f"{_TEST_STEP}" if is_program_s else f"{type(model).__name__}.{name}()"
+                raise program_error(
+                    f"{self.program.entrypoint}: {where} returned a "
+                    f"{type(given).__name__}, not a dict of the metrics by their names"
+                )
+            returned.update(flat(given or {}))
+            if name == "compute_metrics":
+                returned.pop("loss", None)  # that of Model.fit, which does not train here
+
+        size = max(1, self.global_batch_size // self.replicas)
+        for _ in range(2):
+            known = len(model.metrics)
+            with metric_updates.noted(model.metrics) as noted:
+                traced = tf.function(lambda batch: strategy.run(once, args=(batch,)))
+                traced.get_concrete_function(of_size(element, size))
+            # Keras 2 makes compiled metrics at their first update: what is done with them is noted then.
+            if len(model.metrics) == known:
+                break
+        self._own[training] = OwnResults(model, returned, noted, self._means)
+        if name == "train_step" and not any(by_keras):
+            self.advise_of_means(losses, f"{type(model).__name__}.train_step(data)")
+
+    def _call(self, name: str, batch: Any, training: bool) -> Any:
+        if name == "test_step" and self.program.has(name):
+            return self.program.test_step(self.model, batch)
+        if name != "compute_metrics":
+            return getattr(self.model, name)(batch)
+        features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
+        return self.model.compute_metrics(features, labels, self.model(features, training=training), weights)
+
     def _penalty(self) -> Any:
         """Returns the regularisation losses, `float32[]`; None where the model has none."""
         losses = [tf.cast(loss, tf.float32) for loss in self.model.losses]
@@ -276,21 +359,30 @@ class Steps:
     def metrics(self) -> list[Any]:
         """Returns the metrics that the steps update, "loss" first."""
         # The compiled loss has a metric of that name too, which these steps do not update.
-        return [self.mean_loss, *(metric for metric in self.model.metrics if metric.name != "loss")]
+        of_model = (metric for metric in self.model.metrics if metric.name != "loss")
+        return [self.mean_loss, *of_model, *self._means.values()]
 
     def unread_metrics(self, training: bool) -> list[Any]:
         """Returns the metrics that no code of the program reads while it trains, or evaluates."""
         # A train_step may read the metrics that it updates.
-        return [self.mean_loss] if training and self.is_own else self.metrics()
+        if (training and self.is_own) or (training in self._own and self._own[training].has_values):
+            return [self.mean_loss, *self._means.values()]
+        return self.metrics()
 
     def results_in_graph(self, training: bool = False, *_: Any) -> dict[str, Any]:
         """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
+        if training in self._own:
+            own = self._own[training]
+            results = own.in_graph()
+            return {name: results[name] for name in own.names or results if name in results}
         known = self._in_step if training else None
         return results_of([each for each in self.measured(training) if known is None or id(each) in known])
 
     def measured(self, training: bool) -> list[Any]:
         """Returns `metrics`, without the loss where the steps have none: 0 would look like a good one."""
-        return [each for each in self.metrics() if each is not self.mean_loss or training in self._measured]
+        others = list(self._means.values()) if training else []
+        others += [] if training in self._measured else [self.mean_loss]
+        return [each for each in self.metrics() if not any(each is other for other in others)]
 
     def _prepare(self, element: Any) -> None:
         """Traces a forward pass, which runs nothing. The trace gives the shapes and makes the metrics'
@@ -341,15 +433,6 @@ class Steps:
 
 def _ignore(sentence: str) -> None:
     """Where nobody is to read it."""
-
-
-def results_of(metrics: Iterable[Any]) -> dict[str, Any]:
-    """Returns the results of `metrics` by name: one metric may have several."""
-    found: dict[str, Any] = {}
-    for metric in metrics:
-        result = metric.result()
-        found.update(result if isinstance(result, dict) else {metric.name: result})
-    return found
 
 
 def scaled(optimizer: Any, loss: Any) -> Any:

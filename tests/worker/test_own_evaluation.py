@@ -1,0 +1,47 @@
+"""A program's own `test_step`: each example counts once, whichever replica or worker has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.worker.conftest import MakeCluster
+from worker.contract import Event
+
+CLUSTERS: dict[str, dict[str, Any]] = {
+    "Mirrored": {"replicas": {"chief": 1}, "strategy_options": {"logicalCpus": 4}},
+    "MultiWorkerMirrored": {"replicas": {"worker": 2}},
+    "ParameterServer": {"replicas": {"chief": 1, "worker": 2, "ps": 1}},
+    "OneDevice": {"replicas": {"chief": 1, "evaluator": 1}},
+}
+SCORES = {"squares": sum(x * x for x in range(21)) / 21, "double": 20.0}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "entrypoint", "keras", "returns"),
+    [
+        ("Mirrored", "judged:Judged", 3, "dict"),
+        pytest.param("Mirrored", "judged:Compiled", 2, "none", marks=pytest.mark.thorough),
+        pytest.param("MultiWorkerMirrored", "judged:Judged", 2, "dict", marks=pytest.mark.thorough),
+        pytest.param("MultiWorkerMirrored", "judged:Compiled", 3, "none", marks=pytest.mark.thorough),
+        pytest.param("ParameterServer", "judged:Judged", 3, "dict", marks=pytest.mark.thorough),
+        pytest.param("ParameterServer", "judged:Judged", 2, "none", marks=pytest.mark.thorough),
+        pytest.param("ParameterServer", "judged:Compiled", 2, "dict", marks=pytest.mark.thorough),
+        pytest.param("OneDevice", "judged:Judged", 3, "none", marks=pytest.mark.thorough),
+    ],
+)
+def test_each_example_counts_once(
+    make_cluster: MakeCluster, strategy: str, entrypoint: str, keras: int, returns: str
+) -> None:
+    parameters = {"epochs": 2, "stepsPerEpoch": 3, "globalBatchSize": 4, "keras": keras, "returns": returns}
+    cluster = make_cluster(
+        **CLUSTERS[strategy], strategy=strategy, entrypoint=entrypoint, parameters=parameters
+    )
+    tasks = cluster.start_all()
+    assert {task.ended() for task in tasks.values()} == {0}
+    scores = [
+        record.fields["metrics"] for task in tasks.values() for record in task.records(Event.EVALUATION)
+    ]
+    expected = SCORES if returns == "dict" else {"squares": SCORES["squares"]}
+    assert scores == [pytest.approx(expected)] * 2
