@@ -28,6 +28,7 @@ class Replicas:
     def __init__(self, work: Work, dataset: Any) -> None:
         loop, steps, parameters = work.loop, work.steps, work.loop.parameters
         self._work = work
+        self._data = dataset
         dataset = continuation.continued(loop, dataset, work.epoch_steps, work.position)
         if steps.is_own and steps.as_compiled:
             continuation.check_parts(loop)
@@ -84,7 +85,8 @@ class Replicas:
                 with self._watched(began):
                     ran = self._execute(wanted)
             except tf.errors.OutOfRangeError as error:
-                gone = self._iterations() - began
+                # TensorFlow may count a step that found no data.
+                gone = self._iterations() - began if self._has_data() else 0
                 # Of a batch that is refused one replica may see the error, and another the end of the data.
                 for _ in self._checked.take(gone + 1) if self._checked is not None else ():
                     pass
@@ -101,6 +103,10 @@ class Replicas:
             packing.epoch_ended()
             packing.agree(*self._agree(packing.number, packing.settled))
         return done
+
+    def _has_data(self) -> bool:
+        """Returns whether the program's dataset has an element, read anew."""
+        return next(iter(self._data.take(1)), None) is not None
 
     def _execute(self, wanted: int) -> int:
         """Runs at most `wanted` steps. Returns how many it ran."""
