@@ -169,7 +169,8 @@ def rate_of(optimizer: Any) -> float | None:
         # Not Keras 2's attribute: where there is a schedule, that is the rate of the last step.
         rate: Any = learning_rate(optimizer)
         rate = getattr(optimizer, "learning_rate", None) if rate is None else rate
-        return float(rate(optimizer.iterations) if callable(rate) else rate)
+        # A variable of several replicas is no number to Python.
+        return float(tf.convert_to_tensor(rate(optimizer.iterations) if callable(rate) else rate))
     except (AttributeError, TypeError, ValueError):
         return None
 
