@@ -100,6 +100,13 @@ def _collect(value: Any, factor: float, by_size: bool, found: list[Reduction]) -
             return False
         if rank == 0 or not axes.size:
             return _collect(inputs[0], factor, by_size, found)
+        stacked = inputs[0].op
+        if stacked.type == "Const":  # such as the sum of no penalties
+            return False
+        if stacked.type == "Pack" and rank == 1:  # a list of scalars: their terms
+            each_by = factor / len(stacked.inputs) if kind == "Mean" else factor
+            known = [_collect(each, each_by, by_size, found) for each in stacked.inputs]
+            return any(known)
         if not any(axis in (0, -rank) for axis in axes.flatten()):
             return False
         found.append(Reduction(operation, factor, by_size))
