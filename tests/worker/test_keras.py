@@ -201,7 +201,7 @@ def test_a_step_that_makes_its_loss_by_itself_is_told_what_replicas_do(make_clus
     cluster = make_cluster(**TWO_CPUS, entrypoint="three:ByHand", parameters=PARAMETERS)
     chief = cluster.start("chief")
     assert chief.ended() == 0
-    chief.until_notice("makes its loss without compute_loss(): the gradients of the 2 replicas are added up")
+    chief.until_notice("takes the gradient of a mean over a replica's examples")
 
 
 def test_a_step_that_updates_no_metric_is_told_so(make_cluster: MakeCluster) -> None:

@@ -103,8 +103,8 @@ def test_workers_move_no_weight_farther_than_one_process_does(
     dense = {name: moved for name, moved in together.items() if name.endswith("_dense")}
     # A worker may count other steps than those that it has seen.
     assert dense == pytest.approx({name: alone[name] for name in dense}, rel=0.02)
-    # Which rows are looked up most often is chance.
-    far = {name: (moved, alone[name]) for name, moved in together.items() if moved > 1.5 * alone[name]}
+    # Which rows are looked up most often is chance: 6 times in place of 4, say.
+    far = {name: (moved, alone[name]) for name, moved in together.items() if moved > 2 * alone[name]}
     assert not far
 
 

@@ -54,10 +54,10 @@ class CompiledSteps(Steps):
         model.__dict__["compute_loss"] = _remembering(model.compute_loss)
         if self._own_training:
             replica_shares.leave_out(model)
-            self._trace("train_step", element, training=True)
+            self.trace_own("train_step", element, training=True)
         elif self._own_metrics:
-            self._trace("compute_metrics", element, training=True)
-        keras_3.mend_metrics(strategy, self._means.values())
+            self.trace_own("compute_metrics", element, training=True)
+        keras_3.mend_metrics(strategy, self.means.values())
 
     as_compiled = True
 
@@ -69,10 +69,10 @@ class CompiledSteps(Steps):
     def prepare_evaluation(self, element: Any) -> None:
         """See `Steps`."""
         if self._own_evaluation:
-            self._trace("test_step", element, training=False)
+            self.trace_own("test_step", element, training=False)
         elif self._own_metrics:
-            self._trace("compute_metrics", element, training=False)
-        keras_3.mend_metrics(tf.distribute.get_strategy(), self._means.values())
+            self.trace_own("compute_metrics", element, training=False)
+        keras_3.mend_metrics(tf.distribute.get_strategy(), self.means.values())
 
     def steps_per_execution(self, given: int | None) -> int | None:
         """Returns `given`, or the number that the model was compiled with; None where it is to be
@@ -84,12 +84,12 @@ class CompiledSteps(Steps):
     @property
     def gives_loss(self) -> bool:
         """Returns whether the result of `train` is a share of the loss."""
-        return True not in self._own or "loss" in self._own[True].names
+        return True not in self.own_results or "loss" in self.own_results[True].names
 
     def evaluate(self, batch: Any, share: Share | None = None) -> None:
         """Updates the metrics with a batch of evaluation examples, in a replica's context."""
         if self._own_evaluation:
-            self._by_model("test_step", batch, share, training=False)
+            self.by_own_step("test_step", batch, share, training=False)
             return
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
         with replica_shares.of(share):
@@ -105,19 +105,19 @@ class CompiledSteps(Steps):
 
     def metrics(self) -> list[Any]:
         """Returns the metrics that the steps update."""
-        return [self.mean_loss, *self.model.metrics, *self._means.values()]
+        return [self.mean_loss, *self.model.metrics, *self.means.values()]
 
     def unread_metrics(self, training: bool) -> list[Any]:
         """See `Steps`. A value of the model's own code that is in no metric may be computed from one."""
-        has_values = training in self._own and self._own[training].has_values
+        has_values = training in self.own_results and self.own_results[training].has_values
         if (training and self._own_training) or has_values:
-            return [self.mean_loss, *self._means.values()]
+            return [self.mean_loss, *self.means.values()]
         return self.metrics()
 
     def results_in_graph(self, training: bool = False, *_: Any) -> dict[str, Any]:
         """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
         loss = results_of(each for each in self.measured(training) if each is self.mean_loss)
-        own = self._own.get(training)
+        own = self.own_results.get(training)
         if own is None:
             return loss | results_of(metric for metric in self.model.metrics if metric.name != "loss")
         results = own.in_graph()
@@ -145,7 +145,7 @@ class CompiledSteps(Steps):
         if self._own_metrics:
             returned = flat(self.model.compute_metrics(*counts))
             examples = batch_count(known[0]) if share is None else share.examples
-            self._own[training].update_means(returned, examples, _mean)
+            self.own_results[training].update_means(returned, examples, _mean)
         else:
             self.update_compiled_metrics(*counts[1:])
 
@@ -169,7 +169,7 @@ class CompiledSteps(Steps):
         return loss, mean * part
 
     def _train_by_model(self, batch: Any, share: Share | None) -> Any:
-        returned = self._by_model("train_step", batch, share, training=True)
+        returned = self.by_own_step("train_step", batch, share, training=True)
         if not self.gives_loss:
             return tf.constant(0.0)
         return returned["loss"] * self.part_of(share)

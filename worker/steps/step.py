@@ -61,9 +61,9 @@ class Steps:
         """The ids of the metrics that the program's train_step updates, once it was traced."""
         self._measured: set[bool] = set()
         """Whether a training step, or one of an evaluation, counts a loss, as far as they were traced."""
-        self._means: dict[str, Any] = {}
+        self.means: dict[str, Any] = {}
         """Means, by name, of results of the program's own steps that are in none of the model's metrics."""
-        self._own: dict[bool, OwnResults] = {}
+        self.own_results: dict[bool, OwnResults] = {}
         """The results of the program's own code, for training and for evaluation."""
         self._noting = ExitStack()
         self._read = tf.function(self.results_in_graph)
@@ -90,7 +90,7 @@ class Steps:
         `share` as above.
         """
         if self.program.has("test_step"):
-            self._by_model("test_step", batch, share, training=False)
+            self.by_own_step("test_step", batch, share, training=False)
             return
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
         predictions = self.model(features, training=False)
@@ -112,8 +112,8 @@ class Steps:
         before, under the strategy's scope.
         """
         if self.program.has("test_step"):
-            self._trace("test_step", element, training=False)
-            keras_3.mend_metrics(tf.distribute.get_strategy(), [*self.model.metrics, *self._means.values()])
+            self.trace_own("test_step", element, training=False)
+            keras_3.mend_metrics(tf.distribute.get_strategy(), [*self.model.metrics, *self.means.values()])
         elif not (self._has_loss or is_keras_3(self.model)):
             keras_models.build_compiled(self.model, element)
 
@@ -265,7 +265,7 @@ class Steps:
                 "mean by tf.distribute.get_strategy().num_replicas_in_sync"
             )
 
-    def _by_model(self, name: str, batch: Any, share: Share | None, training: bool) -> dict[str, Any]:
+    def by_own_step(self, name: str, batch: Any, share: Share | None, training: bool) -> dict[str, Any]:
         """Returns the loss of the model's own step, or of the program's `test_step`, under its name: a mean
         over the replica's examples. Adds those of the step's results to means that are in no metric of the
         model.
@@ -285,10 +285,10 @@ class Steps:
             value = tf.reduce_mean(tf.cast(value, tf.float32))
             return tf.math.divide_no_nan(value, self.part_of(share)) if is_share else value
 
-        self._own[training].update_means(returned, examples, mean)
+        self.own_results[training].update_means(returned, examples, mean)
         return {name: mean(value) for name, value in returned.items() if name == "loss"}
 
-    def _trace(self, name: str, element: Any, training: bool) -> None:
+    def trace_own(self, name: str, element: Any, training: bool) -> None:
         """Finds the results of the model's own code, and which of them are in a metric. It traces, and runs
         nothing.
         """
@@ -322,7 +322,7 @@ class Steps:
             # Keras 2 makes compiled metrics at their first update: what is done with them is noted then.
             if len(model.metrics) == known:
                 break
-        self._own[training] = OwnResults(model, returned, noted, self._means)
+        self.own_results[training] = OwnResults(model, returned, noted, self.means)
         if name == "train_step" and not any(by_keras):
             self.advise_of_means(losses, f"{type(model).__name__}.train_step(data)")
 
@@ -360,19 +360,21 @@ class Steps:
         """Returns the metrics that the steps update, "loss" first."""
         # The compiled loss has a metric of that name too, which these steps do not update.
         of_model = (metric for metric in self.model.metrics if metric.name != "loss")
-        return [self.mean_loss, *of_model, *self._means.values()]
+        return [self.mean_loss, *of_model, *self.means.values()]
 
     def unread_metrics(self, training: bool) -> list[Any]:
         """Returns the metrics that no code of the program reads while it trains, or evaluates."""
         # A train_step may read the metrics that it updates.
-        if (training and self.is_own) or (training in self._own and self._own[training].has_values):
-            return [self.mean_loss, *self._means.values()]
+        if (training and self.is_own) or (
+            training in self.own_results and self.own_results[training].has_values
+        ):
+            return [self.mean_loss, *self.means.values()]
         return self.metrics()
 
     def results_in_graph(self, training: bool = False, *_: Any) -> dict[str, Any]:
         """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
-        if training in self._own:
-            own = self._own[training]
+        if training in self.own_results:
+            own = self.own_results[training]
             results = own.in_graph()
             return {name: results[name] for name in own.names or results if name in results}
         known = self._in_step if training else None
@@ -380,7 +382,7 @@ class Steps:
 
     def measured(self, training: bool) -> list[Any]:
         """Returns `metrics`, without the loss where the steps have none: 0 would look like a good one."""
-        others = list(self._means.values()) if training else []
+        others = list(self.means.values()) if training else []
         others += [] if training in self._measured else [self.mean_loss]
         return [each for each in self.metrics() if not any(each is other for other in others)]
 
