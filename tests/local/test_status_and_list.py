@@ -66,6 +66,7 @@ def test_a_run_that_is_running(command: CommandLine) -> None:
         "stepsPerSecond": 21.5,
         "loss": 0.5,
         "metrics": {"accuracy": 0.75},
+        "learningRate": None,
         "time": "1970-01-01T00:16:40Z",
     }
     again = yaml.safe_load(command.good("status", "busy", "-o", "yaml"))
