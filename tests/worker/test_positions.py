@@ -122,9 +122,8 @@ def attempt(cluster: Cluster, epoch: int) -> RunningTask:
         pytest.param(CENTRAL, "Looped", {"examples": 230}, range(230), id="uneven", marks=thorough),
         pytest.param(MIRRORED, "Stepped", {"data": "shuffled"}, ALL, id="own step", marks=thorough),
         pytest.param(WORKERS, "Keras3", {"data": "lines"}, ALL, id="auto", marks=thorough),
-        pytest.param(
-            WORKERS, "Stepped", {"data": "filtered"}, [n for n in ALL if n % 10 != 3], marks=thorough
-        ),
+        # Batches of one size: what such a step returns counts once, however small its batch is.
+        pytest.param(WORKERS, "Stepped", {"data": "shuffled"}, ALL, id="own step of workers", marks=thorough),
         pytest.param(MIRRORED, "Compiled", {"data": "shuffled"}, ALL, id="Keras 2", marks=thorough),
         pytest.param(SERVED, "Looped", {}, ALL, id="served", marks=thorough),
     ],
