@@ -59,7 +59,16 @@ def test_metrics_within_an_epoch_are_not_added_up_over_the_workers(make_cluster:
     assert {task.ended() for task in tasks.values()} == {0}
     records = tasks["worker", 0].records(Event.PROGRESS)
     assert [record for record in records if not record.fields["epoch_end"]], "some within the epoch"
-    assert {record.fields["metrics"]["always_one"] for record in records} == {1.0}
+    assert {record.fields["metrics"].get("always_one", 1.0) for record in records} == {1.0}
+    assert "always_one" in records[-1].fields["metrics"]
+
+
+def test_metrics_are_shown_within_an_epoch_of_one_task(make_cluster: MakeCluster) -> None:
+    chief = make_cluster(**ONE, parameters={"epochs": 1, "stepMilliseconds": 100}).start("chief")
+    assert chief.ended() == 0
+    records = [record.fields for record in chief.records(Event.PROGRESS)]
+    assert len(records) > 1
+    assert {record["metrics"]["always_one"] for record in records} == {1.0}
 
 
 def test_hooks_for_every_batch_keep_the_steps_apart(make_cluster: MakeCluster) -> None:
@@ -91,18 +100,16 @@ def test_terminate_on_nan_is_taken_by_parameter_servers(make_cluster: MakeCluste
     assert cluster.start_all()["chief", 0].ended() == 0
 
 
-def test_a_callback_that_predicts_is_told_how_under_parameter_servers(make_cluster: MakeCluster) -> None:
+def test_a_callback_may_predict_under_parameter_servers(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(
         **PARAMETER_SERVER,
         replicas={"chief": 1, "worker": 1, "ps": 1},
         parameters={"callbacks": "predicting"},
     )
     chief = cluster.start_all()["chief", 0]
-    assert chief.ended() == ExitCode.PROGRAM_ERROR
+    assert chief.ended() == 0
     chief.printed("by itself (2, 1)")
-    failed = chief.until(Event.FAILED).fields
-    assert "call the model itself, as in model(features, training=False)" in failed["message"]
-    assert "self.model.predict(features" in failed["traceback"]
+    chief.printed("by Keras (2, 1)")
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,8 @@ class Replicas:
             logs = self._work.steps.results(training=True)
         self._work.callbacks.on_train_batch_end(done - 1, logs)
         if self._work.records.due:
+            if self._work.loop.workers == 1:
+                logs = self._work.steps.results(training=True)
             metrics = {name: float(value) for name, value in logs.items()}
             self._work.records.check(metrics)
             self._work.records.write(done, metrics)
