@@ -85,8 +85,9 @@ class Replicas:
                 with self._watched(began):
                     ran = self._execute(wanted)
             except tf.errors.OutOfRangeError as error:
-                # TensorFlow may count a step that found no data.
-                gone = self._iterations() - began if self._has_data() else 0
+                gone = self._iterations() - began
+                if gone <= 1 and not self._has_data():
+                    gone = 0  # TensorFlow may count the step that found no data
                 # Of a batch that is refused one replica may see the error, and another the end of the data.
                 for _ in self._checked.take(gone + 1) if self._checked is not None else ():
                     pass
