@@ -107,13 +107,6 @@ class CompiledSteps(Steps):
         """Returns the metrics that the steps update."""
         return [self.mean_loss, *self.model.metrics, *self.means.values()]
 
-    def unread_metrics(self, training: bool) -> list[Any]:
-        """See `Steps`. A value of the model's own code that is in no metric may be computed from one."""
-        has_values = training in self.own_results and self.own_results[training].has_values
-        if (training and self._own_training) or has_values:
-            return [self.mean_loss, *self.means.values()]
-        return self.metrics()
-
     def results_in_graph(self, training: bool = False, *_: Any) -> dict[str, Any]:
         """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
         loss = results_of(each for each in self.measured(training) if each is self.mean_loss)

@@ -364,7 +364,7 @@ class Steps:
 
     def unread_metrics(self, training: bool) -> list[Any]:
         """Returns the metrics that no code of the program reads while it trains, or evaluates."""
-        # A train_step may read the metrics that it updates.
+        # A step of the program's own may read the metrics that it updates, and compute a value from them.
         if (training and self.is_own) or (
             training in self.own_results and self.own_results[training].has_values
         ):
