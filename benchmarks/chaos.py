@@ -40,7 +40,7 @@ from benchmarks.chaos_cases import (
     steps_of,
 )
 from benchmarks.measuring import ROOT, table
-from worker.contract import Event, Failed, Progress, Record, Training
+from worker.contract.records import Event, Failed, Progress, Record, Training
 
 RUN_SECONDS = 300.0
 """Limit of a whole run. One takes 20 to 60 s on two cores, depending on the start of its processes."""

@@ -21,7 +21,10 @@ from pathlib import Path
 from benchmarks.first_step import free_ports
 from benchmarks.measuring import ENVIRONMENT, ROOT
 from benchmarks.processes import cpu_seconds
-from worker.contract import Env, Progress, Record, RunConfig, pod_name
+from worker.contract.environment import Env
+from worker.contract.records import Progress, Record
+from worker.contract.run_config import RunConfig
+from worker.contract.task_names import pod_name
 
 PROGRAMS = ROOT / "benchmarks" / "programs"
 SECONDS = 3600

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import clusters, recording
 from benchmarks.measuring import ROOT, table
-from worker.contract import Progress, Record
+from worker.contract.records import Progress, Record
 
 INPUT_MICROSECONDS, STEP_MICROSECONDS = 20_000, 10_000
 BATCH = 32

@@ -22,7 +22,9 @@ from benchmarks.measuring import ENVIRONMENT, ROOT, table
 from launcher import plan_of_file
 from launcher.validation import loader
 from launcher.validation.loader import Loaded
-from worker.contract import Env, Event, Record, pod_name
+from worker.contract.environment import Env
+from worker.contract.records import Event, Record
+from worker.contract.task_names import pod_name
 
 DEMO = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"
 # Short, since only the start is looked at.

@@ -22,7 +22,7 @@ from benchmarks.first_step import free_ports
 from benchmarks.measuring import ENVIRONMENT
 from launcher.backends.base import LogLine
 from launcher.errors import NotFoundError
-from worker.contract import Event, Record
+from worker.contract.records import Event, Record
 
 Task = tuple[str, int]
 SOURCES = [clusters.PROGRAMS / name for name in ("small.py", "marked.py", "bare.py")]

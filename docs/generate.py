@@ -15,7 +15,8 @@ import launcher
 from launcher.cli import parser, run_document
 from launcher.config import schema
 from launcher.tfjob import fields
-from worker.contract import Env, ExitCode
+from worker.contract.environment import Env
+from worker.contract.exit_codes import ExitCode
 from worker.program import Program
 
 REFERENCE = Path(__file__).parent / "reference.md"
@@ -426,11 +427,10 @@ def _help(action: argparse.Action) -> str:
 
 def _attribute_text(owner: type, name: str) -> str:
     """The string below an attribute, in the contract's source."""
-    source = Path(__file__).parent.parent.joinpath("worker", "contract.py").read_text()
-    body = source.split(f"class {owner.__name__}")[1]
+    body = inspect.getsource(owner)
     found = re.search(rf'    {name}\b[^\n]*\n    """(.*?)"""', body, re.DOTALL)
     if found is None:
-        raise SystemExit(f"worker/contract.py: {owner.__name__}.{name} has no text below it")
+        raise SystemExit(f"{owner.__module__}: {owner.__name__}.{name} has no text below it")
     return " ".join(found[1].split())
 
 

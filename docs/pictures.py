@@ -29,7 +29,7 @@ from launcher.report.model import report
 from launcher.report.timeline_rows import STATE_TEXTS
 from launcher.status import attempts, fold, latest
 from launcher.task_records.remaining_time import Pace
-from worker.contract import Progress, Record
+from worker.contract.records import Progress, Record
 
 HERE: Final = Path(__file__).parent
 RECORDED: Final = HERE / "recorded-run.json"

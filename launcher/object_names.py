@@ -54,7 +54,7 @@ NEEDED_ANNOTATION: Final = f"{DOMAIN}/needed"
 annotation, the role decides.
 """
 ELASTIC_ANNOTATION: Final = f"{DOMAIN}/elastic"
-"""On the workers' Job of an elastic run: how many there may be, see `worker.contract.ElasticWorkers`."""
+"""On the workers' Job of an elastic run: how many there may be, see `worker.contract.elastic_workers`."""
 SPEC_ANNOTATION: Final = f"{DOMAIN}/spec"
 RECLAIM_ANNOTATION: Final = f"{DOMAIN}/reclaim-policy"
 
@@ -73,7 +73,7 @@ _QUANTITY_LENGTH = 64
 
 def job_name(run: str, role: str) -> str:
     """Returns the name of a role's Job. With the index appended, it is a pod's hostname."""
-    from worker.contract import in_names  # here, since `--help` has no use for it
+    from worker.contract.task_names import in_names  # here, since `--help` has no use for it
 
     return f"{run}-{in_names(role)}"
 

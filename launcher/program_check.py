@@ -29,7 +29,9 @@ from launcher.plan import topology
 from launcher.task_records.task_output import is_chatter
 from launcher.validation import source
 from launcher.validation.loader import Loaded
-from worker.contract import Done, Env, Failed, Notice, Record, RunConfig
+from worker.contract.environment import Env
+from worker.contract.records import Done, Failed, Notice, Record
+from worker.contract.run_config import RunConfig
 
 SECONDS: Final = 300.0
 """Limit of the process. TensorFlow's import takes up to 20 s on a busy machine, and the trace of a large

@@ -13,7 +13,7 @@ from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.lists_and_counts import counted
 from launcher.status import ADMISSION, RUN_ENDED, RUN_FAILED, Phase, RoleStatus, RunStatus, TaskStatus
 from launcher.task_records import task_devices, task_output
-from worker.contract import (
+from worker.contract.records import (
     Content,
     Devices,
     Doing,

@@ -21,19 +21,10 @@ from launcher.object_names import (
     ROLE_LABEL,
     RUN_LABEL,
 )
-from worker.contract import (
-    ARCHIVE,
-    DATA_WORKER,
-    DISPATCHER,
-    EVENTS,
-    Content,
-    ElasticWorkers,
-    Event,
-    Failed,
-    Record,
-    Restarted,
-    pod_name,
-)
+from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.environment import ARCHIVE
+from worker.contract.records import EVENTS, Content, Event, Failed, Record, Restarted
+from worker.contract.task_names import DATA_WORKER, DISPATCHER, pod_name
 
 INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 """Label and annotation of an Indexed Job's pods."""

@@ -22,7 +22,7 @@ ROOT: Final = Path(__file__).parent.parent
 _VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 _PLACES: Final = {
     "launcher/__init__.py": r'^__version__ = "(.*)"$',
-    "worker/contract.py": r'^VERSION: Final = "(.*)"$',
+    "worker/contract/version.py": r'^VERSION: Final = "(.*)"$',
     "charts/tf-launcher/Chart.yaml (version)": r"^version: (.*)$",
     "charts/tf-launcher/Chart.yaml (appVersion)": r'^appVersion: "(.*)"$',
 }

@@ -20,7 +20,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from worker.buckets import prefetch
-from worker.contract import DATA_DIRECTORY, Content, Done, Env, ExitCode, Notice
+from worker.contract.environment import Env
+from worker.contract.exit_codes import ExitCode
+from worker.contract.parameters import DATA_DIRECTORY
+from worker.contract.records import Content, Done, Notice
 from worker.failures import Failure, classify, program_error
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters

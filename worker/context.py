@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory
-from worker.contract import DataService, ElasticWorkers
+from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.run_config import DataService
 from worker.parameters import TrainingParameters
 from worker.program import LoadedProgram
 from worker.reporting import Reporter

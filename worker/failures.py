@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from worker.contract import ExitCode
+from worker.contract.exit_codes import ExitCode
 from worker.tf_compat import connections
 
 _FIT_OF_KERAS_3 = (

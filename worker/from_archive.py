@@ -16,7 +16,7 @@ from pathlib import Path
 
 OLDEST = (3, 9)
 PROGRAM_ERROR = 70
-"""The value of `worker.contract.ExitCode`, which an older Python cannot import."""
+"""The value of `worker.contract.exit_codes.ExitCode`, which an older Python cannot import."""
 
 
 def main() -> int:
@@ -59,7 +59,7 @@ def _prepare_environment() -> None:
 
 
 def _refused(message: str) -> int:
-    """Prints a failure as `worker.contract.emit` does, and returns its exit code."""
+    """Prints a failure as `worker.contract.records.emit` does, and returns its exit code."""
     task = os.environ.get("HOSTNAME", "")
     head = {"tf-launcher": 1, "event": "failed", "task": task, "time": round(time.time(), 3)}
     fields = {"message": message, "traceback": "", "exit_code": PROGRAM_ERROR}

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from worker.contract import Env
+from worker.contract.environment import Env
 from worker.failures import program_error
 
 

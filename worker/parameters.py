@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from worker.contract import BATCH_SIZES, ITERATIONS, parameter_problems
+from worker.contract.parameters import BATCH_SIZES, ITERATIONS, parameter_problems
 from worker.failures import program_error
 
 GLOBAL, PER_REPLICA = BATCH_SIZES

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from worker import contract
-from worker.contract import Content, Failed, Notice
+from worker.contract import records
+from worker.contract.records import Content, Failed, Notice
 from worker.failures import Failure
 
 
 class Reporter:
-    """Prints `contract.Record`s, one at a time."""
+    """Prints `Record`s, one at a time."""
 
     def __init__(self, task: str) -> None:
         self.task = task
@@ -22,7 +22,7 @@ class Reporter:
     def emit(self, content: Content) -> None:
         """Prints one record."""
         with self._lock:
-            contract.emit(self.task, content)
+            records.emit(self.task, content)
 
     def notice(self, message: str) -> None:
         """Emits a sentence that the user should read."""

@@ -21,7 +21,11 @@ from worker import scripts
 from worker.buckets import prefetch
 from worker.buckets.bucket import check_library, is_bucket
 from worker.cluster import server
-from worker.contract import DATA_WORKER, DISPATCHER, GRPC_FAIL_FAST, VERSION, Doing, Done, ExitCode
+from worker.contract.environment import GRPC_FAIL_FAST
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Doing, Done
+from worker.contract.task_names import DATA_WORKER, DISPATCHER
+from worker.contract.version import VERSION
 from worker.failures import Failure, classify, program_error
 from worker.imports import import_tensorflow
 from worker.process import starter, supervisor

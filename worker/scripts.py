@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from worker.cluster.barrier import gather, leave_last
-from worker.contract import Done, Env, ExitCode
+from worker.contract.environment import Env
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Done
 from worker.failures import Failure, classify, frames, program_error
 from worker.process.activity import Activity
 from worker.process.supervisor import Silence, Watch, stalled

@@ -13,7 +13,7 @@ from launcher.object_names import PROGRAM as PROGRAM
 
 if TYPE_CHECKING:
     from launcher.status import RunStatus, TaskStatus
-    from worker.contract import Record
+    from worker.contract.records import Record
 
 
 @dataclass(frozen=True)

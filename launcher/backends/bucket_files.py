@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from launcher.backends import copied_files
 from launcher.errors import BackendError
-from worker.contract import BUCKET_SCHEME
+from worker.contract.environment import BUCKET_SCHEME
 
 _LOGS: Final = "logs"
 _LOOK_SECONDS: Final = 15.0

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from launcher.backends.base import LogLine
-from worker.contract import Restarted
+from worker.contract.records import Restarted
 
 
 def of_earlier_processes(lines: Iterable[LogLine], tail: int | None) -> Iterator[LogLine]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from launcher.backends.base import LogLine
-from worker.contract import Event, Record
+from worker.contract.records import Event, Record
 
 HEAD_BYTES: Final = 64 << 10
 """The beginning of a longer log, which has the records that a task writes once."""

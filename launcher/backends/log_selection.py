@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from launcher.errors import NotFoundError
 from launcher.lists_and_counts import listed
-from worker.contract import pod_name
+from worker.contract.task_names import pod_name
 
 _SHOWN = 8
 """Names in a message."""

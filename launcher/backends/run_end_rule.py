@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.status import RUN_ENDED, RUN_FAILED, SERVING, Phase
-from worker.contract import ElasticWorkers
+from worker.contract.elastic_workers import ElasticWorkers
 
 PEERS_SECONDS: Final = 60.0
 """A worker or ps of the worker runtime leaves within 1 s after the chief released it, and the chief does that

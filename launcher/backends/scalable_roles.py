@@ -12,7 +12,7 @@ from launcher.errors import ConflictError
 from launcher.lists_and_counts import counted
 from launcher.object_names import PRIMARY_ANNOTATION, PROGRAM, ROLE_LABEL
 from launcher.status import condition, elastic
-from worker.contract import DATA_WORKER
+from worker.contract.task_names import DATA_WORKER
 
 _AGAIN = "submit it again with --replace and another spec.dataService.workers"
 

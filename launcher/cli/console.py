@@ -20,7 +20,7 @@ from launcher.errors import BackendError
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus, latest
 from launcher.task_records import evaluator_outcome, task_activity, task_devices, task_output
 from launcher.terminal import visible_all
-from worker.contract import Evaluation, Exported, MembershipRecord, Predicted, Progress
+from worker.contract.records import Evaluation, Exported, MembershipRecord, Predicted, Progress
 
 _UNBOUNDED: Final = 10_000
 """Columns of output that is not a terminal."""

@@ -25,7 +25,7 @@ from launcher.status import Phase, RunStatus, latest
 from launcher.task_records.remaining_time import Pace
 from launcher.task_records.task_output import is_chatter
 from launcher.terminal import visible_all
-from worker.contract import Evaluation, Progress
+from worker.contract.records import Evaluation, Progress
 
 _FRAMES_PER_SECOND: Final = 8
 _BAR_WIDTH: Final = 40

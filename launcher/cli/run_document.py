@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from launcher.backends.base import Place
 from launcher.object_names import ROLE_LABEL
 from launcher.status import RoleStatus, RunStatus, TaskStatus, latest, latest_with_time
-from worker import contract
+from worker.contract import records
 
 API_VERSION = "launcher/v1alpha1"
 
@@ -153,7 +153,7 @@ class RunList(_Model):
 def of_run(status: RunStatus, place: Place, now: float, model_directory: str | None = None) -> dict[str, Any]:
     """Returns the document of a run, as JSON values."""
     until = status.finished or now
-    exported = latest(status.records, contract.Exported)
+    exported = latest(status.records, records.Exported)
     document = Run(
         api_version=API_VERSION,
         kind="Run",
@@ -241,7 +241,7 @@ def _task(task: TaskStatus, status: RunStatus) -> Task:
 
 
 def _progress(status: RunStatus) -> Progress | None:
-    newest = latest_with_time(status.records, contract.Progress)
+    newest = latest_with_time(status.records, records.Progress)
     if newest is None:
         return None
     said, time = newest
@@ -259,7 +259,7 @@ def _progress(status: RunStatus) -> Progress | None:
 
 
 def _evaluation(status: RunStatus) -> Evaluation | None:
-    newest = latest_with_time(status.records, contract.Evaluation)
+    newest = latest_with_time(status.records, records.Evaluation)
     if newest is None:
         return None
     said, time = newest
@@ -272,7 +272,7 @@ def _evaluation(status: RunStatus) -> Evaluation | None:
 
 
 def _membership(status: RunStatus) -> Membership | None:
-    newest = latest_with_time(status.records, contract.MembershipRecord)
+    newest = latest_with_time(status.records, records.MembershipRecord)
     if newest is None:
         return None
     said, time = newest

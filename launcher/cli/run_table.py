@@ -17,7 +17,7 @@ from launcher.cli.console import STYLES, console, live_table, reasons
 from launcher.object_names import DOMAIN
 from launcher.status import RunStatus, latest
 from launcher.terminal import visible_all
-from worker.contract import Progress
+from worker.contract.records import Progress
 
 _UNBOUNDED: Final = 10_000
 """Columns, where there is no terminal to be as wide as."""

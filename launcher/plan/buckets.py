@@ -8,7 +8,9 @@ from typing import Any, Final
 from launcher.config.spec import Spec, Storage
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
-from worker.contract import BUCKET_KEYS, BUCKET_SCHEME, DATA_DIRECTORY, DISPATCHER
+from worker.contract.environment import BUCKET_KEYS, BUCKET_SCHEME
+from worker.contract.parameters import DATA_DIRECTORY
+from worker.contract.task_names import DISPATCHER
 
 # What TensorFlow takes for a URL; anything else it takes for a path.
 _URL: Final = re.compile(r"([a-z][a-z0-9.]*)://([^/].*)")

@@ -14,7 +14,7 @@ from launcher.config.yaml_positions import FieldPath
 from launcher.object_names import GROUP_LABEL, QUEUE_LABEL
 from launcher.plan import roles
 from launcher.plan.topology import Topology, templates
-from worker.contract import DATA_WORKER
+from worker.contract.task_names import DATA_WORKER
 
 SCHEDULERS: Final[dict[Gang, str]] = {
     "Volcano": "volcano",

@@ -8,7 +8,7 @@ from launcher import object_names
 from launcher.plan import gang_scheduling, jobset, roles
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
-from worker.contract import ExitCode
+from worker.contract.exit_codes import ExitCode
 
 UNLIMITED: Final = 2**31 - 1
 """Retries if there is no limit: the largest number that a Job accepts."""

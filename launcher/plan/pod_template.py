@@ -10,7 +10,7 @@ from launcher.config.yaml_positions import FieldPath
 from launcher.object_names import CONTAINER
 from launcher.plan.roles import CONFIG_PATH, TASK_PATH
 from launcher.pod_spec.strategic_merge import DIRECTIVE, check, strategic_merge
-from worker.contract import Env
+from worker.contract.environment import Env
 
 Object = dict[str, Any]
 

@@ -26,16 +26,9 @@ from launcher.plan.roles import (
     present,
 )
 from launcher.plan.topology import Topology
-from worker.contract import (
-    ARCHIVE,
-    DATA_WORKER,
-    DISPATCHER,
-    GRACE_SECONDS,
-    GRPC_FAIL_FAST,
-    DataService,
-    Env,
-    RunConfig,
-)
+from worker.contract.environment import ARCHIVE, GRPC_FAIL_FAST, Env
+from worker.contract.run_config import GRACE_SECONDS, DataService, RunConfig
+from worker.contract.task_names import DATA_WORKER, DISPATCHER
 
 RUN_FILE: Final = "run.json"
 CLUSTER_FILE: Final = "cluster.json"

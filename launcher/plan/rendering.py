@@ -23,7 +23,7 @@ from launcher.plan.program_files import ProgramFiles
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.template_cache import TemplateCache
 from launcher.plan.topology import Topology
-from worker.contract import in_names
+from worker.contract.task_names import in_names
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -29,7 +29,10 @@ from launcher.config.spec import (
 )
 from launcher.object_names import CONTAINER
 from launcher.pod_spec.strategic_merge import strategic_merge
-from worker.contract import ARCHIVE, DATA_WORKER, DISPATCHER, GRACE_SECONDS, PORT, ElasticWorkers
+from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.environment import ARCHIVE, PORT
+from worker.contract.run_config import GRACE_SECONDS
+from worker.contract.task_names import DATA_WORKER, DISPATCHER
 
 DEFAULT_IMAGE: Final = "tf-launcher-worker:dev"
 """What `make images` builds."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from launcher.errors import LauncherError
 from launcher.plan.program_files import ProgramFiles
-from worker.contract import ARCHIVE
+from worker.contract.environment import ARCHIVE
 
 KEY: Final = ARCHIVE.rpartition("/")[2]
 """Of the ConfigMap."""

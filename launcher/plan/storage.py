@@ -16,7 +16,7 @@ from launcher.lists_and_counts import listed
 from launcher.plan import buckets, roles
 from launcher.plan.roles import CONFIG_PATH, RUNTIME_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
 from launcher.plan.topology import Topology
-from worker.contract import BUCKET_SCHEME
+from worker.contract.environment import BUCKET_SCHEME
 
 RESERVED_PATHS: Final = (CONFIG_PATH, SOURCE_PATH, RUNTIME_PATH, TASK_PATH)
 """Where the launcher mounts what every pod gets. /tmp may be mounted over, or into."""

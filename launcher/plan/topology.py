@@ -15,7 +15,8 @@ from launcher import object_names
 from launcher.config.spec import Role, RoleName, RoleTemplate, Spec, TrainingCluster
 from launcher.plan import roles
 from launcher.plan.roles import DATA_ROLES, ResolvedRole
-from worker.contract import ElasticWorkers, Env
+from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.environment import Env
 
 INDEX: Final = f"$({Env.TASK_INDEX})"
 """Replaced by Kubernetes in every pod with the pod's own index."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from launcher.backends.base import LogLine
 from launcher.report.restarts import Restart
-from worker.contract import Evaluation, Progress, Record
+from worker.contract.records import Evaluation, Progress, Record
 
 _MOST_POINTS: Final = 240
 _MOST_CHARTS: Final = 24

@@ -14,7 +14,7 @@ from launcher.report.restarts import Restart
 from launcher.report.timeline import TaskTimeline
 from launcher.status import Phase
 from launcher.task_records import task_devices
-from worker.contract import (
+from worker.contract.records import (
     Devices,
     Event,
     Exported,

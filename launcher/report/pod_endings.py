@@ -6,7 +6,7 @@ import signal
 from typing import Final
 
 from launcher.status import TaskStatus
-from worker.contract import ExitCode
+from worker.contract.exit_codes import ExitCode
 
 _OF_REASON: Final = {
     "OOMKilled": "out of memory",

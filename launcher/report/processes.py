@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from launcher.backends.base import History
 from launcher.status import Phase, TaskStatus
-from worker.contract import Event, Record, Restarted
+from worker.contract.records import Event, Record, Restarted
 
 _Key = tuple[str, int, int]
 

@@ -9,7 +9,7 @@ from typing import Final
 from launcher.report.pod_endings import ending
 from launcher.report.timeline import State, TaskTimeline
 from launcher.status import Phase, TaskStatus
-from worker.contract import ExitCode
+from worker.contract.exit_codes import ExitCode
 
 SUSPECT_SECONDS: Final = 10.0
 """A task that failed at most so long before another task reported a lost peer is taken as that peer."""

@@ -14,7 +14,7 @@ from launcher.report.amounts import MOST_NAMES, duration
 from launcher.report.restarts import SUSPECT_SECONDS, WORKING, Restart
 from launcher.report.timeline import Records, Segment, State, TaskTimeline, by_attempt, end_time, start_time
 from launcher.status import Phase
-from worker.contract import Progress, Record
+from worker.contract.records import Progress, Record
 
 _WORDS: Final[Mapping[State, str]] = {
     State.HELD: "before its first pod was made",

@@ -11,7 +11,7 @@ from launcher import sentences
 from launcher.backends.base import History, RunEvent
 from launcher.report.pod_endings import ending
 from launcher.status import Phase, TaskStatus
-from worker.contract import (
+from worker.contract.records import (
     Content,
     Done,
     Evaluation,

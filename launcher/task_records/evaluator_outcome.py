@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from launcher.status import Phase, RunStatus, latest
-from worker.contract import Evaluation, Failed, Ready
+from worker.contract.records import Evaluation, Failed, Ready
 
 EVALUATOR = "evaluator"
 

@@ -4,7 +4,7 @@ it was given.
 
 from __future__ import annotations
 
-from worker.contract import Progress, Record, Training
+from worker.contract.records import Progress, Record, Training
 
 
 class Pace:

@@ -7,7 +7,7 @@ from typing import Final
 
 from launcher.status import Phase, RunStatus, TaskStatus, latest
 from launcher.task_records.evaluator_outcome import EVALUATOR
-from worker.contract import Doing, Evaluation, Event, Ready, Record, Training, Waiting
+from worker.contract.records import Doing, Evaluation, Event, Ready, Record, Training, Waiting
 
 IDLE: Final = "idle"
 """The activity of a server that has no work yet."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from launcher.status import RunStatus, latest_with_time
-from worker.contract import Device, Devices, Event, MembershipRecord, Record
+from worker.contract.records import Device, Devices, Event, MembershipRecord, Record
 
 COUNT: Final = "Number of devices: "
 """As TensorFlow's tutorials print it."""

@@ -14,7 +14,7 @@ from launcher.config.spec import RoleTemplate
 from launcher.config.yaml_positions import FieldPath
 from launcher.object_names import CONTAINER
 from launcher.pod_spec.strategic_merge import MERGE_KEYS
-from worker.contract import PORT
+from worker.contract.environment import PORT
 
 PORT_NAME: Final = "tfjob-port"
 

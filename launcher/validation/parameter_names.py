@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from worker.contract import PARAMETERS
+from worker.contract.parameters import PARAMETERS
 
 _SIMILAR: Final = 0.7
 """Similarity from 0 to 1, by difflib: `batchSize` and `globalBatchSize` have 0.75."""

@@ -25,7 +25,9 @@ from launcher.plan import gang_scheduling, jobset, pod_template, roles, storage,
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
 from launcher.validation import kubernetes_fragments, parameter_names
-from worker.contract import Env, parameter_problems, pod_name
+from worker.contract.environment import Env
+from worker.contract.parameters import parameter_problems
+from worker.contract.task_names import pod_name
 
 CONFIG_MAP_BYTES: Final = 1 << 20
 """The limit of a ConfigMap."""

@@ -19,7 +19,7 @@ from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
 from tests.api.runs import RUN, Follower, plan, start_all
 from tests.api.users import kubeconfig, user
-from worker.contract import Event, Record
+from worker.contract.records import Event, Record
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -16,7 +16,7 @@ from launcher.status import Phase, RunStatus, latest
 from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
 from tests.api.runs import RUN, Follower, plan, role_messages, start_all, task
-from worker.contract import Event, Progress, Record
+from worker.contract.records import Event, Progress, Record
 
 
 def quiet() -> bool:

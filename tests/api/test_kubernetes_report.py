@@ -19,7 +19,7 @@ from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
 from tests.api.runs import RUN, Follower, plan
 from tests.api.users import user
-from worker.contract import Record
+from worker.contract.records import Record
 
 PROGRESS = {"epoch": 2, "epochs": 2, "step": 20, "steps": 20, "steps_per_second": 5.0, "epoch_end": True}
 

@@ -19,7 +19,7 @@ from tests.api.conftest import PATHS, Api, wait_for
 from tests.api.kubelet import Kubelet
 from tests.api.runs import OBJECTS, RUN, plan
 from tests.api.users import user
-from worker.contract import RunConfig
+from worker.contract.run_config import RunConfig
 
 KINDS = ("Job", "Service", "ConfigMap", "NetworkPolicy", "PersistentVolumeClaim")
 LABEL = "tf-launcher.dev/run"

@@ -17,7 +17,8 @@ import launcher as launcher_package
 from launcher import plan_of_file
 from launcher.validation import loader
 from tests.images.conftest import CONFINED, Image, docker
-from worker.contract import Event, ExitCode, Record
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event, Record
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted(path.relative_to(ROOT / "examples") for path in ROOT.glob("examples/*/cluster*.yaml"))

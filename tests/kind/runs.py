@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from tests.api.conftest import PATHS, Api
-from worker.contract import Record
+from worker.contract.records import Record
 
 ROOT: Final = Path(__file__).parent.parent.parent
 DEMO: Final = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"

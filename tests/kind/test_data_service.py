@@ -8,7 +8,7 @@ from tests.api.conftest import wait_for
 from tests.kind import endless
 from tests.kind.endless import RUN, SHORT_GRACE
 from tests.kind.runs import Runs
-from worker.contract import Event
+from worker.contract.records import Event
 
 
 def test_data_workers_are_lost_come_and_go(runs: Runs, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.api.conftest import wait_for
 from tests.kind.runs import Runs, accuracy
-from worker.contract import Event
+from worker.contract.records import Event
 
 EPOCHS = 8
 SOON = "spec.worker.podTemplate={spec: {terminationGracePeriodSeconds: 5}}"

@@ -7,7 +7,7 @@ import pytest
 from tests.api.conftest import wait_for
 from tests.kind.conftest import PLAIN_IMAGE
 from tests.kind.runs import DEMO, Runs, accuracy
-from worker.contract import Event
+from worker.contract.records import Event
 
 KERAS_3_RUN = "every-method"
 KERAS_3 = DEMO.parents[1] / KERAS_3_RUN / "cluster.yaml"

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import chaos
 from benchmarks.chaos_cases import DUE, EPOCHS, ROWS, STEPS, Case, cases, epochs_of, steps_of
 from tests.local.machine import linux_only
-from worker.contract import Event, Record
+from worker.contract.records import Event, Record
 
 pytestmark = linux_only
 BY_NAME = {row.name: row for row in ROWS}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.local.machine import eventually, linux_only, pids
-from worker.contract import Event, Record
+from worker.contract.records import Event, Record
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"

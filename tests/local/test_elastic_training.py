@@ -14,7 +14,7 @@ from launcher.report import page
 from launcher.status import Phase, RunStatus, latest, latest_with_time
 from launcher.validation import loader
 from tests.local.machine import Machine, eventually, linux_only
-from worker.contract import MembershipRecord, Progress
+from worker.contract.records import MembershipRecord, Progress
 
 pytestmark = linux_only
 

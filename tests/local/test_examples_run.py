@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.local.machine import linux_only
-from worker.contract import ExitCode
+from worker.contract.exit_codes import ExitCode
 
 ROOT = Path(__file__).parent.parent.parent
 SECONDS = 280

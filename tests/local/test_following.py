@@ -28,7 +28,7 @@ def emits(*records: tuple[str, dict[str, Any]], task: str = CHIEF) -> str:
         f"print(Record({event!r}, {task!r}, time.time(), {fields!r}).line(), flush=True)"
         for event, fields in records
     ]
-    return "\n".join(["import time", "from worker.contract import Record", *lines])
+    return "\n".join(["import time", "from worker.contract.records import Record", *lines])
 
 
 TRAINS = emits(

@@ -119,7 +119,7 @@ def test_a_narrow_terminal_drops_columns_and_the_node_first(viewers: dict[int, V
 
 FAILS = """\
 import time
-from worker.contract import Failed, emit
+from worker.contract.records import Failed, emit
 
 time.sleep(1)
 emit("failing-chief-0", Failed("ValueError: no data", "", 70))

@@ -17,7 +17,7 @@ from launcher.backends.local.store import RunDirectory
 from launcher.errors import NotFoundError
 from tests.local.command_line import ENDS, CommandLine
 from tests.local.machine import eventually, python
-from worker.contract import Event, line_of
+from worker.contract.records import Event, line_of
 
 HUNDREDTH = 0.01
 """Of a second: to which a log's times are rounded."""

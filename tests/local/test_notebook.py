@@ -16,7 +16,7 @@ from tests.local.machine import linux_only
 ROOT = Path(__file__).parents[2]
 SECONDS = 120
 PROGRAM = """\
-from worker.contract import Progress, Training, emit
+from worker.contract.records import Progress, Training, emit
 emit("noted-chief-0", Training(2, 3, 0))
 emit("noted-chief-0", Progress(2, 2, 3, 3, 9.5, 0.5, {"accuracy": 0.75}, True))
 print("<b>own</b> line")

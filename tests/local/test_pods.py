@@ -19,7 +19,8 @@ from launcher.errors import NotFoundError
 from launcher.object_names import RECLAIM_ANNOTATION, SPEC_ANNOTATION
 from launcher.status import Phase
 from tests.local.machine import Machine, job
-from worker.contract import pod_name, released_path
+from worker.contract.task_files import released_path
+from worker.contract.task_names import pod_name
 
 REPORT = (
     "import json, os, sys; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd(), 'argv': sys.argv}))"
@@ -136,7 +137,8 @@ def test_temporary_files_go_with_the_run_where_no_volume_is_mounted(machine: Mac
 def test_a_tasks_directory_is_found_from_a_peers(machine: Machine) -> None:
     """The chief writes the release to its own disk on this machine, so the path must be the peer's."""
     own, peer = pod_name("demo", "chief", 0), pod_name("demo", "worker", 1)
-    code = "import sys; sys.path.insert(0, ''); from worker.contract import released_path as r; import os\n"
+    code = "import sys; sys.path.insert(0, '')\n"
+    code += "from worker.contract.task_files import released_path as r; import os\n"
     code += f"print(r(os.environ['TASK_DIR'], {own!r}, {peer!r}))"
     env = [{"name": "TASK_DIR", "value": TASK}]
     chief = job("chief", code, primary=True, env=env, mounts={TASK: {"emptyDir": {}}})
@@ -325,7 +327,7 @@ def test_delete_says_what_goes_and_what_stays(machine: Machine) -> None:
 def test_the_worker_package_is_found_from_any_directory(machine: Machine, tmp_path: Path) -> None:
     chief = job(
         "chief",
-        "import worker.contract; print(worker.contract.PORT)",
+        "from worker.contract.environment import PORT; print(PORT)",
         primary=True,
         container={"workingDir": str(tmp_path)},
     )
@@ -334,7 +336,7 @@ def test_the_worker_package_is_found_from_any_directory(machine: Machine, tmp_pa
 
 
 def test_where_the_model_is(machine: Machine) -> None:
-    from worker.contract import RunConfig
+    from worker.contract.run_config import RunConfig
 
     config = RunConfig(
         run="demo",

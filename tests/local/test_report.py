@@ -20,7 +20,8 @@ from tests.local.machine import Machine, eventually, job
 EPOCH = {"epochs": 3, "step": 20, "steps": 20, "steps_per_second": 10.0, "epoch_end": True}
 SPEAKS = """
 import os, pathlib, signal, sys, time
-from worker.contract import Done, Failed, Progress, Ready, Released, Training, Waiting, WasReleased, emit
+from worker.contract.records import Done, Failed, Progress, Ready, Released, Training, Waiting
+from worker.contract.records import WasReleased, emit
 """
 CHIEF = (
     SPEAKS
@@ -205,7 +206,7 @@ COVERED = """[...document.querySelectorAll(".bar > span")].filter(label => {
 SCORES = (
     SPEAKS
     + """
-from worker.contract import Evaluation
+from worker.contract.records import Evaluation
 emit("demo-evaluator-0", Ready())
 for number in range(40):
     time.sleep(0.05)

@@ -15,7 +15,7 @@ from tests.kind import endless
 from tests.kind.endless import RUN
 from tests.kind.runs import SECONDS, Runs
 from tests.peers.found import JOBSETS
-from worker.contract import Event
+from worker.contract.records import Event
 
 SPEC: dict[str, Any] = {"strategy": "MultiWorkerMirrored", "modelDir": "/model", "worker": {"replicas": 1}}
 

@@ -13,7 +13,7 @@ from tests.api.conftest import wait_for
 from tests.kind import endless
 from tests.kind.runs import SECONDS, Runs
 from tests.peers.queues import LOCAL, Queues
-from worker.contract import Event
+from worker.contract.records import Event
 
 SPEC: dict[str, Any] = {
     "strategy": "MultiWorkerMirrored",

@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher.backends.base import History, LogLine, RunEvent
 from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
-from worker.contract import Record, line_of
+from worker.contract.records import Record, line_of
 
 BEGIN = 1_795_000_000.0
 RUN = "mnist"

@@ -18,7 +18,8 @@ from launcher.status import Phase
 from launcher.validation import python_in_data, rules, source
 from launcher.validation.loader import Loaded, load
 from tests.unit import files
-from worker.contract import DATA_WORKER, DISPATCHER, DataService, RunConfig
+from worker.contract.run_config import DataService, RunConfig
+from worker.contract.task_names import DATA_WORKER, DISPATCHER
 
 Object = dict[str, Any]
 SERVICE = {"workers": 3, "resources": {"cpu": 2, "memory": "4Gi"}}

@@ -17,7 +17,7 @@ from launcher.status import Phase
 from launcher.task_records import evaluator_outcome
 from tests.unit.histories import history, pod, says
 from tests.unit.test_console import _Nowhere
-from worker.contract import Event
+from worker.contract.records import Event
 
 READY = says("evaluator", 0, 0, 2.0, Event.READY)
 SCORED = says("evaluator", 0, 0, 3.0, Event.EVALUATION, checkpoint="ckpt-2", epoch=2, metrics={"loss": 0.5})

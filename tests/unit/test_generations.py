@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from worker.contract import ExitCode
+from worker.contract.exit_codes import ExitCode
 from worker.process.generations import (
     BEGIN_SECONDS,
     END_SECONDS,

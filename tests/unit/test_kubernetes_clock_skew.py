@@ -20,7 +20,7 @@ from launcher.backends.kubernetes.preflight.doctor import examine
 from launcher.backends.kubernetes.state.clock_skew import disagreement, local_lines, local_status
 from launcher.status import fold
 from tests.unit.fake_api import Fake, Handler, Query, says
-from worker.contract import Event, Record
+from worker.contract.records import Event, Record
 
 
 def test_a_server_whose_clock_is_an_hour_behind(fake: Fake) -> None:

@@ -15,7 +15,7 @@ from launcher.plan import rendering, topology
 from launcher.plan.program_files import ProgramFiles
 from launcher.validation import loader
 from launcher.validation.rules import notices
-from worker.contract import RunConfig
+from worker.contract.run_config import RunConfig
 
 Object = dict[str, Any]
 FAIL_FAST = {"name": "GRPC_FAIL_FAST", "value": "false"}

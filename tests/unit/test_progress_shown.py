@@ -7,7 +7,7 @@ import dataclasses
 from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
 from launcher.task_records import task_activity
 from launcher.task_records.remaining_time import Pace
-from worker.contract import (
+from worker.contract.records import (
     EVENTS,
     Content,
     Doing,

@@ -18,7 +18,7 @@ from launcher.cli import console, run_table
 from launcher.report import page
 from launcher.status import Phase
 from tests.unit.histories import BEGIN, history, pod
-from worker.contract import (
+from worker.contract.records import (
     EVENTS,
     Content,
     Device,

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.recovery import SHAPES, backoffs
 from benchmarks.recovery_runs import Marks, Shape, Task
 from launcher.backends.local.supervisor.jobs import Backoff
-from worker.contract import Event, Record
+from worker.contract.records import Event, Record
 
 PARAMETER_SERVER, COLLECTIVE, ONE_DEVICE, *_ = SHAPES
 EVALUATED = {"checkpoint": "ckpt-1", "epoch": 1, "metrics": {"loss": 0.5}}

@@ -14,7 +14,7 @@ from releases import check
 VERSION = launcher.__version__
 HEADING = rf"^## \[{re.escape(VERSION)}\].*"
 CHART = "charts/tf-launcher/Chart.yaml"
-FILES = ("launcher/__init__.py", "worker/contract.py", CHART, "CHANGELOG.md")
+FILES = ("launcher/__init__.py", "worker/contract/version.py", CHART, "CHANGELOG.md")
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_another_tag_is_refused_by_every_place(root: Path, tag: str) -> None:
     version = tag.removeprefix("v")
     assert [line.partition(":")[0] for line in found] == [
         "launcher/__init__.py",
-        "worker/contract.py",
+        "worker/contract/version.py",
         "charts/tf-launcher/Chart.yaml (version)",
         "charts/tf-launcher/Chart.yaml (appVersion)",
         "CHANGELOG.md",
@@ -74,7 +74,7 @@ def test_a_tag_of_another_form_is_refused(root: Path, tag: str) -> None:
     [
         ("launcher/__init__.py", r'^__version__ = ".*"', '__version__ = "7.0.0"', "not 7.0.0"),
         ("launcher/__init__.py", r'^__version__ = ".*"', "", "no version found"),
-        ("worker/contract.py", r'^VERSION: Final = ".*"', 'VERSION: Final = "7.0.0"', "not 7.0.0"),
+        ("worker/contract/version.py", r'^VERSION: Final = ".*"', 'VERSION: Final = "7.0.0"', "not 7.0.0"),
         (CHART, r"^version: .*", "version: 7.0.0", "(version): expected"),
         (CHART, r"^appVersion: .*", 'appVersion: "7.0.0"', "(appVersion): expected"),
         ("CHANGELOG.md", r"^## \[Unreleased\]", "", "expected ## [Unreleased]"),

@@ -21,7 +21,7 @@ from launcher.plan import rendering, serialization, topology
 from launcher.plan.program_files import ProgramFiles
 from launcher.validation import loader
 from tests.unit.golden import text as golden_text
-from worker.contract import RunConfig
+from worker.contract.run_config import RunConfig
 
 TESTS = Path(__file__).parent.parent
 VALID = sorted((TESTS / "specs" / "valid").glob("*.yaml"))

@@ -18,7 +18,7 @@ from launcher import status
 from launcher.plan import rendering, roles, runtime_archive, topology
 from launcher.plan.program_files import ProgramFiles
 from launcher.validation import loader
-from worker import contract
+from worker.contract.version import VERSION
 
 ROOT = Path(__file__).parent.parent.parent
 VALID = ROOT / "tests" / "specs" / "valid"
@@ -51,7 +51,7 @@ def names(content: bytes) -> set[str]:
 
 
 def test_launcher_and_runtime_are_of_one_version() -> None:
-    assert launcher.__version__ == contract.VERSION
+    assert launcher.__version__ == VERSION
 
 
 @pytest.mark.parametrize(

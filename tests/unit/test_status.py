@@ -9,7 +9,8 @@ import pytest
 from launcher import sentences
 from launcher.backends.base import LogLine
 from launcher.status import Phase, RunStatus, attempts, fold, latest, seconds
-from worker.contract import ElasticWorkers, Exported, Record, Released
+from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.records import Exported, Record, Released
 
 EARLY, LATE, LATER = "2026-01-02T03:04:05Z", "2026-01-02T03:05:00Z", "2026-01-02T03:06:05Z"
 

@@ -25,7 +25,7 @@ from launcher.task_records import task_devices
 from launcher.validation import loader
 from tests.unit.histories import history, pod, says
 from tests.unit.test_console import _Nowhere
-from worker.contract import Event, Record
+from worker.contract.records import Event, Record
 
 CPU = {"type": "CPU", "name": "AMD EPYC 7B13", "count": 1}
 GPU = {"type": "GPU", "name": "NVIDIA A100", "count": 2}

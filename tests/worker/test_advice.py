@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event
+from worker.contract.records import Event
 
 SERVERS = {"chief": 1, "worker": 1, "ps": 2}
 ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}}

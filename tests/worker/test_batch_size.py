@@ -12,7 +12,8 @@ import pytest
 
 from tests.worker.cluster import ROOT
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 PER_REPLICA = {"epochs": 1, "stepsPerEpoch": 4, "globalBatchSize": None, "batchSizePerReplica": 8}
 MIRRORED = {

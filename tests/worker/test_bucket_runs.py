@@ -14,7 +14,8 @@ from tests.worker import model_files
 from tests.worker.cluster import RunningTask
 from tests.worker.conftest import MakeCluster
 from worker.buckets.bucket import Bucket
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}}
 SLOW = {"epochs": 3, "stepsPerEpoch": 20, "waitMilliseconds": 50}

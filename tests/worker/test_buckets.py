@@ -21,7 +21,7 @@ from worker.buckets import bucket as bucket_module
 from worker.buckets import prefetch
 from worker.buckets.bucket import Bucket, BucketError, ChangedError
 from worker.buckets.mirror import MirroredFiles
-from worker.contract import ExitCode
+from worker.contract.exit_codes import ExitCode
 from worker.failures import Failure
 from worker.process import lease
 

@@ -16,7 +16,7 @@ from tests.worker import model_files
 from tests.worker.cluster import PROGRAMS, ROOT, running
 from tests.worker.conftest import MakeCluster
 from tests.worker.test_parameter_server import may_unshare
-from worker.contract import Event
+from worker.contract.records import Event
 
 EARLIER = Path(__file__).parent / "earlier"
 """Of tiny:Tiny, 2 epochs of 20 steps, killed in the third; written by tf.train.Checkpoint(root=model)."""

@@ -7,7 +7,8 @@ import pytest
 from tests.worker import model_files
 from tests.worker.cluster import eventually
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 
 def test_workers_train_together_and_leave_by_themselves(make_cluster: MakeCluster) -> None:

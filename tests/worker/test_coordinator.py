@@ -14,7 +14,8 @@ import pytest
 from tests.worker import model_files
 from tests.worker.cluster import PARAMETER_SERVER, Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 EPOCHS = 3
 WORDS = {"entrypoint": "words:Words"}

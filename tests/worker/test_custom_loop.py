@@ -14,7 +14,8 @@ import pytest
 from tests.worker import model_files
 from tests.worker.cluster import PROGRAMS, RunningTask, running
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event, ExitCode, Record
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event, Record
 from worker.failures import Failure
 from worker.parameters import TrainingParameters
 

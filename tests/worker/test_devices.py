@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.worker.conftest import MakeCluster
-from worker.contract import Env, Event, ExitCode
+from worker.contract.environment import Env
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}, "parameters": {"epochs": 1}}
 ASKED = "nvidia.com/gpu: 2"

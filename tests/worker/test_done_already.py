@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event
+from worker.contract.records import Event
 
 pytestmark = pytest.mark.thorough
 

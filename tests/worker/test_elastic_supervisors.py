@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.worker.cluster import ROOT, RunningTask, free_addresses
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 STALL_SECONDS = 2
 
 TASK = """\
 import contextlib, json, os, pathlib, signal, socket, sys, threading, time
-from worker.contract import ElasticWorkers, ExitCode
+from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.exit_codes import ExitCode
 from worker.process import probes
 from worker.process.rendezvous import Elastic
 from worker.process.supervisor import Limits, Work, stalled, supervise

@@ -15,7 +15,8 @@ import pytest
 from tests.worker import model_files
 from tests.worker.cluster import PATIENCE_SECONDS, ROOT, Cluster, RunningTask, eventually
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event, ExitCode, Record
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event, Record
 
 pytestmark = pytest.mark.thorough
 

@@ -16,7 +16,8 @@ from tests.worker import model_files
 from tests.worker.cluster import Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
 from tests.worker.test_parameter_server import children, in_the_middle, may_unshare
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 pytestmark = pytest.mark.thorough
 

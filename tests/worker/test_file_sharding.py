@@ -15,7 +15,7 @@ from tests.worker import tfrecords
 from tests.worker.cluster import ROOT
 from tests.worker.conftest import MakeCluster
 from tests.worker.test_datasets import SAMPLES, recorded, seen
-from worker.contract import Event
+from worker.contract.records import Event
 
 UNEQUAL = [16, 8, 8, 4, 4]
 """Records in each file. Of two tasks one reads the first, third and fifth: 28 of the 40."""

@@ -10,7 +10,8 @@ import pytest
 from tests.worker import model_files
 from tests.worker.cluster import RunningTask
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 pytestmark = pytest.mark.thorough
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.gcs_server import BUCKET, gcs_server, objects
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 
 @pytest.mark.thorough

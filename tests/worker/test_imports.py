@@ -11,7 +11,7 @@ import pytest
 
 from tests.worker.cluster import ROOT
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event
+from worker.contract.records import Event
 
 LOADED = "print(*sorted({'keras', 'tf_keras'} & {*sys.modules}))"
 

@@ -16,7 +16,8 @@ import pytest
 from tests.worker import model_files
 from tests.worker.cluster import PROGRAMS, ROOT, RunningTask
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 TWO_CPUS = {"strategy": "Mirrored", "replicas": {"chief": 1}, "strategy_options": {"logicalCpus": 2}}
 ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}}

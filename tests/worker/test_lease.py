@@ -14,7 +14,8 @@ from tests.worker import model_files
 from tests.worker.cluster import Cluster, eventually
 from tests.worker.conftest import MakeCluster
 from tests.worker.test_parameter_server import children
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 from worker.failures import Failure
 from worker.process import lease
 

@@ -13,7 +13,9 @@ from tests.worker import model_files
 from tests.worker.cluster import PROGRAMS, Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
 from tests.worker.test_parameter_server import all_done, children, in_the_middle
-from worker.contract import ElasticWorkers, Event, ExitCode
+from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 pytestmark = pytest.mark.nightly
 

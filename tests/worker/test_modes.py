@@ -16,7 +16,8 @@ import pytest
 
 from tests.worker.cluster import PROGRAMS, ROOT, Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 thorough = pytest.mark.thorough
 nightly = [thorough, pytest.mark.nightly]

@@ -13,7 +13,8 @@ from tests.worker import model_files
 from tests.worker.cluster import ROOT
 from tests.worker.conftest import MakeCluster
 from tests.worker.test_parameter_server import may_unshare
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}}
 WITH_EVALUATOR = {"strategy": "OneDevice", "replicas": {"chief": 1, "evaluator": 1}}

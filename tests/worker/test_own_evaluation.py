@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event
+from worker.contract.records import Event
 
 CLUSTERS: dict[str, dict[str, Any]] = {
     "Mirrored": {"replicas": {"chief": 1}, "strategy_options": {"logicalCpus": 4}},

@@ -16,7 +16,7 @@ import pytest
 
 from tests.worker.cluster import PROGRAMS, ROOT
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event
+from worker.contract.records import Event
 
 PARAMETERS = {"epochs": 2, "globalBatchSize": 8, "stepsPerEpoch": 5}
 """As in own_steps.py, all batches of the data. To import it here would import TensorFlow, too."""

@@ -13,7 +13,8 @@ import pytest
 from tests.worker import model_files
 from tests.worker.cluster import PARAMETER_SERVER, PATIENCE_SECONDS, Cluster, RunningTask, eventually
 from tests.worker.conftest import MakeCluster
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 # Epochs long enough to be hit in their middle.
 SLOW = {"epochs": 3, "stepsPerEpoch": 60, "stepMilliseconds": 2}

@@ -13,7 +13,8 @@ import pytest
 from tests.worker import model_files
 from tests.worker.conftest import MakeCluster
 from tests.worker.test_keras import ONE, evaluated, run, variables
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 PARAMETERS = {"epochs": 2, "globalBatchSize": 24, "stepsPerEpoch": 10}
 

@@ -13,7 +13,9 @@ import pytest
 
 from tests.worker.cluster import Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
-from worker.contract import DATA_WORKER, DISPATCHER, Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
+from worker.contract.task_names import DATA_WORKER, DISPATCHER
 
 EXAMPLES, BATCH, EPOCHS = 240, 20, 4
 ALL = range(EXAMPLES)

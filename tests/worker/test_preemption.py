@@ -13,7 +13,8 @@ from tests.worker import model_files
 from tests.worker.cluster import Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
 from tests.worker.test_parameter_server import in_the_middle
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 EPOCHS, STEPS = 3, 60
 SLOW = {"epochs": EPOCHS, "stepsPerEpoch": STEPS, "waitMilliseconds": 50}

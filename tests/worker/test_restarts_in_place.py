@@ -13,7 +13,9 @@ from tests.worker.cluster import PARAMETER_SERVER, RunningTask, eventually
 from tests.worker.conftest import MakeCluster
 from tests.worker.test_parameter_server import SLOW, all_done, children, every_step_was_done, in_the_middle
 from tests.worker.test_without_tensorflow import run_python, supervised
-from worker.contract import RESTART_SECONDS, Event, ExitCode, Record
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event, Record
+from worker.contract.run_config import RESTART_SECONDS
 from worker.process.lease import Holder, Lease
 from worker.process.restarts import Restarts
 

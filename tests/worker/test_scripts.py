@@ -14,7 +14,8 @@ import pytest
 from tests.worker.cluster import PARAMETER_SERVER, PATIENCE_SECONDS, PROGRAMS, ROOT, Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
 from tests.worker.test_parameter_server import may_unshare
-from worker.contract import Event, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
 
 ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}, "entrypoint": None, "model_dir": None}
 SERVING = (("worker", 0), ("worker", 1), ("ps", 0))

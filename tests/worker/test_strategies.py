@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from tests.worker.cluster import ROOT, free_addresses
-from worker.contract import ExitCode
+from worker.contract.exit_codes import ExitCode
 
 # A list of [strategy, options] in, for each what it made or the message; in one process, since that costs
 # seconds. All with two logical CPUs, which can only be set once.
@@ -17,7 +17,7 @@ _BUILD = """
 import json, sys
 import tensorflow as tf
 from worker.cluster import strategies
-from worker.contract import RunConfig
+from worker.contract.run_config import RunConfig
 from worker.failures import Failure
 from worker.task import Task
 
@@ -91,7 +91,7 @@ _PARTITION = """
 import json, os, sys
 import tensorflow as tf
 from worker.cluster import strategies
-from worker.contract import RunConfig
+from worker.contract.run_config import RunConfig
 from worker.task import Task
 
 asked, addresses = json.loads(sys.argv[1]), json.loads(sys.argv[2])

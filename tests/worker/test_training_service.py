@@ -12,7 +12,10 @@ import pytest
 
 from tests.worker.cluster import Cluster, eventually
 from tests.worker.conftest import MakeCluster
-from worker.contract import DATA_WORKER, DISPATCHER, ElasticWorkers, Event, ExitCode
+from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
+from worker.contract.task_names import DATA_WORKER, DISPATCHER
 
 EXAMPLES, BATCH, EPOCHS = 150, 16, 3
 """The last of the 10 batches has 6 examples."""

@@ -20,8 +20,10 @@ import pytest
 from launcher import plan_of_file
 from launcher.validation import loader
 from tests.worker.cluster import ROOT
-from worker import contract
-from worker.contract import Env, Event, ExitCode, Record
+from worker.contract.environment import Env
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event, Record
+from worker.contract.version import VERSION
 
 NOBODY = 65532
 CLUSTER = """\
@@ -156,7 +158,7 @@ def test_it_trains_where_there_is_tensorflow_and_nothing_else(tmp_path: Path) ->
     done = pod.run()
     assert done.returncode == ExitCode.DONE, done.stdout + done.stderr
     (devices,) = records(done, Event.DEVICES)
-    assert devices.fields["runtime"] == f"{contract.VERSION} that travels with the run"
+    assert devices.fields["runtime"] == f"{VERSION} that travels with the run"
     last = records(done, Event.PROGRESS)[-1]
     # Of real images: chance is 0.1.
     assert last.fields["metrics"]["accuracy"] > 0.6
@@ -165,7 +167,7 @@ def test_it_trains_where_there_is_tensorflow_and_nothing_else(tmp_path: Path) ->
     assert "the image has no TensorBoard" in notice.fields["message"]
     # It runs from its own directory, and has left the archive's folder as it was.
     assert [path.name for path in pod.paths["/opt/tf-launcher/runtime"].iterdir()] == ["worker.zip"]
-    assert (pod.paths["/var/run/tf-launcher"] / "runtime" / "worker" / "contract.py").exists()
+    assert (pod.paths["/var/run/tf-launcher"] / "runtime" / "worker" / "contract" / "version.py").exists()
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_a_runtime_of_another_version_refuses_the_run(tmp_path: Path) -> None:
     assert done.returncode == ExitCode.PROGRAM_ERROR
     (failed,) = records(done, Event.FAILED)
     assert failed.fields["message"].startswith(
-        f"the image has the worker runtime of tf-launcher {contract.VERSION}, and tf-launcher 0.0.9 has made "
+        f"the image has the worker runtime of tf-launcher {VERSION}, and tf-launcher 0.0.9 has made "
     )
     assert "spec.runtime: Travels" in failed.fields["message"]
 

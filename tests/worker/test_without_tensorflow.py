@@ -18,7 +18,10 @@ import pytest
 
 from tests.worker.cluster import ROOT
 from worker import failures, program, task
-from worker.contract import Env, ExitCode, Record, RunConfig
+from worker.contract.environment import Env
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Record
+from worker.contract.run_config import RunConfig
 from worker.parameters import TrainingParameters
 from worker.process import probes
 
@@ -297,7 +300,7 @@ def test_a_chief_is_lost_only_after_its_time() -> None:
 
 SUPERVISE = """
 import os, signal, sys, time
-from worker.contract import Released
+from worker.contract.records import Released
 from worker.process.supervisor import Limits, Silence, Work, stalled, supervise
 def train(watch):
     {body}

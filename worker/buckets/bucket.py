@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from worker.contract import BUCKET_SCHEME, Env, ExitCode
+from worker.contract.environment import BUCKET_SCHEME, Env
+from worker.contract.exit_codes import ExitCode
 from worker.failures import Failure, program_error
 
 Value = TypeVar("Value")

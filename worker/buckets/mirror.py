@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worker.buckets.bucket import Bucket, BucketError, ChangedError, Item
-from worker.contract import Env
+from worker.contract.environment import Env
 
 _LOGS_SECONDS = 15.0
 """Seconds between two uploads of TensorBoard's files, which grow."""

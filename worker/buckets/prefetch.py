@@ -18,7 +18,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from worker.buckets.bucket import Bucket, BucketError, ChangedError, Item, is_bucket
-from worker.contract import DATA_DIRECTORY, DATA_LIMIT, DATA_LIMIT_GB, Env, ExitCode
+from worker.contract.environment import Env
+from worker.contract.exit_codes import ExitCode
+from worker.contract.parameters import DATA_DIRECTORY, DATA_LIMIT, DATA_LIMIT_GB
 from worker.failures import Failure, program_error
 
 _GB = 10**9

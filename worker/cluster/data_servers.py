@@ -17,7 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from worker.contract import DISPATCHER, DataService, Done, ExitCode, Ready, Waiting, WasReleased, pod_name
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Done, Ready, Waiting, WasReleased
+from worker.contract.run_config import DataService
+from worker.contract.task_names import DISPATCHER, pod_name
 from worker.failures import Failure, lost_chief, program_error
 from worker.imports import import_tensorflow
 from worker.process import probes

@@ -10,7 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.contract import VERSION, Device, Devices, Env
+from worker.contract.environment import Env
+from worker.contract.records import Device, Devices
+from worker.contract.version import VERSION
 from worker.failures import program_error
 from worker.reporting import Reporter
 from worker.task import Task

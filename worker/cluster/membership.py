@@ -17,7 +17,8 @@ from typing import Any
 import tensorflow as tf
 
 from worker.cluster.admission import Admission
-from worker.contract import ExitCode, MembershipRecord
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import MembershipRecord
 from worker.failures import Failure
 from worker.process import probes
 from worker.reporting import Reporter

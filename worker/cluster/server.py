@@ -17,8 +17,9 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from worker import contract
-from worker.contract import Done, ExitCode, Ready, WasReleased
+from worker.contract import task_files
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Done, Ready, WasReleased
 from worker.failures import lost_chief, program_error
 from worker.imports import import_tensorflow
 from worker.process import probes
@@ -41,7 +42,7 @@ counts as stalled.
 def forget_release(task: Task) -> None:
     """Removes the files that an earlier container of this pod got. Call it before the server is up."""
     if task.directory is not None:
-        for path_of in (contract.released_path, contract.leaving_path, contract.chief_path):
+        for path_of in (task_files.released_path, task_files.leaving_path, task_files.chief_path):
             Path(path_of(task.directory, task.name, task.name)).unlink(missing_ok=True)
 
 
@@ -138,13 +139,13 @@ def _outcome(path: Path) -> str:
 def _released(task: Task) -> Path | None:
     if task.directory is None:
         return None
-    return Path(contract.released_path(task.directory, task.name, task.name))
+    return Path(task_files.released_path(task.directory, task.name, task.name))
 
 
 def _leaving(task: Task) -> Path | None:
     if task.directory is None:
         return None
-    return Path(contract.leaving_path(task.directory, task.name, task.name))
+    return Path(task_files.leaving_path(task.directory, task.name, task.name))
 
 
 def leave_on_signal() -> None:

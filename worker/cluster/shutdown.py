@@ -14,9 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker import contract
 from worker.cluster.devices import on_server
-from worker.contract import Released
+from worker.contract import task_files
+from worker.contract.records import Released
 from worker.process import probes
 from worker.process.supervisor import Silence, Watch
 from worker.reporting import Reporter
@@ -117,7 +117,7 @@ def _regain(tasks: list[tuple[str, int]], can_connect: bool, alive: Callable[[],
 
 
 def _write(task: Task, name: str, role: str, index: int, outcome: str) -> bool:
-    path = contract.released_path(task.directory or "", task.name, name)
+    path = task_files.released_path(task.directory or "", task.name, name)
     try:
         with on_server(role, index):
             tf.io.write_file(path, outcome)

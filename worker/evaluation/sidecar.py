@@ -18,7 +18,8 @@ import tensorflow as tf
 
 from worker.checkpoints.files import open_files
 from worker.checkpoints.model_directory import ModelDirectory
-from worker.contract import Done, Evaluation, ExitCode, Ready
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Done, Evaluation, Ready
 from worker.evaluation.scoring import ReplicaScorer, Scorer
 from worker.failures import is_lost_peer, lost_chief, program_error, writing
 from worker.input import datasets

@@ -12,7 +12,7 @@ from worker.checkpoints.model_directory import ModelDirectory
 from worker.cluster.executions import Executions
 from worker.cluster.kv_store import by_first_task
 from worker.context import Loop
-from worker.contract import Evaluation
+from worker.contract.records import Evaluation
 from worker.evaluation import trained_model
 from worker.evaluation.scoring import scorer
 from worker.failures import program_error, writing

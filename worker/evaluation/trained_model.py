@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory, mismatch
 from worker.context import Loop
-from worker.contract import Loaded
+from worker.contract.records import Loaded
 from worker.failures import classify, is_lost_peer, program_error
 
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from worker.cluster import kv_store
 from worker.context import Loop
-from worker.contract import DataService
+from worker.contract.run_config import DataService
 from worker.failures import place, program_error
 from worker.input import batch_size, distribution
 from worker.input.data_service import Service, coordinated

@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from worker.checkpoints.files import Files, open_files
-from worker.contract import ExitCode
+from worker.contract.exit_codes import ExitCode
 from worker.failures import Failure, writing
 
 PREDICTING, DONE = "predicting", "done"

@@ -22,7 +22,8 @@ import tensorflow as tf
 from worker.checkpoints.model_directory import ModelDirectory
 from worker.cluster.executions import Executions
 from worker.context import Loop
-from worker.contract import ExitCode, Predicted, Predicting
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Predicted, Predicting
 from worker.evaluation import trained_model
 from worker.failures import Failure, program_error
 from worker.input.distribution import batch_count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.contract import Doing
+from worker.contract.records import Doing
 from worker.process.supervisor import Watch, stalled
 from worker.reporting import Reporter
 

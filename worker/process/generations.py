@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from worker.contract import ExitCode
+from worker.contract.exit_codes import ExitCode
 from worker.process.identity import Identity, difference
 
 SETTLE_SECONDS = 2.0

@@ -24,7 +24,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from worker.contract import Content, ElasticWorkers, ExitCode, MembershipRecord, Notice
+from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Content, MembershipRecord, Notice
 from worker.process import probes
 from worker.process.generations import Generations, Order
 from worker.process.identity import Identity

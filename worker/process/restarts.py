@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from worker.contract import RESTART_SECONDS, ExitCode
+from worker.contract.exit_codes import ExitCode
+from worker.contract.run_config import RESTART_SECONDS
 
 _FIRST_OF_SIGNALS = 128
 

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from worker.contract import ExitCode
+from worker.contract.exit_codes import ExitCode
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/console")

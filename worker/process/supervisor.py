@@ -35,14 +35,13 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn
 
-from worker.contract import (
+from worker.contract.environment import Env
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import (
     EVENTS,
-    GRACE_SECONDS,
     Content,
     Doing,
     Done,
-    Env,
-    ExitCode,
     Failed,
     Notice,
     Restarted,
@@ -50,6 +49,7 @@ from worker.contract import (
     emit,
     fields_of,
 )
+from worker.contract.run_config import GRACE_SECONDS
 from worker.process import probes, starter
 from worker.process.lease import Holder, Lease, message
 from worker.process.orphans import adopt_orphans, end_children

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from worker.contract import Progress
+from worker.contract.records import Progress
 from worker.failures import program_error
 from worker.reporting import Reporter, not_finite
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory
 from worker.context import Loop
-from worker.contract import Evaluation
+from worker.contract.records import Evaluation
 from worker.failures import program_error
 from worker.progress import curves
 from worker.reporting import as_floats

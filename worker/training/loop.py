@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from worker.checkpoints.model_directory import Position
 from worker.context import Loop
-from worker.contract import Training
+from worker.contract.records import Training
 from worker.failures import program_error
 from worker.input import datasets
 from worker.progress.records import Records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.contract import RunConfig
+from worker.contract.run_config import RunConfig
 from worker.evaluation import sidecar, standalone
 from worker.prediction import predict
 from worker.program import LoadedProgram

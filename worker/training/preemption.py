@@ -29,11 +29,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker import contract
 from worker.checkpoints.model_directory import ModelDirectory, Position
 from worker.cluster.kv_store import ERRORS, get, put
 from worker.cluster.server import leave_on_signal
-from worker.contract import ExitCode, Notice
+from worker.contract import task_files
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Notice
 from worker.failures import Left
 from worker.process.supervisor import Silence, Watch
 from worker.reporting import Reporter
@@ -177,7 +178,7 @@ class _Servers:
 
     def __init__(self, task: Task) -> None:
         self._paths = {
-            f"/job:ps/replica:0/task:{index}/device:CPU:0": contract.leaving_path(
+            f"/job:ps/replica:0/task:{index}/device:CPU:0": task_files.leaving_path(
                 task.directory, task.name, task.pod("ps", index)
             )
             for index in task.cluster.get("ps", {})

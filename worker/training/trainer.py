@@ -15,7 +15,8 @@ from typing import Any
 from worker.buckets import prefetch
 from worker.buckets.bucket import Bucket, BucketError, is_bucket
 from worker.cluster.barrier import leave_together, unanswered, wait_for_peers
-from worker.contract import Doing, Done, ExitCode, Exported
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Doing, Done, Exported
 from worker.failures import Failure, Left, classify, is_op_error, program_error, sentence, writing
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters

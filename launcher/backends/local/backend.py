@@ -44,7 +44,7 @@ from launcher.backends.run_facts import no_model_directory, trains_anew
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.lists_and_counts import listed
 from launcher.status import Phase, RunStatus
-from worker.contract import GRACE_SECONDS, RunConfig
+from worker.contract.run_config import GRACE_SECONDS, RunConfig
 
 _ANSWER_SECONDS: Final = 10.0
 """How long the supervisor may take to obey; it takes milliseconds."""

@@ -18,7 +18,7 @@ from launcher.backends.run_facts import submitted
 from launcher.errors import NotFoundError
 from launcher.object_names import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, Phase, RunStatus, attempts, fold
-from worker.contract import Record
+from worker.contract.records import Record
 
 _TICK_SECONDS: Final = 0.1
 """Seconds between two reads of the files. Users do not notice the delay, and 50 pods cost well under 1% of a

@@ -34,7 +34,7 @@ from tests.worker.matrix.cells import (
 )
 from worker import runtime
 from worker import task as tasks
-from worker.contract import EVENTS, Content, Done, Event, fields_of
+from worker.contract.records import EVENTS, Content, Done, Event, fields_of
 from worker.failures import Failure
 from worker.process.supervisor import Watch
 from worker.reporting import Reporter

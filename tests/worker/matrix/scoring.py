@@ -18,7 +18,7 @@ from tests.worker.matrix.cells import CELL_SECONDS, FOLDER, PROGRAMS, START_SECO
 from tests.worker.matrix.running import Records, begin_with_float32, parameters_of
 from worker import program, runtime
 from worker import task as tasks
-from worker.contract import Event
+from worker.contract.records import Event
 
 
 def main() -> None:

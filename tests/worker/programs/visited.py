@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from worker.contract import Env
+from worker.contract.environment import Env
 
 
 class Visited:

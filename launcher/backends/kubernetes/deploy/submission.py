@@ -25,7 +25,7 @@ from launcher.errors import BackendError, ConflictError, LauncherError
 from launcher.object_names import QUEUE_LABEL, RUN_LABEL, SPEC_ANNOTATION
 from launcher.plan import runtime_archive
 from launcher.status import condition, elastic
-from worker.contract import RunConfig
+from worker.contract.run_config import RunConfig
 
 _QUOTA_SECONDS: Final = 10.0
 _SERVERS_OWN: Final = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")

@@ -25,7 +25,7 @@ from launcher.backends.latest_records import HEAD_BYTES, LatestRecords, written_
 from launcher.errors import BackendError, NotFoundError
 from launcher.object_names import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, Phase, Records, RunStatus
-from worker.contract import Event
+from worker.contract.records import Event
 
 _TAIL_LINES: Final = 400
 """Lines at the end of an older log that are searched for records."""

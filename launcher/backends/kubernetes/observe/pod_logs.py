@@ -17,7 +17,7 @@ from launcher.backends.kubernetes.observe.watch import REFUSALS, Mailbox
 from launcher.backends.kubernetes.state.run_state import SlimPod
 from launcher.object_names import CONTAINER, ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, seconds
-from worker.contract import Record
+from worker.contract.records import Record
 
 _MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is cut off."""

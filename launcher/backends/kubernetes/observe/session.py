@@ -21,7 +21,7 @@ from launcher.backends.kubernetes.observe.watch import (
 from launcher.backends.kubernetes.state.root_object import RootObject
 from launcher.backends.kubernetes.state.run_state import RunState, SlimPod, has_ended
 from launcher.errors import BackendError
-from worker.contract import Event, Record
+from worker.contract.records import Event, Record
 
 TICK_SECONDS: Final = 0.25
 _TOGETHER_SECONDS: Final = 0.2

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
-from worker.contract import BUCKET_KEYS
+from worker.contract.environment import BUCKET_KEYS
 
 ConfigMaps = Mapping[str, Mapping[str, str]]
 """The run's own ConfigMaps: name -> key -> value."""

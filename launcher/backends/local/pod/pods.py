@@ -22,7 +22,8 @@ from launcher.backends.local.store import RunDirectory, Submission, new_uid, tem
 from launcher.object_names import DOMAIN, ROLE_LABEL
 from launcher.plan.pods import RUN_FILE
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
-from worker.contract import BUCKET_KEYS, BUCKET_SCHEME, GRACE_SECONDS
+from worker.contract.environment import BUCKET_KEYS, BUCKET_SCHEME
+from worker.contract.run_config import GRACE_SECONDS
 
 PROCESS_ANNOTATION: Final = f"{DOMAIN}/process"
 """See `processes.identity`."""

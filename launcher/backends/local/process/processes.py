@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from launcher.backends.local.process import mount_namespace
 from launcher.backends.local.process.mount_namespace import View
-from worker.contract import Env
+from worker.contract.environment import Env
 
 LINUX: Final = sys.platform == "linux"
 

@@ -1,0 +1,437 @@
+"""A `Record` is a line of progress on standard output; each event has a type that says its fields."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Union
+
+from worker.contract.json_values import (
+    checked,
+    count,
+    counts,
+    finite,
+    flag,
+    names,
+    number,
+    numbers,
+    text,
+    texts,
+)
+
+
+class Event:
+    """The events of a `Record`. The type of the same name has the event's fields."""
+
+    DOING: Final = "doing"
+    WAITING: Final = "waiting"
+    DEVICES: Final = "devices"
+    READY: Final = "ready"
+    MEMBERSHIP: Final = "membership"
+    TRAINING: Final = "training"
+    PROGRESS: Final = "progress"
+    EVALUATION: Final = "evaluation"
+    LOADED: Final = "loaded"
+    PREDICTING: Final = "predicting"
+    PREDICTED: Final = "predicted"
+    EXPORTED: Final = "exported"
+    NOTICE: Final = "notice"
+    FAILED: Final = "failed"
+    RESTARTED: Final = "restarted"
+    RELEASED: Final = "released"
+    DONE: Final = "done"
+
+
+Seconds = float
+"""Finite; an int is valid too."""
+
+Number = float
+"""A value that a model computes, which may be NaN or infinite. A line has those as text: "nan", "inf",
+"-inf".
+"""
+
+
+class Doing(NamedTuple):
+    """What the task does before the first step or after the last, such as `importing TensorFlow`. It lasts
+    until the task's next record.
+    """
+
+    activity: str
+
+
+class Waiting(NamedTuple):
+    """The task has waited `seconds`, of at most `deadline`, for `tasks` (pod names) to answer. All answer if
+    `tasks` is empty. `reasons` maps why they do not answer to the first pods; earlier versions leave it out.
+    """
+
+    tasks: Sequence[str]
+    seconds: Seconds
+    deadline: Seconds
+    reasons: Mapping[str, Sequence[str]] = {}
+
+
+@dataclass(frozen=True)
+class Device:  # no NamedTuple: those have a method `count`
+    """`count` devices of a `type` ("GPU", "CPU" or "TPU") and a model, such as "NVIDIA A100"."""
+
+    type: str
+    name: str
+    count: int
+
+
+class Devices(NamedTuple):
+    """The devices that the task uses. `replicas` take the steps, in `tasks` tasks, as far as the task knows:
+    a server knows only itself, and an evaluator has no replicas. `devices` are this task's own, `tensorflow`
+    is a version. `lacking` names the GPUs that the task asked for and does not have, or is "". `runtime` says
+    which version this runtime has and where it comes from; it is "" in a run of an earlier version.
+    """
+
+    replicas: int
+    tasks: int
+    devices: Sequence[Device]
+    tensorflow: str
+    lacking: str
+    runtime: str = ""
+
+
+class Ready(NamedTuple):
+    """A worker's or ps's server is up; an evaluator looks for checkpoints."""
+
+
+class MembershipRecord(NamedTuple):
+    """The primary task says which workers of an elastic run take part from now on. `workers` are their
+    numbers, ascending; `joined` and `left` are those that came and went since the record before. `reason` is
+    a short text, such as `worker 2 answers`. `generation` counts the memberships of a collective from 0; it
+    is None under a coordinator, which has no generations.
+    """
+
+    workers: Sequence[int]
+    joined: Sequence[int]
+    left: Sequence[int]
+    reason: str
+    generation: int | None
+
+
+class Training(NamedTuple):
+    """The training begins. `steps_per_epoch` is None if unknown. Earlier attempts did the first
+    `initial_epoch` epochs.
+    """
+
+    epochs: int
+    steps_per_epoch: int | None
+    initial_epoch: int
+
+
+class Progress(NamedTuple):
+    """`step` of the `steps` (None: unknown) of `epoch` is done; epochs count from 1. `loss` is None if it is
+    not known yet, and is not among the `metrics`. At an `epoch_end` the values are those of the epoch, and
+    `learning_rate` is the optimizer's after its last step; it is None within an epoch, of an optimizer that
+    has none, and in records of earlier versions.
+    """
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int | None
+    steps_per_second: Number
+    loss: Number | None
+    metrics: Mapping[str, Number]
+    epoch_end: bool
+    learning_rate: Number | None = None
+
+
+class Evaluation(NamedTuple):
+    """The scores of a checkpoint; "loss" is among the `metrics`. `epoch` is None if unknown."""
+
+    checkpoint: str
+    epoch: int | None
+    metrics: Mapping[str, Number]
+
+
+class Loaded(NamedTuple):
+    """A checkpoint to evaluate or to predict with; `path` is its directory."""
+
+    checkpoint: str
+    path: str
+
+
+class Predicting(NamedTuple):
+    """Number of examples of the task's share that are done, those of earlier attempts included."""
+
+    examples: int
+    examples_per_second: Number
+
+
+class Predicted(NamedTuple):
+    """All predictions are written, to `parts` files in the directory `path`."""
+
+    path: str
+    examples: int
+    parts: int
+
+
+class Exported(NamedTuple):
+    """The SavedModel is at `path`."""
+
+    path: str
+
+
+class Notice(NamedTuple):
+    """A sentence that the user should read."""
+
+    message: str
+
+
+class Failed(NamedTuple):
+    """The reason why the task fails, in one sentence. `traceback` has the frames of the user's own files, or
+    is "".
+    """
+
+    message: str
+    traceback: str
+    exit_code: int
+
+
+class Restarted(NamedTuple):
+    """The training process ended with `exit_code` and was started again in its pod, where it is the
+    `restart`-th time.
+    """
+
+    exit_code: int
+    restart: int
+
+
+class Released(NamedTuple):
+    """The chief has released `tasks` (pod names), and could not reach `unreachable`."""
+
+    tasks: Sequence[str]
+    unreachable: Sequence[str]
+
+
+class WasReleased(NamedTuple):
+    """The chief released this task, because the run has this `outcome`: "done" or "failed", or the reason why
+    there is none. Its event is "released", too.
+    """
+
+    outcome: str
+
+
+class Done(NamedTuple):
+    """The task is about to leave with `ExitCode.DONE`."""
+
+
+Content = Union[  # Python 3.9 has no `|` for types.
+    Doing,
+    Waiting,
+    Devices,
+    Ready,
+    MembershipRecord,
+    Training,
+    Progress,
+    Evaluation,
+    Loaded,
+    Predicting,
+    Predicted,
+    Exported,
+    Notice,
+    Failed,
+    Restarted,
+    Released,
+    WasReleased,
+    Done,
+]
+
+EVENTS: Final[Mapping[type[Any], str]] = {
+    Doing: Event.DOING,
+    Waiting: Event.WAITING,
+    Devices: Event.DEVICES,
+    Ready: Event.READY,
+    MembershipRecord: Event.MEMBERSHIP,
+    Training: Event.TRAINING,
+    Progress: Event.PROGRESS,
+    Evaluation: Event.EVALUATION,
+    Loaded: Event.LOADED,
+    Predicting: Event.PREDICTING,
+    Predicted: Event.PREDICTED,
+    Exported: Event.EXPORTED,
+    Notice: Event.NOTICE,
+    Failed: Event.FAILED,
+    Restarted: Event.RESTARTED,
+    WasReleased: Event.RELEASED,
+    Released: Event.RELEASED,
+    Done: Event.DONE,
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of progress: `{"tf-launcher": 1, "event": ..., "task": ..., "time": ..., ...}`.
+
+    `time` is seconds since the epoch, by the task's own clock. `fields` are the line's other fields;
+    `content` is the same as a value of the event's type, None for an event of a later version. Raises
+    ValueError where the fields are not the event's. Any other line on standard output belongs to the program
+    and is passed on unchanged.
+    """
+
+    event: str
+    task: str
+    time: float
+    fields: Mapping[str, Any]
+    content: Content | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "content", content_of(self.event, self.fields))
+
+    def line(self) -> str:
+        """Returns the line in a log, without the line end."""
+        return line_of(self.event, self.task, self.time, self.fields)
+
+    @classmethod
+    def parse(cls, line: str) -> Record | None:
+        """Returns None for a line that is not a record, whatever it contains: any program may print a similar
+        one. A record has the fields of its event's type. Events and fields of a later version are accepted.
+        """
+        if not line.startswith('{"tf-launcher":'):
+            return None
+        try:
+            document = json.loads(line, parse_int=_parse_integer, parse_constant=_refuse)
+            version, event, task, time = (document.pop(name) for name in _HEAD)
+            if not all(map(_is_sound, (event, task, document))):
+                return None
+            count(version)
+            if not 0 <= finite(time) < _END_OF_TIME:
+                return None
+            return cls(event=text(event), task=text(task), time=float(time), fields=document)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+
+_HEAD: Final = ("tf-launcher", "event", "task", "time")
+
+_END_OF_TIME: Final = 1e11
+"""Seconds since the epoch, in the year 5138. Greater numbers are no valid times of a calendar."""
+
+_DEEPEST: Final = 16
+"""Levels of lists and mappings in a record's field."""
+
+_LONGEST_INTEGER: Final = 20
+"""Digits of 2**64, with a sign."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _parse_integer(digits: str) -> int:
+    if len(digits) > _LONGEST_INTEGER:
+        raise ValueError("a number of more than 64 bits")
+    return int(digits)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _is_sound(value: Any, levels: int = 0) -> bool:
+    """Returns whether the value can be printed and computed with: no half of a surrogate pair, no infinity
+    (1e999).
+    """
+    if isinstance(value, str):
+        return _SURROGATE.search(value) is None
+    if isinstance(value, float):
+        return abs(value) < float("inf")
+    if isinstance(value, dict):
+        inner: list[Any] = [*value, *value.values()]
+    else:
+        inner = value if isinstance(value, list) else []
+    return levels <= _DEEPEST and all(_is_sound(each, levels + 1) for each in inner)
+
+
+def _devices(value: Any) -> Any:
+    return tuple(map(_device, checked(value, isinstance(value, (list, tuple)))))
+
+
+def _device(value: Any) -> Device:
+    get = checked(value, isinstance(value, Mapping)).get
+    return Device(text(get("type")), text(get("name")), count(get("count")))
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "str": text,
+    "bool": flag,
+    "int": count,
+    "int | None": lambda value: None if value is None else count(value),
+    "Seconds": finite,
+    "Number": number,
+    "Number | None": lambda value: None if value is None else number(value),
+    "Mapping[str, Number]": numbers,
+    "Sequence[int]": counts,
+    "Sequence[str]": texts,
+    "Mapping[str, Sequence[str]]": names,
+    "Sequence[Device]": _devices,
+}
+"""The parser of a field's value on a line, by the field's annotation. Each raises ValueError."""
+
+_OPTIONAL: Final = ("reasons", "runtime", "learning_rate")
+"""Fields that earlier versions leave out, and that this version leaves out where they are empty."""
+
+
+def _read(kind: type[Content], fields: Mapping[str, Any]) -> Content:
+    """Raises ValueError where a field is missing or has another type. Ignores fields of later versions."""
+    values = {}
+    for name, annotation in kind.__annotations__.items():
+        if name not in fields:
+            if name in _OPTIONAL:
+                continue
+            raise ValueError(f"a record without {name}")
+        values[name] = _READERS[annotation.__forward_arg__](fields[name])
+    return kind(**values)
+
+
+_TYPES: Final[Mapping[str, type[Content]]] = {event: kind for kind, event in EVENTS.items()}
+
+
+def content_of(event: str, fields: Mapping[str, Any]) -> Content | None:
+    """Returns None for an event of a later version. Raises ValueError where the fields are not
+    the event's.
+    """
+    kind = _TYPES.get(event)
+    if kind is Released and "tasks" not in fields:
+        kind = WasReleased
+    return None if kind is None else _read(kind, fields)
+
+
+def fields_of(content: Content) -> dict[str, Any]:
+    """Returns the fields by name, in the order of a line. Optional fields that are empty are left out."""
+    kind = type(content)
+    fields = zip(kind.__annotations__, content)
+    return {name: value for name, value in fields if value or name not in _OPTIONAL}
+
+
+def line_of(event: str, task: str, time: float, fields: Mapping[str, Any]) -> str:
+    """Returns the line without the line end. NaN and infinities become JSON strings, since JSON has no
+    numbers for them.
+    """
+    head = {"tf-launcher": 1, "event": event, "task": task, "time": round(time, 3)}
+    return json.dumps({**head, **_as_json(fields)}, separators=(",", ":"), ensure_ascii=False)
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return str(value)
+    if isinstance(value, Device):
+        return vars(value)
+    if isinstance(value, Mapping):
+        return {key: _as_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_json(item) for item in value]
+    return value
+
+
+def emit(task: str, content: Content) -> None:
+    """Prints a record and flushes: a pipe is block-buffered, and a reader needs the record at once."""
+    # In one piece: another thread may print at the same time.
+    sys.stdout.write(f"{line_of(EVENTS[type(content)], task, time.time(), fields_of(content))}\n")
+    sys.stdout.flush()

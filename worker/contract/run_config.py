@@ -1,0 +1,107 @@
+"""The document behind `Env.CONFIG`, one for all tasks of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final
+
+from worker.contract.version import VERSION
+
+GRACE_SECONDS: Final = 30
+"""Seconds from SIGTERM to SIGKILL: Kubernetes' default of a pod's terminationGracePeriodSeconds."""
+
+RESTART_SECONDS: Final = 600
+"""The time within which `RunConfig.restarts_in_place` counts."""
+
+
+@dataclass(frozen=True)
+class DataService:
+    """The run's data service. `dispatcher` and `workers` are `host:port`; `primary` is that of the task whose
+    end is the run's end, which listens also where it trains alone. `sharding` is a name of TensorFlow's
+    ShardingPolicy. `shared`: the tasks that train share one pass over the data. `more` are the data workers
+    that `scale` may add.
+    """
+
+    dispatcher: str
+    workers: Sequence[str]
+    primary: str
+    sharding: str
+    shared: bool
+    more: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The run's configuration, the same for every task. The JSON names are the fields' own.
+
+    `replicas` counts the tasks of each role: `{"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}`.
+    `chief_address` is `host:port` of the task whose end is the run's end, None in a one-task run. `model_dir`
+    is a path or a URL that `tf.io.gfile` opens. Durations are in seconds. `mode` is Train, Evaluate or
+    Predict; the latter two read `checkpoint`, such as `ckpt-3`, or None for the newest. `strategy_options`
+    and `evaluation` are the spec's, without the fields that the file leaves out. `keras` is 2 or 3, or None
+    where the image decides.
+
+    `run_id` differs between two submissions of the same name. In what `launcher render` prints it is a
+    digest, so that the same file is the same run. `gpus` has the GPUs that the pods of a role ask for, such
+    as "nvidia.com/gpu: 8"; `allow_cpu` has the roles that may do without. `grace_seconds` has the seconds
+    from SIGTERM to SIGKILL, of each role whose value is not GRACE_SECONDS. `version` is that of the launcher
+    that made the run, "" in runs of launchers that did not record it. `travels` has the roles whose runtime
+    goes with the run. A training process is started again in its pod at most `restarts_in_place` times within
+    RESTART_SECONDS. `data_service` is None where the run has none. `scripts` has the roles whose tasks run a
+    script in the place of the program.
+    """
+
+    run: str
+    strategy: str
+    replicas: Mapping[str, int]
+    starting_deadline_seconds: int
+    stall_seconds: int
+    chief_lost_seconds: int
+    run_id: str = ""
+    mode: str = "Train"
+    checkpoint: str | None = None
+    strategy_options: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    entrypoint: str | None = None
+    keras: int | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    model_dir: str | None = None
+    gpus: Mapping[str, str] = field(default_factory=dict)
+    allow_cpu: Collection[str] = ()
+    chief_address: str | None = None
+    grace_seconds: Mapping[str, int] = field(default_factory=dict)
+    version: str = VERSION
+    travels: Collection[str] = ()
+    restarts_in_place: int = 0
+    data_service: DataService | None = None
+    scripts: Collection[str] = ()
+
+    @property
+    def scores_program(self) -> bool:
+        """Returns whether an evaluator scores the program, and no script does in its place."""
+        return self.replicas.get("evaluator", 0) > 0 and "evaluator" not in self.scripts
+
+    def to_json(self) -> str:
+        """Returns one line with sorted keys, so that the same run gives the same ConfigMap."""
+        document = asdict(self)
+        for name in ("data_service", "scripts"):
+            if not document[name]:
+                del document[name]
+        return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> RunConfig:
+        """Reads the output of `to_json`. Raises ValueError for any other text. It ignores unknown fields of
+        another version, so that `version` can be read first.
+        """
+        try:
+            document = json.loads(text)
+            known = {f.name for f in fields(cls)}
+            given = {name: value for name, value in document.items() if name in known}
+            if given.get("data_service") is not None:
+                given["data_service"] = DataService(**given["data_service"])
+            return cls(**{"version": "", **given})
+        except (AttributeError, TypeError) as error:
+            raise ValueError(f"not a run configuration: {error}") from error
