@@ -28,7 +28,7 @@ from worker.failures import Failure, classify, program_error
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
 from worker.process.activity import Activity
-from worker.process.supervisor import Watch
+from worker.process.watch import Watch
 from worker.program import LoadedProgram, load, user_roots
 from worker.reporting import Reporter
 from worker.runtime import prepare_environment
@@ -85,7 +85,7 @@ class _Strategy:
 
     def __init__(self, task: Task) -> None:
         """Divides the CPU, which must be done before the program is imported."""
-        from worker.cluster import strategies
+        from worker import strategies
 
         self._task = small(task)
         self.built: Any = None
@@ -96,7 +96,7 @@ class _Strategy:
         """Builds it, if it is not there yet."""
         import tensorflow as tf
 
-        from worker.cluster import strategies
+        from worker import strategies
 
         if self.built is not None:
             return
@@ -188,7 +188,7 @@ def _apply(
     """Calls the model with the features of one batch. `strategy` is None for an evaluator. Its model has
     the variables that were trained.
     """
-    from worker.models.model_build import build
+    from worker.steps.model_build import build
 
     activity.enter("running model()")
     with strategy.scope() if strategy is not None else contextlib.nullcontext():

@@ -20,7 +20,7 @@ from typing import NoReturn
 from worker import scripts
 from worker.buckets import prefetch
 from worker.buckets.bucket import check_library, is_bucket
-from worker.cluster import server
+from worker.collective.elastic_rendezvous import Elastic
 from worker.contract.environment import GRPC_FAIL_FAST
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Doing, Done
@@ -28,9 +28,11 @@ from worker.contract.task_names import DATA_WORKER, DISPATCHER
 from worker.contract.version import VERSION
 from worker.failures import Failure, classify, program_error
 from worker.imports import import_tensorflow
-from worker.process import starter, supervisor
-from worker.process.rendezvous import Elastic
+from worker.parameter_server import server
+from worker.process.sigterm import leave_on_signal
+from worker.process.watch import Watch, stalled
 from worker.reporting import Reporter
+from worker.supervisor import starter, supervisor
 from worker.task import Task, from_environment
 
 _DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     prepare_environment(task.config.keras)
     # The role decides, as TFConfigClusterResolver().task_type does, but before TensorFlow is imported.
     seconds = max(task.config.stall_seconds, task.config.starting_deadline_seconds)
-    first = supervisor.stalled("starting", seconds)
+    first = stalled("starting", seconds)
     again = [sys.executable, "-c", _AGAIN, json.dumps(sys.path), *arguments]
     work = replace(_work(task, script), again=again, environment=environment)
     elastic = _elastic(task)
@@ -165,8 +167,8 @@ def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(unraisable)
 
 
-def _run(task: Task, watch: supervisor.Watch, body: Callable[[Task, Reporter, supervisor.Watch], int]) -> int:
-    server.leave_on_signal()
+def _run(task: Task, watch: Watch, body: Callable[[Task, Reporter, Watch], int]) -> int:
+    leave_on_signal()
     reporter = Reporter(task.name)
     try:
         code = body(task, reporter, watch)
@@ -182,7 +184,7 @@ def _run(task: Task, watch: supervisor.Watch, body: Callable[[Task, Reporter, su
     os._exit(code)
 
 
-def _serve(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
+def _serve(task: Task, reporter: Reporter, watch: Watch) -> int:
     server.forget_release(task)
     if task.role == "worker":  # which carries out the data's graph
         _fetch(task, reporter, watch)
@@ -190,8 +192,8 @@ def _serve(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
     return server.serve(task, reporter, watch)
 
 
-def _serve_data(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
-    from worker.cluster import data_servers
+def _serve_data(task: Task, reporter: Reporter, watch: Watch) -> int:
+    from worker.input import data_servers
 
     if task.role == DATA_WORKER:
         _fetch(task, reporter, watch)
@@ -199,7 +201,7 @@ def _serve_data(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
     return data_servers.serve(task, reporter, watch)
 
 
-def _fetch(task: Task, reporter: Reporter, watch: supervisor.Watch) -> None:
+def _fetch(task: Task, reporter: Reporter, watch: Watch) -> None:
     """Copies data that TensorFlow cannot open to this task's disk."""
     prefetch.fetch(
         task.config.parameters,
@@ -210,19 +212,19 @@ def _fetch(task: Task, reporter: Reporter, watch: supervisor.Watch) -> None:
     )
 
 
-def _evaluate(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
+def _evaluate(task: Task, reporter: Reporter, watch: Watch) -> int:
     from worker import program
     from worker.process import activity
 
     # The task waits for no other, so an evaluation may take any time; but a frozen process must be replaced.
-    doing = activity.Activity(supervisor.Watch(), reporter, 0.0, 0.0)
-    watch.expect(supervisor.stalled("evaluating", task.config.stall_seconds))
+    doing = activity.Activity(Watch(), reporter, 0.0, 0.0)
+    watch.expect(stalled("evaluating", task.config.stall_seconds))
     watch.beat()
     roots = program.user_roots(task.source)
     try:
         doing.enter("importing TensorFlow")
         import_tensorflow(keras=True)
-        from worker.cluster import devices
+        from worker import devices
         from worker.evaluation.sidecar import Evaluator
 
         devices.check(task)
@@ -238,13 +240,14 @@ def _evaluate(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
         raise classify(error, doing.doing, roots) from error
 
 
-def _introduce(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
+def _introduce(task: Task, reporter: Reporter, watch: Watch) -> int:
     """Says what this task of an elastic collective runs, before it takes part. A chief whose run is over
     already says nothing.
     """
     import_tensorflow(keras=False)
+    from worker import devices
     from worker.checkpoints.model_directory import ModelDirectory, is_done
-    from worker.cluster import admission, devices
+    from worker.parameter_server import admission
 
     devices.check(task)
     config = task.config
@@ -256,12 +259,12 @@ def _introduce(task: Task, reporter: Reporter, watch: supervisor.Watch) -> int:
     return ExitCode.DONE
 
 
-def _train(task: Task, watch: supervisor.Watch) -> int:
+def _train(task: Task, watch: Watch) -> int:
     if _elastic(task) is not None:
         task = from_environment()  # its TF_CONFIG is that of the present generation
         if task.generation is None:
             return _run(task, watch, _introduce)
-    server.leave_on_signal()
+    leave_on_signal()
     from worker.training.trainer import train
 
     return train(task, watch)

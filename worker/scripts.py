@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from worker.cluster.barrier import gather, leave_last
+from worker.collective.leaving import leave_last
 from worker.contract.environment import Env
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Done
 from worker.failures import Failure, classify, frames, program_error
+from worker.peers.start_barrier import gather
 from worker.process.activity import Activity
-from worker.process.supervisor import Silence, Watch, stalled
+from worker.process.watch import Silence, Watch, stalled
 from worker.reporting import Reporter, failed
 from worker.task import Task, from_environment
 from worker.tf_compat import connections
@@ -58,7 +59,7 @@ class _Run:
     def release(self, outcome: str, exit_code: int) -> None:
         if self.released or self.task.config.strategy != "ParameterServer" or self.task.role != "chief":
             return
-        from worker.cluster.shutdown import release as release_tasks
+        from worker.parameter_server.release import release as release_tasks
 
         connected = _is_connected()
         if not connected:

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from worker.contract.exit_codes import ExitCode
-from worker.process.generations import (
+from worker.collective.elastic_generations import (
     BEGIN_SECONDS,
     END_SECONDS,
     LOST_SECONDS,
@@ -15,7 +14,8 @@ from worker.process.generations import (
     SETTLE_SECONDS,
     Generations,
 )
-from worker.process.identity import Identity
+from worker.contract.exit_codes import ExitCode
+from worker.peers.elastic_identity import Identity
 
 NOW = 100.0
 LATER = NOW + SETTLE_SECONDS

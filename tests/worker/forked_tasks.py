@@ -1,5 +1,5 @@
 """Tasks that are forked from a process which has imported TensorFlow: that import is half of the time of most
-tests. The runtime starts its training processes so, too: worker/process/starter.py.
+tests. The runtime starts its training processes so, too: worker/supervisor/starter.py.
 
 `LAUNCHER_TEST_FRESH=1` starts each task as a pod does, by a Python of its own. `make thorough` sets it.
 """

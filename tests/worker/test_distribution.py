@@ -16,7 +16,7 @@ from tests.worker.cluster import PATIENCE_SECONDS, ROOT
 SCRIPT = """
 import json, sys
 import tensorflow as tf
-from worker.input.distribution import distribute
+from worker.input.batch_division import distribute
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)

@@ -20,9 +20,10 @@ TASK = """\
 import contextlib, json, os, pathlib, signal, socket, sys, threading, time
 from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.exit_codes import ExitCode
-from worker.process import probes
-from worker.process.rendezvous import Elastic
-from worker.process.supervisor import Limits, Work, stalled, supervise
+from worker.peers import probes
+from worker.collective.elastic_rendezvous import Elastic
+from worker.process.watch import stalled
+from worker.supervisor.supervisor import Limits, Work, supervise
 
 role, index, own, chief, tensorflow, folder = sys.argv[1:]
 name, folder = f"{role}-{index}", pathlib.Path(folder)

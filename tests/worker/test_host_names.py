@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not dns.possible(), reason="needs user, network 
 BEGINNING = """
 import json, socket, threading
 from tests.worker.dns import DnsServer
-from worker.process import probes
+from worker.peers import probes
 HERE = "run-worker-0.run.team.svc.cluster.local"
 PEERS = {"run-worker-0": "run-worker-0.run:2222"}
 """

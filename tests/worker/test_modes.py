@@ -38,7 +38,7 @@ import json, os, sys
 os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3")
 import tensorflow as tf
 import applied
-from worker.models.model_build import build
+from worker.steps.model_build import build
 program = getattr(applied, sys.argv[1])(json.loads(sys.argv[2]))
 model = program.model()
 scored, predicted = program.evaluation_dataset(8), program.predict_dataset(8)

@@ -217,7 +217,7 @@ def test_servers_are_retried_when_their_chief_does_not_come(make_cluster: MakeCl
 
 
 def listens(cluster: Cluster, role: str, index: int) -> bool:
-    from worker.process.probes import fault
+    from worker.peers.probes import fault
 
     return fault(cluster.addresses[role, index]) is None
 

@@ -17,7 +17,7 @@ from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event, Record
 from worker.contract.run_config import RESTART_SECONDS
 from worker.process.lease import Holder, Lease
-from worker.process.restarts import Restarts
+from worker.supervisor.restart_limit import Restarts
 
 KILLED = 128 + signal.SIGKILL
 
@@ -105,7 +105,8 @@ def test_what_the_process_has_started_ends_with_it(tmp_path: Path) -> None:
         "    os._exit(75)"
     )
     code = (
-        "import os, signal, time\nfrom worker.process.supervisor import Limits, Work, stalled, supervise\n"
+        "import os, signal, time\nfrom worker.process.watch import stalled\n"
+        "from worker.supervisor.supervisor import Limits, Work, supervise\n"
         f"def train(watch):\n    {body}\n"
         "supervise(Work(train, forks=True), stalled('starting', 20), 'tiny-chief-0', {}, Limits(30, 1))"
     )

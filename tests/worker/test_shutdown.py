@@ -17,9 +17,9 @@ import os, socket, sys
 from pathlib import Path
 import tensorflow as tf
 from worker.contract import task_files
-from worker.cluster import shutdown
+from worker.parameter_server.release import release
 from worker.contract.run_config import RunConfig
-from worker.process.supervisor import Watch
+from worker.process.watch import Watch
 from worker.reporting import Reporter
 from worker.task import Task
 
@@ -42,7 +42,7 @@ for number in range(int(sys.argv[2])):
     for place in places:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.unlink(missing_ok=True)
-    shutdown.release(task, f"done {number}", Reporter(task.name), Watch(), 0, connected=number > 0)
+    release(task, f"done {number}", Reporter(task.name), Watch(), 0, connected=number > 0)
     found = [place.read_text() if place.exists() else "nothing" for place in places]
     print("found", *found, sep="|", flush=True)
 os._exit(0)

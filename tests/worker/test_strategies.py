@@ -16,7 +16,7 @@ from worker.contract.exit_codes import ExitCode
 _BUILD = """
 import json, sys
 import tensorflow as tf
-from worker.cluster import strategies
+from worker import strategies
 from worker.contract.run_config import RunConfig
 from worker.failures import Failure
 from worker.task import Task
@@ -90,7 +90,7 @@ def test_each_option_reaches_its_strategy() -> None:
 _PARTITION = """
 import json, os, sys
 import tensorflow as tf
-from worker.cluster import strategies
+from worker import strategies
 from worker.contract.run_config import RunConfig
 from worker.task import Task
 

@@ -23,7 +23,8 @@ from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Record
 from worker.contract.run_config import RunConfig
 from worker.parameters import TrainingParameters
-from worker.process import probes
+from worker.peers import probes
+from worker.peers.chief_watch import ChiefWatch
 
 CONFIG = RunConfig(
     run="tiny",
@@ -287,7 +288,7 @@ def test_waiting_reports_at_first_and_at_last() -> None:
 
 def test_a_chief_is_lost_only_after_its_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as chief:
-        watch = probes.ChiefWatch(f"127.0.0.1:{chief.getsockname()[1]}", lost_seconds=0.9, starting_seconds=0)
+        watch = ChiefWatch(f"127.0.0.1:{chief.getsockname()[1]}", lost_seconds=0.9, starting_seconds=0)
         time.sleep(1.5)
         assert not watch.lost
     deadline = time.monotonic() + 10
@@ -301,7 +302,8 @@ def test_a_chief_is_lost_only_after_its_time() -> None:
 SUPERVISE = """
 import os, signal, sys, time
 from worker.contract.records import Released
-from worker.process.supervisor import Limits, Silence, Work, stalled, supervise
+from worker.process.watch import Silence, stalled
+from worker.supervisor.supervisor import Limits, Work, supervise
 def train(watch):
     {body}
 work = Work(train, forks={restarts} > 0)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.worker.cluster import eventually
-from worker.process import worker_monitor
+from worker.parameter_server import worker_monitor
 
 
 class Server:

@@ -16,12 +16,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.cluster.executions import Executions
 from worker.context import Loop
 from worker.failures import is_lost_peer, program_error
 from worker.input import datasets
-from worker.input.carried import carried
-from worker.input.data_service import Service
+from worker.input.dataset_transfer import carried
+from worker.input.in_process_service import Service
+from worker.parameter_server.executions import Executions
 from worker.steps.metric_sums import Sums
 from worker.steps.step import Steps
 

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from worker.cluster.executions import Executions
 from worker.context import Loop
 from worker.evaluation import inline
 from worker.input import datasets
-from worker.input.distribution import Distributed
+from worker.input.batch_division import Distributed
+from worker.parameter_server.executions import Executions
 from worker.steps.iteration import Iteration
 from worker.steps.step import Steps
 

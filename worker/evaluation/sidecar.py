@@ -23,14 +23,14 @@ from worker.contract.records import Done, Evaluation, Ready
 from worker.evaluation.scoring import ReplicaScorer, Scorer
 from worker.failures import is_lost_peer, lost_chief, program_error, writing
 from worker.input import datasets
-from worker.input.distribution import distribute
-from worker.models.model_build import build
+from worker.input.batch_division import distribute
 from worker.parameters import TrainingParameters
-from worker.process.probes import ChiefWatch
+from worker.peers.chief_watch import ChiefWatch
 from worker.program import LoadedProgram
 from worker.progress import curves
 from worker.reporting import Reporter, as_floats
 from worker.steps.choice import steps_of
+from worker.steps.model_build import build
 from worker.task import Task
 from worker.tf_compat import keras_models
 

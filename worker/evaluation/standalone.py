@@ -9,17 +9,17 @@ from __future__ import annotations
 import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory
-from worker.cluster.executions import Executions
-from worker.cluster.kv_store import by_first_task
+from worker.collective.kv_store import by_first_task
 from worker.context import Loop
 from worker.contract.records import Evaluation
 from worker.evaluation import trained_model
 from worker.evaluation.scoring import scorer
 from worker.failures import program_error, writing
 from worker.input import datasets
-from worker.models import model_build
+from worker.parameter_server.executions import Executions
 from worker.program import LoadedProgram
 from worker.progress import curves
+from worker.steps import model_build
 from worker.steps.choice import steps_of
 from worker.steps.replica_model import replica_model
 from worker.tf_compat.strategies import uses_coordinator

@@ -44,3 +44,14 @@ def batch_size(dataset: Any) -> int | None:
         if shape is not None and shape.rank and shape[0] is not None:
             return int(shape[0])
     return graphs.batch_size(dataset)
+
+
+def of_size(element: Any, size: int) -> Any:
+    """Returns the element_spec `element` with batches of `size`."""
+
+    def fixed(spec: Any) -> Any:
+        if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0):
+            return spec
+        return tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)
+
+    return tf.nest.map_structure(fixed, element)

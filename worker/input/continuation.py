@@ -19,7 +19,7 @@ from worker.checkpoints.model_directory import Position
 from worker.context import Loop
 from worker.contract.elastic_workers import ElasticWorkers
 from worker.failures import program_error
-from worker.input import distribution, file_sharding, passes
+from worker.input import batch_division, file_sharding, pass_length
 from worker.tf_compat import graphs
 from worker.tf_compat.graphs import CACHE, SHUFFLE, transformations
 from worker.tf_compat.strategies import worker_number
@@ -105,7 +105,7 @@ def cycle(loop: Loop, dataset: Any, steps: int | None, done: int) -> Cycle | Non
     if size < 0 and loop.parameters.steps_per_epoch is None:
         size = steps or 0  # an epoch is a pass: `datasets.training_dataset` has counted it
     elif size < 0:
-        size = passes.count(loop, dataset, done + 1)
+        size = pass_length.count(loop, dataset, done + 1)
     return Cycle(1, size or done + 1)
 
 
@@ -124,9 +124,9 @@ def _elements(loop: Loop, source: Any, most: int) -> int:
     if size == tf.data.UNKNOWN_CARDINALITY and loop.data_service is None:
         below = graphs.packed(source, [SHUFFLE])
         if SHUFFLE in transformations(below.source):  # reading it would use up an order
-            again = graphs.repeated(passes.made_again(loop))
+            again = graphs.repeated(pass_length.made_again(loop))
             below = graphs.packed(again[0] if again else source, [SHUFFLE])
-        size = passes.batches(below, most + 1, loop)
+        size = pass_length.batches(below, most + 1, loop)
     return max(0, size)
 
 
@@ -166,12 +166,12 @@ def _of_own_share(loop: Loop, dataset: Any, done: int, policy: str) -> Any:
     """
     size = graphs.batch_size(dataset)
     alive = loop.hooks.alive
-    if size is None or not distribution.can_be_joined(dataset.element_spec):
+    if size is None or not batch_division.can_be_joined(dataset.element_spec):
         # TensorFlow cuts each of the task's batches into a part for each replica of all tasks.
         return from_batch(dataset, done // loop.workers, None, alive)
 
     def own(whole: Any) -> Any:
-        shared = distribution.shared_out(whole, policy)
+        shared = batch_division.shared_out(whole, policy)
         if policy == "OFF":
             return shared
         return graphs.of_own_files(shared, loop.workers, worker_number(loop.strategy))
@@ -182,9 +182,9 @@ def _of_own_share(loop: Loop, dataset: Any, done: int, policy: str) -> Any:
     of_pass = 0
     if repeated is not None or int(dataset.cardinality()) != tf.data.INFINITE_CARDINALITY:
         # A pass of what is shuffled must not be used up by counting.
-        again = passes.made_again(loop) if SHUFFLE in transformations(source) else dataset
+        again = pass_length.made_again(loop) if SHUFFLE in transformations(source) else dataset
         again = graphs.repeated(again) if repeated is not None else (again, 1)
-        count = passes.elements if packed > 1 else passes.examples
+        count = pass_length.elements if packed > 1 else pass_length.examples
         of_pass = count(own(again[0]), loop) if again is not None else 0
     over, rest = divmod(taken, of_pass) if of_pass else (0, taken)
     begun = _passes_over(source, over, alive, sharded=True)
@@ -192,7 +192,7 @@ def _of_own_share(loop: Loop, dataset: Any, done: int, policy: str) -> Any:
         begun = begun.flat_map(lambda *_: dataset.take(0))
     examples = (dataset if of_pass else dataset.repeat()).unbatch()
     whole = begun.concatenate(left(examples, rest, alive).batch(size)).concatenate(dataset.repeat())
-    fixed = distribution.batch_size(dataset.element_spec) is not None
+    fixed = batch_division.batch_size(dataset.element_spec) is not None
     return whole.rebatch(size, drop_remainder=True) if fixed else whole
 
 

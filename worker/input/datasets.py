@@ -10,12 +10,12 @@ import tensorflow as tf
 from worker.checkpoints.model_directory import Position
 from worker.context import Loop
 from worker.failures import Failure, program_error
-from worker.input import batch_size, continuation, file_sharding, passes, training_service
-from worker.input.carried import carried
+from worker.input import batch_size, continuation, data_service_reader, file_sharding, pass_length
+from worker.input.batch_division import Distributed, batch_count, distribute, may_differ
 from worker.input.continuation import check_size
-from worker.input.distribution import Distributed, batch_count, distribute, may_differ
+from worker.input.dataset_transfer import carried
+from worker.input.row_lookups import has_sparse_gradients, rows_vary
 from worker.input.seeding import train_dataset
-from worker.models.model_build import has_sparse_gradients, rows_vary
 from worker.program import LoadedProgram
 from worker.tf_compat.graphs import operation_types
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
@@ -114,7 +114,7 @@ def served_training(loop: Loop, dataset: Any, steps: int | None, position: Posit
         return dataset
     done = continuation.steps_done(steps, position)
     done = done if service.shared else done // loop.workers
-    given = training_service.served(loop, service, dataset).read(endless=steps is not None)
+    given = data_service_reader.served(loop, service, dataset).read(endless=steps is not None)
     return continuation.left(given, _begun(loop, dataset, steps, done), loop.hooks.alive)
 
 
@@ -144,7 +144,7 @@ def distributed_training(loop: Loop, dataset: Any, steps: int | None, **shares: 
         )
     if loop.data_service is not None and loop.workers > 1:
         policy: str | None = "DATA" if loop.data_service.shared else "OFF"
-        spread = partial(training_service.parts_of_tasks, loop) if loop.data_service.shared else None
+        spread = partial(data_service_reader.parts_of_tasks, loop) if loop.data_service.shared else None
     else:
         policy, spread = file_sharding.policy(loop, dataset), None
         if policy in ("AUTO", "FILE"):
@@ -174,7 +174,7 @@ def on_each_worker(loop: Loop, given: Any, steps: int | None, position: Position
         loop.hooks.enter("running train_dataset() for the workers")
         with loop.strategy.scope():
             own = program.train_dataset(size // replicas)
-            served = training_service.served(loop, loop.data_service, own)
+            served = data_service_reader.served(loop, loop.data_service, own)
         done = continuation.steps_done(steps, position) * replicas
         if not loop.data_service.shared:
             begun = _begun(loop, given, steps, done // loop.workers)
@@ -249,7 +249,7 @@ def steps_per_epoch(loop: Loop, dataset: Any) -> int:
             "spec.program.parameters.stepsPerEpoch: needed, because the training dataset is infinite"
         )
     if size == tf.data.UNKNOWN_CARDINALITY:
-        size = passes.count(loop, dataset)
+        size = pass_length.count(loop, dataset)
     if size == 0:
         raise _empty(loop)
     return size

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.failures import program_error
-from worker.input.distribution import Share
+from worker.input.batch_division import Share
 from worker.tf_compat import keras_models
 from worker.tf_compat.strategies import replicas_share_variables
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.input.distribution import batch_count, cut
+from worker.input.batch_division import batch_count, cut
 from worker.tf_compat.strategies import uses_coordinator
 
 

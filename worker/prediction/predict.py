@@ -20,20 +20,20 @@ from typing import Any
 import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory
-from worker.cluster.executions import Executions
 from worker.context import Loop
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Predicted, Predicting
 from worker.evaluation import trained_model
 from worker.failures import Failure, program_error
-from worker.input.distribution import batch_count
-from worker.models import model_build
+from worker.input.batch_division import batch_count
+from worker.parameter_server.executions import Executions
 from worker.parameters import TrainingParameters
 from worker.prediction.files import DONE, PREDICTING, PredictionFiles, PredictionState, lines, part_sizes
 from worker.prediction.forward_pass import ForwardPass
 from worker.program import LoadedProgram
 from worker.progress.records import RECORD_SECONDS
 from worker.reporting import Reporter
+from worker.steps import model_build
 from worker.steps.replica_model import replica_model
 from worker.task import Task
 from worker.tf_compat.graphs import shuffles

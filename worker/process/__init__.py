@@ -1,1 +1,1 @@
-"""The process of this task: its supervisor, its current activity, its lease, and the ports that it probes."""
+"""The process of this task: its word to the supervisor, its current activity, its memory, and its lease."""

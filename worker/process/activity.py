@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from worker.contract.records import Doing
-from worker.process.supervisor import Watch, stalled
+from worker.process.watch import Watch, stalled
 from worker.reporting import Reporter
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.input import replica_shares
-from worker.input.distribution import Share, batch_count, counted
+from worker.input.batch_division import Share, batch_count, counted
 from worker.program import LoadedProgram
 from worker.steps.own_results import flat, results_of
 from worker.steps.step import Steps, scaled, unscaled

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.input.distribution import Distributed
+from worker.input.batch_division import Distributed
 
 ALL = 2**31 - 1
 """Greater than the number of steps in any execution."""

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from worker.failures import Failure, place, program_error
 from worker.input import replica_shares
-from worker.input.distribution import Share, batch_count, counted
-from worker.models.model_build import of_size
+from worker.input.batch_division import Share, batch_count, counted
+from worker.input.batch_size import of_size
 from worker.program import LoadedProgram
 from worker.reporting import as_floats
 from worker.steps import metric_updates

@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from worker.context import Loop
 from worker.failures import Failure, program_error
-from worker.models import model_build
+from worker.steps import model_build
 from worker.tf_compat import keras_2_optimizers, keras_models
 from worker.tf_compat.strategies import uses_coordinator
-from worker.training import advice
+from worker.training import speed_advice
 
 
 def build(model: Any, dataset: Any, loop: Loop) -> None:
@@ -40,7 +40,7 @@ def build(model: Any, dataset: Any, loop: Loop) -> None:
             f"{loop.program.entrypoint}: checkpoints do not have the state of the optimizers that the "
             f"program keeps ({', '.join(of_program)}): make each an attribute of the model"
         )
-    advice.advise(loop, model, dataset)
+    speed_advice.advise(loop, model, dataset)
 
 
 def _check_batches(model: Any, features: Any, loop: Loop) -> None:

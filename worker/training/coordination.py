@@ -12,10 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.cluster.executions import Executions
 from worker.context import Loop
 from worker.evaluation.scoring import Scorer, scorer
 from worker.input import datasets
+from worker.parameter_server.executions import Executions
 from worker.program import LoadedProgram
 from worker.reporting import as_floats
 from worker.steps.metric_sums import Sums

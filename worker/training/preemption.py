@@ -30,13 +30,13 @@ from typing import Any
 import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory, Position
-from worker.cluster.kv_store import ERRORS, get, put
-from worker.cluster.server import leave_on_signal
+from worker.collective.kv_store import ERRORS, get, put
 from worker.contract import task_files
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Notice
 from worker.failures import Left
-from worker.process.supervisor import Silence, Watch
+from worker.process.sigterm import leave_on_signal
+from worker.process.watch import Silence, Watch
 from worker.reporting import Reporter
 from worker.task import Task
 from worker.training.epoch_metrics import variables_of

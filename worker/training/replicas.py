@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.cluster.kv_store import by_first_task
+from worker.collective.kv_store import by_first_task
 from worker.evaluation.scoring import STEPS, Scorer, scorer
 from worker.input import continuation, datasets
 from worker.progress.heartbeat import heartbeat

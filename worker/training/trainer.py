@@ -1,6 +1,6 @@
 """The task that trains: the chief of a ParameterServer run, every task of a collective one, or the only task.
 
-It runs in the child process of `worker/process/supervisor.py`.
+It runs in the child process of `worker/supervisor/supervisor.py`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from typing import Any
 
 from worker.buckets import prefetch
 from worker.buckets.bucket import Bucket, BucketError, is_bucket
-from worker.cluster.barrier import leave_together, unanswered, wait_for_peers
+from worker.collective.leaving import leave_together
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Doing, Done, Exported
 from worker.failures import Failure, Left, classify, is_op_error, program_error, sentence, writing
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
-from worker.process import lease, probes
+from worker.peers import probes
+from worker.peers.start_barrier import unanswered, wait_for_peers
+from worker.process import lease
 from worker.process.activity import Activity
-from worker.process.supervisor import Silence, Watch, overtaken
+from worker.process.watch import Silence, Watch, overtaken
 from worker.program import LoadedProgram, load, user_roots
 from worker.reporting import Reporter, failed
 from worker.task import Task
@@ -126,10 +128,10 @@ class _Training:
         failure = classify(error, doing, self._roots, datasets, alone)
         if failure.exit_code != ExitCode.PROGRAM_ERROR or not self._is_coordinating or not is_op_error(error):
             return failure
-        from worker.cluster import lost_servers
+        from worker.parameter_server import lost_ps
 
         # What a lost ps breaks off may fail in any way: where a dataset is read, with "End of sequence".
-        lost = lost_servers.lost(self._task)
+        lost = lost_ps.lost(self._task)
         if not lost:
             return failure
         said = ", ".join(f"{name} ({reason})" for name, reason in lost.items())
@@ -147,7 +149,7 @@ class _Training:
         task, config, activity = self._task, self._config, self._activity
         activity.enter("importing TensorFlow")
         import_tensorflow(keras=True)
-        from worker.cluster import devices, strategies
+        from worker import devices, strategies
         from worker.tf_compat.first_operation import before_first_operation
         from worker.training.modes import check_mode
 
@@ -326,11 +328,11 @@ class _Training:
 
     def _connect(self, task: Task) -> Any:
         """Builds the strategy."""
-        from worker.cluster import devices, strategies
+        from worker import devices, strategies
 
         self._activity.enter("connecting to the cluster")
         if task.config.strategy == "ParameterServer":
-            from worker.cluster.membership import Membership
+            from worker.parameter_server.membership import Membership
 
             workers = task.cluster.get("worker", {})
             absent = [index for index in workers if task.pod("worker", index) in self._absent]
@@ -426,7 +428,7 @@ class _Training:
 
         The variables of the trained model may be on parameter servers, which would write to their own disks.
         """
-        from worker.models.model_build import build
+        from worker.steps.model_build import build
         from worker.tf_compat import keras_models
 
         self._activity.enter("exporting the model")
@@ -481,7 +483,7 @@ class _Training:
         if service is None or (outcome == "done" and not self._task.is_primary):
             return
         import_tensorflow(keras=False)
-        from worker.cluster import data_servers
+        from worker.input import data_servers
 
         self._activity.enter("releasing the data service")
         if not data_servers.release(service, outcome):
@@ -515,7 +517,7 @@ class _Training:
         if self._config.strategy != "ParameterServer":
             return
         self._watch.attend({})  # the workers leave now, and are not lost
-        from worker.cluster.shutdown import RETURN_SECONDS, release
+        from worker.parameter_server.release import RETURN_SECONDS, release
 
         if not self._connected:
             # The run ends before its training began, so the servers may not be up yet.

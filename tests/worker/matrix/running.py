@@ -36,7 +36,7 @@ from worker import runtime
 from worker import task as tasks
 from worker.contract.records import EVENTS, Content, Done, Event, fields_of
 from worker.failures import Failure
-from worker.process.supervisor import Watch
+from worker.process.watch import Watch
 from worker.reporting import Reporter
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -70,7 +70,7 @@ def main() -> None:
 
     faulthandler.dump_traceback_later(START_SECONDS, exit=True)
     import_tensorflow(keras=True)
-    from worker.cluster import strategies
+    from worker import strategies
 
     strategies.prepare(task)
     strategy = strategies.build(task)
@@ -87,7 +87,8 @@ class Running:
     """The process that runs the cells."""
 
     def __init__(self, task: tasks.Task, strategy: Any, folder: Path) -> None:
-        from worker.cluster import kv_store, strategies
+        from worker import strategies
+        from worker.collective import kv_store
         from worker.training import loop as training_loop
         from worker.training import preemption, trainer
 

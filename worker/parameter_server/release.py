@@ -14,11 +14,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.cluster.devices import on_server
 from worker.contract import task_files
 from worker.contract.records import Released
-from worker.process import probes
-from worker.process.supervisor import Silence, Watch
+from worker.devices import on_server
+from worker.peers import probes
+from worker.process.watch import Silence, Watch
 from worker.reporting import Reporter
 from worker.task import Task
 from worker.tf_compat import connections

@@ -1,4 +1,4 @@
-"""Probes a task's port, waits for the other tasks, and notices that the chief is lost.
+"""Probes a task's port, and waits for the other tasks.
 
 Standard library only: the supervisor process uses it, which has no TensorFlow.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import random
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from worker.process import host_names
+from worker.peers import host_names
 
 PROBE_SECONDS = 2.0
 _ROUND_SECONDS = 0.1
@@ -191,29 +190,3 @@ def listening(address: str | None) -> Iterator[None]:
             listener.shutdown(socket.SHUT_RDWR)  # wakes accept() on Linux; elsewhere its timeout does
         thread.join()
         listener.close()
-
-
-class ChiefWatch:
-    """Measures for how long the chief has not answered.
-
-    A thread connects to the chief's port at intervals of about five seconds or more (1,000 workers do it), or
-    of less if `lost_seconds` is short. Until the first contact `starting_seconds` are added to the limit.
-    """
-
-    def __init__(self, address: str, lost_seconds: float, starting_seconds: float) -> None:
-        self._address = address
-        self._lost_seconds = lost_seconds
-        self._interval = max(0.2, min(max(5.0, lost_seconds / 10), lost_seconds / 3))
-        self._deadline = time.monotonic() + starting_seconds + lost_seconds
-        threading.Thread(target=self._watch, name="chief-watch", daemon=True).start()
-
-    @property
-    def lost(self) -> bool:
-        """Returns whether the chief has been away for longer than the limit."""
-        return time.monotonic() >= self._deadline
-
-    def _watch(self) -> None:
-        while True:
-            if connects(self._address):
-                self._deadline = time.monotonic() + self._lost_seconds
-            time.sleep(self._interval * random.uniform(0.75, 1.25))  # noqa: S311 - jitter

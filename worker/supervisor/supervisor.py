@@ -13,10 +13,6 @@ not: its node may be the reason, and another pod may get another node.
 
 In an elastic collective the chief's supervisor decides who trains together: see `generations`. There the
 first process only says what this task runs, and each later one trains in one generation.
-
-The protocol: the training process writes `Silence`, one JSON line, which says how long it may be silent from
-now on, and what the supervisor says and does after that. An empty line is a sign of life, and the time starts
-again.
 """
 
 from __future__ import annotations
@@ -28,34 +24,31 @@ import queue
 import select
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn
 
+from worker.collective.elastic_rendezvous import Elastic, Member, Rendezvous
 from worker.contract.environment import Env
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import (
-    EVENTS,
-    Content,
     Doing,
     Done,
     Failed,
     Notice,
     Restarted,
-    content_of,
     emit,
-    fields_of,
 )
 from worker.contract.run_config import GRACE_SECONDS
-from worker.process import probes, starter
-from worker.process.lease import Holder, Lease, message
-from worker.process.orphans import adopt_orphans, end_children
-from worker.process.rendezvous import Elastic, Member, Rendezvous
-from worker.process.restarts import Restarts
-from worker.process.worker_monitor import WorkerMonitor
+from worker.parameter_server.worker_monitor import WorkerMonitor
+from worker.peers import probes
+from worker.process.lease import Holder, Lease
+from worker.process.watch import Silence, Watch, overtaken
+from worker.supervisor import starter
+from worker.supervisor.orphans import adopt_orphans, end_children
+from worker.supervisor.restart_limit import Restarts
 
 _GRACE_MARGIN = 3.0
 """Seconds before the end of the pod's grace period at which the training process is killed, which saves its
@@ -75,115 +68,6 @@ _DONE_SECONDS = 10.0
 """Limit for the other tasks to hear that the run is over."""
 _LEASE_SECONDS = 10.0
 """Limit for a renewal of the lease that is going on. A disk that hangs for longer will not be well soon."""
-
-
-@dataclass(frozen=True)
-class Silence:
-    """The child may be silent for `seconds`. After that, the parent prints a record with this `content`, and
-    leaves with `exit_code`.
-
-    With `blame`, the message of a `Failed` names the peers that do not answer.
-    """
-
-    seconds: float
-    content: Content
-    exit_code: int
-    blame: bool = False
-
-    def to_json(self) -> str:
-        """Returns one line."""
-        head = {"seconds": self.seconds, "exit_code": int(self.exit_code), "blame": self.blame}
-        return json.dumps({**head, "event": EVENTS[type(self.content)], "fields": fields_of(self.content)})
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Silence:
-        """Reads the document of `to_json`."""
-        content = content_of(document["event"], document["fields"])
-        assert content is not None  # noqa: S101 - for the type checker: parent and child are of one version
-        return cls(document["seconds"], content, document["exit_code"], document["blame"])
-
-
-def stalled(doing: str, seconds: float) -> Silence:
-    """Returns the Silence of most activities: a stall is a failure that a retry may fix. `doing` continues
-    "while ".
-    """
-    message = f"nothing moved for {seconds:.0f} s while {doing}"
-    return Silence(seconds, Failed(message, "", ExitCode.RETRYABLE), ExitCode.RETRYABLE, blame=True)
-
-
-def overtaken(other: Holder) -> Silence:
-    """Returns a Silence of no time: two chiefs must not write to one model directory."""
-    return Silence(0.0, Failed(message(other), "", ExitCode.RETRYABLE), ExitCode.RETRYABLE)
-
-
-class Watch:
-    """The child's side of the protocol. It is thread-safe, never raises, and waits only for the supervisor to
-    read. Without a pipe it does nothing.
-    """
-
-    def __init__(self, pipe: int | None = None) -> None:
-        self._pipe = pipe
-        self._spoke = 0.0
-        self._lock = threading.Lock()
-
-    def expect(self, silence: Silence) -> None:
-        """Makes `silence` valid from now on."""
-        self._write(silence.to_json().encode() + b"\n", patient=True)
-
-    def hold(self, lease: Lease) -> None:
-        """Has the supervisor renew `lease` from now on. If the lease is lost, the supervisor ends
-        the child.
-        """
-        self._write(json.dumps({"lease": lease.to_json()}).encode() + b"\n", patient=True)
-
-    def attend(self, workers: Mapping[str, str]) -> None:
-        """Has the supervisor report from now on which of `workers` (pod name to address) are gone or back."""
-        self._write(json.dumps({"workers": workers}).encode() + b"\n", patient=True)
-
-    def introduce(self, identity: Mapping[str, Any]) -> None:
-        """Says what this task of an elastic collective runs: see `identity`."""
-        self._write(json.dumps({"identity": identity}).encode() + b"\n", patient=True)
-
-    def came_further(self) -> None:
-        """Says that the task has come further than before its last restart: see `Restarts`."""
-        self._write(b'{"further": true}\n', patient=True)
-
-    def stepped(self) -> None:
-        """Says that the first step is done."""
-        self._write(b'{"stepped": true}\n', patient=True)
-
-    def stay_down(self) -> None:
-        """Says that another process in this pod would fail like this one."""
-        self._write(b'{"again": false}\n', patient=True)
-
-    def alive(self) -> None:
-        """Gives a sign of life. It is cheap: at most ten a second are sent."""
-        now = time.monotonic()
-        if now - self._spoke >= 0.1:
-            self._spoke = now
-            self._write(b"\n")
-
-    def beat(self) -> None:
-        """Gives a sign of life every second from now on, for as long as Python runs at all."""
-
-        def beat() -> None:
-            while True:
-                self.alive()
-                time.sleep(1.0)
-
-        threading.Thread(target=beat, name="beat", daemon=True).start()
-
-    def _write(self, data: bytes, patient: bool = False) -> None:
-        if self._pipe is None:
-            return
-        with self._lock, contextlib.suppress(OSError):
-            while data:
-                try:
-                    data = data[os.write(self._pipe, data) :]
-                except BlockingIOError:
-                    if not patient:
-                        return  # the pipe is full of signs of life that the supervisor has yet to read
-                    select.select([], [self._pipe], [])
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.cluster.devices import on_server
 from worker.contract import task_files
+from worker.devices import on_server
 from worker.failures import program_error
-from worker.process.identity import Identity, difference, digest
+from worker.peers.elastic_identity import Identity, difference, digest
 from worker.reporting import Reporter
 from worker.task import Task
 from worker.tf_compat import server_contexts

@@ -24,12 +24,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from worker.collective.elastic_generations import Generations, Order
 from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Content, MembershipRecord, Notice
-from worker.process import probes
-from worker.process.generations import Generations, Order
-from worker.process.identity import Identity
+from worker.peers import probes
+from worker.peers.elastic_identity import Identity
 
 _LOOK_SECONDS = 0.2
 _AGAIN_SECONDS = 0.3

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from worker.process import probes
+from worker.peers import probes
 
 ROUND_SECONDS = 5.0
 PROBES_PER_SECOND = 20.0

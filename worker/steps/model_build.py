@@ -7,7 +7,6 @@ from typing import Any
 import tensorflow as tf
 
 from worker.failures import program_error, sentence
-from worker.tf_compat.graphs import lookup_shapes
 from worker.tf_compat.keras_models import has_own, is_keras_3
 
 
@@ -50,47 +49,6 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
 def has_call(model: Any) -> bool:
     """Returns whether `model` can be called. One that is trained by its own steps alone need not be."""
     return has_own(model, "call")
-
-
-def has_sparse_gradients(strategy: Any, model: Any, element: Any) -> bool:
-    """Returns whether the model looks up rows of a variable, as an embedding does. It traces the model, and
-    does not run it.
-
-    The gradient of such a variable has a row for each look-up. A look-up in another tensor counts too:
-    outside of a replica, TensorFlow reads a mirrored variable like any tensor.
-    """
-    return bool(_lookup_shapes(strategy, model, element))
-
-
-def rows_vary(strategy: Any, model: Any, element: Any, size: int) -> bool:
-    """Returns whether batches of the same `size` may look up different numbers of rows, as those of sequences
-    do whose lengths differ: ragged ones, or ones padded to the longest of the batch. See
-    `has_sparse_gradients`.
-    """
-    return not all(
-        shape.is_fully_defined() for shape in _lookup_shapes(strategy, model, of_size(element, size))
-    )
-
-
-def _lookup_shapes(strategy: Any, model: Any, element: Any) -> list[Any]:
-    features = element[0] if isinstance(element, tuple) else element
-    traced = tf.function(lambda inputs: model(inputs, training=False))
-    if has_own(model, "train_step") and not getattr(model, "inputs", None):
-        # It may call its parts, or itself with something else.
-        traced = tf.function(lambda batch: strategy.run(model.train_step, args=(batch,)))
-        features = element
-    return lookup_shapes(traced.get_concrete_function(features).graph)
-
-
-def of_size(element: Any, size: int) -> Any:
-    """Returns the element_spec `element` with batches of `size`."""
-
-    def fixed(spec: Any) -> Any:
-        if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0):
-            return spec
-        return tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)
-
-    return tf.nest.map_structure(fixed, element)
 
 
 def _zeros(spec: Any) -> Any:

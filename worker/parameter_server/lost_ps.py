@@ -6,7 +6,7 @@ import threading
 
 import tensorflow as tf
 
-from worker.cluster.devices import on_server
+from worker.devices import on_server
 from worker.failures import is_lost_peer, sentence
 from worker.task import Task
 

@@ -18,14 +18,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.cluster import kv_store
+from worker.collective import kv_store, peer_connections
 from worker.context import Loop
 from worker.contract.run_config import DataService
 from worker.failures import place, program_error
-from worker.input import batch_size, distribution
-from worker.input.data_service import Service, coordinated
-from worker.process import presence
-from worker.process.probes import split
+from worker.input import batch_division, batch_size
+from worker.input.in_process_service import Service, coordinated
+from worker.peers.probes import split
 from worker.tf_compat import graphs
 from worker.tf_compat.strategies import uses_coordinator
 
@@ -44,7 +43,7 @@ class ServedData:
         self._service = service
         self._target = f"grpc://{service.dispatcher}"
         self._size = (
-            batch_size.batch_size(dataset) if distribution.can_be_joined(dataset.element_spec) else None
+            batch_size.batch_size(dataset) if batch_division.can_be_joined(dataset.element_spec) else None
         )
         self.element_spec = dataset.element_spec
         loop.hooks.enter("registering train_dataset() with the data service")
@@ -118,11 +117,11 @@ def parts_of_tasks(loop: Loop, parts: Any) -> Callable[[int], Any]:
     if loop.writes:
         server = Service(parts, loop.address or "localhost:0")
         loop.hooks.kept.append(server)
-        found = [server.address, server.id, uuid.uuid4().hex, f"{host}:{presence.listen(lost)}"]
+        found = [server.address, server.id, uuid.uuid4().hex, f"{host}:{peer_connections.listen(lost)}"]
         kv_store.put(_READY_KEY, " ".join(found))
     address, identifier, job, first = kv_store.get(_READY_KEY).split()
     if not loop.writes:
-        presence.attend(first, loop.address or "another task", "the first task", lost)
+        peer_connections.attend(first, loop.address or "another task", "the first task", lost)
     return lambda task: coordinated(address, identifier, parts.element_spec, job, task, loop.workers)
 
 

@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from worker.process import probes
+from worker.peers import probes
 
 _CONNECT_SECONDS = 30.0
 _NAME_BYTES = 256

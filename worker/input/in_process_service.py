@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.process.probes import split
+from worker.peers.probes import split
 from worker.tf_compat.graphs import data_service_dataset
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from worker.contract.exit_codes import ExitCode
-from worker.process.identity import Identity, difference
+from worker.peers.elastic_identity import Identity, difference
 
 SETTLE_SECONDS = 2.0
 """From a change of the members to a generation with them: others may be about to come."""

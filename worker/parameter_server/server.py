@@ -22,9 +22,9 @@ from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Done, Ready, WasReleased
 from worker.failures import lost_chief, program_error
 from worker.imports import import_tensorflow
-from worker.process import probes
-from worker.process.probes import ChiefWatch
-from worker.process.supervisor import Watch, stalled
+from worker.peers import probes
+from worker.peers.chief_watch import ChiefWatch
+from worker.process.watch import Watch, stalled
 from worker.reporting import Reporter
 from worker.task import Task
 
@@ -49,7 +49,8 @@ def forget_release(task: Task) -> None:
 def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
     """Runs the server. Returns the exit code."""
     tf = import_tensorflow(keras=False)
-    from worker.cluster import admission, devices
+    from worker import devices
+    from worker.parameter_server import admission
 
     devices.check(task)
     devices.report(task, reporter, tasks=int(task.role == "worker"))
@@ -146,9 +147,3 @@ def _leaving(task: Task) -> Path | None:
     if task.directory is None:
         return None
     return Path(task_files.leaving_path(task.directory, task.name, task.name))
-
-
-def leave_on_signal() -> None:
-    """Makes SIGTERM and SIGINT end the process at once, with the exit code for a preempted task."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: os._exit(ExitCode.PREEMPTED))

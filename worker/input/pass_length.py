@@ -10,9 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.cluster import kv_store
+from worker.collective import kv_store
 from worker.context import Loop
-from worker.input import training_service
+from worker.input import data_service_reader
 from worker.input.seeding import train_dataset
 from worker.tf_compat.graphs import SHUFFLE, Packed, packed, transformations
 from worker.tf_compat.strategies import worker_count
@@ -44,7 +44,7 @@ def _count(loop: Loop, dataset: Any, most: int | None) -> int:
     loop.hooks.enter("counting the batches of train_dataset()")
     if loop.data_service is not None:
         # Only the data workers need to have the files.
-        one_pass = training_service.served(loop, loop.data_service, dataset, one_pass=True)
+        one_pass = data_service_reader.served(loop, loop.data_service, dataset, one_pass=True)
         return elements(one_pass.read(endless=False), loop, most)
     if SHUFFLE in transformations(packed(dataset, [SHUFFLE]).source):
         # The next iteration of a shuffled dataset has another order, which counting must not use up.
@@ -80,7 +80,7 @@ def elements(dataset: Any, loop: Loop, most: int | None = None) -> int:
 
 def examples(dataset: Any, loop: Loop) -> int:
     """Returns the number of examples in the batches of `dataset`."""
-    from worker.input.distribution import batch_count
+    from worker.input.batch_division import batch_count
 
     def rows(*batch: Any) -> Any:
         return tf.cast(batch_count(batch[0] if len(batch) == 1 else batch), tf.int64)

@@ -16,11 +16,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.cluster.admission import Admission
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import MembershipRecord
 from worker.failures import Failure
-from worker.process import probes
+from worker.parameter_server.admission import Admission
+from worker.peers import probes
 from worker.reporting import Reporter
 from worker.task import Task
 from worker.tf_compat import connections

@@ -23,9 +23,9 @@ from worker.contract.run_config import DataService
 from worker.contract.task_names import DISPATCHER, pod_name
 from worker.failures import Failure, lost_chief, program_error
 from worker.imports import import_tensorflow
-from worker.process import probes
-from worker.process.probes import ChiefWatch
-from worker.process.supervisor import Watch, stalled
+from worker.peers import probes
+from worker.peers.chief_watch import ChiefWatch
+from worker.process.watch import Watch, stalled
 from worker.reporting import Reporter
 from worker.task import Task
 from worker.tf_compat import data_dispatcher

@@ -1,0 +1,1 @@
+"""What the tasks of a collective (MultiWorkerMirrored) do together, beside the training; elastic ones too."""

@@ -1,0 +1,75 @@
+"""The end of a collective training: in which order its tasks leave."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from worker.contract.exit_codes import ExitCode
+from worker.failures import Failure
+from worker.peers import probes
+from worker.process.activity import Activity
+from worker.task import Task
+
+_OUTLIVE_SECONDS = 30.0
+_FINISHED = "finished"
+
+
+def leave_together(task: Task, activity: Activity, alive: Callable[[], None]) -> None:
+    """Waits at the end of a collective training until the first task has finished. The first task still
+    writes checkpoints and exports when the others have nothing left to do. A task that has left with code 0
+    would not come back if that failed and had to be tried again.
+
+    Raises Failure (RETRYABLE) where the first task is lost.
+    """
+    if task.config.strategy != "MultiWorkerMirrored" or not task.peers:
+        return
+    from worker.collective import kv_store
+
+    if task.is_primary:
+        with contextlib.suppress(*kv_store.ERRORS):  # another task is gone; that one looks by itself
+            kv_store.put(_FINISHED, "yes")
+        leave_last(task, activity)
+        return
+    activity.enter("waiting for the first task to finish")
+    heard: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def listen() -> None:
+        try:
+            kv_store.get(_FINISHED)
+        except kv_store.ERRORS:
+            heard.put(False)
+        else:
+            heard.put(True)
+
+    threading.Thread(target=listen, name="finished", daemon=True).start()
+    first = task.config.chief_address
+    finished = None
+    while finished is None:
+        # The first task's own supervisor ends it if it hangs, so an open port is enough.
+        gone = first is not None and not probes.connects(first)
+        if not gone:
+            alive()
+        with contextlib.suppress(queue.Empty):
+            finished = heard.get(timeout=1.0)
+        if gone and finished is None:
+            finished = False
+    if not finished:
+        raise Failure("the first task was lost before it had finished", ExitCode.RETRYABLE)
+
+
+def leave_last(task: Task, activity: Activity) -> None:
+    """Waits in the first task, for at most 30 s, until no other task is there. The first task hosts the
+    coordination service of a collective run.
+    """
+    if task.config.strategy != "MultiWorkerMirrored" or not task.is_primary:
+        return
+    activity.enter("waiting for the other tasks to leave")
+    deadline = time.monotonic() + _OUTLIVE_SECONDS
+    while time.monotonic() < deadline:
+        if not any(probes.connects(address) for address in task.peers.values()):
+            return
+        time.sleep(0.1)

@@ -1,1 +1,0 @@
-"""The program's model: its variables, optimizer, lookup tables and predictions."""

@@ -1,0 +1,1 @@
+"""The servers of a ParameterServer run, and how its chief takes them in, follows, and releases them."""

@@ -1,0 +1,1 @@
+"""The process that the pod starts: it watches the training process, and starts it again."""
