@@ -1,4 +1,4 @@
-# Two images, `--target launcher` and `--target worker`; `make images` builds both. docs/howto.md says how to
+# Two images, `--target launcher` and `--target worker`; `make images` builds both. docs/images.md says how to
 # build behind a proxy or with an index of one's own, and how to use the images without a registry.
 
 # Any Linux with Python 3.10 to 3.13 as python3, its venv module, libstdc++ and CA certificates.

@@ -88,7 +88,7 @@ thorough: $(STAMP)  ## The real tests that `make test` leaves out: half an hour
 
 DOCKER ?= docker
 TAG ?= dev
-# More for `docker build`, as in BUILD_FLAGS='--build-arg VARIANT=gpu'; docs/howto.md has more.
+# More for `docker build`, as in BUILD_FLAGS='--build-arg VARIANT=gpu'; docs/images.md has more.
 BUILD_FLAGS ?=
 BUILD = DOCKER_BUILDKIT=1 $(DOCKER) build $(BUILD_FLAGS) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null) \
 	--build-arg VERSION=$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' launcher/__init__.py)

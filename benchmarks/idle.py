@@ -269,9 +269,7 @@ def _environment(process: int) -> str:
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.idle", description=str(__doc__))
-    parser.add_argument(
-        "--record", action="store_true", help="renew this harness' part of docs/benchmarks.md"
-    )
+    parser.add_argument("--record", action="store_true", help="renew this harness' part of docs/benchmarks/")
     parser.add_argument("--minutes", type=float, default=6.0, help="how long it looks on (%(default)g)")
     parser.add_argument("--part", choices=("following", "in_pods"), help="only this")
     options = parser.parse_args()

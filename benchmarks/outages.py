@@ -360,9 +360,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.outages", description=str(__doc__))
     parser.add_argument("--seconds", type=float, default=60.0, help="how long it is gone (%(default)g)")
     parser.add_argument("--only", action="append", default=[], help="part of a row's name; may be repeated")
-    parser.add_argument(
-        "--record", action="store_true", help="renew this harness' part of docs/benchmarks.md"
-    )
+    parser.add_argument("--record", action="store_true", help="renew this harness' part of docs/benchmarks/")
     options = parser.parse_args()
 
     def tried(cell: Cell) -> Outcome:

@@ -1,4 +1,4 @@
-"""Prints a benchmark's result, and writes it into docs/benchmarks.md."""
+"""Prints a benchmark's result, and writes it into a page of docs/benchmarks/."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.measuring import ROOT
 
-DOCUMENT = ROOT / "docs" / "benchmarks.md"
+PAGES = ROOT / "docs" / "benchmarks"
 
 
 def parser(module: str, documentation: str, rounds: int) -> argparse.ArgumentParser:
@@ -23,28 +23,35 @@ def parser(module: str, documentation: str, rounds: int) -> argparse.ArgumentPar
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--rounds", type=int, default=rounds, help="(%(default)s)")
-    made.add_argument("--record", action="store_true", help="renew this harness' part of docs/benchmarks.md")
+    made.add_argument("--record", action="store_true", help="renew this harness' part of docs/benchmarks/")
     return made
 
 
 def publish(name: str, text: str, *, record: bool) -> None:
     """Prints `text`, Markdown without a heading, below the command and the machine; `record` as in `parser`.
 
-    `name` is that of the part, which docs/benchmarks.md has between `<!-- begin NAME -->` and `<!-- end -->`.
+    `name` is that of the part, which a page of docs/benchmarks/ has between `<!-- begin NAME -->` and
+    `<!-- end -->`.
     """
     part = f"    {command()}\n\n{machine()} {text.strip()}\n"
     print(part)
     if record:
-        DOCUMENT.write_text(replaced(DOCUMENT.read_text(), name, part))
+        page = page_with(name)
+        page.write_text(replaced(page.read_text(), name, part))
 
 
-def replaced(document: str, name: str, part: str) -> str:
-    """Returns `document` with the part of that name replaced. Raises ValueError where it has none."""
+def page_with(name: str) -> Path:
+    """Returns the page that has the part of that name. Raises ValueError where not exactly one has."""
+    pages = [page for page in PAGES.glob("*.md") if f"<!-- begin {name} -->\n" in page.read_text()]
+    if len(pages) != 1:
+        raise ValueError(f"docs/benchmarks/: {len(pages)} pages have a part named {name}, expected 1")
+    return pages[0]
+
+
+def replaced(page: str, name: str, part: str) -> str:
+    """Returns the text of `page`, which has the part of that name once, with that part replaced."""
     pattern = re.compile(rf"(<!-- begin {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
-    renewed, found = pattern.subn(lambda match: f"{match[1]}\n{part}\n{match[2]}", document)
-    if found != 1:
-        raise ValueError(f"docs/benchmarks.md has {found} parts named {name}, expected 1")
-    return renewed
+    return pattern.sub(lambda match: f"{match[1]}\n{part}\n{match[2]}", page)
 
 
 def command() -> str:

@@ -1,4 +1,4 @@
-"""Makes docs/reference.md from the code; `make docs` runs it, and a test compares."""
+"""Makes docs/reference/ and docs/compatibility.md from the code; `make docs` runs it, and a test compares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from worker.contract.environment import Env
 from worker.contract.exit_codes import ExitCode
 from worker.program import Program
 
-REFERENCE = Path(__file__).parent / "reference.md"
+HERE = Path(__file__).parent
 SHAPES = Path(__file__).parent.parent / "tests" / "worker" / "shapes.json"
 """What came of the last run of `make shapes`."""
 VERSIONS = Path(__file__).parent.parent / "tests" / "worker" / "tensorflow_versions.json"
@@ -57,7 +57,7 @@ def _program() -> list[str]:
     examples = {node.name: node for node in example.body if isinstance(node, ast.FunctionDef)}
     parts = [
         inspect.cleandoc(Program.__doc__ or ""),
-        f"The examples are of [{EXAMPLE.name}](../{EXAMPLE.relative_to(EXAMPLE.parents[2])}).",
+        f"The examples are of `{EXAMPLE.relative_to(EXAMPLE.parents[2])}`.",
     ]
     for name, method in vars(Program).items():
         if name.startswith("_"):
@@ -65,61 +65,86 @@ def _program() -> list[str]:
         arguments = ", ".join(list(inspect.signature(method).parameters)[1:])
         code = textwrap.dedent(ast.get_source_segment(written, examples[name], padded=True) or "")
         parts += [
-            f"### {name}({arguments})",
+            f"## {name}({arguments})",
             inspect.cleandoc(method.__doc__ or ""),
             f"```python\n{code.strip()}\n```",
         ]
     return parts
 
 
-def reference() -> str:
-    """The whole text."""
-    parts = [
-        "# Reference",
-        "Made from the code by `make docs`. Field names are Kubernetes' own wherever it has one.",
-        "## The file",
-        *_models(),
-        "## A TFJob",
-        "As the training-operator 1.9 has it; [How to](howto.md#bring-a-tfjob) says where it differs.",
-        _table(["field", "meaning"], _tfjob("TFJob", "")),
-        f"{', '.join(f'`{name}`' for name in fields.OLD_POLICY)} count in `spec` too, if not in `runPolicy`.",
-        "## A program",
-        *_program(),
-        "## Programs of every shape",
-        *_shapes(json.loads(SHAPES.read_text(encoding="utf-8"))),
-        "## TensorFlow",
-        *_versions(json.loads(VERSIONS.read_text(encoding="utf-8"))),
-        "## Commands",
-        " ".join(parser.WHERE.split()),
-        "The launcher's exit codes:",
-        _table(["code", "meaning"], [[str(code), text] for code, text in parser.EXIT_CODES.items()]),
-        *_commands(parser.parser()),
-        "### What `-o json` prints",
-        *_output(),
-        "## Python",
-        "What `import launcher` offers; typed, and loaded when it is first used.",
-        *_python(),
-        "## Versions",
-        VERSIONS_APART,
-        "## Exit codes",
-        "Of a task, which the manifests' podFailurePolicy reads. The launcher's: [Commands](#commands).",
-        _table(
-            ["code", "name", "meaning"],
-            [[str(int(code)), code.name, _attribute_text(ExitCode, code.name)] for code in ExitCode],
-        ),
-        "## Environment of a task",
-        _table(
-            ["variable", "meaning"],
-            [
-                [f"`{value}`", _attribute_text(Env, name)]
-                for name, value in vars(Env).items()
-                if name.isupper() and isinstance(value, str)
-            ],
-        ),
-    ]
-    return "\n\n".join(parts) + "\n"
+def pages() -> dict[Path, str]:
+    """Returns the text of each page."""
+    parts = {
+        "reference/cluster-yaml.md": ["# cluster.yaml", CLUSTER_TEXT, *_models()],
+        "reference/tfjob.md": [
+            "# A TFJob",
+            TFJOB_TEXT,
+            _table(["field", "meaning"], _tfjob("TFJob", "")),
+            ", ".join(f"`{name}`" for name in fields.OLD_POLICY)
+            + " count in `spec` too, if not in `runPolicy`.",
+        ],
+        "reference/program.md": ["# A program's methods", *_program()],
+        "reference/commands.md": [
+            "# Commands",
+            " ".join(parser.WHERE.split()),
+            "The launcher's exit codes; [a task's](tasks.md#exit-codes) are others:",
+            _table(["code", "meaning"], [[str(code), text] for code, text in parser.EXIT_CODES.items()]),
+            *_commands(parser.parser()),
+        ],
+        "reference/output.md": ["# What `-o json` prints", *_output()],
+        "reference/python.md": ["# Python", PYTHON_TEXT, *_python()],
+        "reference/tasks.md": [
+            "# Exit codes and environment of a task",
+            "## Exit codes",
+            EXIT_CODES_TEXT,
+            _table(
+                ["code", "name", "meaning"],
+                [[str(int(code)), code.name, _attribute_text(ExitCode, code.name)] for code in ExitCode],
+            ),
+            "## Environment",
+            _table(
+                ["variable", "meaning"],
+                [
+                    [f"`{value}`", _attribute_text(Env, name)]
+                    for name, value in vars(Env).items()
+                    if name.isupper() and isinstance(value, str)
+                ],
+            ),
+        ],
+        "compatibility.md": [
+            "# Compatibility",
+            COMPATIBILITY_TEXT,
+            "## Programs of every shape",
+            *_shapes(json.loads(SHAPES.read_text(encoding="utf-8"))),
+            "## TensorFlow",
+            *_versions(json.loads(VERSIONS.read_text(encoding="utf-8"))),
+            "## Versions",
+            VERSIONS_APART,
+        ],
+    }
+    return {HERE / name: "\n\n".join([*text[:1], MADE, *text[1:]]) + "\n" for name, text in parts.items()}
 
 
+MADE = "<!-- Made from the code by `make docs`. -->"
+COMPATIBILITY_TEXT = (
+    "Which programs train by which strategy, with which TensorFlow? "
+    "Which versions of the launcher go together?"
+)
+PYTHON_TEXT = (
+    "What does `import launcher` offer? All is typed, and loaded when it is first used. "
+    "[From Python](../python.md) shows how to use it."
+)
+EXIT_CODES_TEXT = (
+    "The manifests' podFailurePolicy reads them. The launcher's own are with its [commands](commands.md)."
+)
+TFJOB_TEXT = (
+    "Which fields of a TFJob are read, and what becomes of each? They are the training-operator 1.9's; "
+    "[Bring a TFJob](../scripts.md#bring-a-tfjob) says where it differs."
+)
+CLUSTER_TEXT = (
+    "Which fields has the file, and what do they mean? Their names are Kubernetes' own wherever it has one. "
+    "`python -m launcher schema` prints the same as JSON Schema, for an editor."
+)
 VERSIONS_APART = """\
 The launcher, the worker runtime, the chart and the images have one version, which `version` prints.
 
@@ -158,7 +183,7 @@ def _models() -> list[str]:
         ]
         if shared:
             rows.append(["...", "", "", "and all of [RoleTemplate](#roletemplate)"])
-        parts.append(f"### {name}")
+        parts.append(f"## {name}")
         parts.append(model["description"])
         if rows:
             parts.append(_table(["field", "type", "default", "meaning"], rows))
@@ -313,7 +338,7 @@ def _commands(parser: argparse.ArgumentParser) -> list[str]:
     (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     parts = []
     for name, command in commands.choices.items():
-        parts.append(f"### {name}")
+        parts.append(f"## {name}")
         parts.append(str(command.description))
         rows = [
             ["`" + ", ".join(action.option_strings or [str(action.metavar)]) + "`", _help(action)]
@@ -368,7 +393,7 @@ def _python() -> list[str]:
     for name in launcher.__all__:
         found = getattr(launcher, name)
         if inspect.isfunction(found):
-            parts += [f"### launcher.{name}", _signature(name, found), *_paragraphs(found)]
+            parts += [f"## launcher.{name}", _signature(name, found), *_paragraphs(found)]
         elif inspect.isclass(found) and name != "Run":
             values.append([f"`{name}`", _prose(found)])
     methods = [(name, found) for name, found in vars(launcher.Run).items() if inspect.isfunction(found)]
@@ -378,8 +403,8 @@ def _python() -> list[str]:
         if not name.startswith("_")
     ]
     table = _table(["method", "what it does"], rows)
-    parts += ["### launcher.Run", *_paragraphs(launcher.Run), table]
-    return [*parts, "### Values and exceptions", _table(["name", "what it is"], values)]
+    parts += ["## launcher.Run", *_paragraphs(launcher.Run), table]
+    return [*parts, "## Values and exceptions", _table(["name", "what it is"], values)]
 
 
 class _Written(str):
@@ -442,4 +467,5 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 if __name__ == "__main__":
-    REFERENCE.write_text(reference(), encoding="utf-8")
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

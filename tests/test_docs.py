@@ -16,12 +16,16 @@ import yaml
 from launcher.validation import loader
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # They start TensorFlow, or this very test; tests/local/test_demo.py runs them.
 ELSEWHERE = re.compile(
     r"^(make |(python -m |tf-)launcher (submit|status|logs|report|wait|delete|list|kill)\b)"
 )
+
+
+def by_path(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
 def blocks(document: Path, language: str) -> list[str]:
@@ -32,7 +36,7 @@ def commands(document: Path) -> list[str]:
     return [line for text in blocks(document, "sh") for line in text.splitlines() if line.strip()]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=by_path)
 def test_commands(document: Path, tmp_path: Path) -> None:
     """Runs the commands in order, in one empty folder, as a reader would type them."""
     binaries = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -50,7 +54,7 @@ def test_commands(document: Path, tmp_path: Path) -> None:
             assert all(f"    {said}" in document.read_text() for said in done.stderr.splitlines())
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=by_path)
 def test_every_command_is_one(document: Path) -> None:
     """Commands that run in other tests, or are in the text, can at least be parsed."""
     from launcher.cli import parser
@@ -67,7 +71,7 @@ def test_every_command_is_one(document: Path) -> None:
             pytest.fail(f"{document.name}: python -m launcher {line}")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=by_path)
 def test_files(document: Path, tmp_path: Path) -> None:
     """A whole file is valid; a part of one is valid inside a whole file."""
     (tmp_path / "train.py").write_text("class Program: pass\n")
@@ -109,7 +113,7 @@ EVERY_DOCUMENT = [
 ]
 
 
-@pytest.mark.parametrize("document", EVERY_DOCUMENT, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", EVERY_DOCUMENT, ids=by_path)
 def test_links_lead_somewhere(document: Path) -> None:
     """Each link leads to an existing file, and to an existing heading in it."""
     text = re.sub(r"`[^`\n]*`", "", BLOCK.sub("", document.read_text()))
@@ -137,7 +141,8 @@ def test_the_reference_is_up_to_date() -> None:
     assert specification.loader is not None
     generate = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(generate)
-    assert generate.REFERENCE.read_text() == generate.reference(), "run `make docs`"
+    for page, text in generate.pages().items():
+        assert page.read_text() == text, "run `make docs`"
 
 
 def test_the_pictures_are_up_to_date() -> None:

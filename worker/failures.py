@@ -23,7 +23,7 @@ from worker.tf_compat import connections
 _FIT_OF_KERAS_3 = (
     "Model.fit of Keras 3 cannot train under MultiWorkerMirrored or ParameterServer; make the script a "
     "program with model() and train_dataset(), which the runtime trains under every strategy with Keras 3 "
-    "(docs/howto.md: Bring a Keras script), or import tf_keras in the place of keras"
+    "(docs/programs.md: Bring a Keras script), or import tf_keras in the place of keras"
 )
 _NO_WORKERS_DATASET = "ClusterCoordinator.create_per_worker_dataset"
 """What TensorFlow names where a dataset is read by the strategy and not by its workers."""

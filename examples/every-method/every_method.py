@@ -1,4 +1,4 @@
-"""A program with every method that one may have, for a model of Keras 3. docs/reference.md shows them."""
+"""Every method that a program may have, for a model of Keras 3. docs/reference/program.md shows them."""
 
 from __future__ import annotations
 

@@ -70,5 +70,5 @@ def output(parser: argparse.ArgumentParser, wide: str) -> None:
         "-o",
         "--output",
         choices=FORMS,
-        help=f"json or yaml, as docs/reference.md describes them; wide: {wide}; name: only the name",
+        help=f"json or yaml, as docs/reference/output.md describes them; wide: {wide}; name: only the name",
     )

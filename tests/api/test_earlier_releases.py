@@ -1,6 +1,6 @@
 """What an earlier release has made is a run to this one: tests/releases has the objects as it sent them.
 
-docs/reference.md, "Versions", has the promise.
+docs/compatibility.md, "Versions", has the promise.
 """
 
 from __future__ import annotations

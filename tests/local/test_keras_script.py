@@ -1,4 +1,4 @@
-"""The script of docs/howto.md, "Bring a Keras script", and its program on two workers reach the
+"""The script of docs/programs.md, "Bring a Keras script", and its program on two workers reach the
 same scores.
 """
 
@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import yaml
 
-HOWTO = Path(__file__).parents[2] / "docs" / "howto.md"
+PAGE = Path(__file__).parents[2] / "docs" / "programs.md"
 SERVERS = {"strategy": "ParameterServer", "chief": {}, "ps": {}}
 
 
 def blocks() -> list[str]:
     """Returns the script, the program and the file."""
-    section = HOWTO.read_text().partition("## Bring a Keras script\n")[2].partition("\n## ")[0]
+    section = PAGE.read_text().partition("## Bring a Keras script\n")[2].partition("\n## ")[0]
     return re.findall(r"```(?:python|yaml)\n(.*?)```", section, re.DOTALL)
 
 

@@ -1,5 +1,5 @@
 """The library in a program or a notebook, with real TensorFlow processes on this machine. The code is that of
-docs/howto.md.
+docs/python.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def from_the_document(heading: str) -> list[str]:
     """Returns the Python blocks under a heading."""
-    text = (ROOT / "docs" / "howto.md").read_text()
+    text = (ROOT / "docs" / "python.md").read_text()
     _, _, section = text.partition(f"\n## {heading}\n")
     return re.findall(r"^```python\n(.*?)^```$", section.partition("\n## ")[0], re.MULTILINE | re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: each part names the command that printed it, and the command can be run."""
+"""docs/benchmarks/: each part names the command that printed it, and the command can be run."""
 
 import importlib
 import re
@@ -10,7 +10,7 @@ from benchmarks import recording
 
 PART = re.compile(r"<!-- begin (\S+) -->\n\n(.*?)<!-- end -->", re.DOTALL)
 COMMAND = re.compile(r"    \.venv/bin/python -m (benchmarks\.\w+)( .*)?\n")
-PARTS = dict(PART.findall(recording.DOCUMENT.read_text()))
+PARTS = dict(part for page in recording.PAGES.glob("*.md") for part in PART.findall(page.read_text()))
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -29,6 +29,7 @@ def test_only_the_part_of_that_name_is_renewed() -> None:
     )
 
 
-def test_a_part_that_the_document_lacks_is_said() -> None:
-    with pytest.raises(ValueError, match="0 parts named three"):
-        recording.replaced("<!-- begin one -->\n<!-- end -->\n", "three", "")
+def test_a_part_is_on_one_page() -> None:
+    assert {recording.page_with(name) for name in PARTS} < set(recording.PAGES.glob("*.md"))
+    with pytest.raises(ValueError, match="0 pages have a part named three"):
+        recording.page_with("three")

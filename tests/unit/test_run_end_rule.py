@@ -107,7 +107,7 @@ def test_where_it_may(case: Case) -> None:
 
 
 def test_the_documents_say_how_long() -> None:
-    text = (Path(__file__).parent.parent.parent / "docs" / "howto.md").read_text()
+    text = (Path(__file__).parent.parent.parent / "docs" / "lifecycle.md").read_text()
     rows = {row.split(" | ")[0]: row for row in text.splitlines() if row.startswith("| ")}
     failed = f"{FAILED_SECONDS:g} s |"
     runtime = "| workers and parameter servers of the worker runtime, which the chief releases"

@@ -2,7 +2,7 @@
 
 One process, or one cluster, goes through all cells of a strategy. `make test` runs some of them,
 `make runtime` a sixth more, and `make shapes` all. `--renew` writes what came of them to shapes.json,
-of which docs/reference.md has a table.
+of which docs/compatibility.md has a table.
 """
 
 from __future__ import annotations

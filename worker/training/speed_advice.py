@@ -1,8 +1,8 @@
 """Notices about a training's speed, each given only where the runtime can see at no cost that it applies.
 
 They follow "Performance improvement" of
-https://www.tensorflow.org/tutorials/distribute/parameter_server_training. docs/howto.md has the advice that
-the runtime cannot check, such as the order of a vocabulary.
+https://www.tensorflow.org/tutorials/distribute/parameter_server_training. docs/parameter-server.md has the
+advice that the runtime cannot check, such as the order of a vocabulary.
 """
 
 from __future__ import annotations
