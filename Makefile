@@ -69,7 +69,7 @@ RENEW ?=
 
 .PHONY: shapes
 shapes: $(STAMP)  ## Trains programs of every shape by every strategy; RENEW=--renew writes the record anew
-	$(BIN)/python -m pytest -n 2 tests/worker/test_shapes.py $(RENEW)
+	$(BIN)/python -m pytest -n 2 tests/worker/matrix/test_shapes.py $(RENEW)
 
 .PHONY: runtime
 runtime: $(STAMP)  ## Most thorough tests of the runtime, and a sixth of the matrix of programs
@@ -84,7 +84,7 @@ test-tensorflow: $(STAMP)  ## Tries the runtime on other TensorFlows, from PyPI:
 .PHONY: thorough
 thorough: $(STAMP)  ## The real tests that `make test` leaves out: half an hour
 	LAUNCHER_TEST_FRESH=1 $(BIN)/python -m pytest -n 2 -m thorough $(REAL)
-	$(BIN)/python -m pytest --hypothesis-profile=searching tests/unit tests/api/test_strategic_merge.py
+	$(BIN)/python -m pytest --hypothesis-profile=searching tests/unit tests/api/pod_spec/test_strategic_merge.py
 
 DOCKER ?= docker
 TAG ?= dev

@@ -20,7 +20,7 @@ from worker.contract.exit_codes import ExitCode
 from worker.program import Program
 
 HERE = Path(__file__).parent
-SHAPES = Path(__file__).parent.parent / "tests" / "worker" / "shapes.json"
+SHAPES = Path(__file__).parent.parent / "tests" / "worker" / "matrix" / "shapes.json"
 """What came of the last run of `make shapes`."""
 VERSIONS = Path(__file__).parent.parent / "tests" / "worker" / "tensorflow_versions.json"
 """What passed in the last runs of `make test-tensorflow`."""

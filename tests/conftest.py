@@ -10,8 +10,8 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 _TOGETHER = re.compile(r"::test_trains_or_is_refused\[([^/]+)/|(/test_live_view\.py)::")
-"""Matches tests that share processes: those of tests/worker/test_shapes.py with the same strategy, and
-those of tests/local/test_live_view.py.
+"""Matches tests that share processes: those of tests/worker/matrix/test_shapes.py with the same strategy, and
+those of tests/local/cli/test_live_view.py.
 """
 
 # No test fails because a busy machine is slow, and each commit is tested with the same inputs;

@@ -18,7 +18,7 @@ from launcher.validation import loader
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# They start TensorFlow, or this very test; tests/local/test_demo.py runs them.
+# They start TensorFlow, or this very test; tests/local/whole/test_demo.py runs them.
 ELSEWHERE = re.compile(
     r"^(make |(python -m |tf-)launcher (submit|status|logs|report|wait|delete|list|kill)\b)"
 )

@@ -32,6 +32,7 @@ from tests.chart.helm import (
     sources,
     unpack,
 )
+from tests.paths import SPECS
 
 NAMESPACED = {"ConfigMap", "Job", "Pod", "Role", "RoleBinding", "ServiceAccount"}
 TFJOBS = sorted((ROOT / "tests" / "specs" / "valid").glob("tfjob-*.yaml"))
@@ -225,7 +226,7 @@ def test_role(helm: Helm) -> None:
 def test_role_for_a_gang(helm: Helm, scheduling: str) -> None:
     """The Role is what `doctor --role` prints for the same file, without rights for other gangs."""
     name, value = scheduling.split("=")
-    file = Path(__file__).parent.parent / "specs" / "valid" / "gpus.yaml"
+    file = SPECS / "valid" / "gpus.yaml"
     (loaded,) = loader.load(str(file), [f"spec.scheduling={{{name}: {value}}}"])
     (kind,) = [each.kind for each in requirements.needed(plan_of_file.plan(loaded).objects)]
     objects = helm.template("-f", ONE_DEVICE, "--set", f"spec.scheduling.{scheduling}")

@@ -17,10 +17,10 @@ import launcher as launcher_package
 from launcher import plan_of_file
 from launcher.validation import loader
 from tests.images.conftest import CONFINED, Image, docker
+from tests.paths import ROOT
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event, Record
 
-ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted(path.relative_to(ROOT / "examples") for path in ROOT.glob("examples/*/cluster*.yaml"))
 CLUSTER = """\
 apiVersion: launcher/v1alpha1

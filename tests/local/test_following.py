@@ -17,7 +17,7 @@ from launcher.cli import console, live_view, run_table
 from launcher.errors import ConflictError
 from launcher.status import Phase
 from tests.local.machine import TIMEOUT, Machine, eventually, job, kill
-from tests.unit.test_records import NO_RECORDS
+from tests.unit.task_records.test_records import NO_RECORDS
 
 CHIEF = "demo-chief-0"
 

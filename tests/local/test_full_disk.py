@@ -12,8 +12,7 @@ import pytest
 from launcher.backends.local.store import RunDirectory, new_uid
 from launcher.errors import BackendError
 from tests.local.machine import Machine, job, linux_only
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.paths import ROOT
 
 INSIDE = """
 import contextlib, os, subprocess, sys

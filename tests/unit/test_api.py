@@ -18,8 +18,8 @@ import yaml
 import launcher
 from launcher import LauncherError, SpecError, TrainingCluster, load, render, submit
 from launcher.config.spec import Metadata, Spec
+from tests.paths import SPECS
 
-SPECS = Path(__file__).parent.parent / "specs"
 FILE = SPECS / "valid" / "script-for-the-chief-only.yaml"
 SMALL: dict[str, Any] = {
     "apiVersion": "launcher/v1alpha1",

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.kind.servers import ClusterError, claim_class, kind_cluster
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 NO_DOCKER = """\
 ERROR: failed to create cluster: failed to get docker info: command "docker info --format '{{json .}}'" \
 failed with error: exit status 1

@@ -14,7 +14,7 @@ from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.cli import console
 from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
 from tests.unit import histories
-from tests.unit.test_console import _Nowhere
+from tests.unit.cli.test_console import _Nowhere
 from worker.contract.records import Event, Progress, Record
 
 WORDS = "0/3 nodes are available: 3 Insufficient cpu."

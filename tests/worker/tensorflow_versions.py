@@ -28,7 +28,7 @@ from launcher.plan import runtime_archive
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RECORD: Final = Path(__file__).with_suffix(".json")
-CONTRACTS: Final = "tests/worker/test_tf_compat.py"
+CONTRACTS: Final = "tests/worker/tf_compat/test_tf_compat.py"
 KERAS_3: Final = "tests/worker/keras_3_numbers.py"
 _NEEDED: Final = ("tests/worker/cluster.py", CONTRACTS, KERAS_3)
 _DEMO: Final = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.worker.cluster import PARAMETER_SERVER, PATIENCE_SECONDS, PROGRAMS, ROOT, Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
-from tests.worker.test_parameter_server import may_unshare
+from tests.worker.whole.test_parameter_server import may_unshare
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
 

@@ -1,0 +1,122 @@
+"""The part of the data that sharding by files leaves out of an epoch, and the notice about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.worker import tfrecords
+from tests.worker.cluster import ROOT
+from tests.worker.conftest import MakeCluster
+from tests.worker.input.test_datasets import SAMPLES, recorded, seen
+from worker.contract.records import Event
+
+UNEQUAL = [16, 8, 8, 4, 4]
+"""Records in each file. Of two tasks one reads the first, third and fifth: 28 of the 40."""
+
+
+def write(directory: Path, counts: list[int]) -> None:
+    number = 0
+    for index, count in enumerate(counts):
+        names = [str(value).rjust(4, "0").encode() for value in range(number, number + count)]
+        tfrecords.write(directory / f"{index}.tfrecord", names)
+        number += count
+
+
+@pytest.mark.thorough
+def test_an_epoch_leaves_out_what_the_notice_says(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    options = recorded(tmp_path, len(UNEQUAL), replicas={"worker": 2})
+    write(tmp_path, UNEQUAL)
+    cluster = make_cluster(**options)
+    tasks = cluster.start_all()
+    assert [task.ended() for task in tasks.values()] == [0, 0]
+    notices = {
+        name: [record.fields["message"] for record in task.records(Event.NOTICE)]
+        for name, task in tasks.items()
+    }
+    (said,) = notices["worker", 0]
+    assert notices["worker", 1] == []
+    assert said.startswith(
+        "recorded:Recorded: train_dataset() is shared out by files, and they are not equal: of 5 files the 2 "
+        "tasks read 3, 2, 70%, 30% of the bytes. Each takes equally many examples, so an epoch of as many "
+        "examples as the files have leaves out about 20% of the data and reads 20% twice: use spec.strategy"
+    )
+    read = {number for samples in seen(tmp_path, "trained").values() for number in samples}
+    assert len(read) == SAMPLES * 0.8
+
+
+_NOTICES = """
+import json, sys
+from pathlib import Path
+from types import SimpleNamespace
+import tensorflow as tf
+from worker.input import file_sharding
+from worker.tf_compat.graphs import file_names
+
+data = tf.data
+files = sorted(str(path) for path in Path(sys.argv[1]).glob("*.tfrecord"))
+names = data.Dataset.from_tensor_slices(files)
+listed = data.Dataset.list_files(files, shuffle=True)
+records = data.TFRecordDataset
+datasets = {
+    "interleaved": names.interleave(records).batch(4),
+    "flat": names.flat_map(records).map(tf.strings.length).shuffle(8).batch(4).repeat(),
+    "direct": records(files).batch(4),
+    "listed": listed.interleave(records, num_parallel_calls=2).batch(4),
+    "known": names.interleave(records).batch(4).apply(data.experimental.assert_cardinality(10)),
+    "twice": data.Dataset.zip(records(files), records(files)).batch(4),
+    "unknown": names.filter(lambda name: True).interleave(records).batch(4),
+    "equal": records(files[1:3] + files[3:5]).batch(4),
+    "gone": records([files[0], files[0] + ".gone", files[1]]).batch(4),
+    "numbers": data.Dataset.range(9).batch(4),
+}
+found = {}
+for name, dataset in datasets.items():
+    said = []
+    for writes in (True, False):
+        loop = SimpleNamespace(
+            writes=writes,
+            workers=2,
+            parameters=SimpleNamespace(steps_per_epoch=5),
+            program=SimpleNamespace(entrypoint="a:B"),
+            hooks=SimpleNamespace(reporter=SimpleNamespace(notice=said.append)),
+        )
+        file_sharding.notice_unequal_files(loop, dataset)
+    found[name] = said
+order = file_names(datasets["listed"], 10)
+assert sorted(order) == files == file_names(datasets["direct"], 5)
+assert file_names(datasets["direct"], 4) is None
+unread = [file_sharding.unread(*case) for case in (([0.7, 0.3], 1.0), ([0.7, 0.3], 0.5), ([0.5, 0.5], 2.0))]
+print(json.dumps([found, *unread]))
+"""
+
+
+def test_what_can_be_told_of_files_is_told_once(tmp_path: Path) -> None:
+    write(tmp_path, UNEQUAL)
+    found, *unread = _python(_NOTICES, str(tmp_path))
+    assert unread == [pytest.approx(numbers) for numbers in ([0.2, 0.2], [0.5, 0.0], [0.0, 1.0])]
+    told = {name for name, said in found.items() if said}
+    assert told == {"interleaved", "flat", "direct", "listed", "known"}
+    assert all(len(said) == 1 for name, said in found.items() if name in told)
+    assert "leaves out about 20% of the data and reads 20% twice" in found["flat"][0]
+    # 5 steps of 4 examples are half of it.
+    assert "an epoch of 5 steps leaves out about 50% of the data: use" in found["known"][0]
+
+
+def _python(code: str, *arguments: str) -> Any:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TF_USE_LEGACY_KERAS": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
