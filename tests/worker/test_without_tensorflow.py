@@ -108,7 +108,7 @@ def test_a_cluster_file_takes_the_place_of_a_long_tf_config(
             "no method train_dataset(batch_size) (did you mean 'training_dataset'?)",
         ),
         ("shapes:NoBatchSize", "must be callable as train_dataset(batch_size)"),
-        ("json:dumps", "has the name of a module that is loaded already"),
+        ("re:compile", "has the name of a module that is loaded already"),
     ],
 )
 def test_a_wrong_entrypoint_is_one_sentence(tmp_path: Path, entrypoint: str | None, message: str) -> None:
@@ -122,7 +122,7 @@ def test_a_wrong_entrypoint_is_one_sentence(tmp_path: Path, entrypoint: str | No
         "class NoBatchSize(Rounded):\n"
         "    def train_dataset(self): ...\n"
     )
-    (tmp_path / "json.py").write_text("")
+    (tmp_path / "re.py").write_text("")
     code = (
         "import sys; from pathlib import Path; from worker import program, failures\n"
         "try: program.load(eval(sys.argv[1]), Path(sys.argv[2]), {})\n"

@@ -138,7 +138,7 @@ def test_a_lease_is_renewed_no_more_when_it_is_stopped(
 
 # When a fork is safe
 
-FORK = "import {name}\nfrom worker.process import starter\n{before}\nprint(starter.may_fork())"
+FORK = "import {name}\nfrom worker.supervisor import starter\n{before}\nprint(starter.may_fork())"
 
 
 @pytest.mark.parametrize(
