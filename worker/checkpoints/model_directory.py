@@ -54,14 +54,11 @@ class Position:
     epochs: int = 0
     steps: int = 0
 
-    def within(self, epochs: int, steps_per_epoch: int | None) -> Position:
+    def within(self, epochs: int, steps_per_epoch: int) -> Position:
         """Returns this position in a run of `epochs` epochs, whose number of steps may differ from that of
         the run that saved it.
         """
-        here = self
-        if steps_per_epoch is None or self.steps >= steps_per_epoch:
-            # Where the number of steps is unknown, an epoch can only begin at its first step.
-            here = Position(self.epochs + (steps_per_epoch is not None and self.steps > 0))
+        here = self if self.steps < steps_per_epoch else Position(self.epochs + 1)
         return here if here.epochs < epochs else Position(epochs)
 
     def __str__(self) -> str:

@@ -57,7 +57,7 @@ class ReplicaScorer:
         self._batches = batches
         self._alive = alive
         self._packed = packed
-        self._iteration = Iteration(strategy, step, dataset, endless=True, eagerly=eagerly)
+        self._iteration = Iteration(strategy, step, dataset, eagerly=eagerly)
 
     def run(self) -> dict[str, float]:
         """Returns loss and metrics over all examples. Every task of a collective must call it."""

@@ -145,7 +145,7 @@ class Evaluator:
         return ReplicaScorer(
             strategy,
             steps,
-            distribute(strategy, dataset, endless=True),
+            distribute(strategy, dataset),
             batches,
             lambda: None,
             eagerly=bool(model.run_eagerly),

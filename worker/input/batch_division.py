@@ -49,13 +49,12 @@ def distribute(
     strategy: Any,
     dataset: Any,
     *,
-    endless: bool,
     policy: str | None = None,
     with_shares: bool = False,
     fill: int = 0,
     spread: Callable[[Any], Callable[[int], Any]] | None = None,
 ) -> Distributed:
-    """Distributes `dataset`; with `endless` it is repeated.
+    """Distributes `dataset`, which it repeats without an end.
 
     `policy` is the AutoShardPolicy of a run of several tasks, None for one task. With DATA every task reads
     all batches, and takes its replicas' parts; with FILE or OFF TensorFlow shards the data. `with_shares`
@@ -66,7 +65,7 @@ def distribute(
     replicas = strategy.num_replicas_in_sync
     is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)  # TPUs need shapes that are known before the run
     if replicas == 1 or is_tpu or policy not in (None, "DATA"):
-        dataset = shared_out(dataset.repeat() if endless else dataset, policy).prefetch(tf.data.AUTOTUNE)
+        dataset = shared_out(dataset.repeat(), policy).prefetch(tf.data.AUTOTUNE)
         return Distributed(strategy.experimental_distribute_dataset(dataset), has_shares=False)
     size = batch_size(dataset.element_spec)
     is_tuple = isinstance(dataset.element_spec, tuple)  # whose parts `map` gives apart from each other
@@ -110,7 +109,7 @@ def distribute(
                 )
             )
         # prefetch comes last: TensorFlow then knows that the data has no end, and need not ask at every step.
-        return (shared.repeat() if endless else shared).prefetch(tf.data.AUTOTUNE)
+        return shared.repeat().prefetch(tf.data.AUTOTUNE)
 
     return Distributed(strategy.distribute_datasets_from_function(of_task), has_shares)
 

@@ -37,7 +37,7 @@ class Cycle(NamedTuple):
     batches: int
 
 
-def continued(loop: Loop, dataset: Any, steps: int | None, position: Position) -> Any:
+def continued(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     """Returns the training data of `steps` steps in an epoch, from the batch at `position` on, and without an
     end; `dataset` itself at the beginning of the training. What data workers read is returned as it is:
     `datasets.served_training` leaves out what comes from them.
@@ -68,12 +68,12 @@ def continued(loop: Loop, dataset: Any, steps: int | None, position: Position) -
     return _of_own_share(loop, dataset, done, policy)
 
 
-def steps_done(steps: int | None, position: Position) -> int:
+def steps_done(steps: int, position: Position) -> int:
     """Returns the number of steps before `position`, where an epoch has `steps` of them."""
-    return position.epochs * (steps or 0) + position.steps
+    return position.epochs * steps + position.steps
 
 
-def of_worker(loop: Loop, dataset: Any, steps: int | None, position: Position) -> Any:
+def of_worker(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     """Returns the dataset of a coordinator's worker, which goes on after `position`, without an end.
     `dataset` gives a replica's batches.
 
@@ -84,7 +84,7 @@ def of_worker(loop: Loop, dataset: Any, steps: int | None, position: Position) -
     done = steps_done(steps, position) // loop.workers * replicas
     if not done or graphs.has_random_order(dataset):
         return dataset.repeat()
-    found = cycle(loop, dataset, (steps or 0) * replicas, done)
+    found = cycle(loop, dataset, steps * replicas, done)
     if found is not None:
         return from_batch(dataset, done, found, seconds=_MOST_SECONDS)
     loop.hooks.reporter.notice(
@@ -93,7 +93,7 @@ def of_worker(loop: Loop, dataset: Any, steps: int | None, position: Position) -
     return dataset.repeat()
 
 
-def cycle(loop: Loop, dataset: Any, steps: int | None, done: int) -> Cycle | None:
+def cycle(loop: Loop, dataset: Any, steps: int, done: int) -> Cycle | None:
     """Returns when `dataset`, with `steps` steps in an epoch, begins anew; None where it has no end, and that
     cannot be found out. It reads the data, `done` batches at most, where nothing else tells.
     """
@@ -103,7 +103,7 @@ def cycle(loop: Loop, dataset: Any, steps: int | None, done: int) -> Cycle | Non
         elements = _elements(loop, source, done * packed) if packed else 0
         return Cycle(1, done + 1) if elements > done * packed else _cycle_of(elements, packed)
     if size < 0 and loop.parameters.steps_per_epoch is None:
-        size = steps or 0  # an epoch is a pass: `datasets.training_dataset` has counted it
+        size = steps  # an epoch is a pass: `datasets.training_dataset` has counted it
     elif size < 0:
         size = pass_length.count(loop, dataset, done + 1)
     return Cycle(1, size or done + 1)

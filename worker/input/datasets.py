@@ -23,7 +23,7 @@ from worker.tf_compat.strategies import replicas_share_variables, uses_coordinat
 _BEGINNING = Position()
 
 
-def training_dataset(loop: Loop) -> tuple[Any, int | None]:
+def training_dataset(loop: Loop) -> tuple[Any, int]:
     """Returns the program's training dataset, and the number of steps in an epoch.
 
     Raises Failure for an error of the program or its parameters.
@@ -102,9 +102,9 @@ def refusing_small_batches(loop: Loop, dataset: Any) -> Any:
     return dataset.map(checked)
 
 
-def served_training(loop: Loop, dataset: Any, steps: int | None, position: Position = _BEGINNING) -> Any:
-    """Returns the training dataset as data workers give it, where the run has them: without an end where
-    `steps` are known, and from the batch at `position` on. In a collective whose tasks share the data, only
+def served_training(loop: Loop, dataset: Any, steps: int, position: Position = _BEGINNING) -> Any:
+    """Returns the training dataset as data workers give it, where the run has them: without an
+    end, and from the batch at `position` on. In a collective whose tasks share the data, only
     the first task reads it, and `distributed_training` hands it out.
 
     Raises Failure where the dataset cannot be sent to data workers.
@@ -114,11 +114,11 @@ def served_training(loop: Loop, dataset: Any, steps: int | None, position: Posit
         return dataset
     done = continuation.steps_done(steps, position)
     done = done if service.shared else done // loop.workers
-    given = data_service_reader.served(loop, service, dataset).read(endless=steps is not None)
+    given = data_service_reader.served(loop, service, dataset).read()
     return continuation.left(given, _begun(loop, dataset, steps, done), loop.hooks.alive)
 
 
-def _begun(loop: Loop, dataset: Any, steps: int | None, done: int) -> int:
+def _begun(loop: Loop, dataset: Any, steps: int, done: int) -> int:
     """Returns how many of the `done` batches that data workers have given belong to a pass that is not
     over.
     """
@@ -131,9 +131,9 @@ def _has_shared_service(loop: Loop) -> bool:
     return loop.data_service is not None and loop.data_service.shared and loop.workers > 1
 
 
-def distributed_training(loop: Loop, dataset: Any, steps: int | None, **shares: Any) -> Distributed:
-    """Distributes `dataset`, which is `served_training`'s, to the replicas, as the strategy's options say;
-    without an end where `steps` are known.
+def distributed_training(loop: Loop, dataset: Any, **shares: Any) -> Distributed:
+    """Distributes `dataset`, which is `served_training`'s, to the replicas, as the strategy's options say,
+    without an end.
 
     `shares` are `with_shares` and `fill` of `distribution.distribute`.
     """
@@ -149,8 +149,7 @@ def distributed_training(loop: Loop, dataset: Any, steps: int | None, **shares: 
         policy, spread = file_sharding.policy(loop, dataset), None
         if policy in ("AUTO", "FILE"):
             file_sharding.notice_unequal_files(loop, dataset)
-    endless = steps is not None
-    return distribute(loop.strategy, dataset, endless=endless, policy=policy, spread=spread, **shares)
+    return distribute(loop.strategy, dataset, policy=policy, spread=spread, **shares)
 
 
 def distributed_evaluation(loop: Loop, dataset: Any, **shares: Any) -> Distributed:
@@ -160,10 +159,10 @@ def distributed_evaluation(loop: Loop, dataset: Any, **shares: Any) -> Distribut
     data. With FILE, a worker with fewer samples would end before the others.
     """
     policy = "DATA" if loop.workers > 1 else None
-    return distribute(loop.strategy, dataset, endless=True, policy=policy, **shares)
+    return distribute(loop.strategy, dataset, policy=policy, **shares)
 
 
-def on_each_worker(loop: Loop, given: Any, steps: int | None, position: Position) -> Any:
+def on_each_worker(loop: Loop, given: Any, steps: int, position: Position) -> Any:
     """Returns a function of an InputContext that a ParameterServer worker calls to make its own dataset,
     without an end, and from `position` on as far as that is known. `given` is the dataset that the chief has
     made, or a DatasetCreator, which knows itself.

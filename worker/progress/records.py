@@ -21,13 +21,13 @@ class Records:
         self._reporter = reporter
         self._epochs = epochs
         self._epoch = 0
-        self._steps: int | None = None
+        self._steps = 0
         self._skipped = 0
         self._recorded = 0
         self._recorded_at = self._began = time.monotonic()
 
-    def begin(self, epoch: int, steps: int | None, skipped: int = 0) -> None:
-        """Begins `epoch`, from 1, with `steps` steps (None: unknown). An earlier attempt did `skipped` of
+    def begin(self, epoch: int, steps: int, skipped: int = 0) -> None:
+        """Begins `epoch`, from 1, with `steps` steps. An earlier attempt did `skipped` of
         them.
         """
         self._epoch, self._steps, self._skipped = epoch, steps, skipped

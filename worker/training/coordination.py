@@ -37,7 +37,7 @@ class Coordination:
         loop, model, steps = work.loop, work.model, work.steps
         self._work = work
         self._loop = loop
-        self._epoch_steps = work.epoch_steps or 0
+        self._epoch_steps = work.epoch_steps
         if model.run_eagerly:
             loop.hooks.reporter.notice(
                 "model.compile(run_eagerly=True) has no meaning under ParameterServer: workers run graphs"

@@ -17,15 +17,14 @@ from worker.training.epoch_metrics import EpochMetrics
 class Work:
     """A training at its beginning.
 
-    `epoch_steps` is the number of steps in an epoch, None where only the end of the data tells it. The first
-    epoch begins at `position`, and `begun` has its metrics up to there. `callbacks` is Keras' CallbackList;
-    with `by_batch` some of them have hooks for every batch.
+    An epoch has `epoch_steps` steps. The first one begins at `position`, and `begun` has its metrics up to
+    there. `callbacks` is Keras' CallbackList; with `by_batch` some of them have hooks for every batch.
     """
 
     loop: Loop
     model: Any
     steps: Steps
-    epoch_steps: int | None
+    epoch_steps: int
     position: Position
     records: Records
     begun: EpochMetrics

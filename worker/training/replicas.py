@@ -57,8 +57,7 @@ class Replicas:
         self._training = Iteration(
             loop.strategy,
             steps.train,
-            datasets.distributed_training(loop, dataset, work.epoch_steps, **shares),
-            endless=work.epoch_steps is not None,
+            datasets.distributed_training(loop, dataset, **shares),
             by_batch=by_batch,
             eagerly=eagerly,
         )
@@ -74,12 +73,10 @@ class Replicas:
     def train(self, epoch: int, done: int) -> int:
         """See `executor.Executor`."""
         work, loop, steps, packing = self._work, self._work.loop, self._work.epoch_steps, self._packing
-        if steps is None and epoch > work.position.epochs:
-            self._training.restart()
         began = self._iterations() - done
-        while steps is None or done < steps:
+        while done < steps:
             loop.hooks.boundary(work.model, epoch, done, work.steps.metrics)
-            wanted = packing.steps(ALL if steps is None else steps - done)
+            wanted = packing.steps(steps - done)
             work.callbacks.on_train_batch_begin(done)
             try:
                 with self._watched(began):
@@ -91,15 +88,13 @@ class Replicas:
                 # Of a batch that is refused one replica may see the error, and another the end of the data.
                 for _ in self._checked.take(gone + 1) if self._checked is not None else ():
                     pass
-                raise datasets.ended_early(loop, epoch + 1, gone, steps or gone) from error
+                raise datasets.ended_early(loop, epoch + 1, gone, steps) from error
             done += ran
             work.begun.stepped()
             if ran:
                 self._moved(done)
             if ran < wanted:
-                if steps is not None or done == 0:
-                    raise datasets.ended_early(loop, epoch + 1, done, steps or 1)
-                break
+                raise datasets.ended_early(loop, epoch + 1, done, steps)
         if not packing.settled:
             packing.epoch_ended()
             packing.agree(*self._agree(packing.number, packing.settled))

@@ -28,7 +28,7 @@ for replicas in (2, 3, 4):
         rows = data.map(lambda number: {"a": tf.ones([2]) * tf.cast(number, tf.float32), "b": number})
         dataset = rows.batch(12)
         distributed = distribute(
-            strategy, dataset, endless=True, with_shares=bool(fill), fill=fill
+            strategy, dataset, with_shares=bool(fill), fill=fill
         )
         steps = []
         iterator = iter(distributed.elements)
