@@ -44,13 +44,16 @@ demo: $(STAMP)  ## Trains the example on this machine: chief, two workers, ps an
 .PHONY: test
 test: lint unit real  ## The checks of every commit
 
+DOCS_SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 .PHONY: lint
-lint: $(STAMP)  ## Style, types, the import contract and the workflows
+lint: $(STAMP)  ## Style, types, the import contract, the workflows and the links of the documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/actionlint -shellcheck= -pyflakes=
+	$(DOCS_SITE)
 
 .PHONY: unit
 unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds
@@ -125,6 +128,10 @@ golden: $(STAMP)  ## Renews the golden files in tests/golden; read the diff
 docs: $(STAMP)  ## Renews the parts of docs/ that are made from the code
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m docs.pictures
+
+.PHONY: docs-site
+docs-site: $(STAMP)  ## Makes the site of docs/ in build/site; a broken link, anchor or forgotten page is an error
+	$(DOCS_SITE)
 
 HELM ?= helm
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import markdown  # type: ignore[import-untyped]
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
+from launcher.plan import runtime_archive
 from launcher.validation import loader
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [ROOT / "README.md", *PAGES]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # They start TensorFlow, or this very test; tests/local/whole/test_demo.py runs them.
 ELSEWHERE = re.compile(
@@ -135,14 +141,78 @@ def test_a_broken_link_is_found() -> None:
     }
 
 
-def test_the_reference_is_up_to_date() -> None:
+def generated() -> dict[Path, str]:
+    """Returns the pages that are made from the code."""
     specification = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert specification is not None
     assert specification.loader is not None
     generate = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(generate)
-    for page, text in generate.pages().items():
+    found: dict[Path, str] = generate.pages()
+    return found
+
+
+def test_the_reference_is_up_to_date() -> None:
+    for page, text in generated().items():
         assert page.read_text() == text, "run `make docs`"
+
+
+def test_each_page_is_short_and_can_be_found() -> None:
+    made = generated()
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    contents = (ROOT / "docs" / "README.md").read_text()
+    for page in PAGES:
+        assert page in made or page.read_text().count("\n") <= 300, f"{page}: split it, by subject"
+        name = str(page.relative_to(ROOT / "docs"))
+        assert re.search(rf"- {re.escape(name)}$", navigation, re.MULTILINE), f"{name}: not in mkdocs.yml"
+        assert name == "README.md" or f"]({name})" in contents, f"{name}: not in docs/README.md"
+
+
+ELEMENT = re.compile(r"<(h\d|p|li|ul|ol|pre|code|table|tr|td|strong|em|a|img)\b")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_path)
+def test_a_page_reads_the_same_on_github_and_on_the_site(page: Path) -> None:
+    """The two have rules of their own: for one, how far a list's further paragraphs are indented."""
+    text = page.read_text()
+    there = MarkdownIt("commonmark").enable("table").render(text)
+    here = markdown.markdown(text, extensions=["tables", "fenced_code"])
+    assert Counter(ELEMENT.findall(here)) == Counter(ELEMENT.findall(there))
+
+
+FOLDERS = (
+    "benchmarks",
+    "charts",
+    "docs",
+    "examples",
+    "launcher",
+    "manifests",
+    "releases",
+    "requirements",
+    "tests",
+    "worker",
+)
+
+
+@pytest.mark.parametrize("document", [ROOT / "CONTRIBUTING.md", *DOCUMENTS], ids=by_path)
+def test_the_files_and_modules_that_are_named_exist(document: Path) -> None:
+    text = BLOCK.sub("", document.read_text()).replace("`launcher/v1alpha1`", "")
+    for path in re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)`", text):
+        assert (ROOT / path).exists(), path
+    for module, name in re.findall(r"`((?:launcher|worker)(?:\.[a-z_]+)*)\.([A-Za-z_]+)[(`]", text):
+        folder = ROOT / module.replace(".", "/")
+        is_module = (folder / name).exists() or (folder / f"{name}.py").exists()
+        assert is_module or hasattr(importlib.import_module(module), name), f"{module}.{name}"
+    if document.name in ("CONTRIBUTING.md", "design.md"):  # short names of ours, and no file of a user's
+        ours = [str(path) for folder in FOLDERS for path in (ROOT / folder, *(ROOT / folder).rglob("*"))]
+        for path in re.findall(r"`([\w/-]+(?:\.py|/))`", text):
+            assert any(known.endswith(f"/{path.rstrip('/')}") for known in ours), path
+
+
+def test_the_size_of_the_runtime_that_travels() -> None:
+    size = re.search(r"archive of (\d+) KB", (ROOT / "docs" / "design.md").read_text())
+    assert size
+    assert len(runtime_archive.packed(None)) / 1000 == pytest.approx(int(size[1]), rel=0.1)
 
 
 def test_the_pictures_are_up_to_date() -> None:
