@@ -24,7 +24,7 @@ from launcher.object_names import (
 from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.environment import ARCHIVE
 from worker.contract.records import EVENTS, Content, Event, Failed, Record, Restarted
-from worker.contract.task_names import DATA_WORKER, DISPATCHER, pod_name
+from worker.contract.task_names import pod_name
 
 INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 """Label and annotation of an Indexed Job's pods."""
@@ -41,9 +41,6 @@ RUN_FAILED: Final = "RunFailed"
 
 SCALED_DOWN: Final = "ScaledDown"
 """The reason of a pod on this machine that was stopped since its elastic run has fewer workers now."""
-
-SERVING: Final = ("worker", "ps", DISPATCHER, DATA_WORKER)
-"""Roles that work for the primary; nothing needs them once it has ended."""
 
 _CLOCK_SECONDS: Final = 1.0
 """Kubernetes' times are whole seconds."""

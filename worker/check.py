@@ -24,6 +24,7 @@ from worker.contract.environment import Env
 from worker.contract.exit_codes import ExitCode
 from worker.contract.parameters import DATA_DIRECTORY
 from worker.contract.records import Content, Done, Notice
+from worker.contract.strategies import STRATEGIES
 from worker.failures import Failure, classify, program_error
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
@@ -100,13 +101,13 @@ class _Strategy:
 
         if self.built is not None:
             return
-        if self._task.config.strategy in ("MultiWorkerMirrored", "ParameterServer"):
+        if self._task.config.is_collective or self._task.config.is_coordinated:
             self._task = _connected(self._task)
-        if self._task.config.strategy == "ParameterServer":
+        if self._task.config.is_coordinated:
             cluster = tf.train.ClusterSpec(json.loads(os.environ[Env.TF_CONFIG])["cluster"])
             self._servers = [
                 tf.distribute.Server(cluster, job_name=role, task_index=index, protocol="grpc")
-                for role in ("worker", "ps")
+                for role in STRATEGIES[self._task.config.strategy].servers
                 for index in self._task.cluster[role]
             ]
         self.built = strategies.build(self._task)
@@ -120,10 +121,9 @@ def small(task: Task) -> Task:
     if strategy in ("MultiWorkerMirrored", *_REPLICATED):
         options = {"logicalCpus": few_replicas(task)}
     elif strategy == "ParameterServer":
-        kept = ("partitioner", "minShardBytes", "maxShardBytes", "maxShards", "numShards", "bytesPerString")
-        options = {name: value for name, value in config.strategy_options.items() if name in kept}
+        options = dict(config.strategy_options)
         replicas |= {"worker": 1, "ps": min(_MOST_SERVERS, config.replicas.get("ps", 1))}
-    if config.mode == "Predict" and strategy == "MultiWorkerMirrored":
+    if config.mode == "Predict" and config.is_collective:
         strategy = "Mirrored"  # as the run does
     smaller = dataclasses.replace(config, strategy=strategy, strategy_options=options, replicas=replicas)
     return dataclasses.replace(task, config=smaller)
@@ -221,7 +221,7 @@ def _loop(
         strategy=strategy,
         directory=None,
         writes=True,
-        count_workers=lambda: _training_tasks(config.replicas) if config.strategy.startswith("Multi") else 1,
+        count_workers=lambda: _training_tasks(config.replicas) if config.is_collective else 1,
         validates=not config.scores_program,
         hooks=Hooks(_Notices(reporter.task), enter=activity.enter),
         strategy_options=config.strategy_options,

@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     again = [sys.executable, "-c", _AGAIN, json.dumps(sys.path), *arguments]
     work = replace(_work(task, script), again=again, environment=environment)
     elastic = _elastic(task)
-    collective = task.config.strategy == "MultiWorkerMirrored" and task.config.mode != "Predict"
+    collective = task.config.is_collective and task.config.mode != "Predict"
     collective = collective and elastic is None
     limits = supervisor.Limits(task.grace_seconds, task.config.restarts_in_place, collective)
     peers = {} if task.serves else task.peers
@@ -123,7 +123,7 @@ def _work(task: Task, script: Sequence[str]) -> supervisor.Work:
 
 def _elastic(task: Task) -> Elastic | None:
     """Returns what the supervisor needs in an elastic collective, None elsewhere."""
-    trains = task.role in ("chief", "worker") and task.config.strategy == "MultiWorkerMirrored"
+    trains = task.role in ("chief", "worker") and task.config.is_collective
     if task.elastic is None or not trains or task.address is None:
         return None
     return Elastic(

@@ -57,7 +57,7 @@ class _Run:
     spoke: float = field(default=0.0)
 
     def release(self, outcome: str, exit_code: int) -> None:
-        if self.released or self.task.config.strategy != "ParameterServer" or self.task.role != "chief":
+        if self.released or not self.task.config.is_coordinated or self.task.role != "chief":
             return
         from worker.parameter_server.release import release as release_tasks
 
@@ -160,7 +160,7 @@ class _Script:
             path = self._find()
             gather(self._task, self._activity, self._reporter, self._watch.alive)
             self._activity.enter(self._run.doing)
-            if self._task.config.strategy == "ParameterServer":
+            if self._task.config.is_coordinated:
                 save_here()
             self._watch.expect(self._run.silence())
             self._execute(path)
@@ -212,7 +212,7 @@ class _Script:
     def _check_took_part(self) -> None:
         """Raises Failure where each task of a collective has trained alone."""
         task = self._task
-        if task.config.strategy == "MultiWorkerMirrored" and task.peers and not _is_in_collective():
+        if task.config.is_collective and task.peers and not _is_in_collective():
             raise program_error(
                 f"{self._name} ended without building a tf.distribute.MultiWorkerMirroredStrategy, so each "
                 "task trained alone; build it in the script, or have one task with another spec.strategy"

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.contract.strategies import PARTITIONERS
 from worker.failures import Failure, program_error
 from worker.task import Task
 from worker.tf_compat.exclusive_updates import make_exclusive
@@ -147,16 +148,11 @@ def _partitioner(task: Task) -> Any:
     """
     options: Any = task.config.strategy_options
     known = tf.distribute.experimental.partitioners
-    classes = {
-        "MinSize": (known.MinSizePartitioner, ("min_shard_bytes", "max_shards", "bytes_per_string")),
-        "MaxSize": (known.MaxSizePartitioner, ("max_shard_bytes", "max_shards", "bytes_per_string")),
-        "FixedShards": (known.FixedShardsPartitioner, ("num_shards",)),
-    }
     chosen = options.get("partitioner", "MinSize")
-    if chosen not in classes:
+    if chosen not in PARTITIONERS:
         raise _unknown("partitioner", chosen)
-    make, names = classes[chosen]
-    given = {name: int(options[_camel(name)]) for name in names if _camel(name) in options}
+    make = getattr(known, f"{chosen}Partitioner")
+    given = {name: int(options[_camel(name)]) for name in PARTITIONERS[chosen] if _camel(name) in options}
     if chosen == "MinSize":
         given = {
             "min_shard_bytes": _MIN_SHARD_BYTES,

@@ -13,6 +13,7 @@ from worker.contract.elastic_workers import ElasticWorkers, elastic_workers
 from worker.contract.environment import Env
 from worker.contract.exit_codes import ExitCode
 from worker.contract.run_config import GRACE_SECONDS, RunConfig
+from worker.contract.strategies import STRATEGIES
 from worker.contract.task_names import pod_name
 from worker.failures import Failure
 
@@ -80,7 +81,7 @@ class Task:
     @property
     def serves(self) -> bool:
         """Returns whether this task only runs a TensorFlow server, for a coordinator."""
-        return self.config.strategy == "ParameterServer" and self.role in ("worker", "ps")
+        return self.config.is_coordinated and self.role in STRATEGIES[self.config.strategy].servers
 
     @property
     def is_primary(self) -> bool:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from launcher.status import RUN_ENDED, RUN_FAILED, SERVING, Phase
+from launcher.status import RUN_ENDED, RUN_FAILED, Phase
 from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.strategies import SERVING
 
 PEERS_SECONDS: Final = 60.0
 """A worker or ps of the worker runtime leaves within 1 s after the chief released it, and the chief does that

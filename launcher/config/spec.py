@@ -30,12 +30,10 @@ from launcher.config.value_types import (
     Seconds,
     Text,
 )
+from worker.contract.strategies import StrategyName
 
 API_VERSION = "launcher/v1alpha1"
 
-Strategy = Literal[
-    "OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer", "CentralStorage", "TPU", "Custom"
-]
 RoleName = Literal["chief", "worker", "ps", "evaluator", "dispatcher", "data-worker"]
 """The last two are of `spec.dataService`; the file has no field of their names."""
 Mode = Literal["Train", "Evaluate", "Predict"]
@@ -457,7 +455,7 @@ class TensorBoard(_Model):
 class Spec(_Model):
     """The run: its strategy, program and roles."""
 
-    strategy: Strategy
+    strategy: StrategyName
     """The tf.distribute strategy. Custom: the image's own command uses its TF_CONFIG as it likes; the roles
     are those that the file gives, and a role without a command runs the image's own.
     """

@@ -14,7 +14,7 @@ from launcher.config.yaml_positions import FieldPath
 from launcher.object_names import GROUP_LABEL, QUEUE_LABEL
 from launcher.plan import roles
 from launcher.plan.topology import Topology, templates
-from worker.contract.task_names import DATA_WORKER
+from worker.contract.strategies import Loss, loss
 
 SCHEDULERS: Final[dict[Gang, str]] = {
     "Volcano": "volcano",
@@ -79,18 +79,16 @@ def scheduler_name(spec: Spec) -> str | None:
 def members(topology: Topology) -> dict[RoleName, int]:
     """How many tasks of each role must run for the strategy to make progress.
 
-    A coordinator can train with one worker, and uses the others when they start; so can a training with data
-    workers. Of collectives and parameter servers all must run. Of elastic workers minReplicas must run. The
-    evaluator does not count, since the training does not need it.
+    One of a role whose tasks do each other's work: a coordinator uses the other workers when they start. Of
+    elastic tasks as many as the file says; none of a role that the training does not need.
     """
-    survives = topology.cluster.spec.strategy == "ParameterServer"
     needed: dict[RoleName, int] = {}
     for role in topology.roles:
+        lost = loss(topology.cluster.spec.strategy, role.name)
         if role.min_replicas is not None:
             needed[role.name] = role.min_replicas
-        elif role.name != "evaluator":
-            one = role.name == DATA_WORKER or (role.name == "worker" and survives)
-            needed[role.name] = 1 if one else role.replicas
+        elif lost is not Loss.NOTHING:
+            needed[role.name] = 1 if lost is Loss.SPARED else role.replicas
     return needed
 
 

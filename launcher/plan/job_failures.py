@@ -9,6 +9,7 @@ from launcher.plan import gang_scheduling, jobset, roles
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
 from worker.contract.exit_codes import ExitCode
+from worker.contract.strategies import Loss, loss
 
 UNLIMITED: Final = 2**31 - 1
 """Retries if there is no limit: the largest number that a Job accepts."""
@@ -24,12 +25,8 @@ def _may_be_several(role: ResolvedRole) -> bool:
 
 
 def _survives_a_task(topology: Topology, role: ResolvedRole) -> bool:
-    """Whether the run goes on when a task of the role has failed for good. A coordinator gives a lost
-    worker's work to the others, and so do elastic workers; a collective lacks it, and a parameter server has
-    variables.
-    """
-    coordinated = topology.cluster.spec.strategy == "ParameterServer"
-    return role.elastic is not None or (role.name == "worker" and coordinated)
+    """Whether the run goes on when a task of the role has failed for good."""
+    return role.elastic is not None or loss(topology.cluster.spec.strategy, role.name) is Loss.SPARED
 
 
 def retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from launcher.config.spec import RoleName
 from launcher.plan import roles
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
+from worker.contract.strategies import Loss, loss
 
 _SUFFIX: Final = "-abcde"
 """Length of the suffix that the Job controller adds to a pod's hostname; the JobSet's webhook counts it."""
@@ -33,10 +34,8 @@ def name_too_long(topology: Topology) -> str:
 
 
 def survives(topology: Topology, role: RoleName) -> bool:
-    """Whether the other tasks go on without a task of the role. Then its Job tries it again."""
-    if role in roles.DATA_ROLES:
-        return True
-    return role == "evaluator" or (role == "worker" and topology.cluster.spec.strategy == "ParameterServer")
+    """Whether the other tasks go on without a task of the role, or wait. Then its Job tries it again."""
+    return loss(topology.cluster.spec.strategy, role) is not Loss.RESTART
 
 
 def retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
@@ -45,7 +44,7 @@ def retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
     A role that the others need has no tries: its Job fails, and all Jobs are started again.
     """
     limit = _limit(topology)
-    if role.name == "evaluator":
+    if loss(topology.cluster.spec.strategy, role.name) is Loss.NOTHING:
         # The training goes on without this role, but a failed Job would end the JobSet or start it again.
         return {"backoffLimit": _FOR_EVER}
     if not survives(topology, role.name):

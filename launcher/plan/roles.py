@@ -32,6 +32,7 @@ from launcher.pod_spec.strategic_merge import strategic_merge
 from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.environment import ARCHIVE, PORT
 from worker.contract.run_config import GRACE_SECONDS
+from worker.contract.strategies import BESIDE, STRATEGIES, Kind
 from worker.contract.task_names import DATA_WORKER, DISPATCHER
 
 DEFAULT_IMAGE: Final = "tf-launcher-worker:dev"
@@ -270,7 +271,7 @@ def gang(spec: Spec) -> Gang | None:
 
 def is_custom(spec: Spec) -> bool:
     """Whether the tasks run the commands of their images, and not the worker runtime."""
-    return spec.strategy == "Custom"
+    return STRATEGIES[spec.strategy].kind is Kind.OWN_COMMAND
 
 
 def given_resources(spec: Spec, role: Role) -> Resources:
@@ -306,7 +307,7 @@ def _slice_labels(spec: Spec, name: RoleName) -> dict[str, str]:
 
 
 def _is_on_slice(spec: Spec, name: RoleName) -> bool:
-    return spec.strategy == "TPU" and name not in ("evaluator", *DATA_ROLES)
+    return spec.strategy == "TPU" and name not in BESIDE
 
 
 def _gpus(limits: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -329,4 +330,4 @@ def _touches_model_dir(spec: Spec, role: RoleName) -> bool:
         return False
     if role == DISPATCHER:
         return (spec.model_dir or "").startswith("/")
-    return role != "worker" or spec.strategy != "ParameterServer"
+    return role not in STRATEGIES[spec.strategy].servers

@@ -17,6 +17,7 @@ from launcher.plan import roles
 from launcher.plan.roles import DATA_ROLES, ResolvedRole
 from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.environment import Env
+from worker.contract.strategies import BESIDE, STRATEGIES, Kind
 
 INDEX: Final = f"$({Env.TASK_INDEX})"
 """Replaced by Kubernetes in every pod with the pod's own index."""
@@ -29,8 +30,6 @@ FILE_BYTES: Final = 100_000
 
 ROLES: Final[tuple[RoleName, ...]] = ("chief", "worker", "ps", "evaluator")
 """The roles that the file has by these names."""
-SINGLE_TASK: Final = ("OneDevice", "Mirrored", "CentralStorage", "TPU")
-"""Strategies that train in one process."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class Topology:
         return {
             self._task_type(name): addresses
             for name, addresses in self.addresses.items()
-            if name not in ("evaluator", *DATA_ROLES)
+            if name not in BESIDE
         }
 
     def _task_type(self, role: RoleName) -> str:
@@ -147,7 +146,7 @@ class Topology:
         the coordinator sends it the rest. Collective strategies need everyone.
         """
         spec = self.cluster.spec
-        if role == "chief" or spec.strategy not in ("ParameterServer", "Custom"):
+        if role == "chief" or not STRATEGIES[spec.strategy].may_be_sparse:
             return True
         sparse = spec.sparse_cluster_spec
         if sparse is None:
@@ -222,7 +221,7 @@ def _present(spec: Spec, *, fixed: bool) -> tuple[tuple[RoleName, Role], ...]:
     given = {name: role for name in ROLES if (role := getattr(spec, name)) is not None and role.replicas > 0}
     if spec.mode != "Train":
         given.pop("evaluator", None)
-    if spec.strategy == "ParameterServer":
+    if STRATEGIES[spec.strategy].kind is Kind.COORDINATED:
         given.setdefault("chief", Role.model_construct())
     elif not roles.is_custom(spec) and not given.keys() & {"chief", "worker"}:
         given["chief"] = Role.model_construct()

@@ -20,13 +20,14 @@ from pydantic_core import ErrorDetails
 
 from launcher import tfjob
 from launcher.config import yaml_positions
-from launcher.config.spec import API_VERSION, FLAT_FORM, FULL_FORM, Strategy, TrainingCluster
+from launcher.config.spec import API_VERSION, FLAT_FORM, FULL_FORM, TrainingCluster
 from launcher.config.yaml_positions import MAX_BYTES, MAX_DEPTH, Document, FieldPath
 from launcher.errors import Problem, SpecError
 from launcher.lists_and_counts import listed
 from launcher.object_names import PROGRAM
 from launcher.pod_spec.pod_fields import MISSING
 from launcher.validation import rules
+from worker.contract.strategies import StrategyName
 
 STDIN = "-"
 
@@ -329,7 +330,7 @@ def _without(value: dict[str, Any], errors: Sequence[ErrorDetails]) -> dict[str,
             continue
         wrong = here.pop(field, None)
         if field == "strategy":
-            near = difflib.get_close_matches(str(wrong), get_args(Strategy), 1)
+            near = difflib.get_close_matches(str(wrong), get_args(StrategyName), 1)
             here.update({field: near[0]} if near else {})
         elif field in STAND_INS and first_index == len(path):
             here[field] = STAND_INS[field]

@@ -27,6 +27,7 @@ from launcher.plan.topology import Topology
 from launcher.validation import kubernetes_fragments, parameter_names
 from worker.contract.environment import Env
 from worker.contract.parameters import parameter_problems
+from worker.contract.strategies import PARTITIONERS, STRATEGIES, Kind
 from worker.contract.task_names import pod_name
 
 CONFIG_MAP_BYTES: Final = 1 << 20
@@ -99,33 +100,34 @@ def _keeps_nothing(spec: Spec) -> bool:
 
 
 def _replicas(spec: Spec) -> Iterator[Violation]:
-    strategy = spec.strategy
+    strategy, known = spec.strategy, STRATEGIES[spec.strategy]
     for name in ("chief", "evaluator"):
         role = getattr(spec, name)
         if role is not None and role.replicas > 1:
             yield ("spec", name, "replicas"), f"expected 1: a run has one {name}"
-    if strategy == "ParameterServer":
-        for name in ("worker", "ps"):
+    if known.kind is Kind.COORDINATED:
+        for name in known.servers:
             role = getattr(spec, name)
             if role is None:
-                yield ("spec", name), "missing: ParameterServer needs at least one worker and one ps"
+                servers = " and one ".join(known.servers)
+                yield ("spec", name), f"missing: {strategy} needs at least one {servers}"
             elif role.replicas < 1:
-                yield ("spec", name, "replicas"), f"expected at least 1: ParameterServer needs a {name}"
+                yield ("spec", name, "replicas"), f"expected at least 1: {strategy} needs a {name}"
         if spec.chief is not None and spec.chief.replicas < 1:
-            yield ("spec", "chief", "replicas"), "expected 1: under ParameterServer the chief coordinates"
+            yield ("spec", "chief", "replicas"), f"expected 1: under {strategy} the chief coordinates"
         return
     chief = spec.chief.replicas if spec.chief is not None else 0
     workers = spec.worker.replicas if spec.worker is not None else 0
-    if strategy == "Custom":
+    if known.kind is Kind.OWN_COMMAND:
         if chief + workers < 1:
             said = "a chief or at least one worker is needed: its success is the run's"
             yield ("spec", "worker"), said
         return
-    if spec.ps is not None and spec.ps.replicas > 0:
+    if spec.ps is not None and spec.ps.replicas > 0 and "ps" not in known.losses:
         yield ("spec", "ps"), f"{strategy} has no parameter servers: remove it, or use ParameterServer"
-    if strategy == "MultiWorkerMirrored":
+    if known.kind is Kind.COLLECTIVE:
         if chief + workers < 1:
-            said = "MultiWorkerMirrored needs at least one worker, or a chief and workers"
+            said = f"{strategy} needs at least one worker, or a chief and workers"
             yield ("spec", "worker"), said
     elif chief + workers > 1:
         said = (
@@ -170,15 +172,15 @@ def _elastic(planned: Topology) -> Iterator[Violation]:
             )
             yield (*here, "minReplicas"), said
             break
-    if spec.strategy == "MultiWorkerMirrored":
+    if STRATEGIES[spec.strategy].kind is Kind.COLLECTIVE:
         yield from _elastic_collective(spec, worker)
 
 
 def _fixed(spec: Spec) -> str:
     """Why the number of workers cannot change, "" if it can."""
-    if spec.strategy == "Custom":
+    if roles.is_custom(spec):
         return "Custom runs the image's own command, which keeps to the workers in its TF_CONFIG"
-    if spec.strategy in topology.SINGLE_TASK:
+    if STRATEGIES[spec.strategy].kind is Kind.ONE_TASK:
         return f"{spec.strategy} trains in one process"
     if roles.gang(spec) == "Kueue":
         return "Kueue admits a run with a number of pods that does not change"
@@ -217,39 +219,9 @@ def _elastic_collective(spec: Spec, worker: WorkerRole) -> Iterator[Violation]:
         yield ("spec", "strategyOptions", "autoShard"), said
 
 
-_OPTIONS_OF: Final[dict[str, tuple[str, ...]]] = {
-    "partitioner": ("ParameterServer",),
-    "min_shard_bytes": ("ParameterServer",),
-    "max_shard_bytes": ("ParameterServer",),
-    "max_shards": ("ParameterServer",),
-    "num_shards": ("ParameterServer",),
-    "bytes_per_string": ("ParameterServer",),
-    "device": ("OneDevice",),
-    "devices": ("Mirrored",),
-    "cross_device_ops": ("Mirrored",),
-    "num_packs": ("Mirrored",),
-    "communication": ("MultiWorkerMirrored",),
-    "bytes_per_pack": ("MultiWorkerMirrored",),
-    "auto_shard": ("MultiWorkerMirrored",),
-    "logical_cpus": ("Mirrored", "CentralStorage", "MultiWorkerMirrored"),
-    "accelerator": ("TPU",),
-    "topology": ("TPU",),
-    "success_policy": ("Custom",),
-    "chief_task_type": ("Custom",),
-}
-
-
-_PARTITIONERS: Final[dict[str, tuple[str, ...]]] = {
-    "MinSize": ("min_shard_bytes", "max_shards", "bytes_per_string"),
-    "MaxSize": ("max_shard_bytes", "max_shards", "bytes_per_string"),
-    "FixedShards": ("num_shards",),
-}
-"""The options of each partitioner. TensorFlow's classes of these names have defaults for all but these:"""
 _NEEDED_BY: Final = {"MaxSize": "max_shard_bytes", "FixedShards": "num_shards"}
+"""The option that a partitioner cannot do without; TensorFlow has defaults for the others."""
 
-
-_OF_PODS: Final = ("accelerator", "topology", "success_policy", "chief_task_type")
-"""The options that the launcher carries out; the others are the runtime's, which builds the strategy."""
 
 _CHIPS_OF_A_HOST: Final = {2: 8, 3: 4}
 """By the dimensions of a slice's topology: v5e and v6e have hosts of up to 2x4 chips, v4 and v5p of 2x2x1.
@@ -259,34 +231,41 @@ https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
 
 def _options(planned: Topology) -> Iterator[Violation]:
     spec = planned.cluster.spec
-    options = spec.strategy_options
+    options, known = spec.strategy_options, STRATEGIES[spec.strategy]
     scripts = [role.name for role in planned.roles[:1] if role.runs_script]
     for name in sorted(options.model_fields_set):
         here: FieldPath = ("spec", "strategyOptions", _alias(options, name))
-        if spec.strategy not in (owners := _OPTIONS_OF[name]):
+        if name not in known.options:
+            owners = [owner for owner, strategy in STRATEGIES.items() if name in strategy.options]
             said = (
                 f"it is an option of {' and '.join(owners)}, and the strategy is {spec.strategy}: remove it"
             )
             yield here, said
-        elif name not in _OF_PODS and scripts:
+        elif scripts and not known.for_pods:
             said = (
                 f"it has no effect on a script, and the {scripts[0]} runs one: build the strategy with it in "
                 "the script, and remove it here, or give a program"
             )
             yield here, said
-    if spec.strategy == "ParameterServer":
+    if "partitioner" in known.options:
         yield from _partitioner(options)
     yield from _twice(options.devices or (), ("spec", "strategyOptions", "devices"))
     if options.num_packs is not None and options.cross_device_ops not in ("Nccl", "HierarchicalCopy"):
         said = "packs are made by crossDeviceOps: Nccl or HierarchicalCopy; give that too"
         yield ("spec", "strategyOptions", "numPacks"), said
-    if spec.strategy == "TPU" and not _asks_for_tpu(spec):
+    if spec.strategy == "TPU":
+        yield from _slice(spec)
+
+
+def _slice(spec: Spec) -> Iterator[Violation]:
+    """Yields what is wrong with the TPUs that the task asks for."""
+    if not _asks_for_tpu(spec):
         said = (
             "missing: TPU needs accelerator and topology, such as tpu-v5-lite-podslice and 2x4, or "
             f"resources with {roles.TPU_RESOURCE} in the task that trains"
         )
         yield ("spec", "strategyOptions"), said
-    if spec.strategy == "TPU" and (shape := options.topology) is not None:
+    if (shape := spec.strategy_options.topology) is not None:
         sides = [int(side) for side in shape.split("x")]
         if math.prod(sides) > (most := _CHIPS_OF_A_HOST[len(sides)]):
             said = (
@@ -299,9 +278,9 @@ def _options(planned: Topology) -> Iterator[Violation]:
 
 def _partitioner(options: StrategyOptions) -> Iterator[Violation]:
     chosen = options.partitioner or "MinSize"
-    given = {name for taken in _PARTITIONERS.values() for name in taken} & options.model_fields_set
-    for name in sorted(given - set(_PARTITIONERS[chosen])):
-        owners = " and ".join(owner for owner, taken in _PARTITIONERS.items() if name in taken)
+    given = {name for taken in PARTITIONERS.values() for name in taken} & options.model_fields_set
+    for name in sorted(given - set(PARTITIONERS[chosen])):
+        owners = " and ".join(owner for owner, taken in PARTITIONERS.items() if name in taken)
         which = chosen if options.partitioner else f"{chosen}, as none is given"
         said = f"it is a parameter of {owners}, and the partitioner is {which}: remove it, or give the other"
         yield ("spec", "strategyOptions", _alias(options, name)), said
@@ -370,7 +349,7 @@ def _program(planned: Topology) -> Iterator[Violation]:
 
 def _needs_entrypoint(planned: Topology, role: ResolvedRole) -> bool:
     spec = planned.cluster.spec
-    if role.name == "ps" or (role.name == "worker" and spec.strategy == "ParameterServer"):
+    if role.name in ("ps", *STRATEGIES[spec.strategy].servers):
         # Workers serve the coordinator, unless no task trains at all.
         return spec.program is None and all(other.command is None for other in planned.roles)
     return not role.runs_script
@@ -386,17 +365,13 @@ def _evaluation(spec: Spec) -> Iterator[Violation]:
             ("spec", "evaluation", "method"),
             "Keras 3, as program.keras says, has no SidecarEvaluator: use Loop",
         )
-    if spec.evaluation.exact and (has_evaluator or spec.strategy != "ParameterServer"):
+    if spec.evaluation.exact and (has_evaluator or STRATEGIES[spec.strategy].kind is not Kind.COORDINATED):
         said = (
             "an evaluator visits every sample once as it is: remove exact"
             if has_evaluator
             else f"under {spec.strategy} every sample is visited once as it is: remove it"
         )
         yield ("spec", "evaluation", "exact"), said
-
-
-_SHARING: Final = ("MultiWorkerMirrored", "ParameterServer")
-"""Strategies under which several tasks read the training data."""
 
 
 def _data_service(planned: Topology) -> Iterator[Violation]:
@@ -419,13 +394,13 @@ def _data_service(planned: Topology) -> Iterator[Violation]:
         if role.runs_script and role.name not in roles.DATA_ROLES:
             yield here, f"the {role.name} has a command or args, and a script reads its own data: remove it"
             return
-    if service.share_across_workers is not None and spec.strategy not in _SHARING:
+    if service.share_across_workers is not None and not STRATEGIES[spec.strategy].several:
         said = f"under {spec.strategy} one task reads the data, and there is none to share it with: remove it"
         yield (*here, "shareAcrossWorkers"), said
     if spec.strategy_options.auto_shard is not None:
         said = "the data service shares the data out: say so by dataService.shareAcrossWorkers, and remove it"
         yield ("spec", "strategyOptions", "autoShard"), said
-    if spec.strategy == "MultiWorkerMirrored" and planned.elastic is not None:
+    if STRATEGIES[spec.strategy].kind is Kind.COLLECTIVE and planned.elastic is not None:
         said = "elastic workers of a collective read the data by themselves: remove it, or minReplicas"
         yield here, said
 
@@ -465,9 +440,10 @@ def _mode(planned: Topology) -> Iterator[Violation]:
             said = "it is what mode: Evaluate or Predict loads; a training resumes from its newest: remove it"
             yield ("spec", "checkpoint"), said
         return
-    if spec.strategy in ("Custom", "TPU"):
-        why = "runs the images' own commands" if spec.strategy == "Custom" else "only trains"
-        other = "another strategy" if spec.strategy == "Custom" else "another strategy, on CPUs or GPUs"
+    if mode not in STRATEGIES[spec.strategy].modes:
+        custom = roles.is_custom(spec)
+        why = "runs the images' own commands" if custom else "only trains"
+        other = "another strategy" if custom else "another strategy, on CPUs or GPUs"
         yield here, f"{spec.strategy} {why}: use Train, or {other}"
         return
     if spec.model_dir is None:
@@ -590,7 +566,7 @@ def _limits(planned: Topology) -> Iterator[Violation]:
                 f"the {name}'s TF_CONFIG would have {size:,} bytes and an environment string holds 131,072: "
                 "use fewer tasks or shorter names"
             )
-            if cluster.spec.strategy in ("ParameterServer", "Custom") and name in ("worker", "ps"):
+            if STRATEGIES[cluster.spec.strategy].may_be_sparse and name in ("worker", "ps"):
                 said += ", or sparseClusterSpec: true (in a TFJob enableDynamicWorker: true), if the script "
                 said += "does not count the workers in it"
             yield ("spec", name), said

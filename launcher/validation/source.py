@@ -14,6 +14,7 @@ from launcher.errors import Problem, SpecError
 from launcher.plan.program_files import ProgramFiles
 from launcher.validation import keras_options, parameter_names, python_in_data, python_syntax
 from launcher.validation.loader import Loaded
+from worker.contract.strategies import STRATEGIES
 
 MAX_BYTES: Final = 900_000
 """A ConfigMap holds 1 MiB, names and base64 included. A program is smaller; data does not belong in it."""
@@ -71,7 +72,7 @@ def _checked(loaded: Loaded) -> tuple[dict[str, bytes] | None, list[Problem]]:
 
 def _has_several(spec: Spec) -> bool:
     """Returns whether several workers train, however many devices each has."""
-    return spec.strategy in ("ParameterServer", "MultiWorkerMirrored")
+    return STRATEGIES[spec.strategy].several
 
 
 class _RefusedError(Exception):

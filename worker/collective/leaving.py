@@ -25,7 +25,7 @@ def leave_together(task: Task, activity: Activity, alive: Callable[[], None]) ->
 
     Raises Failure (RETRYABLE) where the first task is lost.
     """
-    if task.config.strategy != "MultiWorkerMirrored" or not task.peers:
+    if not task.config.is_collective or not task.peers:
         return
     from worker.collective import kv_store
 
@@ -65,7 +65,7 @@ def leave_last(task: Task, activity: Activity) -> None:
     """Waits in the first task, for at most 30 s, until no other task is there. The first task hosts the
     coordination service of a collective run.
     """
-    if task.config.strategy != "MultiWorkerMirrored" or not task.is_primary:
+    if not task.config.is_collective or not task.is_primary:
         return
     activity.enter("waiting for the other tasks to leave")
     deadline = time.monotonic() + _OUTLIVE_SECONDS

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
+from worker.contract.strategies import STRATEGIES, Kind
 from worker.contract.version import VERSION
 
 GRACE_SECONDS: Final = 30
@@ -83,6 +84,16 @@ class RunConfig:
         """Returns whether an evaluator scores the program, and no script does in its place."""
         return self.replicas.get("evaluator", 0) > 0 and "evaluator" not in self.scripts
 
+    @property
+    def is_coordinated(self) -> bool:
+        """Returns whether a chief gives out the steps, and the other tasks are its servers."""
+        return _kind(self.strategy) is Kind.COORDINATED
+
+    @property
+    def is_collective(self) -> bool:
+        """Returns whether all tasks take each step together."""
+        return _kind(self.strategy) is Kind.COLLECTIVE
+
     def to_json(self) -> str:
         """Returns one line with sorted keys, so that the same run gives the same ConfigMap."""
         document = asdict(self)
@@ -105,3 +116,9 @@ class RunConfig:
             return cls(**{"version": "", **given})
         except (AttributeError, TypeError) as error:
             raise ValueError(f"not a run configuration: {error}") from error
+
+
+def _kind(strategy: str) -> Kind | None:
+    """Returns None for a strategy of another version."""
+    found = STRATEGIES.get(strategy)
+    return None if found is None else found.kind

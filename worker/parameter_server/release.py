@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from worker.contract import task_files
 from worker.contract.records import Released
+from worker.contract.strategies import STRATEGIES
 from worker.devices import on_server
 from worker.peers import probes
 from worker.process.watch import Silence, Watch
@@ -27,7 +28,6 @@ TASK_SECONDS = 5.0
 """Limit for one task. An operation takes 0.01 to 0.03 s; on a hung task it never returns."""
 RETURN_SECONDS = 20.0
 """Limit for tasks that are away. A server is back about 7 s after its start, most of which is the import."""
-_SERVING = ("worker", "ps")
 
 
 def release(
@@ -48,7 +48,7 @@ def release(
     """
     addresses = {
         task.pod(role, index): (role, index, address)
-        for role in _SERVING
+        for role in STRATEGIES[task.config.strategy].servers
         for index, address in task.cluster.get(role, {}).items()
     }
     if not addresses or task.directory is None:

@@ -46,7 +46,7 @@ def wait_for_peers(
 
     activity.enter("waiting for the other tasks")
     # Tasks of a collective strategy have no server while they wait for one another.
-    check = probes.fault if task.config.strategy == "ParameterServer" else probes.absence
+    check = probes.fault if task.config.is_coordinated else probes.absence
     with probes.listening(task.address):
         answers = partial(_one_of, check)
         if task.elastic is None:

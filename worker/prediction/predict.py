@@ -55,7 +55,7 @@ class Share:
     @classmethod
     def of(cls, task: Task) -> Share:
         """Under ParameterServer all parts are the chief's. The primary task's index is 0."""
-        if task.config.strategy != "MultiWorkerMirrored":
+        if not task.config.is_collective:
             return cls(0, 1)
         chiefs = len(task.cluster.get("chief", {}))
         workers = len(task.cluster.get("worker", {}))

@@ -182,7 +182,7 @@ class _Servers:
                 task.directory, task.name, task.pod("ps", index)
             )
             for index in task.cluster.get("ps", {})
-            if task.directory is not None and task.config.strategy == "ParameterServer"
+            if task.directory is not None and task.config.is_coordinated
         }
         self._look_at = 0.0
 
@@ -247,7 +247,7 @@ class _Peers:
 
 
 def _is_collective(task: Task) -> bool:
-    return task.config.strategy == "MultiWorkerMirrored" and bool(task.peers)
+    return task.config.is_collective and bool(task.peers)
 
 
 def _number(task: Task) -> int:

@@ -17,6 +17,7 @@ from worker.buckets.bucket import Bucket, BucketError, is_bucket
 from worker.collective.leaving import leave_together
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Doing, Done, Exported
+from worker.contract.strategies import Loss, loss
 from worker.failures import Failure, Left, classify, is_op_error, program_error, sentence, writing
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
@@ -139,7 +140,7 @@ class _Training:
 
     @property
     def _is_coordinating(self) -> bool:
-        return self._connected and self._config.strategy == "ParameterServer"
+        return self._connected and self._config.is_coordinated
 
     @property
     def _roots(self) -> list[Any]:
@@ -154,7 +155,7 @@ class _Training:
         from worker.training.modes import check_mode
 
         devices.check(task)
-        if config.strategy == "ParameterServer":
+        if config.is_coordinated:
             save_here()  # for what the program's own callbacks save
         strategies.prepare(task)
         parameters = TrainingParameters.read(config.parameters)
@@ -234,7 +235,7 @@ class _Training:
         from worker.context import Hooks, Loop
 
         task, config = self._task, self._config
-        if config.strategy == "ParameterServer" and task.elastic is None:
+        if config.is_coordinated and task.elastic is None:
             workers = task.cluster.get("worker", {})
             self._watch.attend({task.pod("worker", index): workers[index] for index in workers})
         return Loop(
@@ -300,7 +301,7 @@ class _Training:
         if task.is_primary:
             self._activity.enter("claiming the predictions")
             self._claim(files.root)
-        if config.strategy == "MultiWorkerMirrored":
+        if config.is_collective:
             # The tasks need not agree on anything, so that the loss of one holds up no other.
             strategy = self._connect(replace(task, config=replace(config, strategy="Mirrored")))
         else:
@@ -331,7 +332,7 @@ class _Training:
         from worker import devices, strategies
 
         self._activity.enter("connecting to the cluster")
-        if task.config.strategy == "ParameterServer":
+        if task.config.is_coordinated:
             from worker.parameter_server.membership import Membership
 
             workers = task.cluster.get("worker", {})
@@ -387,7 +388,7 @@ class _Training:
         """Returns the device that reads and writes checkpoints: this task's. A ps does not have the model
         directory.
         """
-        if self._config.strategy != "ParameterServer":
+        if not self._config.is_coordinated:
             return None
         return f"/job:{self._task.role}/replica:0/task:{self._task.index}/device:CPU:0"
 
@@ -397,15 +398,14 @@ class _Training:
 
         A restarted chief goes on without workers that are gone, hung or cut off.
         """
-        coordinates = self._config.strategy == "ParameterServer"
-        if coordinates and again:
+        if self._config.is_coordinated and again:
             deadline = min(deadline, self._config.stall_seconds)
         try:
             self._absent = wait_for_peers(
                 self._task, deadline, self._activity, self._reporter, self._watch.alive
             )
         except probes.Unanswered as error:
-            if not (coordinates and again and self._spares(error.missing)):
+            if not (again and self._spares(error.missing)):
                 raise unanswered(self._task, error) from error
             self._absent = error.missing
             self._reporter.notice(
@@ -413,10 +413,12 @@ class _Training:
             )
 
     def _spares(self, missing: Collection[str]) -> bool:
-        """Returns whether the run can go on without `missing`: only workers, and not all of them."""
+        """Returns whether the run can go on without `missing`: the others of their role do their work."""
         task = self._task
-        workers = {task.pod("worker", index) for index in task.cluster.get("worker", {})}
-        return set(missing) < workers
+        for role, tasks in task.cluster.items():
+            if loss(task.config.strategy, role) is Loss.SPARED:
+                return set(missing) < {task.pod(role, index) for index in tasks}
+        return False
 
     def _step_failed(self, error: BaseException) -> None:
         """Runs in the progress thread. A worker that cannot be cancelled must not hide the error."""
@@ -514,7 +516,7 @@ class _Training:
 
     def _release(self, outcome: str, exit_code: int) -> None:
         self._release_data_service(outcome)
-        if self._config.strategy != "ParameterServer":
+        if not self._config.is_coordinated:
             return
         self._watch.attend({})  # the workers leave now, and are not lost
         from worker.parameter_server.release import RETURN_SECONDS, release
