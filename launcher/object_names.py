@@ -54,7 +54,7 @@ NEEDED_ANNOTATION: Final = f"{DOMAIN}/needed"
 annotation, the role decides.
 """
 ELASTIC_ANNOTATION: Final = f"{DOMAIN}/elastic"
-"""On the workers' Job of an elastic run: how many there may be, see `worker.contract.elastic_workers`."""
+"""On the workers' Job of an elastic run: how many there may be, see `worker.contract.run_config`."""
 SPEC_ANNOTATION: Final = f"{DOMAIN}/spec"
 RECLAIM_ANNOTATION: Final = f"{DOMAIN}/reclaim-policy"
 

@@ -21,9 +21,9 @@ from launcher.object_names import (
     ROLE_LABEL,
     RUN_LABEL,
 )
-from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.environment import ARCHIVE
 from worker.contract.records import EVENTS, Content, Event, Failed, Record, Restarted
+from worker.contract.run_config import ElasticWorkers
 from worker.contract.task_names import pod_name
 
 INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"

@@ -9,8 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory
-from worker.contract.elastic_workers import ElasticWorkers
-from worker.contract.run_config import DataService
+from worker.contract.run_config import DataService, ElasticWorkers
 from worker.parameters import TrainingParameters
 from worker.program import LoadedProgram
 from worker.reporting import Reporter

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker.contract.elastic_workers import ElasticWorkers, elastic_workers
 from worker.contract.environment import Env
 from worker.contract.exit_codes import ExitCode
-from worker.contract.run_config import GRACE_SECONDS, RunConfig
+from worker.contract.run_config import GRACE_SECONDS, ElasticWorkers, RunConfig, elastic_workers
 from worker.contract.strategies import STRATEGIES
 from worker.contract.task_names import pod_name
 from worker.failures import Failure

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.status import RUN_ENDED, RUN_FAILED, Phase
-from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.run_config import ElasticWorkers
 from worker.contract.strategies import SERVING
 
 PEERS_SECONDS: Final = 60.0

@@ -29,9 +29,8 @@ from launcher.config.spec import (
 )
 from launcher.object_names import CONTAINER
 from launcher.pod_spec.strategic_merge import strategic_merge
-from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.environment import ARCHIVE, PORT
-from worker.contract.run_config import GRACE_SECONDS
+from worker.contract.run_config import GRACE_SECONDS, ElasticWorkers
 from worker.contract.strategies import BESIDE, STRATEGIES, Kind
 from worker.contract.task_names import DATA_WORKER, DISPATCHER
 

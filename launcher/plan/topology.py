@@ -15,8 +15,8 @@ from launcher import object_names
 from launcher.config.spec import Role, RoleName, RoleTemplate, Spec, TrainingCluster
 from launcher.plan import roles
 from launcher.plan.roles import DATA_ROLES, ResolvedRole
-from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.environment import Env
+from worker.contract.run_config import ElasticWorkers
 from worker.contract.strategies import BESIDE, STRATEGIES, Kind
 
 INDEX: Final = f"$({Env.TASK_INDEX})"

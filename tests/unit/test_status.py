@@ -9,8 +9,8 @@ import pytest
 from launcher import sentences
 from launcher.backends.base import LogLine
 from launcher.status import Phase, RunStatus, attempts, fold, latest, seconds
-from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.records import Exported, Record, Released
+from worker.contract.run_config import ElasticWorkers
 
 EARLY, LATE, LATER = "2026-01-02T03:04:05Z", "2026-01-02T03:05:00Z", "2026-01-02T03:06:05Z"
 

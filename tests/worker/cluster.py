@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.worker import forked_tasks
-from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.environment import Env
 from worker.contract.records import Event, Record
-from worker.contract.run_config import DataService, RunConfig
+from worker.contract.run_config import DataService, ElasticWorkers, RunConfig
 from worker.contract.task_names import DATA_WORKER, DISPATCHER, pod_name
 
 ROOT = forked_tasks.ROOT

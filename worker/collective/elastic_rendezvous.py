@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from worker.collective.elastic_generations import Generations, Order
-from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Content, MembershipRecord, Notice
+from worker.contract.run_config import ElasticWorkers
 from worker.peers import probes
 from worker.peers.elastic_identity import Identity
 

@@ -1,4 +1,4 @@
-"""The document behind `Env.CONFIG`, one for all tasks of a run."""
+"""The documents behind `Env.CONFIG`, one for all tasks of a run, and `Env.ELASTIC_WORKERS`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
+from worker.contract.environment import Env
+from worker.contract.json_values import count
 from worker.contract.strategies import STRATEGIES, Kind
 from worker.contract.version import VERSION
 
@@ -15,6 +17,44 @@ GRACE_SECONDS: Final = 30
 
 RESTART_SECONDS: Final = 600
 """The time within which `RunConfig.restarts_in_place` counts."""
+
+
+@dataclass(frozen=True)
+class ElasticWorkers:
+    """How many workers an elastic run may have: it trains with `min` or more, `max` is the greatest number
+    that can be set, and `replicas` the number at its submission. 1 <= min <= replicas <= max. A TF_CONFIG
+    with the whole cluster lists the addresses of `max` workers.
+    """
+
+    min: int
+    max: int
+    replicas: int
+
+    def to_json(self) -> str:
+        """Returns the value of `Env.ELASTIC_WORKERS`."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> ElasticWorkers:
+        """Reads the output of `to_json`. Raises ValueError for any other text. It ignores fields of later
+        versions.
+        """
+        try:
+            document = json.loads(text)
+            found = cls(*(count(document[each.name]) for each in fields(cls)))
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"not what the launcher writes of elastic workers: {text}") from error
+        if not 1 <= found.min <= found.replicas <= found.max:
+            raise ValueError(f"expected 1 <= min <= replicas <= max of elastic workers, got {text}")
+        return found
+
+
+def elastic_workers(environment: Mapping[str, str]) -> ElasticWorkers | None:
+    """Reads `Env.ELASTIC_WORKERS`. Returns None for a run that is not elastic. Raises ValueError where the
+    variable has another text than the launcher's.
+    """
+    text = environment.get(Env.ELASTIC_WORKERS)
+    return None if text is None else ElasticWorkers.from_json(text)
 
 
 @dataclass(frozen=True)

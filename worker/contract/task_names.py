@@ -1,4 +1,4 @@
-"""The names of tasks and of their pods."""
+"""The names of tasks, of their pods, and of the files by which they tell each other what comes."""
 
 from __future__ import annotations
 
@@ -20,3 +20,39 @@ def in_names(role: str) -> str:
 def pod_name(run: str, role: str, index: int) -> str:
     """Returns the stable hostname that an Indexed Job gives its pod."""
     return f"{run}-{in_names(role)}-{index}"
+
+
+def released_path(task_dir: str, own: str, peer: str) -> str:
+    """Returns the path of the file that tells `peer` to leave. Its text is the outcome.
+
+    `task_dir` is the `Env.TASK_DIR` of the task that asks; `own` and `peer` are `pod_name`s. On Kubernetes
+    every task has the same path on a disk of its own. Where tasks share a disk, the pod's name is a component
+    of the path, and the peer's name replaces it.
+    """
+    return _peers_file(task_dir, own, peer, "released")
+
+
+def leaving_path(task_dir: str, own: str, peer: str) -> str:
+    """Returns the path of the file that says that the server `peer` got SIGTERM. Arguments as in
+    `released_path`.
+    """
+    return _peers_file(task_dir, own, peer, "leaving")
+
+
+def identity_path(task_dir: str, own: str, peer: str) -> str:
+    """Returns the path of the file in which the server `peer` says what it runs. Arguments as in
+    `released_path`.
+    """
+    return _peers_file(task_dir, own, peer, "identity")
+
+
+def chief_path(task_dir: str, own: str, peer: str) -> str:
+    """Returns the path of the file in which the server `peer` has the number of its chief's context.
+    Arguments as in `released_path`.
+    """
+    return _peers_file(task_dir, own, peer, "chief")
+
+
+def _peers_file(task_dir: str, own: str, peer: str, name: str) -> str:
+    parts = [peer if part == own else part for part in task_dir.split("/")]
+    return "/".join([*parts, name])

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from worker.checkpoints.model_directory import Position
 from worker.context import Loop
-from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.run_config import ElasticWorkers
 from worker.failures import program_error
 from worker.input import batch_division, file_sharding, pass_length
 from worker.tf_compat import graphs

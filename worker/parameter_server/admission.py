@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.contract import task_files
+from worker.contract import task_names
 from worker.devices import on_server
 from worker.failures import program_error
 from worker.peers.elastic_identity import Identity, difference, digest
@@ -35,7 +35,7 @@ def own_identity(task: Task) -> Identity:
 def introduce(task: Task) -> None:
     """Writes this server's identity. Call it before the server is up."""
     if task.directory is not None:
-        path = Path(task_files.identity_path(task.directory, task.name, task.name))
+        path = Path(task_names.identity_path(task.directory, task.name, task.name))
         path.write_text(own_identity(task).to_json(), encoding="utf-8")
 
 
@@ -95,7 +95,7 @@ class Admission:
 
     def _free(self, role: str, index: int) -> None:
         """Has this chief follow the one before it: what that had on the server is freed."""
-        path = self._path(task_files.chief_path, role, index)
+        path = self._path(task_names.chief_path, role, index)
         earlier = _read(path, role, index)
         own = server_contexts.own_id()
         if earlier.isdecimal() and int(earlier) != own:
@@ -105,7 +105,7 @@ class Admission:
 
     def _identity(self, worker: int) -> Identity | None:
         return Identity.from_json(
-            _read(self._path(task_files.identity_path, "worker", worker), "worker", worker)
+            _read(self._path(task_names.identity_path, "worker", worker), "worker", worker)
         )
 
     def _path(self, path_of: Any, role: str, index: int) -> str:

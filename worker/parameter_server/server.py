@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from worker.contract import task_files
+from worker.contract import task_names
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Done, Ready, WasReleased
 from worker.failures import lost_chief, program_error
@@ -42,7 +42,7 @@ counts as stalled.
 def forget_release(task: Task) -> None:
     """Removes the files that an earlier container of this pod got. Call it before the server is up."""
     if task.directory is not None:
-        for path_of in (task_files.released_path, task_files.leaving_path, task_files.chief_path):
+        for path_of in (task_names.released_path, task_names.leaving_path, task_names.chief_path):
             Path(path_of(task.directory, task.name, task.name)).unlink(missing_ok=True)
 
 
@@ -140,10 +140,10 @@ def _outcome(path: Path) -> str:
 def _released(task: Task) -> Path | None:
     if task.directory is None:
         return None
-    return Path(task_files.released_path(task.directory, task.name, task.name))
+    return Path(task_names.released_path(task.directory, task.name, task.name))
 
 
 def _leaving(task: Task) -> Path | None:
     if task.directory is None:
         return None
-    return Path(task_files.leaving_path(task.directory, task.name, task.name))
+    return Path(task_names.leaving_path(task.directory, task.name, task.name))

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Waiting
+from worker.contract.run_config import ElasticWorkers
 from worker.contract.task_names import DATA_WORKER, DISPATCHER, pod_name
 from worker.failures import Failure
 from worker.peers import probes

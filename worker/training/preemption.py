@@ -31,7 +31,7 @@ import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory, Position
 from worker.collective.kv_store import ERRORS, get, put
-from worker.contract import task_files
+from worker.contract import task_names
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Notice
 from worker.failures import Left
@@ -178,7 +178,7 @@ class _Servers:
 
     def __init__(self, task: Task) -> None:
         self._paths = {
-            f"/job:ps/replica:0/task:{index}/device:CPU:0": task_files.leaving_path(
+            f"/job:ps/replica:0/task:{index}/device:CPU:0": task_names.leaving_path(
                 task.directory, task.name, task.pod("ps", index)
             )
             for index in task.cluster.get("ps", {})

@@ -19,8 +19,7 @@ from launcher.errors import NotFoundError
 from launcher.object_names import RECLAIM_ANNOTATION, SPEC_ANNOTATION
 from launcher.status import Phase
 from tests.local.machine import Machine, job
-from worker.contract.task_files import released_path
-from worker.contract.task_names import pod_name
+from worker.contract.task_names import pod_name, released_path
 
 REPORT = (
     "import json, os, sys; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd(), 'argv': sys.argv}))"
@@ -138,7 +137,7 @@ def test_a_tasks_directory_is_found_from_a_peers(machine: Machine) -> None:
     """The chief writes the release to its own disk on this machine, so the path must be the peer's."""
     own, peer = pod_name("demo", "chief", 0), pod_name("demo", "worker", 1)
     code = "import sys; sys.path.insert(0, '')\n"
-    code += "from worker.contract.task_files import released_path as r; import os\n"
+    code += "from worker.contract.task_names import released_path as r; import os\n"
     code += f"print(r(os.environ['TASK_DIR'], {own!r}, {peer!r}))"
     env = [{"name": "TASK_DIR", "value": TASK}]
     chief = job("chief", code, primary=True, env=env, mounts={TASK: {"emptyDir": {}}})

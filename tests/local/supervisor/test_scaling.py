@@ -14,7 +14,7 @@ from launcher.errors import ConflictError, NotFoundError
 from launcher.object_names import ELASTIC_ANNOTATION
 from launcher.status import Phase, RunStatus
 from tests.local.machine import Machine, eventually, job
-from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.run_config import ElasticWorkers
 
 WAIT = "import time; print('up'); time.sleep(600)"
 """A task that ends only on SIGTERM, as a worker that was never released."""

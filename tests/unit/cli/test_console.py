@@ -7,8 +7,8 @@ import io
 from launcher.backends.base import LogLine, Place
 from launcher.cli import console, run_document, run_table
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus
-from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.records import Event, Record
+from worker.contract.run_config import ElasticWorkers
 
 
 def test_a_list_cuts_no_name_short() -> None:

@@ -16,8 +16,8 @@ from launcher.object_names import ROLE_LABEL
 from launcher.plan import gang_scheduling, rendering, topology
 from launcher.validation import loader, rules
 from tests.unit import files
-from worker.contract.elastic_workers import ElasticWorkers, elastic_workers
 from worker.contract.environment import Env
+from worker.contract.run_config import ElasticWorkers, elastic_workers
 
 Object = dict[str, Any]
 

@@ -10,7 +10,7 @@ import pytest
 from launcher.config.spec import TrainingCluster
 from launcher.plan import topology
 from launcher.plan.topology import Topology
-from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.run_config import ElasticWorkers
 
 
 def plan(strategy: str, *, program: bool = True, **roles: Any) -> Topology:

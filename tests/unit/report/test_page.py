@@ -27,8 +27,8 @@ from launcher.report.task_groups import grouped
 from launcher.report.timeline import task_timelines
 from launcher.status import Phase
 from tests.unit.histories import BEGIN, event, history, pod, says, step
-from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.records import Event, Record, line_of
+from worker.contract.run_config import ElasticWorkers
 
 TRAINING = says("chief", 0, 0, 5, "training", epochs=8, steps_per_epoch=10, initial_epoch=0)
 

@@ -18,7 +18,7 @@ STALL_SECONDS = 2
 
 TASK = """\
 import contextlib, json, os, pathlib, signal, socket, sys, threading, time
-from worker.contract.elastic_workers import ElasticWorkers
+from worker.contract.run_config import ElasticWorkers
 from worker.contract.exit_codes import ExitCode
 from worker.peers import probes
 from worker.collective.elastic_rendezvous import Elastic

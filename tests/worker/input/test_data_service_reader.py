@@ -12,9 +12,9 @@ import pytest
 
 from tests.worker.cluster import Cluster, eventually
 from tests.worker.conftest import MakeCluster
-from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
+from worker.contract.run_config import ElasticWorkers
 from worker.contract.task_names import DATA_WORKER, DISPATCHER
 
 EXAMPLES, BATCH, EPOCHS = 150, 16, 3

@@ -13,9 +13,9 @@ from tests.worker import model_files
 from tests.worker.cluster import PROGRAMS, Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
 from tests.worker.whole.test_parameter_server import all_done, children, in_the_middle
-from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
+from worker.contract.run_config import ElasticWorkers
 
 pytestmark = pytest.mark.nightly
 

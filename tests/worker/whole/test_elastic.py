@@ -12,9 +12,9 @@ from tests.worker import model_files
 from tests.worker.cluster import RunningTask, running
 from tests.worker.conftest import MakeCluster
 from tests.worker.supervisor.test_supervisor import kill_in_its_pod
-from worker.contract.elastic_workers import ElasticWorkers
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
+from worker.contract.run_config import ElasticWorkers
 
 pytestmark = [pytest.mark.thorough, pytest.mark.nightly]
 EPOCHS, STEPS = 6, 40
