@@ -8,11 +8,11 @@ training process: see `starter`. If the training process is silent for too long,
 leaves with the exit code that was agreed before. If the supervisor is killed, the others are killed too.
 
 A training process that loses a peer, or is killed, is started again at once and in the same pod, with the
-pod's address: see `restarts`. A Job would make another pod, after 10 s and more. A process that was silent is
-not: its node may be the reason, and another pod may get another node.
+pod's address: see `restart_limit`. A Job would make another pod, after 10 s and more. A process that was
+silent is not: its node may be the reason, and another pod may get another node.
 
-In an elastic collective the chief's supervisor decides who trains together: see `generations`. There the
-first process only says what this task runs, and each later one trains in one generation.
+In an elastic collective the chief's supervisor decides who trains together: see `elastic_generations`. There
+the first process only says what this task runs, and each later one trains in one generation.
 """
 
 from __future__ import annotations
