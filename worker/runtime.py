@@ -33,6 +33,7 @@ from worker.process.sigterm import leave_on_signal
 from worker.process.watch import Watch, stalled
 from worker.reporting import Reporter
 from worker.supervisor import starter, supervisor
+from worker.supervisor.state import Limits
 from worker.task import Task, from_environment
 
 _DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     elastic = _elastic(task)
     collective = task.config.is_collective and task.config.mode != "Predict"
     collective = collective and elastic is None
-    limits = supervisor.Limits(task.grace_seconds, task.config.restarts_in_place, collective)
+    limits = Limits(task.grace_seconds, task.config.restarts_in_place, collective)
     peers = {} if task.serves else task.peers
     return supervisor.supervise(work, first, task.name, peers, limits, elastic)
 
@@ -77,7 +78,7 @@ def start_training(arguments: Sequence[str]) -> NoReturn:
     task = from_environment()
     prepare_environment(task.config.keras)
     work = _work(task, scripts.parse(own))
-    supervisor.serve(work, starter.Pipes(int(orders), int(reports), int(signs)), int(parent))
+    starter.serve(work, starter.Pipes(int(orders), int(reports), int(signs)), int(parent))
 
 
 def _check_version(task: Task) -> None:
@@ -104,21 +105,21 @@ def _check_bucket(task: Task) -> None:
         check_library(directory)
 
 
-def _work(task: Task, script: Sequence[str]) -> supervisor.Work:
+def _work(task: Task, script: Sequence[str]) -> starter.Work:
     """Returns what the task does."""
     forks = task.config.restarts_in_place > 0 or _elastic(task) is not None
     if script and not task.serves:
         # It may set variables that TensorFlow reads at its import.
-        return supervisor.Work(lambda watch: scripts.run(task, watch, script), forks=forks)
+        return starter.Work(lambda watch: scripts.run(task, watch, script), forks=forks)
     # If there is at most one training process, a preload would only cost memory.
     preload = partial(_preload, task) if forks else None
     if task.role in (DISPATCHER, DATA_WORKER):
-        return supervisor.Work(lambda watch: _run(task, watch, _serve_data), preload, forks)
+        return starter.Work(lambda watch: _run(task, watch, _serve_data), preload, forks)
     if task.serves:
-        return supervisor.Work(lambda watch: _run(task, watch, _serve), preload, forks)
+        return starter.Work(lambda watch: _run(task, watch, _serve), preload, forks)
     if task.role == "evaluator":
-        return supervisor.Work(lambda watch: _run(task, watch, _evaluate), preload, forks)
-    return supervisor.Work(lambda watch: _train(task, watch), preload, forks)
+        return starter.Work(lambda watch: _run(task, watch, _evaluate), preload, forks)
+    return starter.Work(lambda watch: _train(task, watch), preload, forks)
 
 
 def _elastic(task: Task) -> Elastic | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -295,102 +294,6 @@ def test_a_chief_is_lost_only_after_its_time() -> None:
     while not watch.lost:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-# The watchdog
-
-SUPERVISE = """
-import os, signal, sys, time
-from worker.contract.records import Released
-from worker.process.watch import Silence, stalled
-from worker.supervisor.supervisor import Limits, Work, supervise
-def train(watch):
-    {body}
-work = Work(train, forks={restarts} > 0)
-supervise(work, stalled("starting", {seconds}), "tiny-chief-0", {{}}, Limits({grace}, {restarts}))
-"""
-
-
-def supervised(
-    body: str, seconds: float = 20.0, stacks: bool = False, grace: int = 30, restarts: int = 0
-) -> tuple[int, list[Record]]:
-    done = run_python(SUPERVISE.format(body=body, seconds=seconds, grace=grace, restarts=restarts))
-    assert ("in train" in done.stderr) if stacks else done.stderr == ""
-    return done.returncode, [record for line in done.stdout.splitlines() if (record := Record.parse(line))]
-
-
-def test_the_exit_code_passes_through() -> None:
-    assert supervised("return 70") == (70, [])
-
-
-def test_silence_ends_a_process_that_no_signal_can_interrupt() -> None:
-    body = "signal.pthread_sigmask(signal.SIG_BLOCK, [15]); time.sleep(60)"
-    code, (failed,) = supervised(body, 0.3, stacks=True)
-    assert code == ExitCode.RETRYABLE
-    assert "while starting" in failed.fields["message"]
-
-
-def test_signs_of_life_keep_it_going() -> None:
-    assert supervised("[(time.sleep(0.15), watch.alive()) for _ in range(10)]; return 0", 0.5) == (0, [])
-
-
-def test_a_frozen_pod_has_not_been_silent() -> None:
-    body = "print(os.getpid(), flush=True); [(time.sleep(0.1), watch.alive()) for _ in range(10)]; return 0"
-    with subprocess.Popen(
-        [sys.executable, "-c", SUPERVISE.format(body=body, seconds=2.0, grace=30, restarts=0)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        both = process.pid, int(process.stdout.readline())
-        for each in both:
-            os.kill(each, signal.SIGSTOP)
-        time.sleep(3.0)
-        for each in both:
-            os.kill(each, signal.SIGCONT)
-        assert process.stdout.read() == ""
-    assert process.returncode == 0
-
-
-@pytest.mark.parametrize(("grace", "code"), [(4, ExitCode.PREEMPTED), (30, 0)])
-def test_it_may_save_for_as_long_as_the_pod_has(grace: int, code: int) -> None:
-    slow = "signal.signal(15, lambda *_: None); os.kill(os.getppid(), 15); time.sleep(3); return 0"
-    assert supervised(slow, grace=grace) == (code, [])
-
-
-def test_what_was_agreed_last_is_said_and_done_on_silence() -> None:
-    body = 'watch.expect(Silence(0.2, Released(["a"], ["b"]), 0)); time.sleep(60)'
-    code, (released,) = supervised(body)
-    assert code == 0
-    assert released.event == "released"
-    assert released.fields == {"tasks": ["a"], "unreachable": ["b"]}
-
-
-def test_a_crash_is_told_as_a_shell_would() -> None:
-    code, (failed,) = supervised("os.kill(os.getpid(), signal.SIGKILL)")
-    assert code == 128 + signal.SIGKILL
-    assert "resources.limits.memory" in failed.fields["message"]
-
-
-def test_nobody_trains_on_after_the_supervisor() -> None:
-    code = SUPERVISE.format(
-        body="print(os.getpid(), flush=True); time.sleep(60)", seconds=60, grace=30, restarts=0
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stdout is not None
-        child = int(process.stdout.readline())
-        process.kill()
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{child}").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_the_supervisor_is_small() -> None:

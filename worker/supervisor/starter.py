@@ -22,15 +22,34 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from worker.contract.exit_codes import ExitCode
+from worker.process.watch import Watch
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/console")
 _HARMLESS_FOLDERS = ("/dev/pts/", "/dev/shm/")  # noqa: S108 - the names of open files
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the training process does.
+
+    `train` returns its exit code. `preload` imports what `train` needs, once for all training processes; None
+    if nothing may be imported before. `forks`: there may be several training processes. `again` is the
+    command of a new Python that calls `serve`, for a starter that was lost; it is empty where there is none.
+    `environment` is the one for it.
+    """
+
+    train: Callable[[Watch], int]
+    preload: Callable[[], None] | None = None
+    forks: bool = False
+    again: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Pipes(NamedTuple):
@@ -43,26 +62,21 @@ class Pipes(NamedTuple):
     signs: int
 
 
-def serve(
-    train: Callable[[int], int],
-    preload: Callable[[], None] | None,
-    pipes: Pipes,
-    supervisor: int,
-    forks: bool,
-) -> NoReturn:
-    """Calls `preload`, then runs `train` with `pipes.signs` for each order: in a new process with `forks`
-    where that is safe, else in this one.
+def serve(work: Work, pipes: Pipes, supervisor: int) -> NoReturn:
+    """Calls `work.preload`, then runs `work.train` for each order: in a new process with `work.forks` where
+    that is safe, else in this one.
 
-    `preload` may raise: `train` will do the same, and report it. `supervisor` is the parent's process id. It
-    must be called while the process has one thread.
+    `work.preload` may raise: `work.train` will do the same, and report it. `supervisor` is the parent's
+    process id. It must be called while the process has one thread.
     """
+    os.set_blocking(pipes.signs, False)
     _die_with(supervisor)
     for descriptor in pipes:
         os.set_inheritable(descriptor, False)
     for number in (signal.SIGTERM, signal.SIGINT):
         # Only for the training process. On a terminal, or on this machine, the whole group gets it.
         signal.signal(number, signal.SIG_IGN)
-    forks = _preload(preload) and forks and may_fork()
+    forks = _preload(work.preload) and work.forks and may_fork()
     if forks:
         # A child that searches its parent's objects for garbage copies the pages that they are in.
         gc.freeze()
@@ -73,7 +87,7 @@ def serve(
         child = os.fork() if forks else 0
         if child == 0:
             os.environ.update(json.loads(order))
-            _train(train, pipes, own)
+            _train(work, pipes, own)
         _report(pipes, started=child)
         _, status = os.waitpid(child, 0)
         _report(pipes, ended=status)
@@ -90,7 +104,7 @@ def _preload(preload: Callable[[], None] | None) -> bool:
     return True
 
 
-def _train(train: Callable[[int], int], pipes: Pipes, starter: int) -> NoReturn:
+def _train(work: Work, pipes: Pipes, starter: int) -> NoReturn:
     if os.getpid() != starter:
         _die_with(starter)
         if "numpy.random" in sys.modules:
@@ -103,7 +117,7 @@ def _train(train: Callable[[int], int], pipes: Pipes, starter: int) -> NoReturn:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     code = 1
     try:
-        code = train(pipes.signs)
+        code = work.train(Watch(pipes.signs))
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
     finally:

@@ -112,3 +112,22 @@ def test_a_frozen_chief_that_was_overtaken_leaves_when_it_thaws(make_cluster: Ma
     eventually(lambda: bool(frozen.records(Event.FAILED)), "it says why")
     assert "has taken over spec.modelDir" in frozen.records(Event.FAILED)[-1].fields["message"]
     assert next_one.process.poll() is None
+
+
+def test_a_lease_is_renewed_no_more_when_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next holder is another process of the same run, which must not find itself overtaken."""
+    monkeypatch.setattr("worker.process.lease.RENEW_SECONDS", 0.01)
+    mine, next_one = (
+        lease.Lease(str(tmp_path), lease.Holder("tiny", "1", name, "tiny-chief-0", "")) for name in "ab"
+    )
+    lost: list[lease.Holder] = []
+    mine.claim()
+    mine.keep(lost.append)
+    file = tmp_path / "lease.json"
+    eventually(lambda: '"counter": 0' not in file.read_text(), "it is renewed")
+    assert mine.stop(5.0)
+    next_one.claim()
+    assert next_one.renew() is None
+    assert lost == []

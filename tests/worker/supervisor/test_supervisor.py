@@ -1,17 +1,20 @@
-"""A training process that fails is started again in its pod, by its own supervisor."""
+"""A supervisor watches its training process, and starts one that fails again in its pod."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.worker import model_files
-from tests.worker.cluster import PARAMETER_SERVER, RunningTask, eventually
+from tests.worker.cluster import PARAMETER_SERVER, ROOT, RunningTask, eventually
 from tests.worker.conftest import MakeCluster
-from tests.worker.test_without_tensorflow import run_python, supervised
+from tests.worker.test_without_tensorflow import run_python
 from tests.worker.whole.test_parameter_server import (
     SLOW,
     all_done,
@@ -21,9 +24,6 @@ from tests.worker.whole.test_parameter_server import (
 )
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event, Record
-from worker.contract.run_config import RESTART_SECONDS
-from worker.process.lease import Holder, Lease
-from worker.supervisor.restart_limit import Restarts
 
 KILLED = 128 + signal.SIGKILL
 
@@ -32,34 +32,94 @@ def told(records: list[Record]) -> list[tuple[str, int]]:
     return [(record.event, record.fields["exit_code"]) for record in records]
 
 
-# The rule
-
-
-@pytest.mark.parametrize("code", [ExitCode.RETRYABLE, ExitCode.PREEMPTED, KILLED, 128 + signal.SIGSEGV])
-def test_what_a_retry_may_fix_is_tried_again(code: int) -> None:
-    assert Restarts(1).allowed(code)
-
-
-@pytest.mark.parametrize("code", [0, 1, 2, ExitCode.PROGRAM_ERROR, 128, 255])
-def test_what_a_retry_cannot_fix_is_not(code: int) -> None:
-    assert not Restarts(1).allowed(code)
-
-
-def test_an_old_restart_is_forgotten_when_the_task_has_come_further() -> None:
-    restarts = Restarts(2)
-    restarts.add(0.0)
-    restarts.add(1.0)
-    assert not restarts.allowed(KILLED)
-    restarts.came_further(RESTART_SECONDS - 1.0)
-    assert not restarts.allowed(KILLED), "they are not old yet"
-    restarts.came_further(RESTART_SECONDS + 0.5)
-    assert restarts.allowed(KILLED)
-    restarts.add(RESTART_SECONDS + 0.6)
-    assert not restarts.allowed(KILLED)
-    assert restarts.count == 3
-
-
 # The supervisor, with processes that do nothing else
+
+SUPERVISE = """
+import os, signal, sys, time
+from worker.contract.records import Released
+from worker.process.watch import Silence, stalled
+from worker.supervisor.supervisor import Limits, Work, supervise
+def train(watch):
+    {body}
+work = Work(train, forks={restarts} > 0)
+supervise(work, stalled("starting", {seconds}), "tiny-chief-0", {{}}, Limits({grace}, {restarts}))
+"""
+
+
+def supervised(
+    body: str, seconds: float = 20.0, stacks: bool = False, grace: int = 30, restarts: int = 0
+) -> tuple[int, list[Record]]:
+    done = run_python(SUPERVISE.format(body=body, seconds=seconds, grace=grace, restarts=restarts))
+    assert ("in train" in done.stderr) if stacks else done.stderr == ""
+    return done.returncode, [record for line in done.stdout.splitlines() if (record := Record.parse(line))]
+
+
+def test_the_exit_code_passes_through() -> None:
+    assert supervised("return 70") == (70, [])
+
+
+def test_silence_ends_a_process_that_no_signal_can_interrupt() -> None:
+    body = "signal.pthread_sigmask(signal.SIG_BLOCK, [15]); time.sleep(60)"
+    code, (failed,) = supervised(body, 0.3, stacks=True)
+    assert code == ExitCode.RETRYABLE
+    assert "while starting" in failed.fields["message"]
+
+
+def test_signs_of_life_keep_it_going() -> None:
+    assert supervised("[(time.sleep(0.15), watch.alive()) for _ in range(10)]; return 0", 0.5) == (0, [])
+
+
+def test_a_frozen_pod_has_not_been_silent() -> None:
+    body = "print(os.getpid(), flush=True); [(time.sleep(0.1), watch.alive()) for _ in range(10)]; return 0"
+    with subprocess.Popen(
+        [sys.executable, "-c", SUPERVISE.format(body=body, seconds=2.0, grace=30, restarts=0)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        both = process.pid, int(process.stdout.readline())
+        for each in both:
+            os.kill(each, signal.SIGSTOP)
+        time.sleep(3.0)
+        for each in both:
+            os.kill(each, signal.SIGCONT)
+        assert process.stdout.read() == ""
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(("grace", "code"), [(4, ExitCode.PREEMPTED), (30, 0)])
+def test_it_may_save_for_as_long_as_the_pod_has(grace: int, code: int) -> None:
+    slow = "signal.signal(15, lambda *_: None); os.kill(os.getppid(), 15); time.sleep(3); return 0"
+    assert supervised(slow, grace=grace) == (code, [])
+
+
+def test_what_was_agreed_last_is_said_and_done_on_silence() -> None:
+    body = 'watch.expect(Silence(0.2, Released(["a"], ["b"]), 0)); time.sleep(60)'
+    code, (released,) = supervised(body)
+    assert code == 0
+    assert released.event == "released"
+    assert released.fields == {"tasks": ["a"], "unreachable": ["b"]}
+
+
+def test_nobody_trains_on_after_the_supervisor() -> None:
+    code = SUPERVISE.format(
+        body="print(os.getpid(), flush=True); time.sleep(60)", seconds=60, grace=30, restarts=0
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.kill()
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{child}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_program_that_always_fails_ends_after_the_limit_as_it_would_without(tmp_path: Path) -> None:
@@ -77,11 +137,6 @@ def test_it_goes_on_to_the_end(tmp_path: Path) -> None:
     assert told(records) == [(Event.RESTARTED, 75)]
 
 
-@pytest.mark.parametrize("code", [ExitCode.PROGRAM_ERROR, 1])
-def test_a_wrong_program_is_not_started_again(code: int) -> None:
-    assert supervised(f"return {int(code)}", restarts=3) == (code, [])
-
-
 def test_a_process_that_was_silent_is_not_started_again() -> None:
     code, records = supervised("time.sleep(60)", 0.3, stacks=True, restarts=3)
     assert code == ExitCode.RETRYABLE
@@ -92,14 +147,11 @@ def test_a_process_that_has_waited_in_vain_is_not_started_again() -> None:
     assert supervised("watch.stay_down(); return 75", restarts=3) == (75, [])
 
 
-@pytest.mark.parametrize("end", ["return 143", "os.kill(os.getpid(), signal.SIGKILL)", "return 75"])
-def test_nothing_is_started_again_after_sigterm(end: str) -> None:
+def test_nothing_is_started_again_after_sigterm() -> None:
     """The pod is told to stop; the starter stands between the supervisor and the training process."""
     supervisor = "int(open(f'/proc/{os.getppid()}/stat').read().split()[3])"
-    body = f"signal.signal(15, lambda *_: None); os.kill({supervisor}, 15); time.sleep(0.5); {end}"
-    code, records = supervised(body, restarts=3)
-    assert code == (75 if end == "return 75" else ExitCode.PREEMPTED)
-    assert records == []
+    slow = f"signal.signal(15, lambda *_: None); os.kill({supervisor}, 15); time.sleep(0.5); "
+    assert supervised(slow + "os.kill(os.getpid(), signal.SIGKILL)", restarts=3) == (ExitCode.PREEMPTED, [])
 
 
 def test_what_the_process_has_started_ends_with_it(tmp_path: Path) -> None:
@@ -117,58 +169,6 @@ def test_what_the_process_has_started_ends_with_it(tmp_path: Path) -> None:
         "supervise(Work(train, forks=True), stalled('starting', 20), 'tiny-chief-0', {}, Limits(30, 1))"
     )
     assert "left: False" in run_python(code).stdout
-
-
-def test_a_lease_is_renewed_no_more_when_it_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its next holder is another process of the same run, which must not find itself overtaken."""
-    monkeypatch.setattr("worker.process.lease.RENEW_SECONDS", 0.01)
-    mine, next_one = (Lease(str(tmp_path), Holder("tiny", "1", name, "tiny-chief-0", "")) for name in "ab")
-    lost: list[Holder] = []
-    mine.claim()
-    mine.keep(lost.append)
-    file = tmp_path / "lease.json"
-    eventually(lambda: '"counter": 0' not in file.read_text(), "it is renewed")
-    assert mine.stop(5.0)
-    next_one.claim()
-    assert next_one.renew() is None
-    assert lost == []
-
-
-# When a fork is safe
-
-FORK = "import {name}\nfrom worker.supervisor import starter\n{before}\nprint(starter.may_fork())"
-
-
-@pytest.mark.parametrize(
-    ("before", "safe"),
-    [
-        ("", True),
-        (
-            "import threading, time; threading.Thread(target=time.sleep, args=(5,), daemon=True).start()",
-            False,
-        ),
-        ("import os; driver = os.open('/dev/ptmx', os.O_RDWR)", False),
-    ],
-    ids=["nothing", "thread", "device"],
-)
-def test_a_fork_must_not_lose_a_thread_or_share_a_device(before: str, safe: bool) -> None:
-    done = run_python(FORK.format(name="os", before=before))
-    assert done.stdout.strip() == str(safe), done.stderr
-
-
-@pytest.mark.parametrize("keras", ["2", "3", "none"])
-def test_tensorflow_can_be_forked_when_it_is_only_imported(keras: str) -> None:
-    """No thread is left, no device is open, and TensorFlow has not looked for a GPU yet."""
-    before = (
-        "from worker.runtime import prepare_environment\nfrom worker.imports import import_tensorflow\n"
-        f"prepare_environment({int(keras) if keras != 'none' else None})\n"
-        f"import_tensorflow(keras={keras != 'none'})\n"
-        "from tensorflow.python.eager import context\nassert not context.context()._initialized"
-    )
-    done = run_python(FORK.format(name="os", before=before))
-    assert done.stdout.strip() == "True", done.stderr
 
 
 # Real tasks
