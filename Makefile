@@ -68,6 +68,14 @@ JOBS ?= 3
 real: $(STAMP)  ## The tests with real TensorFlow processes and a real Kubernetes API server: minutes
 	$(BIN)/python -m pytest -n $(JOBS) -m "not thorough and not shapes" $(REAL)
 
+SINCE ?= main
+
+.PHONY: test-changed
+test-changed: $(STAMP)  ## Those of `make unit` and `make real` that a change can reach; SINCE=COMMIT, else main
+	@tests=$$($(BIN)/python -m tests.changed $(SINCE)) || exit; \
+		test -n "$$tests" || { echo "No test is reached."; exit; }; \
+		$(BIN)/python -m pytest -n $(JOBS) -m "not thorough and not shapes" $$tests
+
 RENEW ?=
 
 .PHONY: shapes

@@ -235,7 +235,7 @@ def _tfjob(kind: str, here: str) -> list[list[str]]:
 
 
 SHAPES_TEXT = (
-    "What a program may be, by strategy and by how it trains: by Model.fit, by the program's `loss()` "
+    "What a program may be, by strategy and by how it trains: as Model.fit would, by the program's `loss()` "
     "or `train_step()`, by a script of one's own (`args`, with Model.fit) or a function (with a loop), "
     "which build their strategy themselves. `make shapes` trains each of them, with 2 CPU devices or "
     "workers where nothing else is said. It evaluates, checkpoints, resumes and exports them, and "

@@ -32,8 +32,8 @@ class Program(Protocol):
         """A `tf.data.Dataset` of `(features, labels)` or `(features, labels, sample_weights)`, batched:
         each tensor is `[batch_size, ...]`, the GLOBAL size, which the runtime shares out over the replicas.
         It may be infinite; one that ends is repeated. With ParameterServer every worker runs its own copy of
-        the pipeline, which is sent to it: shuffle it without a seed. For `Model.fit` it may be a
-        `tf.keras.utils.experimental.DatasetCreator`.
+        the pipeline, which is sent to it: shuffle it without a seed. With a compiled model of Keras 2
+        it may be a `tf.keras.utils.experimental.DatasetCreator`.
         """
 
     def evaluation_dataset(self, batch_size: int) -> Any:
@@ -49,11 +49,11 @@ class Program(Protocol):
         """
 
     def loss(self, labels: Any, predictions: Any) -> Any:
-        """With it, or with `train_step`, the runtime trains in a loop of its own and not by `Model.fit`.
+        """Gives each example's loss, `[batch_size]`, not reduced, in place of the model's compiled one.
 
-        Gives each example's loss, `[batch_size]`, not reduced. The runtime weighs it, divides its sum by the
-        GLOBAL batch size, adds the model's regularisation losses, and applies the gradients with the
-        optimizer and the metrics that the model was compiled with.
+        The runtime weighs it, divides its sum by the GLOBAL batch size, adds the model's
+        regularisation losses, and applies the gradients with the optimizer and the metrics that the model was
+        compiled with.
         """
 
     def train_step(self, model: Any, batch: Any, global_batch_size: int) -> Any:

@@ -1,1 +1,1 @@
-"""Training: the task that trains, and a loop for each kind of program and strategy."""
+"""Training: the task that trains, and one loop over the epochs, with two executors of its steps."""

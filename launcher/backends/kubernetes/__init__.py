@@ -11,6 +11,6 @@
 
 `api_server.credentials` is the only module that imports `kubernetes`.
 
-The primary Job is made first and owns all other objects, so that deleting it deletes the run. Nothing is kept
+The primary Job owns all other objects, so that deleting it deletes the run. Nothing is kept
 on this machine.
 """

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from launcher.backends.base import Plan
+from launcher.backends.kubernetes.api_server.client import Applied, Client
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.plan import pods, runtime_archive
@@ -71,6 +72,26 @@ def test_everything_belongs_to_the_primary_job(
         managers = [entry["manager"] for entry in item["metadata"]["managedFields"]]
         assert managers[0] == "tf-launcher"
     assert wait_for(lambda: len(api.list("Pod", namespace)) == 5)
+
+
+def test_what_pods_mount_is_there_before_the_first_job(
+    backend: KubernetesBackend, planned: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kubelet whose first mount fails waits many seconds before its next."""
+    kinds = []
+    apply = Client.apply
+
+    def recorded(client: Client, item: dict[str, Any], *, dry_run: bool = False) -> Applied:
+        answer = apply(client, item, dry_run=dry_run)
+        if not dry_run:
+            kinds.append(item["kind"])
+        return answer
+
+    monkeypatch.setattr(Client, "apply", recorded)
+    backend.submit(planned, detach=True)
+    before = kinds.index("Job")
+    assert set(kinds[:before]) == {*KINDS} - {"Job"}
+    assert set(kinds[before:]) == {"Job"}
 
 
 def test_a_claim_outlives_its_jobs_and_goes_by_delete(

@@ -120,28 +120,21 @@ class OfPackage(Encoding):
         return self.keras.layers.Dense(units, kernel_initializer=initializer)
 
 
-class Parts(OfPackage):
-    """Its model has no call(): the steps call its parts. The data is no (features, labels)."""
+class WithSteps(OfPackage):
+    """Its models are of a class `Stepping`, whose steps go by what its `losses_of` makes of the data."""
 
-    def model(self) -> Any:
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__(parameters)
         keras = self.keras
 
-        class Coder(keras.Model):  # type: ignore[name-defined]
-            def __init__(self, encoder: Any, decoder: Any) -> None:
+        class Stepping(keras.Model):  # type: ignore[name-defined]
+            def __init__(self) -> None:
                 super().__init__()
-                self.encoder = encoder
-                self.decoder = decoder
                 self.total = keras.metrics.Mean(name="loss")
 
             @property
             def metrics(self) -> list[Any]:
                 return [self.total]
-
-            def losses_of(self, data: Any) -> Any:
-                (names,) = data["names"]
-                assert names.dtype == tf.string
-                decoded = self.decoder(self.encoder(data["values"]))
-                return tf.reduce_sum(tf.square(data["values"] - decoded), axis=-1)
 
             def train_step(self, data: Any) -> dict[str, Any]:
                 with tf.GradientTape() as tape:
@@ -155,6 +148,27 @@ class Parts(OfPackage):
             def test_step(self, data: Any) -> dict[str, Any]:
                 self.total.update_state(self.losses_of(data))
                 return {"loss": self.total.result()}
+
+        self.Stepping = Stepping
+
+
+class Parts(WithSteps):
+    """Its model has no call(): the steps call its parts. The data is no (features, labels)."""
+
+    def model(self) -> Any:
+        keras = self.keras
+
+        class Coder(self.Stepping):  # type: ignore[name-defined]
+            def __init__(self, encoder: Any, decoder: Any) -> None:
+                super().__init__()
+                self.encoder = encoder
+                self.decoder = decoder
+
+            def losses_of(self, data: Any) -> Any:
+                (names,) = data["names"]
+                assert names.dtype == tf.string
+                decoded = self.decoder(self.encoder(data["values"]))
+                return tf.reduce_sum(tf.square(data["values"] - decoded), axis=-1)
 
         model = Coder(
             keras.Sequential([keras.Input((6,)), self.dense(3, 1)]),
@@ -170,21 +184,16 @@ class Parts(OfPackage):
     train_dataset = evaluation_dataset = dataset
 
 
-class Triplets(OfPackage):
+class Triplets(WithSteps):
     """A model of three inputs, which its own step takes out of a tuple of one tuple."""
 
     def model(self) -> Any:
         keras = self.keras
 
-        class Siamese(keras.Model):  # type: ignore[name-defined]
+        class Siamese(self.Stepping):  # type: ignore[name-defined]
             def __init__(self, tower: Any) -> None:
                 super().__init__()
                 self.tower = tower
-                self.total = keras.metrics.Mean(name="loss")
-
-            @property
-            def metrics(self) -> list[Any]:
-                return [self.total]
 
             def call(self, inputs: Any, training: bool = False) -> Any:
                 anchor, near, far = (self.tower(each) for each in inputs)
@@ -195,19 +204,6 @@ class Triplets(OfPackage):
                 (inputs,) = data
                 near, far = self(inputs)
                 return tf.nn.relu(near - far + 1.0)
-
-            def train_step(self, data: Any) -> dict[str, Any]:
-                with tf.GradientTape() as tape:
-                    losses = self.losses_of(data)
-                    loss = tf.reduce_sum(losses) / BATCH
-                variables = self.trainable_variables
-                self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))  # noqa: B905
-                self.total.update_state(losses)
-                return {"loss": self.total.result()}
-
-            def test_step(self, data: Any) -> dict[str, Any]:
-                self.total.update_state(self.losses_of(data))
-                return {"loss": self.total.result()}
 
         model = Siamese(keras.Sequential([keras.Input((6,)), self.dense(3, 1)]))
         model(tuple(tf.zeros((1, 6)) for _ in range(3)))

@@ -238,22 +238,34 @@ class Submission:
         )
 
     def _make(self, absent: set[str]) -> None:
-        """Creates all objects. If one fails, deletes those that were created."""
+        """Creates all objects. If one fails, deletes those that were created.
+
+        What pods mount or ask for comes before the first Job: a kubelet that misses it waits before it looks
+        again. The Job owns it, so that is added when there is one.
+        """
         primary, *others = self._objects
-        tried = [primary]
+        jobs = [item for item in others if item["kind"] == "Job"]
+        needed = [item for item in others if item["kind"] != "Job"]
+        tried = needed
         try:
+            together([partial(self._client.apply, item) for item in needed])
+            tried = [*needed, primary]
             made = self._client.apply(primary).body
-            # First the objects that pods wait for, then the other Jobs.
-            for jobs in (False, True):
-                some = [item for item in others if (item["kind"] == "Job") is jobs]
-                for item in some:
-                    _own(item, made)
-                tried += some
-                together([partial(self._client.apply, item) for item in some])
+            for item in others:
+                _own(item, made)
+            tried += jobs
+            last: list[Callable[[], Any]] = [partial(self._client.apply, item) for item in jobs]
+            last += [partial(self._take_over, item) for item in needed if _is_owned(item)]
+            together(last)
         except BaseException as error:
             self._client.patience.restart()  # the removal has a time of its own
             self._undo([item for item in tried if _name(item) in absent], error)
             raise
+
+    def _take_over(self, item: Object) -> None:
+        metadata = item["metadata"]
+        owners = {"metadata": {"ownerReferences": metadata["ownerReferences"]}}
+        self._client.merge(kind_of(item), self._namespace, metadata["name"], owners)
 
     def _undo(self, made: Sequence[Object], cause: BaseException) -> None:
         """An object may have been created although its answer was lost, so each is looked up."""
@@ -368,7 +380,7 @@ def _own(item: Object, primary: Mapping[str, Any]) -> None:
     Job's finalizers where OwnerReferencesPermissionEnforcement is on. A claim is not owned: a Job is also
     deleted by its time to live, and what a stopped or failed run has trained must stay.
     """
-    if item["kind"] == "PersistentVolumeClaim":
+    if not _is_owned(item):
         return
     item["metadata"]["ownerReferences"] = [
         {
@@ -378,6 +390,10 @@ def _own(item: Object, primary: Mapping[str, Any]) -> None:
             "uid": primary["metadata"]["uid"],
         }
     ]
+
+
+def _is_owned(item: Mapping[str, Any]) -> bool:
+    return bool(item["kind"] != "PersistentVolumeClaim")
 
 
 def _take_run_id(item: Object, live: Mapping[str, Any]) -> None:
