@@ -90,7 +90,7 @@ def _moment(directory: Any) -> dict[str, Any]:
 
 def _is_half_done(moment: Mapping[str, Any]) -> bool:
     progress = latest(history(moment).status.records, Progress)
-    return progress is not None and progress.epoch * 2 > progress.epochs + 1 and not progress.epoch_end
+    return progress is not None and progress.epoch * 2 > progress.epochs
 
 
 def history(moment: Mapping[str, Any]) -> History:
