@@ -209,6 +209,16 @@ def test_the_files_and_modules_that_are_named_exist(document: Path) -> None:
             assert any(known.endswith(f"/{path.rstrip('/')}") for known in ours), path
 
 
+def test_the_design_names_modules_that_exist_and_numbers_its_decisions() -> None:
+    text = (ROOT / "docs" / "design.md").read_text()
+    for where, job in re.findall(r"^\| (`.*?) \| (.*) \|$", text, re.MULTILINE):
+        folder = ROOT / re.findall(r"`([\w/.]+)`", where)[0]
+        for name in re.findall(r"`([a-z_]+)`", job):
+            assert name == "render" or list(folder.rglob(name)) + list(folder.rglob(f"{name}.py")), name
+    numbers = re.findall(r"^(\d+)\. \*\*", text, re.MULTILINE)
+    assert numbers == [str(number + 1) for number in range(len(numbers))]
+
+
 def test_the_size_of_the_runtime_that_travels() -> None:
     size = re.search(r"archive of (\d+) KB", (ROOT / "docs" / "design.md").read_text())
     assert size
