@@ -81,14 +81,14 @@ class Run:
         the run does not have. `print(line)` prints a line for people to read; `line.text` is what the task
         printed.
         """
-        from launcher import sentences
+        from launcher.task_records import presentation
 
         roles = [role] if isinstance(role, str) else role or ()
         indexes = [index] if isinstance(index, int) else index or ()
         selection = Selection(roles, indexes, since, previous, tail=tail)
         found = self._backend.logs(self.name, self.namespace, selection, follow=follow)
         return (
-            line if line.record is None else replace(line, said=sentences.describe(line.record))
+            line if line.record is None else replace(line, said=presentation.describe(line.record))
             for line in found
         )
 

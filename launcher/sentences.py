@@ -5,45 +5,15 @@ from __future__ import annotations
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.lists_and_counts import counted
 from launcher.status import ADMISSION, RUN_ENDED, RUN_FAILED, Phase, RoleStatus, RunStatus, TaskStatus
-from launcher.task_records import task_devices, task_output
-from worker.contract.records import (
-    Content,
-    Devices,
-    Doing,
-    Done,
-    Evaluation,
-    Event,
-    Exported,
-    Failed,
-    Loaded,
-    MembershipRecord,
-    Notice,
-    Predicted,
-    Predicting,
-    Progress,
-    Ready,
-    Record,
-    Released,
-    Restarted,
-    Training,
-    Waiting,
-    WasReleased,
-)
-
-PROGRESS_SECONDS: Final = 5.0
-"""Interval between two lines of progress, besides the epochs' ends, so that a log stays short."""
-
-WAITING_SECONDS: Final = 15.0
-"""Interval between two lines about what a task waits for."""
-
-_IN_PLACE: Final = (Progress, Predicting, Evaluation)
+from launcher.task_records import presentation, task_output
+from worker.contract.records import Content, Event, Failed, Waiting
 
 LAST_LINES: Final = 5
 """Lines of a failed task that is retried."""
@@ -68,7 +38,7 @@ class Narrator:
         """The last lines of each attempt of a task; none once the task itself has reported its failure."""
         self._spoke: dict[str, float] = {}
         """The time of the latest record of a task of the role."""
-        self._said: dict[tuple[str, int, str], tuple[float, Any]] = {}
+        self._said: dict[tuple[str, int, str], tuple[Content | None, float]] = {}
 
     def news(self, status: RunStatus, lines: Sequence[LogLine], *, in_place: bool = False) -> list[News]:
         """Returns what has happened since the last call, in the order of time; `lines` are those not yet
@@ -84,13 +54,8 @@ class Narrator:
             self._spoke[role] = max(when, self._spoke.get(role, when))
         for line in lines:
             self._keep(line)
-            record = line.record
-            if record is None or (in_place and isinstance(record.content, _IN_PLACE)):
-                continue
-            if self._worth(line, record, status):
-                name = who(line.role, line.index, status)
-                bad = task_devices.lacks(record) or isinstance(record.content, Failed)
-                said.append(News(name, describe(record), record.time, bad))
+            if (news := self._of_record(line, status, in_place=in_place)) is not None:
+                said.append(news)
         if status is not before:
             said += map(self._not_before, endings(before, status))
             said += self._restarts(before, status)
@@ -128,31 +93,21 @@ class Narrator:
                 said.append(News(name, f"started again (restart {task.restarts})", task.created))
         return said
 
-    def _worth(self, line: LogLine, record: Record, status: RunStatus) -> bool:
-        key = (line.role, line.index, record.event)
-        if record.event == Event.DEVICES:
-            # If a thousand workers lack the same GPUs, the first line suffices.
-            key = (line.role, -1, record.event)
-        said, about = self._said.get(key, (float("-inf"), None))
-        seconds = record.time - said
-        match record.content:
-            case Progress(epoch_end=epoch_end):
-                worth = epoch_end or seconds >= PROGRESS_SECONDS
-            case Predicting():
-                worth = seconds >= PROGRESS_SECONDS
-            case Waiting(tasks=tasks, reasons=reasons):
-                worth = (tasks, reasons) != about or seconds >= WAITING_SECONDS
-                about = tasks, reasons
-            case Devices() as devices:
-                worth = task_devices.is_news(devices, line.role, line.index, status) and devices != about
-                about = devices
-            case Doing() | Done() | Ready() | WasReleased():
-                worth = False
-            case _:
-                worth = True
-        if worth:
-            self._said[key] = (record.time, about)
-        return worth
+    def _of_record(self, line: LogLine, status: RunStatus, *, in_place: bool) -> News | None:
+        record = line.record
+        shown = None if record is None else presentation.of(record)
+        if record is None or shown is None or (in_place and shown.in_place):
+            return None
+        # If a thousand workers say the same, the first line suffices.
+        key = (line.role, -1 if shown.once_for_role else line.index, record.event)
+        before, when = self._said.get(key, (None, float("-inf")))
+        if not shown.concerns(record.content, line.role, line.index, status):
+            return None
+        if not shown.told(record.content, before, record.time - when):
+            return None
+        self._said[key] = record.content, record.time
+        name = who(line.role, line.index, status)
+        return News(name, presentation.describe(record), record.time, shown.tone(record.content) == "bad")
 
 
 def _role(news: News) -> str:
@@ -179,25 +134,6 @@ def who(role: str, index: int, status: RunStatus) -> str:
     return f"{role} {index}" if several else role
 
 
-def describe(record: Record) -> str:
-    """Returns the record as a sentence; "" for an event of a later version."""
-    return "" if record.content is None else _WORDS[type(record.content)](record.content)
-
-
-_MOST_REASONS: Final = 4
-
-
-def _waiting(waiting: Waiting) -> str:
-    if not waiting.tasks:
-        return f"all tasks connected (after {waiting.seconds:.0f} s)"
-    waited = f"{waiting.seconds:.0f} s of at most {waiting.deadline} s"
-    text = f"waits for {_names(waiting.tasks)} ({waited})"
-    if len(waiting.reasons) == 1:
-        return f"{text}: {next(iter(waiting.reasons))}"
-    named = [f"{_names(tasks)}: {reason}" for reason, tasks in waiting.reasons.items()]
-    return "; ".join([text, *named[:_MOST_REASONS]])
-
-
 def waiting_tasks(status: RunStatus) -> Iterator[News]:
     """Yields which tasks wait for others, and why, as far as the tasks' latest records tell."""
     for task in status.tasks:
@@ -209,125 +145,7 @@ def waiting_tasks(status: RunStatus) -> Iterator[News]:
         began = task.running or task.started or 0.0
         is_latest = waits.time >= max([began - 1, *(record.time for record in own.values())])
         if is_latest and isinstance(waits.content, Waiting) and waits.content.tasks:
-            yield News(who(task.role, task.index, status), describe(waits), waits.time)
-
-
-def _names(tasks: Sequence[str]) -> str:
-    return ", ".join(tasks[:3]) + (f" and {len(tasks) - 3} more" if len(tasks) > 3 else "")
-
-
-def _training(training: Training) -> str:
-    steps, done = training.steps_per_epoch, training.initial_epoch
-    text = f"trains {training.epochs} epochs" + (f" of {steps} steps" if steps is not None else "")
-    return f"{text}; {done} done before" if done else text
-
-
-def position(progress: Progress) -> str:
-    """Returns the training's position: `epoch 2/3, step 50/100`."""
-    step = f"step {progress.step}" + (f"/{progress.steps}" if progress.steps is not None else "")
-    return f"epoch {progress.epoch}/{progress.epochs}, {step}"
-
-
-def measures(progress: Progress) -> str:
-    """Returns the values of a progress record: `accuracy 0.8123, loss 0.5311, 412 steps/s, lr 0.001`; the
-    learning rate is that of an epoch's end.
-    """
-    values = dict(progress.metrics)
-    if progress.loss is not None:
-        values.setdefault("loss", progress.loss)
-    said = [metrics(values)] if values else []
-    said.append(f"{_rate(progress.steps_per_second)} steps/s")
-    if progress.learning_rate is not None:
-        said.append(f"lr {progress.learning_rate:.4g}")
-    return ", ".join(said)
-
-
-def _rate(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else _number(value, 2)
-
-
-def metrics(values: Mapping[str, float]) -> str:
-    """Returns `accuracy 0.8423, loss 0.4312`; the loss comes last."""
-    ordered = sorted(values, key=lambda name: name == "loss")
-    return ", ".join(f"{name} {_number(values[name], 4)}" for name in ordered)
-
-
-def _number(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}" if 1e-3 <= abs(value) < 1e6 or value == 0 else f"{value:.3e}"
-
-
-def progress(progress: Progress) -> str:
-    """Returns `epoch 2/3, step 50/100: accuracy 0.8123, loss 0.5311, 412 steps/s`."""
-    return f"{position(progress)}: {measures(progress)}"
-
-
-def evaluation(evaluation: Evaluation) -> str:
-    """Returns `evaluation after epoch 2: accuracy 0.8423, loss 0.4312`."""
-    epoch = evaluation.epoch
-    after = f"after epoch {epoch}" if epoch is not None else evaluation.checkpoint
-    return f"evaluation {after}: {metrics(evaluation.metrics)}"
-
-
-def _predicting(predicting: Predicting) -> str:
-    return f"predicted {predicting.examples:,} examples, {_rate(predicting.examples_per_second)} examples/s"
-
-
-def predicted(status: RunStatus) -> str:
-    """Returns the progress of a prediction, over all tasks: `predicted 1,200 examples, 340 examples/s`, or
-    "".
-    """
-    newest = [own[Event.PREDICTING].content for own in status.records.values() if Event.PREDICTING in own]
-    parts = [content for content in newest if isinstance(content, Predicting)]
-    if not parts:
-        return ""
-    rate = sum(part.examples_per_second for part in parts)
-    return _predicting(Predicting(sum(part.examples for part in parts), rate))
-
-
-def predictions(predicted: Predicted) -> str:
-    """Returns where the predictions are: `/model/predictions/run (1,200 examples in 12 files)`."""
-    files = f"{predicted.parts:,} file" + ("" if predicted.parts == 1 else "s")
-    return f"{predicted.path} ({predicted.examples:,} examples in {files})"
-
-
-def membership(record: MembershipRecord) -> str:
-    """Returns `trains with 3 workers: worker 2 joined (its port answers)`."""
-    changes = [
-        f"worker{'' if len(numbers) == 1 else 's'} {_names([str(number) for number in numbers])} {verb}"
-        for numbers, verb in ((record.joined, "joined"), (record.left, "left"))
-        if numbers
-    ]
-    text = f"trains with {counted(len(record.workers), 'worker')}"
-    text += f": {', '.join(changes)}" if changes else ""
-    return f"{text} ({record.reason})" if record.reason else text
-
-
-def _released(released: Released) -> str:
-    unreachable = released.unreachable
-    text = f"shut down {len(released.tasks)} tasks"
-    return text + (f"; could not reach {_names(unreachable)}" if unreachable else "")
-
-
-_WORDS: Final[Mapping[type[Content], Callable[[Any], str]]] = {
-    Doing: lambda doing: doing.activity,
-    Waiting: _waiting,
-    Devices: task_devices.describe,
-    Ready: lambda _: "is ready",
-    MembershipRecord: membership,
-    Training: _training,
-    Progress: progress,
-    Evaluation: evaluation,
-    Loaded: lambda loaded: f"loaded {loaded.checkpoint} from {loaded.path}",
-    Predicting: _predicting,
-    Predicted: lambda predicted: f"wrote the predictions to {predictions(predicted)}",
-    Exported: lambda exported: f"exported the model to {exported.path}",
-    Notice: lambda notice: notice.message,
-    Failed: lambda failed: f"failed: {failed.message}",
-    Restarted: lambda restarted: f"started again in its pod (restart {restarted.restart} there)",
-    Released: _released,
-    WasReleased: lambda released: f"released: {released.outcome}",
-    Done: lambda _: "done",
-}
+            yield News(who(task.role, task.index, status), presentation.describe(waits), waits.time)
 
 
 def beginnings(before: RunStatus | None, after: RunStatus) -> list[News]:

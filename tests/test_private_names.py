@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 COMPAT = ROOT / "worker" / "tf_compat"
-OF_PYTHON = {"os._exit", "atexit._run_exitfuncs", "sys._getframe"}
+OF_PYTHON = {"os._exit", "atexit._run_exitfuncs", "sys._getframe", "kind._field_defaults"}
 BY_NAME = {"getattr", "setattr", "hasattr", "delattr"}
 
 

@@ -18,7 +18,14 @@ from launcher import sentences
 from launcher.backends.base import PROGRAM, Backend, LogLine, Selection
 from launcher.errors import BackendError
 from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus, latest
-from launcher.task_records import evaluator_outcome, task_activity, task_devices, task_output
+from launcher.task_records import (
+    evaluator_outcome,
+    presentation,
+    record_sentences,
+    task_activity,
+    task_devices,
+    task_output,
+)
 from launcher.terminal import visible_all
 from worker.contract.records import Evaluation, Exported, MembershipRecord, Predicted, Progress
 
@@ -117,7 +124,7 @@ class RoleTable:
         doing = task_activity.of_role(self._status, role.role) if role.phase is Phase.RUNNING else ""
         if not doing:
             return said
-        if doing == task_activity.IDLE or self._doing is None:
+        if doing == presentation.IDLE or self._doing is None:
             return Text(doing, style=said.style, no_wrap=True, overflow="ellipsis")
         return Text.assemble(self._doing, " ", (doing, "cyan"), no_wrap=True, overflow="ellipsis")
 
@@ -160,9 +167,9 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
     for _, text, bad in task_devices.of_run(status):
         out.print(Text(text, style="red" if bad else ""))
     if (members := latest(status.records, MembershipRecord)) is not None:
-        out.print(Text(sentences.membership(members)))
+        out.print(Text(record_sentences.membership(members)))
     if (evaluation := latest(status.records, Evaluation)) is not None:
-        out.print(sentences.evaluation(evaluation))
+        out.print(record_sentences.evaluation(evaluation))
 
 
 def live_table(status: RunStatus, why: Iterable[RenderableType] = ()) -> RenderableType:
@@ -170,7 +177,7 @@ def live_table(status: RunStatus, why: Iterable[RenderableType] = ()) -> Rendera
     parts: list[RenderableType] = [Text(), RoleTable(status), *why]
     if status.phase is Phase.RUNNING:
         progress = latest(status.records, Progress)
-        text = sentences.predicted(status) if progress is None else sentences.progress(progress)
+        text = record_sentences.predicted(status) if progress is None else record_sentences.progress(progress)
         parts += [Text(text)] if text else []
     return Group(*parts)
 
@@ -237,12 +244,12 @@ def headline(status: RunStatus, now: float | None = None) -> Text:
 def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
     if (evaluation := latest(status.records, Evaluation)) is not None:
         when = f" (after epoch {evaluation.epoch})" if evaluation.epoch is not None else ""
-        yield "evaluation", sentences.metrics(evaluation.metrics) + when
+        yield "evaluation", record_sentences.metrics(evaluation.metrics) + when
     elif (progress := latest(status.records, Progress)) is not None:
-        yield "training", sentences.progress(progress)
+        yield "training", record_sentences.progress(progress)
     if (predicted := latest(status.records, Predicted)) is not None:
-        yield "predictions", sentences.predictions(predicted)
-    elif text := sentences.predicted(status):
+        yield "predictions", record_sentences.predictions(predicted)
+    elif text := record_sentences.predicted(status):
         yield "predictions", text
     if (exported := latest(status.records, Exported)) is not None:
         yield "export", exported.path
@@ -310,7 +317,7 @@ def show_logs(
             left_out += 1
             continue
         style = styles.setdefault(line.role, _ROLE_STYLES[len(styles) % len(_ROLE_STYLES)])
-        text = line.text if line.record is None else sentences.describe(line.record) or line.text
+        text = line.text if line.record is None else presentation.describe(line.record) or line.text
         prefix = f"{f'{line.role}-{line.index}':<11} | "
         bold = "bold" if line.record is not None else ""
         out.print(Text.assemble((when, "dim"), (prefix, style), (text, bold)))

@@ -22,6 +22,7 @@ from launcher.backends.base import PROGRAM, Backend, LogLine
 from launcher.cli.console import RoleTable, console, exit_code, headline, reasons, show_summary
 from launcher.errors import INTERRUPTED, ConflictError
 from launcher.status import Phase, RunStatus, latest
+from launcher.task_records import record_sentences
 from launcher.task_records.remaining_time import Pace
 from launcher.task_records.task_output import is_chatter
 from launcher.terminal import visible_all
@@ -197,12 +198,12 @@ def _training(status: RunStatus, pace: Pace, now: float) -> Iterator[RenderableT
         known = remaining is not None and pace.done < 1
         eta = f"  ETA {sentences.whole_seconds(remaining or 0)}" if known else ""
         yield _Bar(pace.done, f" {100 * pace.done:3.0f}%{eta}")
-        yield _wrapped(sentences.position(progress))
-        yield _wrapped(sentences.measures(progress))
-    elif text := sentences.predicted(status):
+        yield _wrapped(record_sentences.position(progress))
+        yield _wrapped(record_sentences.measures(progress))
+    elif text := record_sentences.predicted(status):
         yield _wrapped(text)
     if (evaluation := latest(status.records, Evaluation)) is not None:
-        yield _wrapped(sentences.evaluation(evaluation))
+        yield _wrapped(record_sentences.evaluation(evaluation))
 
 
 def _wrapped(text: str) -> Text:

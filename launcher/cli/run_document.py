@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -16,6 +16,7 @@ from launcher.backends.base import Place
 from launcher.object_names import ROLE_LABEL
 from launcher.status import RoleStatus, RunStatus, TaskStatus, latest, latest_with_time
 from worker.contract import records
+from worker.contract.records import Content
 
 API_VERSION = "launcher/v1alpha1"
 
@@ -25,6 +26,9 @@ _OF_A_ROLE = (ROLE_LABEL, "app.kubernetes.io/component")
 Time = Annotated[datetime, Field(description="RFC 3339, UTC.")]
 Number = int | float | str
 """A metric that is not finite is a text: `nan`, `inf`."""
+
+
+D = TypeVar("D", bound=BaseModel)
 
 
 class _Model(BaseModel):
@@ -173,9 +177,9 @@ def of_run(status: RunStatus, place: Place, now: float, model_directory: str | N
             start_time=_time_or_null(status.started),
             completion_time=_time_or_null(status.finished),
             duration_seconds=None if status.started is None else round(max(0.0, until - status.started), 3),
-            progress=_progress(status),
-            evaluation=_evaluation(status),
-            membership=_membership(status),
+            progress=_of_record(Progress, records.Progress, status),
+            evaluation=_of_record(Evaluation, records.Evaluation, status),
+            membership=_of_record(Membership, records.MembershipRecord, status),
             export=None if exported is None else exported.path,
             model_directory=model_directory,
             roles=[_role(role, status) for role in status.roles],
@@ -240,43 +244,14 @@ def _task(task: TaskStatus, status: RunStatus) -> Task:
     )
 
 
-def _progress(status: RunStatus) -> Progress | None:
-    newest = latest_with_time(status.records, records.Progress)
+def _of_record(model: type[D], kind: type[Content], status: RunStatus) -> D | None:
+    """Returns what the newest record of this kind says, as far as the model has it; None without one."""
+    newest = latest_with_time(status.records, kind)
     if newest is None:
         return None
-    said, time = newest
-    return Progress(
-        epoch=said.epoch,
-        epochs=said.epochs,
-        step=said.step,
-        steps=said.steps,
-        steps_per_second=said.steps_per_second,
-        loss=said.loss,
-        metrics=dict(said.metrics),
-        learning_rate=said.learning_rate,
-        time=_time(time),
-    )
-
-
-def _evaluation(status: RunStatus) -> Evaluation | None:
-    newest = latest_with_time(status.records, records.Evaluation)
-    if newest is None:
-        return None
-    said, time = newest
-    return Evaluation(
-        epoch=said.epoch,
-        checkpoint=said.checkpoint,
-        metrics=dict(said.metrics),
-        time=_time(time),
-    )
-
-
-def _membership(status: RunStatus) -> Membership | None:
-    newest = latest_with_time(status.records, records.MembershipRecord)
-    if newest is None:
-        return None
-    said, time = newest
-    return Membership(workers=list(said.workers), generation=said.generation, time=_time(time))
+    content, time = newest
+    said = {name: getattr(content, name) for name in model.model_fields if name != "time"}
+    return model(**said, time=_time(time))
 
 
 def print_document(document: Mapping[str, Any], output: str, *, in_a_line: bool = False) -> None:

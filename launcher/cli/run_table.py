@@ -16,6 +16,7 @@ from launcher.backends.base import Place, RunEvent, Update
 from launcher.cli.console import STYLES, console, live_table, reasons
 from launcher.object_names import DOMAIN
 from launcher.status import RunStatus, latest
+from launcher.task_records import record_sentences
 from launcher.terminal import visible_all
 from worker.contract.records import Progress
 
@@ -229,7 +230,7 @@ def _cells(run: Listed, wide: bool, places: bool) -> list[str]:
         status.namespace,
         status.run,
         str(status.phase),
-        "" if progress is None else sentences.position(progress),
+        "" if progress is None else record_sentences.position(progress),
         tasks,
         age(status.created or status.started),
         _duration(status),

@@ -13,21 +13,8 @@ from launcher.report.amounts import duration
 from launcher.report.restarts import Restart
 from launcher.report.timeline import TaskTimeline
 from launcher.status import Phase
-from launcher.task_records import task_devices
-from worker.contract.records import (
-    Devices,
-    Event,
-    Exported,
-    Failed,
-    Loaded,
-    MembershipRecord,
-    Notice,
-    Predicted,
-    Record,
-    Released,
-    Training,
-    Waiting,
-)
+from launcher.task_records import presentation
+from worker.contract.records import Content
 
 MOST: Final = 250
 """Events on the page. Of more, failures and warnings are kept first, then the latest."""
@@ -35,13 +22,6 @@ MOST: Final = 250
 _MOST_ALIKE: Final = 4
 """More events of one reason than this, about tasks of one role, are shown as one."""
 
-_SHOWN: Final = (MembershipRecord, Training, Loaded, Notice, Exported, Predicted, Failed, Released)
-_KINDS: Final = {
-    Event.FAILED: "bad",
-    Event.NOTICE: "warning",
-    Event.EXPORTED: "good",
-    Event.PREDICTED: "good",
-}
 _END_TEXTS: Final = {
     Phase.SUCCEEDED: ("good", "has succeeded"),
     Phase.FAILED: ("bad", "has failed"),
@@ -120,31 +100,19 @@ def _of_restarts(restarts: Sequence[Restart]) -> Iterable[ReportEvent]:
 
 
 def _of_records(history: History) -> Iterable[ReportEvent]:
-    waited: set[tuple[str, int, int]] = set()
+    before: dict[tuple[str, int, int, str], tuple[Content | None, float]] = {}
     for line in history.lines:
         record = line.record
-        if record is None:
+        shown = None if record is None else presentation.of(record)
+        if record is None or shown is None:
             continue
-        name = sentences.who(line.role, line.index, history.status)
-        key = (line.role, line.index, line.attempt)
-        content = record.content
-        if isinstance(content, Waiting):
-            # Of each attempt, the first one and those that say that all tasks answer.
-            if content.tasks and key in waited:
-                continue
-            waited.add(key)
-        elif isinstance(content, Devices):
-            if not task_devices.is_news(content, line.role, line.index, history.status):
-                continue
-        elif not isinstance(content, _SHOWN):
-            continue
-        yield ReportEvent(record.time, name, _kind(record), sentences.describe(record))
-
-
-def _kind(record: Record) -> str:
-    if task_devices.lacks(record):
-        return "bad"
-    return _KINDS.get(record.event, "plain")
+        key = (line.role, line.index, line.attempt, record.event)
+        content, (old, when) = record.content, before.get(key, (None, float("-inf")))
+        concerns = shown.concerns(content, line.role, line.index, history.status)
+        if concerns and shown.listed(content, old, record.time - when):
+            before[key] = content, record.time
+            name = sentences.who(line.role, line.index, history.status)
+            yield ReportEvent(record.time, name, shown.tone(content), presentation.describe(record))
 
 
 def _of_cluster(events: Sequence[RunEvent], tasks: Sequence[TaskTimeline]) -> Iterable[ReportEvent]:

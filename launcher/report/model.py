@@ -23,7 +23,6 @@ from launcher.report.restarts import Restart, restarts
 from launcher.report.task_groups import grouped
 from launcher.report.time_breakdown import TimeBreakdown, break_down
 from launcher.report.timeline import (
-    State,
     TaskTimeline,
     end_time,
     start_time,
@@ -33,6 +32,7 @@ from launcher.report.timeline import (
 from launcher.report.timeline_rows import Legend, Row, legend, row
 from launcher.status import Phase, RoleStatus, RunStatus
 from launcher.task_records import evaluator_outcome, task_devices
+from launcher.task_records.presentation import State
 
 _BADGES: Final = {
     Phase.PENDING: ("plain", "Pending"),

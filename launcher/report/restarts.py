@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.report.pod_endings import ending
-from launcher.report.timeline import State, TaskTimeline
+from launcher.report.timeline import TaskTimeline
 from launcher.status import Phase, TaskStatus
+from launcher.task_records.presentation import State
 from worker.contract.exit_codes import ExitCode
 
 SUSPECT_SECONDS: Final = 10.0

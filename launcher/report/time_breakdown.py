@@ -12,8 +12,9 @@ from launcher.backends.base import History
 from launcher.lists_and_counts import counted, listed
 from launcher.report.amounts import MOST_NAMES, duration
 from launcher.report.restarts import SUSPECT_SECONDS, WORKING, Restart
-from launcher.report.timeline import Records, Segment, State, TaskTimeline, by_attempt, end_time, start_time
+from launcher.report.timeline import Records, Segment, TaskTimeline, by_attempt, end_time, start_time
 from launcher.status import Phase
+from launcher.task_records.presentation import State
 from worker.contract.records import Progress, Record
 
 _WORDS: Final[Mapping[State, str]] = {

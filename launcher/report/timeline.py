@@ -4,60 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Final
 
 from launcher import sentences
 from launcher.backends.base import History, RunEvent
 from launcher.report.pod_endings import ending
 from launcher.status import Phase, TaskStatus
-from worker.contract.records import (
-    Content,
-    Done,
-    Evaluation,
-    Event,
-    Exported,
-    Failed,
-    Loaded,
-    Predicted,
-    Predicting,
-    Progress,
-    Ready,
-    Record,
-    Released,
-    Training,
-    Waiting,
-    WasReleased,
-)
+from launcher.task_records import presentation
+from launcher.task_records.presentation import State
+from worker.contract.records import Event, Record, Waiting
 
 _PULLING: Final = ("ErrImagePull", "ImagePullBackOff")
 _EVALUATOR: Final = "evaluator"
 _MAX_SKEW_SECONDS: Final = 86400.0
 """A record is ignored if it is from further outside the run: no node's clock is that wrong."""
-
-
-class State(str, Enum):
-    """What a task does. The values are CSS classes of the page, too."""
-
-    HELD = "held"
-    """The run was submitted, and the task has no pod yet."""
-    PENDING = "pending"
-    PULLING = "pulling"
-    PREPARING = "preparing"
-    STARTING = "starting"
-    """The process runs and has written no record yet."""
-    WAITING = "waiting"
-    READY = "ready"
-    """Its server is up, and the primary does not train."""
-    TRAINING = "training"
-    SCORING = "scoring"
-    RUNNING = "running"
-    """A script of the user's, which writes no records."""
-    FINISHING = "finishing"
-    DOWN = "down"
-    """Between a failed pod and the next one."""
-    STOPPED = "stopped"
-    """Between a pod that was told to stop and the next one: a suspension."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +168,9 @@ class _Builder:
             end = max(end, created)
             records = self._records.get((*self._key, attempt.attempt), ())
             self._attempt(attempt, records, created, end)
-            marks += [Mark(r.time, "scored", sentences.describe(r)) for r in records if _is_score(r, attempt)]
+            marks += [
+                Mark(r.time, "scored", presentation.describe(r)) for r in records if _is_score(r, attempt)
+            ]
             released = next((r.time for r in records if r.event == Event.RELEASED), released)
             if attempt.phase is Phase.FAILED and not attempt.deleted:
                 marks.append(Mark(end, "failed", ending(attempt)))
@@ -268,36 +230,17 @@ class _Builder:
         """When the task changed its state by its own records: time, state, note."""
         changes: list[tuple[float, State, str]] = []
         for record in records:
-            state, note = self._state(record.content)
+            shown = presentation.of(record)
+            state = None if shown is None else shown.begins(record.content, self._is_evaluator)
             if state is not None:
-                changes.append((record.time, state, note))
+                awaited = record.content.tasks if isinstance(record.content, Waiting) else ()
+                changes.append((record.time, state, ", ".join(awaited)))
         # A record that repeats the state is no change.
         return [
             change
             for number, change in enumerate(changes)
             if not number or change[1:] != changes[number - 1][1:]
         ]
-
-    def _state(self, content: Content | None) -> tuple[State | None, str]:
-        """The state that begins with a record, and its note; None where a record changes nothing."""
-        match content:
-            case Waiting(tasks=names):
-                return State.WAITING if names else State.STARTING, ", ".join(names)
-            case Ready():
-                return State.SCORING if self._is_evaluator else State.READY, ""
-            case Progress(epoch_end=True, epoch=epoch, epochs=epochs) if epoch == epochs:
-                return State.FINISHING, ""
-            case Training() | Progress():
-                return State.TRAINING, ""
-            case Evaluation():
-                return State.SCORING if self._is_evaluator else None, ""
-            case Loaded():
-                return State.SCORING, ""
-            case Predicting():
-                return State.RUNNING, ""
-            case Exported() | Predicted() | Failed() | Released() | WasReleased() | Done():
-                return State.FINISHING, ""
-        return None, ""
 
     @property
     def _is_evaluator(self) -> bool:

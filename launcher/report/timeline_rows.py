@@ -11,8 +11,9 @@ from launcher.report.amounts import MOST_NAMES, duration
 from launcher.report.drawing import share
 from launcher.report.pod_endings import ending
 from launcher.report.task_groups import TaskGroup
-from launcher.report.timeline import Segment, State, TaskTimeline
+from launcher.report.timeline import Segment, TaskTimeline
 from launcher.status import Phase, RunStatus
+from launcher.task_records.presentation import State
 
 STATE_TEXTS: Final = {
     State.HELD: "no pod yet",

@@ -13,6 +13,7 @@ from launcher import sentences
 from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.cli import console
 from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
+from launcher.task_records import presentation, record_sentences
 from tests.unit import histories
 from tests.unit.cli.test_console import _Nowhere
 from worker.contract.records import Event, Progress, Record
@@ -46,8 +47,8 @@ def texts(narrator: sentences.Narrator, status: RunStatus, *lines: LogLine) -> l
 
 def test_the_learning_rate_is_said_at_an_epoch_s_end() -> None:
     end = Progress(1, 2, 5, 5, 12.0, 0.5, {}, epoch_end=True, learning_rate=0.00125)
-    assert sentences.measures(end) == "loss 0.5000, 12 steps/s, lr 0.00125"
-    assert sentences.measures(end._replace(learning_rate=None, loss=None)) == "12 steps/s"
+    assert record_sentences.measures(end) == "loss 0.5000, 12 steps/s, lr 0.00125"
+    assert record_sentences.measures(end._replace(learning_rate=None, loss=None)) == "12 steps/s"
 
 
 def test_why_a_role_waits_is_said_once() -> None:
@@ -159,14 +160,14 @@ def test_a_prediction_is_told_with_the_sum_of_all_tasks() -> None:
         for number in range(2)
     }
     status = dataclasses.replace(run(), records=records, phase=Phase.RUNNING)
-    assert sentences.predicted(status) == "predicted 2,001 examples, 40 examples/s"
+    assert record_sentences.predicted(status) == "predicted 2,001 examples, 40 examples/s"
     out = io.StringIO()
     console.console(out).print(console.live_table(status))
     assert "predicted 2,001 examples, 40 examples/s" in out.getvalue()
 
     done = Record(Event.PREDICTED, "mnist-worker-0", 9.0, {"path": "/m/p", "examples": 2010, "parts": 1})
-    assert sentences.describe(done) == "wrote the predictions to /m/p (2,010 examples in 1 file)"
-    assert sentences.predicted(run()) == ""
+    assert presentation.describe(done) == "wrote the predictions to /m/p (2,010 examples in 1 file)"
+    assert record_sentences.predicted(run()) == ""
 
 
 def test_progress_of_a_prediction_is_a_line_now_and_then() -> None:
@@ -239,7 +240,7 @@ def test_why_a_task_waits_for_others(reasons: Any, text: str) -> None:
     fields = {"tasks": ["a", "b"], "seconds": 10.2, "deadline": 900}
     fields |= {} if reasons is None else {"reasons": reasons}
     record = Record(Event.WAITING, "t", 1.0, fields)
-    assert sentences.describe(record) == text
+    assert presentation.describe(record) == text
     assert Record.parse(record.line()) == record
 
 

@@ -9,6 +9,7 @@ import pytest
 from launcher import sentences
 from launcher.backends.base import LogLine
 from launcher.status import Phase, RunStatus, attempts, fold, latest, seconds
+from launcher.task_records import presentation
 from worker.contract.records import Exported, Record, Released
 from worker.contract.run_config import ElasticWorkers
 
@@ -282,7 +283,7 @@ def test_what_is_new() -> None:
     ],
 )
 def test_records_in_words(event: str, fields: dict[str, Any], text: str) -> None:
-    assert sentences.describe(Record(event, "demo-chief-0", 0.0, fields)) == text
+    assert presentation.describe(Record(event, "demo-chief-0", 0.0, fields)) == text
 
 
 def test_progress_is_not_said_too_often() -> None:

@@ -48,14 +48,19 @@ def numbers(value: Any) -> Any:
     return {name: number(each) for name, each in checked(value, isinstance(value, Mapping)).items()}
 
 
+def each_of(value: Any) -> Any:
+    """A list."""
+    return checked(value, isinstance(value, (list, tuple)))
+
+
 def texts(value: Any) -> Any:
     """A list of strings, as a tuple."""
-    return tuple(map(text, checked(value, isinstance(value, (list, tuple)))))
+    return tuple(map(text, each_of(value)))
 
 
 def counts(value: Any) -> Any:
     """A list of whole numbers, as a tuple."""
-    return tuple(map(count, checked(value, isinstance(value, (list, tuple)))))
+    return tuple(map(count, each_of(value)))
 
 
 def names(value: Any) -> Any:

@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Union
+from typing import Any, Final, NamedTuple, TypeVar, Union
 
 from worker.contract.json_values import (
     checked,
     count,
     counts,
+    each_of,
     finite,
     flag,
     names,
@@ -46,6 +47,8 @@ class Event:
     DONE: Final = "done"
 
 
+_T = TypeVar("_T")
+
 Seconds = float
 """Finite; an int is valid too."""
 
@@ -53,25 +56,6 @@ Number = float
 """A value that a model computes, which may be NaN or infinite. A line has those as text: "nan", "inf",
 "-inf".
 """
-
-
-class Doing(NamedTuple):
-    """What the task does before the first step or after the last, such as `importing TensorFlow`. It lasts
-    until the task's next record.
-    """
-
-    activity: str
-
-
-class Waiting(NamedTuple):
-    """The task has waited `seconds`, of at most `deadline`, for `tasks` (pod names) to answer. All answer if
-    `tasks` is empty. `reasons` maps why they do not answer to the first pods; earlier versions leave it out.
-    """
-
-    tasks: Sequence[str]
-    seconds: Seconds
-    deadline: Seconds
-    reasons: Mapping[str, Sequence[str]] = {}
 
 
 @dataclass(frozen=True)
@@ -83,6 +67,68 @@ class Device:  # no NamedTuple: those have a method `count`
     count: int
 
 
+def _device(value: Any) -> Device:
+    get = checked(value, isinstance(value, Mapping)).get
+    return Device(text(get("type")), text(get("name")), count(get("count")))
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "str": text,
+    "bool": flag,
+    "int": count,
+    "int | None": lambda value: None if value is None else count(value),
+    "Seconds": finite,
+    "Number": number,
+    "Number | None": lambda value: None if value is None else number(value),
+    "Mapping[str, Number]": numbers,
+    "Sequence[int]": counts,
+    "Sequence[str]": texts,
+    "Mapping[str, Sequence[str]]": names,
+    "Sequence[Device]": lambda value: tuple(map(_device, each_of(value))),
+}
+"""The parser of a field's value on a line, by the field's annotation. Each raises ValueError."""
+
+EVENTS: Final[dict[type[Any], str]] = {}
+"""The event of each type of content."""
+
+_KINDS: Final[dict[str, type[Any]]] = {}
+_FIELDS: Final[dict[type[Any], Mapping[str, Callable[[Any], Any]]]] = {}
+
+
+def _record(event: str) -> Callable[[type[_T]], type[_T]]:
+    """Declares the content of an event. A field with a default is one that earlier versions do not write."""
+
+    def declare(kind: type[_T]) -> type[_T]:
+        EVENTS[kind] = event
+        _KINDS.setdefault(event, kind)
+        _FIELDS[kind] = {name: _READERS[each.__forward_arg__] for name, each in kind.__annotations__.items()}
+        return kind
+
+    return declare
+
+
+@_record(Event.DOING)
+class Doing(NamedTuple):
+    """What the task does before the first step or after the last, such as `importing TensorFlow`. It lasts
+    until the task's next record.
+    """
+
+    activity: str
+
+
+@_record(Event.WAITING)
+class Waiting(NamedTuple):
+    """The task has waited `seconds`, of at most `deadline`, for `tasks` (pod names) to answer. All answer if
+    `tasks` is empty. `reasons` maps why they do not answer to the first pods; earlier versions leave it out.
+    """
+
+    tasks: Sequence[str]
+    seconds: Seconds
+    deadline: Seconds
+    reasons: Mapping[str, Sequence[str]] = {}
+
+
+@_record(Event.DEVICES)
 class Devices(NamedTuple):
     """The devices that the task uses. `replicas` take the steps, in `tasks` tasks, as far as the task knows:
     a server knows only itself, and an evaluator has no replicas. `devices` are this task's own, `tensorflow`
@@ -98,10 +144,12 @@ class Devices(NamedTuple):
     runtime: str = ""
 
 
+@_record(Event.READY)
 class Ready(NamedTuple):
     """A worker's or ps's server is up; an evaluator looks for checkpoints."""
 
 
+@_record(Event.MEMBERSHIP)
 class MembershipRecord(NamedTuple):
     """The primary task says which workers of an elastic run take part from now on. `workers` are their
     numbers, ascending; `joined` and `left` are those that came and went since the record before. `reason` is
@@ -116,6 +164,7 @@ class MembershipRecord(NamedTuple):
     generation: int | None
 
 
+@_record(Event.TRAINING)
 class Training(NamedTuple):
     """The training begins. `steps_per_epoch` is None if unknown. Earlier attempts did the first
     `initial_epoch` epochs.
@@ -126,6 +175,7 @@ class Training(NamedTuple):
     initial_epoch: int
 
 
+@_record(Event.PROGRESS)
 class Progress(NamedTuple):
     """`step` of the `steps` (None: unknown) of `epoch` is done; epochs count from 1. `loss` is None if it is
     not known yet, and is not among the `metrics`. At an `epoch_end` the values are those of the epoch, and
@@ -144,6 +194,7 @@ class Progress(NamedTuple):
     learning_rate: Number | None = None
 
 
+@_record(Event.EVALUATION)
 class Evaluation(NamedTuple):
     """The scores of a checkpoint; "loss" is among the `metrics`. `epoch` is None if unknown."""
 
@@ -152,6 +203,7 @@ class Evaluation(NamedTuple):
     metrics: Mapping[str, Number]
 
 
+@_record(Event.LOADED)
 class Loaded(NamedTuple):
     """A checkpoint to evaluate or to predict with; `path` is its directory."""
 
@@ -159,6 +211,7 @@ class Loaded(NamedTuple):
     path: str
 
 
+@_record(Event.PREDICTING)
 class Predicting(NamedTuple):
     """Number of examples of the task's share that are done, those of earlier attempts included."""
 
@@ -166,6 +219,7 @@ class Predicting(NamedTuple):
     examples_per_second: Number
 
 
+@_record(Event.PREDICTED)
 class Predicted(NamedTuple):
     """All predictions are written, to `parts` files in the directory `path`."""
 
@@ -174,18 +228,21 @@ class Predicted(NamedTuple):
     parts: int
 
 
+@_record(Event.EXPORTED)
 class Exported(NamedTuple):
     """The SavedModel is at `path`."""
 
     path: str
 
 
+@_record(Event.NOTICE)
 class Notice(NamedTuple):
     """A sentence that the user should read."""
 
     message: str
 
 
+@_record(Event.FAILED)
 class Failed(NamedTuple):
     """The reason why the task fails, in one sentence. `traceback` has the frames of the user's own files, or
     is "".
@@ -196,6 +253,7 @@ class Failed(NamedTuple):
     exit_code: int
 
 
+@_record(Event.RESTARTED)
 class Restarted(NamedTuple):
     """The training process ended with `exit_code` and was started again in its pod, where it is the
     `restart`-th time.
@@ -205,6 +263,7 @@ class Restarted(NamedTuple):
     restart: int
 
 
+@_record(Event.RELEASED)
 class Released(NamedTuple):
     """The chief has released `tasks` (pod names), and could not reach `unreachable`."""
 
@@ -212,6 +271,7 @@ class Released(NamedTuple):
     unreachable: Sequence[str]
 
 
+@_record(Event.RELEASED)
 class WasReleased(NamedTuple):
     """The chief released this task, because the run has this `outcome`: "done" or "failed", or the reason why
     there is none. Its event is "released", too.
@@ -220,6 +280,7 @@ class WasReleased(NamedTuple):
     outcome: str
 
 
+@_record(Event.DONE)
 class Done(NamedTuple):
     """The task is about to leave with `ExitCode.DONE`."""
 
@@ -244,27 +305,6 @@ Content = Union[  # Python 3.9 has no `|` for types.
     WasReleased,
     Done,
 ]
-
-EVENTS: Final[Mapping[type[Any], str]] = {
-    Doing: Event.DOING,
-    Waiting: Event.WAITING,
-    Devices: Event.DEVICES,
-    Ready: Event.READY,
-    MembershipRecord: Event.MEMBERSHIP,
-    Training: Event.TRAINING,
-    Progress: Event.PROGRESS,
-    Evaluation: Event.EVALUATION,
-    Loaded: Event.LOADED,
-    Predicting: Event.PREDICTING,
-    Predicted: Event.PREDICTED,
-    Exported: Event.EXPORTED,
-    Notice: Event.NOTICE,
-    Failed: Event.FAILED,
-    Restarted: Event.RESTARTED,
-    WasReleased: Event.RELEASED,
-    Released: Event.RELEASED,
-    Done: Event.DONE,
-}
 
 
 @dataclass(frozen=True)
@@ -349,65 +389,32 @@ def _is_sound(value: Any, levels: int = 0) -> bool:
     return levels <= _DEEPEST and all(_is_sound(each, levels + 1) for each in inner)
 
 
-def _devices(value: Any) -> Any:
-    return tuple(map(_device, checked(value, isinstance(value, (list, tuple)))))
-
-
-def _device(value: Any) -> Device:
-    get = checked(value, isinstance(value, Mapping)).get
-    return Device(text(get("type")), text(get("name")), count(get("count")))
-
-
-_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "str": text,
-    "bool": flag,
-    "int": count,
-    "int | None": lambda value: None if value is None else count(value),
-    "Seconds": finite,
-    "Number": number,
-    "Number | None": lambda value: None if value is None else number(value),
-    "Mapping[str, Number]": numbers,
-    "Sequence[int]": counts,
-    "Sequence[str]": texts,
-    "Mapping[str, Sequence[str]]": names,
-    "Sequence[Device]": _devices,
-}
-"""The parser of a field's value on a line, by the field's annotation. Each raises ValueError."""
-
-_OPTIONAL: Final = ("reasons", "runtime", "learning_rate")
-"""Fields that earlier versions leave out, and that this version leaves out where they are empty."""
-
-
-def _read(kind: type[Content], fields: Mapping[str, Any]) -> Content:
-    """Raises ValueError where a field is missing or has another type. Ignores fields of later versions."""
-    values = {}
-    for name, annotation in kind.__annotations__.items():
-        if name not in fields:
-            if name in _OPTIONAL:
-                continue
-            raise ValueError(f"a record without {name}")
-        values[name] = _READERS[annotation.__forward_arg__](fields[name])
-    return kind(**values)
-
-
-_TYPES: Final[Mapping[str, type[Content]]] = {event: kind for kind, event in EVENTS.items()}
-
-
 def content_of(event: str, fields: Mapping[str, Any]) -> Content | None:
     """Returns None for an event of a later version. Raises ValueError where the fields are not
     the event's.
     """
-    kind = _TYPES.get(event)
+    kind = _KINDS.get(event)
     if kind is Released and "tasks" not in fields:
         kind = WasReleased
     return None if kind is None else _read(kind, fields)
 
 
+def _read(kind: type[Any], fields: Mapping[str, Any]) -> Any:
+    """Raises ValueError where a field is missing or has another type. Ignores fields of later versions."""
+    values = {}
+    for name, read in _FIELDS[kind].items():
+        if name in fields:
+            values[name] = read(fields[name])
+        elif name not in kind._field_defaults:
+            raise ValueError(f"a record without {name}")
+    return kind(**values)
+
+
 def fields_of(content: Content) -> dict[str, Any]:
-    """Returns the fields by name, in the order of a line. Optional fields that are empty are left out."""
+    """Returns the fields by name, in the order of a line. Those with a default are left out where empty."""
     kind = type(content)
-    fields = zip(kind.__annotations__, content)
-    return {name: value for name, value in fields if value or name not in _OPTIONAL}
+    fields = zip(_FIELDS[kind], content)
+    return {name: value for name, value in fields if value or name not in kind._field_defaults}
 
 
 def line_of(event: str, task: str, time: float, fields: Mapping[str, Any]) -> str:

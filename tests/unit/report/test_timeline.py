@@ -10,8 +10,9 @@ from launcher.report.events import report_events
 from launcher.report.processes import by_process
 from launcher.report.restarts import restarts
 from launcher.report.time_breakdown import TimeBreakdown, break_down
-from launcher.report.timeline import State, TaskTimeline, task_timelines
+from launcher.report.timeline import TaskTimeline, task_timelines
 from launcher.status import Phase, TaskStatus
+from launcher.task_records.presentation import State
 from tests.unit.histories import BEGIN, event, history, pod, says, step
 
 

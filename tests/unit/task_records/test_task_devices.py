@@ -21,7 +21,7 @@ from launcher.plan import topology
 from launcher.report.model import report
 from launcher.report.page import page
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
-from launcher.task_records import task_devices
+from launcher.task_records import presentation, task_devices
 from launcher.validation import loader
 from tests.unit.cli.test_console import _Nowhere
 from tests.unit.histories import history, pod, says
@@ -40,7 +40,7 @@ def said(role: str, index: int = 0, **changes: Any) -> LogLine:
 
 def words(line: LogLine) -> str:
     assert line.record is not None
-    return sentences.describe(line.record)
+    return presentation.describe(line.record)
 
 
 def test_words() -> None:

@@ -1,0 +1,133 @@
+"""What a record says, as a sentence: one line, without colours. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from launcher.lists_and_counts import counted
+from launcher.status import RunStatus
+from worker.contract.records import (
+    Evaluation,
+    Event,
+    MembershipRecord,
+    Predicted,
+    Predicting,
+    Progress,
+    Released,
+    Training,
+    Waiting,
+)
+
+_MOST_REASONS: Final = 4
+
+
+def waiting(waiting: Waiting) -> str:
+    """Returns `waits for mnist-ps-0 (3 s of at most 900 s): connection refused`."""
+    if not waiting.tasks:
+        return f"all tasks connected (after {waiting.seconds:.0f} s)"
+    waited = f"{waiting.seconds:.0f} s of at most {waiting.deadline} s"
+    text = f"waits for {_names(waiting.tasks)} ({waited})"
+    if len(waiting.reasons) == 1:
+        return f"{text}: {next(iter(waiting.reasons))}"
+    named = [f"{_names(tasks)}: {reason}" for reason, tasks in waiting.reasons.items()]
+    return "; ".join([text, *named[:_MOST_REASONS]])
+
+
+def _names(tasks: Sequence[str]) -> str:
+    return ", ".join(tasks[:3]) + (f" and {len(tasks) - 3} more" if len(tasks) > 3 else "")
+
+
+def training(training: Training) -> str:
+    """Returns `trains 3 epochs of 100 steps; 1 done before`."""
+    steps, done = training.steps_per_epoch, training.initial_epoch
+    text = f"trains {training.epochs} epochs" + (f" of {steps} steps" if steps is not None else "")
+    return f"{text}; {done} done before" if done else text
+
+
+def position(progress: Progress) -> str:
+    """Returns the training's position: `epoch 2/3, step 50/100`."""
+    step = f"step {progress.step}" + (f"/{progress.steps}" if progress.steps is not None else "")
+    return f"epoch {progress.epoch}/{progress.epochs}, {step}"
+
+
+def measures(progress: Progress) -> str:
+    """Returns the values of a progress record: `accuracy 0.8123, loss 0.5311, 412 steps/s, lr 0.001`; the
+    learning rate is that of an epoch's end.
+    """
+    values = dict(progress.metrics)
+    if progress.loss is not None:
+        values.setdefault("loss", progress.loss)
+    said = [metrics(values)] if values else []
+    said.append(f"{_rate(progress.steps_per_second)} steps/s")
+    if progress.learning_rate is not None:
+        said.append(f"lr {progress.learning_rate:.4g}")
+    return ", ".join(said)
+
+
+def _rate(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else _number(value, 2)
+
+
+def metrics(values: Mapping[str, float]) -> str:
+    """Returns `accuracy 0.8423, loss 0.4312`; the loss comes last."""
+    ordered = sorted(values, key=lambda name: name == "loss")
+    return ", ".join(f"{name} {_number(values[name], 4)}" for name in ordered)
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if 1e-3 <= abs(value) < 1e6 or value == 0 else f"{value:.3e}"
+
+
+def progress(progress: Progress) -> str:
+    """Returns `epoch 2/3, step 50/100: accuracy 0.8123, loss 0.5311, 412 steps/s`."""
+    return f"{position(progress)}: {measures(progress)}"
+
+
+def evaluation(evaluation: Evaluation) -> str:
+    """Returns `evaluation after epoch 2: accuracy 0.8423, loss 0.4312`."""
+    epoch = evaluation.epoch
+    after = f"after epoch {epoch}" if epoch is not None else evaluation.checkpoint
+    return f"evaluation {after}: {metrics(evaluation.metrics)}"
+
+
+def predicting(predicting: Predicting) -> str:
+    """Returns `predicted 1,200 examples, 340 examples/s`."""
+    return f"predicted {predicting.examples:,} examples, {_rate(predicting.examples_per_second)} examples/s"
+
+
+def predicted(status: RunStatus) -> str:
+    """Returns the progress of a prediction, over all tasks: `predicted 1,200 examples, 340 examples/s`, or
+    "".
+    """
+    newest = [own[Event.PREDICTING].content for own in status.records.values() if Event.PREDICTING in own]
+    parts = [content for content in newest if isinstance(content, Predicting)]
+    if not parts:
+        return ""
+    rate = sum(part.examples_per_second for part in parts)
+    return predicting(Predicting(sum(part.examples for part in parts), rate))
+
+
+def predictions(predicted: Predicted) -> str:
+    """Returns where the predictions are: `/model/predictions/run (1,200 examples in 12 files)`."""
+    files = f"{predicted.parts:,} file" + ("" if predicted.parts == 1 else "s")
+    return f"{predicted.path} ({predicted.examples:,} examples in {files})"
+
+
+def membership(record: MembershipRecord) -> str:
+    """Returns `trains with 3 workers: worker 2 joined (its port answers)`."""
+    changes = [
+        f"worker{'' if len(numbers) == 1 else 's'} {_names([str(number) for number in numbers])} {verb}"
+        for numbers, verb in ((record.joined, "joined"), (record.left, "left"))
+        if numbers
+    ]
+    text = f"trains with {counted(len(record.workers), 'worker')}"
+    text += f": {', '.join(changes)}" if changes else ""
+    return f"{text} ({record.reason})" if record.reason else text
+
+
+def released(released: Released) -> str:
+    """Returns `shut down 3 tasks; could not reach mnist-ps-0`."""
+    unreachable = released.unreachable
+    text = f"shut down {len(released.tasks)} tasks"
+    return text + (f"; could not reach {_names(unreachable)}" if unreachable else "")
