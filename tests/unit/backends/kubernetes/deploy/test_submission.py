@@ -76,7 +76,7 @@ class Store:
     @property
     def names(self) -> list[str]:
         """Returns the names of the stored objects."""
-        return sorted(item["metadata"]["name"] for item in self.kept.values())
+        return sorted(path.rpartition("/")[2] for path in self.kept)
 
 
 @pytest.fixture
