@@ -33,6 +33,8 @@ _UNBOUNDED: Final = 10_000
 """Columns of output that is not a terminal."""
 _MOST_TROUBLED: Final = 5
 """Number of tasks whose logs `status` reads."""
+_BY_EXIT_CODE = "PodFailurePolicy"
+"""The reason of a Job that a task's exit code has ended; its message names the pod and the rule."""
 _LAST_LINES: Final = 20
 """Lines of a failed task's log that are shown, where the task did not report its error."""
 
@@ -262,7 +264,7 @@ def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
 
 def _explain(backend: Backend, status: RunStatus, out: Console, roles: Sequence[str] | None = None) -> None:
     """Prints the errors of all tasks, or of those of `roles`: the record of a failed task, else the end of
-    its log; then the message of the run's Job.
+    its log; then the message of the run's Job, unless it only says that one of these ended it.
     """
     said: set[tuple[str, str]] = set()
     for task in status.failures:
@@ -277,7 +279,7 @@ def _explain(backend: Backend, status: RunStatus, out: Console, roles: Sequence[
         if words[1]:
             out.print(Padding(Text(words[1].rstrip()), (0, 0, 0, 2), expand=False))
         out.print()
-    if status.message:
+    if status.message and not (said and status.reason == _BY_EXIT_CODE):
         out.print(Text(status.message, style="dim" if said else "red"))
         out.print()
 

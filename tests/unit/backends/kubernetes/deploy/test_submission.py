@@ -60,6 +60,9 @@ class Store:
             item = json.loads(handler.body)
             item["metadata"]["uid"] = path
             created = path not in self.kept
+            if "merge-patch" in handler.headers["Content-Type"]:
+                there = self.kept[path]
+                item = {**there, "metadata": {**there["metadata"], **item["metadata"]}}
             if not dry:
                 self.kept[path] = item
             says(item, 201 if created else 200)(handler, query)
