@@ -6,9 +6,10 @@ from typing import Any, get_args
 
 import pytest
 
+from launcher import object_names
 from launcher.backends import run_end_rule
 from launcher.config import schema
-from launcher.config.spec import StrategyOptions, TrainingCluster
+from launcher.config.spec import RoleName, StrategyOptions, TrainingCluster
 from launcher.plan import gang_scheduling, job_failures, jobset, topology
 from launcher.status import Phase
 from worker.contract.strategies import BESIDE, PARTITIONERS, STRATEGIES, StrategyName
@@ -89,3 +90,8 @@ def test_every_role_that_trains_or_stands_beside_has_its_place_in_the_table() ->
         assert {"chief", "worker"} <= set(strategy.losses)
         assert not set(strategy.losses) & set(BESIDE)
         assert set(strategy.servers) <= set(strategy.losses)
+
+
+def test_the_command_line_and_the_file_know_the_roles_of_the_table() -> None:
+    roles = {role for strategy in STRATEGIES.values() for role in strategy.losses} | set(BESIDE)
+    assert set(object_names.ROLES) == set(get_args(RoleName)) == roles

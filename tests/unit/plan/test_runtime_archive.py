@@ -148,8 +148,8 @@ def test_all_of_the_runtime_travels_and_fits() -> None:
     folder = ROOT / "worker" / "data" / "fashion-mnist"
     images = {f"worker/data/fashion-mnist/{path.name}" for path in folder.iterdir()}
     assert names(runtime_archive.packed(WITH_IMAGES)) == {*there, *images, "__main__.py"}
-    # A fifth of the space is reserved for growth.
-    assert len(runtime_archive.packed(WITH_IMAGES)) < 0.8 * CONFIG_MAP_BYTES
+    # The rest is reserved for growth; of the whole, 550 KiB are the images.
+    assert len(runtime_archive.packed(WITH_IMAGES)) < 0.85 * CONFIG_MAP_BYTES
 
 
 def test_the_same_runtime_is_the_same_archive() -> None:

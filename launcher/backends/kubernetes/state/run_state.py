@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict
 
 from launcher.backends.kubernetes.api_server.client import Object
 from launcher.backends.run_facts import clean_policy
-from launcher.object_names import CONTAINER, DOMAIN, PRIMARY_ANNOTATION, ROLE_LABEL, SPEC_ANNOTATION
+from launcher.object_names import CONTAINER, DOMAIN, PRIMARY_ANNOTATION, ROLE_LABEL, ROLES, SPEC_ANNOTATION
 from launcher.status import (
     ADMISSION,
     ATTEMPT_ANNOTATION,
@@ -30,7 +30,6 @@ STOPPED_ANNOTATION: Final = f"{DOMAIN}/stopped"
 deadline.
 """
 
-_ROLE_ORDER: Final = ("chief", "worker", "ps", "evaluator", "dispatcher", "data-worker")
 _TERMINAL: Final = (Phase.SUCCEEDED, Phase.FAILED)
 _GATED: Final = "SchedulingGated"
 _JOBSETS_OWN: Final = "jobset.sigs.k8s.io/"
@@ -344,7 +343,7 @@ class RunState:
 
     def _order(self, job: SlimJob) -> tuple[bool, int, str]:
         role = job["metadata"]["labels"].get(ROLE_LABEL, "")
-        number = _ROLE_ORDER.index(role) if role in _ROLE_ORDER else len(_ROLE_ORDER)
+        number = ROLES.index(role) if role in ROLES else len(ROLES)
         return job["metadata"]["annotations"].get(PRIMARY_ANNOTATION) != "true", number, role
 
     def pods(self) -> list[SlimPod]:
