@@ -210,7 +210,7 @@ class KubernetesBackend:
             from launcher.backends.board_process import BoardProcess
 
             return BoardProcess(run, model_dir, port, run_facts.storage(primary))
-        return tensorboard.open_tunnel(self._client, run, namespace, self._jobs(run, namespace)[1], port)
+        return tensorboard.open_tunnel(self._client, run, namespace, primary, port)
 
     @understood
     def copy(self, run: str, namespace: str, path: str, target: str, seconds: float) -> Path:

@@ -18,16 +18,11 @@ _READY_SECONDS: Final = 120.0
 """To wait for a pod that starts. Pulling an image may take longer; the message says so."""
 
 
-def asked_for(primary: Object) -> bool:
-    """Whether the run of this primary Job has one."""
-    return submitted(primary, "spec", "tensorboard") is not None
-
-
 def open_tunnel(client: Client, run: str, namespace: str, primary: Object, port: int) -> Tunnel:
     """Opens a tunnel to the run's TensorBoard. Raises ConflictError if the run has none, BackendError if it
     is not ready in time.
     """
-    if not asked_for(primary):
+    if submitted(primary, "spec", "tensorboard") is None:
         raise ConflictError(
             f"run {run} has no TensorBoard",
             "Submit it with `tensorboard: {}` in its spec; one that is running, too.",

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from launcher.quantities import quantity
+
 _MAX_LINES: Final = 10
 _MAX_VALUE: Final = 60
 """Characters of a value."""
@@ -82,27 +84,11 @@ def _text(value: Any) -> str:
     return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 4]} ..."
 
 
-_FACTORS: Final = {
-    "n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
-    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
-}  # fmt: skip
-
-
 def _same_quantity(sent: Any, kept: Any, path: str) -> bool:
     """Whether both are the same amount, as 0.5 and 500m are of a CPU."""
     if "resources" not in path and "sizeLimit" not in path:
         return False
-    one, other = amount(sent), amount(kept)
-    return one is not None and other is not None and abs(one - other) <= 1e-9 * max(abs(one), abs(other))
-
-
-def amount(value: Any) -> float | None:
-    """A Kubernetes quantity as a number; None if the text is none."""
-    text = str(value)
-    suffix = text.lstrip("+-.0123456789")
     try:
-        if suffix in _FACTORS:
-            return float(text[: len(text) - len(suffix)]) * _FACTORS[suffix]
-        return float(text)
+        return quantity(str(sent)) == quantity(str(kept))
     except ValueError:
-        return None
+        return False

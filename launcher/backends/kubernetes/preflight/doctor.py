@@ -9,7 +9,6 @@ from typing import Any, Final, Literal
 from launcher.backends.base import PROGRAM, Finding
 from launcher.backends.kubernetes.api_server.api_errors import ApiError
 from launcher.backends.kubernetes.api_server.client import Client, Object
-from launcher.backends.kubernetes.api_server.object_diff import amount
 from launcher.backends.kubernetes.api_server.parallel import together
 from launcher.backends.kubernetes.preflight.needed_rights import EXTENSION_RULES, OPTIONAL, RULES, TENSORBOARD
 from launcher.backends.kubernetes.preflight.requirements import (
@@ -24,6 +23,7 @@ from launcher.backends.kubernetes.preflight.requirements import (
     queues,
 )
 from launcher.backends.kubernetes.preflight.versions import OLDEST, lacks, number
+from launcher.quantities import quantity
 from launcher.status import condition
 
 _LEVEL: Final = "pod-security.kubernetes.io/enforce"
@@ -255,5 +255,7 @@ def _quota(quota: Object) -> Finding:
 
 
 def _spent(used: str, limit: str) -> bool:
-    one, other = amount(used), amount(limit)
-    return one is not None and other is not None and one >= other
+    try:
+        return quantity(str(used)) >= quantity(str(limit))
+    except ValueError:
+        return False

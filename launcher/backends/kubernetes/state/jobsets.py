@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from launcher.backends.kubernetes.api_server.api_errors import ApiError
 from launcher.backends.kubernetes.api_server.client import Client, Object
-from launcher.backends.kubernetes.state.run_state import RunState, SlimJob, find_primary, slim_job
+from launcher.backends.kubernetes.state.run_state import RunState, SlimJob, SlimUid, find_primary, slim_job
 from launcher.object_names import PRIMARY_ANNOTATION, RUN_LABEL
 from launcher.status import RUN_ENDED, Records, RunStatus, condition
 
@@ -71,16 +71,10 @@ def jobs_of(jobset: Mapping[str, Any]) -> list[Object]:
     ]
 
 
-class SlimJobSetMetadata(TypedDict):
-    """Of the JobSet."""
-
-    uid: str
-
-
 class SlimJobSet(TypedDict):
     """`end` is what the function `end` returns, and `jobs` are those of `jobs_of`, slim."""
 
-    metadata: SlimJobSetMetadata
+    metadata: SlimUid
     end: tuple[str, Object]
     restarts: int
     jobs: list[SlimJob]

@@ -40,7 +40,7 @@ def free_quota(client: Client, namespace: str, group: str) -> str:
     """
     try:
         found, _ = client.list("Workload", namespace, fields=f"metadata.name={group}")
-        if not any(_holds_quota(workload) for workload in found):
+        if all(condition(workload, "Finished") is not None for workload in found):
             return ""
         pods, _ = client.list("Pod", namespace, f"{GROUP_LABEL}={group}", metadata_only=True)
         for pod in pods[:1]:
@@ -53,10 +53,6 @@ def free_quota(client: Client, namespace: str, group: str) -> str:
             return f"Kueue keeps the run's share of the quota until it is deleted: {error.message}"
         raise
     return ""
-
-
-def _holds_quota(workload: Object) -> bool:
-    return condition(workload, "Finished") is None
 
 
 def set_active(client: Client, namespace: str, selectors: tuple[str, str], *, active: bool) -> bool:

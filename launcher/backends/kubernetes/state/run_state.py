@@ -47,17 +47,24 @@ class Warned:
     time: str
 
 
-class SlimJobMetadata(TypedDict):
-    """As Kubernetes has it, but `owners` are the uids of the ownerReferences."""
+class SlimMetadata(TypedDict):
+    """Of a Job or a pod, as Kubernetes has it, but `owners` are the uids of the ownerReferences. The
+    `annotations` of a pod hold its attempt alone, once that has been counted.
+    """
 
     name: str
-    namespace: str
     uid: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    creationTimestamp: str | None
+    creationTimestamp: str
     deletionTimestamp: str | None
     owners: list[str]
+
+
+class SlimJobMetadata(SlimMetadata):
+    """Of a Job."""
+
+    namespace: str
 
 
 class SlimJob(TypedDict):
@@ -70,18 +77,6 @@ class SlimJob(TypedDict):
     status: Mapping[str, Any]
     cleanPolicy: str
     leaves: bool
-
-
-class SlimPodMetadata(TypedDict):
-    """As of a Job. The `annotations` hold the pod's attempt, once it has been counted."""
-
-    name: str
-    uid: str
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    creationTimestamp: str
-    deletionTimestamp: str | None
-    owners: list[str]
 
 
 class SlimPodStatus(TypedDict):
@@ -97,7 +92,7 @@ class SlimPodStatus(TypedDict):
 class SlimPod(TypedDict):
     """What of a pod the status is made of: 1 KB less for each."""
 
-    metadata: SlimPodMetadata
+    metadata: SlimMetadata
     spec: Mapping[str, Any]
     status: SlimPodStatus
 
@@ -117,8 +112,8 @@ class SlimEvent(TypedDict):
     time: str
 
 
-class SlimWorkloadMetadata(TypedDict):
-    """Of Kueue's object."""
+class SlimUid(TypedDict):
+    """All that is needed of the metadata."""
 
     uid: str
 
@@ -126,7 +121,7 @@ class SlimWorkloadMetadata(TypedDict):
 class SlimWorkload(TypedDict):
     """Kueue's object for the run: `words` say why it is not admitted, "" when it is."""
 
-    metadata: SlimWorkloadMetadata
+    metadata: SlimUid
     words: str
 
 
@@ -311,7 +306,7 @@ class RunState:
             self._pods[metadata["uid"]] = item
             self._gone.pop(_task(item), None)
 
-    def _is_ours(self, metadata: SlimJobMetadata) -> bool:
+    def _is_ours(self, metadata: SlimMetadata) -> bool:
         """Whether the root object of the run owns it, or nothing does, as of objects applied by hand."""
         if metadata["annotations"].get(PRIMARY_ANNOTATION) == "true":
             return self._primary in (metadata["uid"], *metadata["owners"])

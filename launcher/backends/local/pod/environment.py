@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
+from launcher.quantities import quantity
 from worker.contract.environment import BUCKET_KEYS
 
 ConfigMaps = Mapping[str, Mapping[str, str]]
@@ -144,26 +145,6 @@ def field(pod: Mapping[str, Any], path: str) -> str | None:
         return str((pod["metadata"].get(subscript.group(1)) or {}).get(subscript.group(2), ""))
     read = _FIELDS.get(path)
     return None if read is None else read(pod)
-
-
-_SUFFIXES: Mapping[str, Fraction] = {
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 1000),
-    "": Fraction(1),
-    **{suffix: Fraction(1000 ** (power + 1)) for power, suffix in enumerate("kMGTPE")},
-    **{f"{suffix}i": Fraction(1024 ** (power + 1)) for power, suffix in enumerate("KMGTPE")},
-}
-_QUANTITY = re.compile(r"\+?(\d+\.?\d*|\.\d+)(?:([eE][+-]?\d+)|([numkKMGTPE]i?)?)")
-
-
-def quantity(text: str) -> Fraction:
-    """A Kubernetes quantity as a number: `500m` is 1/2. Raises ValueError when it is none."""
-    match = _QUANTITY.fullmatch(text)
-    if match is None or (match.group(3) or "") not in _SUFFIXES:
-        raise ValueError(f"not a quantity: {text}")
-    number, exponent, suffix = match.groups()
-    return Fraction(number + (exponent or "")) * _SUFFIXES[suffix or ""]
 
 
 def _resource(container: Mapping[str, Any], reference: Mapping[str, Any]) -> str:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.backends.local.pod.environment import MissingError, environment, expand, quantity
+from launcher.backends.local.pod.environment import MissingError, environment, expand
 from launcher.plan.pods import escaped
+from launcher.quantities import quantity
 
 POD = {
     "metadata": {
