@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args
 from launcher import file_from_python, plan_of_file, tfjob
 from launcher.backends import backend_choice, label_selector
 from launcher.backends.base import Backend, Finding, Plan
-from launcher.backends.checked_names import check_namespace
+from launcher.backends.checked_names import check_names
 from launcher.config.spec import TrainingCluster
 from launcher.errors import Problem, SpecError
 from launcher.plan import serialization
@@ -161,7 +161,7 @@ def runs(
     selector.
     """
     _check_choice("backend", backend, BackendName)
-    check_namespace(namespace, "namespace")
+    check_names(namespace, source="namespace")
     selected = label_selector.parse(selector, "selector") if selector is not None else None
     return [
         Run(status.run, status.namespace, chosen)
@@ -182,7 +182,7 @@ def doctor(
     """Returns what a cluster has, and lacks, of the things that a run needs: any run, or the run that
     `submit` would start with the same arguments. Raises BackendError where no cluster answers, and SpecError.
     """
-    check_namespace(namespace, "namespace")
+    check_names(namespace, source="namespace")
     objects = None if what is None else render(what, namespace=namespace, overrides=overrides, **fields)
     cluster = backend_choice.named("kubernetes", context)
     return cluster.examine(namespace or cluster.namespace, objects)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from launcher.backends.base import Plan
-from launcher.backends.checked_names import check_namespace
+from launcher.backends.checked_names import check_names
 from launcher.errors import Problem, SpecError
 from launcher.plan import jobset, object_size, rendering, roles, topology
 from launcher.plan.program_files import ProgramFiles
@@ -22,7 +22,7 @@ def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
 
     Raises SpecError when the file's namespace differs from `wanted`, or that is no valid name.
     """
-    check_namespace(wanted)
+    check_names(wanted)
     metadata = loaded.cluster.metadata
     if "namespace" not in metadata.model_fields_set:
         there = metadata.model_copy(update={"namespace": wanted or own})

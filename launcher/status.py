@@ -18,6 +18,7 @@ from launcher.object_names import (
     ELASTIC_ANNOTATION,
     NEEDED_ANNOTATION,
     PRIMARY_ANNOTATION,
+    RECLAIM_ANNOTATION,
     ROLE_LABEL,
     RUN_LABEL,
 )
@@ -242,7 +243,7 @@ def fold(
     """The status of the run that `jobs` and `pods` belong to. `jobs` has at least one; the primary is the
     annotated one, else the first. `lost`: the run's supervisor has ended, so none of its tasks runs.
     """
-    primary = next((job for job in jobs if _annotations(job).get(PRIMARY_ANNOTATION) == "true"), jobs[0])
+    primary = next(filter(is_primary, jobs), jobs[0])
     tasks = _tasks(jobs, pods)
     ordered = [primary, *(job for job in jobs if job is not primary)]
     roles = tuple(_role(job, tasks) for job in ordered)
@@ -256,7 +257,7 @@ def fold(
             message = "its supervisor is gone, killed or shut down with the machine, and its tasks with it"
     metadata = primary["metadata"]
     return RunStatus(
-        run=(metadata.get("labels") or {}).get(RUN_LABEL, metadata["name"]),
+        run=labels_of(primary).get(RUN_LABEL, metadata["name"]),
         namespace=metadata.get("namespace", "default"),
         phase=phase,
         ended=ended,
@@ -268,7 +269,7 @@ def fold(
         finished=_finished(primary),
         records=records or {},
         created=seconds(metadata.get("creationTimestamp")),
-        labels=metadata.get("labels") or {},
+        labels=labels_of(primary),
     )
 
 
@@ -308,16 +309,30 @@ def seconds(text: str | None) -> float | None:
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
-def _annotations(item: Mapping[str, Any]) -> Mapping[str, str]:
+def annotations_of(item: Mapping[str, Any]) -> Mapping[str, str]:
+    """The object's annotations, which it may lack."""
     return item["metadata"].get("annotations") or {}
 
 
-def _labels(item: Mapping[str, Any]) -> Mapping[str, str]:
+def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
+    """The object's labels, which it may lack."""
     return item["metadata"].get("labels") or {}
 
 
+def is_primary(item: Mapping[str, Any]) -> bool:
+    """Whether it is the run's primary Job, or the JobSet that is the run."""
+    return annotations_of(item).get(PRIMARY_ANNOTATION) == "true"
+
+
+def goes_with_run(claim: Mapping[str, Any]) -> bool:
+    """Whether `delete` removes the claim with the run. The primary Job does not own it: that goes by its time
+    to live, too.
+    """
+    return annotations_of(claim).get(RECLAIM_ANNOTATION) == "Delete"
+
+
 def _role_name(job: Mapping[str, Any]) -> str:
-    return _labels(job).get(ROLE_LABEL) or str(job["metadata"]["name"])
+    return labels_of(job).get(ROLE_LABEL) or str(job["metadata"]["name"])
 
 
 def condition(item: Mapping[str, Any], *kinds: str) -> Mapping[str, Any] | None:
@@ -361,13 +376,13 @@ def _given_up(status: Mapping[str, Any]) -> int:
 
 def said_needed(job: Mapping[str, Any]) -> bool | None:
     """Whether the run fails if this Job fails; None if the Job does not say. Those of a TFJob do."""
-    said = _annotations(job).get(NEEDED_ANNOTATION)
-    return None if said is None else said == "true"
+    text = annotations_of(job).get(NEEDED_ANNOTATION)
+    return None if text is None else text == "true"
 
 
 def elastic(job: Mapping[str, Any]) -> ElasticWorkers | None:
     """How many tasks the Job may have; None where their number is fixed."""
-    text = _annotations(job).get(ELASTIC_ANNOTATION)
+    text = annotations_of(job).get(ELASTIC_ANNOTATION)
     try:
         return None if text is None else ElasticWorkers.from_json(text)
     except ValueError:
@@ -413,8 +428,8 @@ def _by_task(
     names = {job["metadata"]["name"]: job for job in jobs}
     of_index: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     for pod in pods:
-        job = _labels(pod).get("batch.kubernetes.io/job-name") or _labels(pod).get("job-name") or ""
-        index = _labels(pod).get(INDEX_KEY) or _annotations(pod).get(INDEX_KEY)
+        job = labels_of(pod).get("batch.kubernetes.io/job-name") or labels_of(pod).get("job-name") or ""
+        index = labels_of(pod).get(INDEX_KEY) or annotations_of(pod).get(INDEX_KEY)
         if job in names and index is not None:
             of_index.setdefault((job, int(index)), []).append(pod)
     order = {name: number for number, name in enumerate(names)}
@@ -448,7 +463,7 @@ def _pod_task(job: Mapping[str, Any], index: int, pod: Mapping[str, Any]) -> Tas
     status = pod.get("status") or {}
     state, terminated = _main_container(status)
     metadata = job["metadata"]
-    run = _labels(job).get(RUN_LABEL)
+    run = labels_of(job).get(RUN_LABEL)
     role = _role_name(job)
     return TaskStatus(
         name=pod_name(run, role, index) if run else f"{metadata['name']}-{index}",
@@ -484,7 +499,7 @@ def _main_container(status: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mappi
 
 def _age(pod: Mapping[str, Any]) -> tuple[int, float]:
     """Sorts the pods of an index by their numbers, or else by their creation times."""
-    attempt = int(_annotations(pod).get(ATTEMPT_ANNOTATION, 0))
+    attempt = int(annotations_of(pod).get(ATTEMPT_ANNOTATION, 0))
     return attempt, seconds(pod["metadata"].get("creationTimestamp")) or 0.0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from launcher.backends.base import Backend
-from launcher.backends.checked_names import check_namespace, check_run
+from launcher.backends.checked_names import check_names
 from launcher.backends.patience import Patience
 from launcher.errors import BackendError, NotFoundError
 from launcher.status import RunStatus
@@ -101,8 +101,7 @@ def sought(
     Raises NotFoundError, which says where was searched; BackendError if there is a cluster that does not
     answer, since it may have the run; and SpecError for a wrong name of a run or namespace.
     """
-    check_run(run)
-    check_namespace(namespace)
+    check_names(namespace, run)
     if name is not None or context is not None:
         backend = named(name or "kubernetes", context, patience)
         return backend, namespace or backend.namespace

@@ -8,6 +8,7 @@ from typing import Any
 
 from launcher.errors import ConflictError
 from launcher.object_names import PROGRAM, SPEC_ANNOTATION
+from launcher.status import annotations_of
 
 
 def submitted(item: dict[str, Any], *path: str) -> Any:
@@ -16,7 +17,7 @@ def submitted(item: dict[str, Any], *path: str) -> Any:
     is no such field or annotation.
     """
     try:
-        value = json.loads((item["metadata"].get("annotations") or {})[SPEC_ANNOTATION])
+        value = json.loads(annotations_of(item)[SPEC_ANNOTATION])
         for name in path:
             value = value[name]
     except (LookupError, ValueError, TypeError):

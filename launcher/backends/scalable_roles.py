@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from launcher.errors import ConflictError
 from launcher.lists_and_counts import counted
-from launcher.object_names import PRIMARY_ANNOTATION, PROGRAM, ROLE_LABEL
-from launcher.status import condition, elastic
+from launcher.object_names import PROGRAM, ROLE_LABEL
+from launcher.status import condition, elastic, is_primary, labels_of
 from worker.contract.task_names import DATA_WORKER
 
 _AGAIN = "submit it again with --replace and another spec.dataService.workers"
@@ -52,17 +52,16 @@ def job_of(
     """
     if role not in _ROLES:
         raise ConflictError(f"role {role} cannot be scaled, only {' and '.join(SCALABLE)}")
-    said = _ROLES[role]
-    own = [job for job in jobs if (job["metadata"].get("labels") or {}).get(ROLE_LABEL) == role]
-    if not own:
-        raise ConflictError(f"run {run} has no {said.noun}s, so their number cannot be changed")
-    job = own[0]
+    words = _ROLES[role]
+    job = next((job for job in jobs if labels_of(job).get(ROLE_LABEL) == role), None)
+    if job is None:
+        raise ConflictError(f"run {run} has no {words.noun}s, so their number cannot be changed")
     allowed = elastic(job)
     if allowed is None:
         raise ConflictError(
-            f"the {said.noun}s of run {run} are {replicas(job)} for as long as it lasts", said.fixed
+            f"the {words.noun}s of run {run} are {replicas(job)} for as long as it lasts", words.fixed
         )
-    if any(_has_ended(each) and _is_primary(each) for each in jobs):
+    if any(_has_ended(each) and is_primary(each) for each in jobs):
         raise ended(run)
     if any(each["spec"].get("suspend") for each in jobs):
         raise ConflictError(
@@ -71,12 +70,12 @@ def job_of(
         )
     if _has_ended(job):
         raise ConflictError(
-            f"all {said.noun}s of run {run} have failed for good, so it cannot be scaled",
+            f"all {words.noun}s of run {run} have failed for good, so it cannot be scaled",
             f"`{PROGRAM} status {run}{options}` says why; correct it, and submit the run again.",
         )
     if not allowed.min <= workers <= allowed.max:
         raise ConflictError(
-            f"run {run} can have {allowed.min} to {allowed.max} {said.noun}s, not {workers}", said.limits
+            f"run {run} can have {allowed.min} to {allowed.max} {words.noun}s, not {workers}", words.limits
         )
     return job
 
@@ -103,10 +102,6 @@ def outrun(run: str, job: Mapping[str, Any], options: str = "") -> ConflictError
         f"{counted_tasks(replicas(job), job['metadata']['labels'][ROLE_LABEL])} now",
         f"`{PROGRAM} status {run}{options}` shows it; scale it again, if that is not what you want.",
     )
-
-
-def _is_primary(job: Mapping[str, Any]) -> bool:
-    return (job["metadata"].get("annotations") or {}).get(PRIMARY_ANNOTATION) == "true"
 
 
 def _has_ended(job: Mapping[str, Any]) -> bool:

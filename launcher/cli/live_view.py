@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -44,8 +45,8 @@ def watch(
     printing: str = "",
     out: Console | None = None,
 ) -> int:
-    """Follows the run to its end and prints its summary; or follows it until every task runs. Returns the
-    command's exit code. The output of the first task of the role `printing` is shown.
+    """Follows the run to its end, prints its summary and cleans up; or follows it until every task runs.
+    Returns the command's exit code. The output of the first task of the role `printing` is shown.
 
     Ctrl-C and SIGTERM stop the run, and a second one stops it at once. Without `stop_on_interrupt` they end
     only the watching, and the run continues. Raises ConflictError when the run has not ended after `timeout`
@@ -86,6 +87,8 @@ def watch(
     show_summary(backend, status, out)
     if interrupts.count:
         return interrupts.exit_code
+    if notice := backend.clean(run, namespace):
+        print(notice, file=sys.stderr)
     return exit_code(status)
 
 

@@ -8,7 +8,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from launcher.cli.usage import wrong_usage
-from launcher.errors import INTERRUPTED, BackendError, NotFoundError
+from launcher.errors import BackendError, NotFoundError
 from launcher.object_names import PROGRAM
 
 if TYPE_CHECKING:
@@ -70,31 +70,3 @@ def _meant(options: Namespace, name: str, namespace: str | None) -> str:
             return f"Is that a task of run {run}? `{PROGRAM} logs {run} {name}` shows what it prints."
     near = nearest(name, names)
     return f"Did you mean {near}?" if near else ""
-
-
-def follow(
-    backend: Backend,
-    run: str,
-    namespace: str,
-    *,
-    stop_on_interrupt: bool,
-    until_running: bool = False,
-    timeout: float | None = None,
-    printing: str = "",
-) -> int:
-    """Follows the run to its end and prints its summary; then cleans up."""
-    # Imported here, once the tasks have been started.
-    from launcher.cli import live_view
-
-    code = live_view.watch(
-        backend,
-        run,
-        namespace,
-        stop_on_interrupt=stop_on_interrupt,
-        until_running=until_running,
-        timeout=timeout,
-        printing=printing,
-    )
-    if code < INTERRUPTED and (told := backend.clean(run, namespace)):
-        print(told, file=sys.stderr)
-    return code

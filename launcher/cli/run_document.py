@@ -209,35 +209,23 @@ def _time_or_null(seconds: float | None) -> datetime | None:
 
 
 def _role(role: RoleStatus, status: RunStatus) -> Role:
-    return Role(
-        role=role.role,
+    return _copied(
+        Role,
+        role,
         phase=role.phase.value,
         replicas=role.desired,
         min_replicas=role.elastic.min if role.elastic is not None else None,
         max_replicas=role.elastic.max if role.elastic is not None else None,
-        ready=role.ready,
-        succeeded=role.succeeded,
-        failed=role.failed,
-        restarts=role.restarts,
         restarts_in_place=status.restarts_in_place(role.role),
-        reason=role.reason,
-        message=role.message,
     )
 
 
 def _task(task: TaskStatus, status: RunStatus) -> Task:
-    return Task(
-        name=task.name,
-        role=task.role,
-        index=task.index,
+    return _copied(
+        Task,
+        task,
         phase=task.phase.value,
-        pod=task.pod,
-        node=task.node,
-        restarts=task.restarts,
         restarts_in_place=status.restarts_in_place(task.role, task.index),
-        exit_code=task.exit_code,
-        reason=task.reason,
-        message=task.message,
         creation_time=_time_or_null(task.created),
         start_time=_time_or_null(task.running),
         completion_time=_time_or_null(task.finished),
@@ -247,11 +235,13 @@ def _task(task: TaskStatus, status: RunStatus) -> Task:
 def _of_record(model: type[D], kind: type[Content], status: RunStatus) -> D | None:
     """Returns what the newest record of this kind says, as far as the model has it; None without one."""
     newest = latest_with_time(status.records, kind)
-    if newest is None:
-        return None
-    content, time = newest
-    said = {name: getattr(content, name) for name in model.model_fields if name != "time"}
-    return model(**said, time=_time(time))
+    return None if newest is None else _copied(model, newest[0], time=_time(newest[1]))
+
+
+def _copied(model: type[D], source: object, **others: Any) -> D:
+    """Returns the model with the attributes of `source` that its fields are named for, and the others."""
+    same = {name: getattr(source, name) for name in model.model_fields if name not in others}
+    return model(**same, **others)
 
 
 def print_document(document: Mapping[str, Any], output: str, *, in_a_line: bool = False) -> None:

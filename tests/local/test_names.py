@@ -80,7 +80,7 @@ def test_no_call_takes_a_wrong_name(tmp_path: Path, call: str) -> None:
 
 def test_no_list_takes_a_wrong_namespace(tmp_path: Path) -> None:
     for bad in BAD_NAMES:
-        with pytest.raises(SpecError, match="is not a namespace"):
+        with pytest.raises(SpecError, match="expected a namespace"):
             LocalBackend(tmp_path).runs(bad)
 
 

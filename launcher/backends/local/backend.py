@@ -22,6 +22,7 @@ from launcher.backends.base import (
     Selection,
     Update,
 )
+from launcher.backends.checked_names import check_names
 from launcher.backends.local import following, ports, preflight
 from launcher.backends.local.expired_runs import sweep
 from launcher.backends.local.pod.pods import PodTemplate
@@ -30,7 +31,6 @@ from launcher.backends.local.store import (
     RunDirectory,
     Submission,
     SupervisorSettings,
-    check_names,
     default_root,
     exclusive,
     new_uid,
@@ -149,8 +149,7 @@ class LocalBackend:
 
     def runs(self, namespace: str | None = None, *, progress: bool = False) -> list[RunStatus]:
         """See `base.Backend.runs`. Always with all records."""
-        if namespace is not None:
-            check_names(namespace)
+        check_names(namespace)
         self._sweep()
         found = []
         for directory in run_directories(self._root, namespace):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 from collections.abc import Collection
@@ -45,16 +46,10 @@ def is_free(port: int) -> bool:
                 probe.bind(("", port))
             return True
         except OSError as error:
-            if candidate == socket.AF_INET6 and not _in_use(error):
+            if candidate == socket.AF_INET6 and error.errno != errno.EADDRINUSE:
                 continue  # built with IPv6, booted without
             return False
     return False
-
-
-def _in_use(error: OSError) -> bool:
-    import errno
-
-    return error.errno == errno.EADDRINUSE
 
 
 def _first_ephemeral() -> int:

@@ -99,7 +99,7 @@ def left_out(submission: Submission) -> str:
         scheduling = submitted(job, "spec", "scheduling") or {}
         names.update((f"scheduling.{name}", None) for name in ("queue", "gang") if name in scheduling)
     if not given:
-        names.update((kind, None) for kind in _kinds(submission.objects) if kind not in _OBJECTS)
+        names.update((item["kind"], None) for item in submission.objects if item["kind"] not in _OBJECTS)
     return f"ignored locally: {', '.join(names)}" if names else ""
 
 
@@ -118,9 +118,3 @@ def _names(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _names(inner)
-
-
-def _kinds(objects: Any) -> Iterator[str]:
-    for item in objects:
-        kind: Mapping[str, Any] | str = item["kind"]
-        yield str(kind)

@@ -41,8 +41,9 @@ from launcher.backends.base import PROGRAM
 from launcher.backends.local import file_format
 from launcher.backends.local.file_format import UnreadableError
 from launcher.backends.run_end_rule import Limits
-from launcher.errors import BackendError, Problem, SpecError
-from launcher.object_names import RECLAIM_ANNOTATION, is_dns_1035, is_dns_1123
+from launcher.errors import BackendError
+from launcher.object_names import is_dns_1035, is_dns_1123
+from launcher.status import goes_with_run
 
 _RESERVE_BYTES: Final = 256 << 10
 """A state of some 200 pods."""
@@ -101,7 +102,7 @@ class Submission:
         return [
             item["metadata"]["name"]
             for item in self.of_kind("PersistentVolumeClaim")
-            if ((item["metadata"].get("annotations") or {}).get(RECLAIM_ANNOTATION) == "Delete") is deleted
+            if goes_with_run(item) is deleted
         ]
 
 
@@ -140,24 +141,6 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def check_names(namespace: str, run: str | None = None) -> None:
-    """Names become folders here. Raises SpecError if Kubernetes would not accept the name."""
-    problems = []
-    if not is_dns_1123(namespace):
-        rule = "expected at most 63 small letters, digits and inner hyphens, as in my-team"
-        problems.append(_wrong_name("-n", "a namespace", namespace, rule))
-    if run is not None and not is_dns_1035(run):
-        rule = "expected a letter, then small letters, digits and inner hyphens, at most 63, as in my-run"
-        problems.append(_wrong_name("NAME", "a run's name", run, rule))
-    if problems:
-        raise SpecError(problems)
-
-
-def _wrong_name(field: str, what: str, name: str, rule: str) -> Problem:
-    shown = ascii(name if len(name) <= 80 else f"{name[:77]}...")
-    return Problem("command line", 0, 0, field, f"{shown} is not {what}: {rule}")
 
 
 class RunDirectory:

@@ -6,12 +6,8 @@ from argparse import Namespace
 
 from launcher.cli import arguments as shared
 from launcher.cli import from_file
-from launcher.cli.strict_parser import StrictParser
 
-
-def arguments(parser: StrictParser) -> None:
-    """What it takes."""
-    shared.file(parser)
+arguments = shared.file
 
 
 def run(options: Namespace) -> int:

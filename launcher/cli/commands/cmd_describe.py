@@ -6,12 +6,8 @@ from argparse import Namespace
 
 from launcher.cli import arguments as shared
 from launcher.cli import one_run
-from launcher.cli.strict_parser import StrictParser
 
-
-def arguments(parser: StrictParser) -> None:
-    """What it takes."""
-    shared.run(parser)
+arguments = shared.run
 
 
 def run(options: Namespace) -> int:

@@ -31,11 +31,11 @@ def run(options: Namespace) -> int:
     """Checks a cluster; the exit code is BackendError's when a run cannot be submitted there."""
     from launcher import sentences
     from launcher.backends import backend_choice
-    from launcher.backends.checked_names import check_namespace
+    from launcher.backends.checked_names import check_names
     from launcher.backends.kubernetes.preflight import needed_rights, requirements
     from launcher.plan import serialization
 
-    check_namespace(options.namespace)
+    check_names(options.namespace)
     has_file = options.file is not None or options.filename is not None
     if options.overrides and not has_file:
         raise wrong_usage("--set", "overrides a field of a file: name the file too")

@@ -45,9 +45,9 @@ def run(options: Namespace) -> int:
     import time
 
     from launcher.backends import backend_choice, label_selector
-    from launcher.backends.checked_names import check_namespace
+    from launcher.backends.checked_names import check_names
 
-    check_namespace(options.namespace)
+    check_names(options.namespace)
     selected = label_selector.parse(options.selector) if options.selector is not None else None
     backends = backend_choice.all_or(options.backend, options.context, one_run.patience(options, _SECONDS))
     failed: set[str] = set()

@@ -6,13 +6,9 @@ from argparse import Namespace
 
 from launcher.cli import arguments as shared
 from launcher.cli import one_run
-from launcher.cli.strict_parser import StrictParser
 from launcher.object_names import PROGRAM
 
-
-def arguments(parser: StrictParser) -> None:
-    """What it takes."""
-    shared.run(parser)
+arguments = shared.run
 
 
 def run(options: Namespace) -> int:

@@ -93,7 +93,9 @@ def run(options: Namespace) -> int:
         else:
             # A run on a cluster continues without this process. On this machine its tasks would use cores
             # after Ctrl-C.
-            code = one_run.follow(
+            from launcher.cli import live_view  # once the tasks have been started
+
+            code = live_view.watch(
                 backend,
                 run.name,
                 run.namespace,

@@ -26,8 +26,10 @@ def arguments(parser: StrictParser) -> None:
 
 def run(options: Namespace) -> int:
     """Follows a run to its end, and returns its exit code."""
+    from launcher.cli import live_view
+
     backend, namespace = one_run.sought(options)
-    return one_run.follow(
+    return live_view.watch(
         backend,
         options.name,
         namespace,

@@ -40,14 +40,18 @@ class Proxy:
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers that authenticate to the proxy."""
-        if not self.address.userinfo:
-            return {}
-        header = base64.b64encode(self.address.userinfo.encode(errors="replace")).decode()
-        keep_secret(header)
-        return {"proxy-authorization": f"Basic {header}"}
+        userinfo = self.address.userinfo
+        return {"proxy-authorization": basic(userinfo)} if userinfo else {}
 
     def __str__(self) -> str:
         return f"the proxy {self.address.url} ({self.origin})"
+
+
+def basic(userinfo: str) -> str:
+    """The value of an Authorization header for `user:password`."""
+    header = base64.b64encode(userinfo.encode(errors="replace")).decode()
+    keep_secret(userinfo, userinfo.partition(":")[2], header)
+    return f"Basic {header}"
 
 
 def server(text: str | None, origin: str) -> Address:

@@ -6,13 +6,13 @@ its message.
 
 from __future__ import annotations
 
-import base64
 import ssl
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from launcher.backends.kubernetes.api_server.addresses import basic
 from launcher.backends.kubernetes.api_server.exec_plugin import Plugin
 from launcher.backends.kubernetes.api_server.kubeconfig import Context, UnusableError, decoded
 from launcher.errors import BackendError
@@ -113,13 +113,6 @@ class User:
             return decoded(data)
         file = self._entry.get(field)
         return _content(Path(file), self._origin, field) if file else b""
-
-
-def basic(userinfo: str) -> str:
-    """The value of an Authorization header for `user:password`."""
-    header = base64.b64encode(userinfo.encode(errors="replace")).decode()
-    keep_secret(userinfo, userinfo.partition(":")[2], header)
-    return f"Basic {header}"
 
 
 def token_of(file: Path, origin: str) -> str:

@@ -53,6 +53,15 @@ def plural_of(kind: str) -> str:
     return _RESOURCES[kind][1]
 
 
+def owner_reference(kind: str, owner: Mapping[str, Any]) -> dict[str, Any]:
+    """What an object says of its owner. The owner is not its controller, since a Job controls only pods; and
+    blockOwnerDeletion would need rights on the owner's finalizers where OwnerReferencesPermissionEnforcement
+    is on.
+    """
+    metadata, api = owner["metadata"], api_of(kind).partition("/")[2]
+    return {"apiVersion": api, "kind": kind, "name": metadata["name"], "uid": metadata["uid"]}
+
+
 def path_of(kind: str, namespace: str | None, name: str = "", part: str = "") -> str:
     """The path of a kind in a namespace (None: in all), of one object, or of a subresource, such as `log`.
 

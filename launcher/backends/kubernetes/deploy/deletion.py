@@ -14,7 +14,8 @@ from launcher.backends.kubernetes.api_server.client import Client, Object
 from launcher.backends.kubernetes.api_server.parallel import together
 from launcher.backends.kubernetes.api_server.resources import OPTIONAL
 from launcher.errors import BackendError
-from launcher.object_names import GROUP_ANNOTATION, PRIMARY_ANNOTATION, RECLAIM_ANNOTATION, RUN_LABEL
+from launcher.object_names import GROUP_ANNOTATION, RUN_LABEL
+from launcher.status import annotations_of, goes_with_run, is_primary
 
 KINDS: Final = (
     "Job",
@@ -62,7 +63,7 @@ def _listed(client: Client, kind: str, run: str, namespace: str) -> list[Object]
             return client.list(kind, namespace, f"{RUN_LABEL}={run}", metadata_only=True)[0]
         # Kueue makes a Workload for a group of pods, and keeps the pods until that is deleted.
         found, _ = client.list(kind, namespace, fields=f"metadata.name={run}", metadata_only=True)
-        return [item for item in found if GROUP_ANNOTATION in (item["metadata"].get("annotations") or {})]
+        return [item for item in found if GROUP_ANNOTATION in annotations_of(item)]
     except ApiError as error:
         # The cluster does not know the kind, or the user may not list it, and so has made none.
         if kind in OPTIONAL and (error.status == 404 or error.no_right):
@@ -72,10 +73,9 @@ def _listed(client: Client, kind: str, run: str, namespace: str) -> list[Object]
 
 def _item(kind: str, item: Object) -> Item:
     metadata = item["metadata"]
-    annotations = metadata.get("annotations") or {}
     owners = frozenset(owner["uid"] for owner in metadata.get("ownerReferences") or ())
-    kept = kind == "PersistentVolumeClaim" and annotations.get(RECLAIM_ANNOTATION) != "Delete"
-    primary = kind in ("Job", "JobSet") and annotations.get(PRIMARY_ANNOTATION) == "true"
+    kept = kind == "PersistentVolumeClaim" and not goes_with_run(item)
+    primary = kind in ("Job", "JobSet") and is_primary(item)
     going = bool(metadata.get("deletionTimestamp"))
     return Item(kind, metadata["name"], metadata["uid"], owners, kept, primary, going)
 
@@ -120,7 +120,8 @@ def _wait(client: Client, run: str, namespace: str, uids: Set[str], seconds: flo
     until = time.monotonic() + seconds
     pause = 0.05
     while True:
-        left = [item for item in items(client, run, namespace) if item.uid in uids or _is_late(item, uids)]
+        # A pod that its Job has made meanwhile is waited for, too.
+        left = [item for item in items(client, run, namespace) if uids & {item.uid, *item.owners}]
         if not left:
             return
         if time.monotonic() > until:
@@ -133,11 +134,6 @@ def _wait(client: Client, run: str, namespace: str, uids: Set[str], seconds: flo
         client.patience.restart()  # the server has answered: it is the deletion that is waited for
         time.sleep(pause)
         pause = min(1.5 * pause, 1.0)
-
-
-def _is_late(item: Item, uids: Set[str]) -> bool:
-    """Whether it is a pod that its Job has made meanwhile."""
-    return bool(uids & item.owners)
 
 
 def _longest_grace(client: Client, run: str, namespace: str) -> float:

@@ -11,13 +11,13 @@ from typing import Any, Final
 from launcher.backends.base import PROGRAM, Plan
 from launcher.backends.checked_names import check_object
 from launcher.backends.kubernetes.api_server.client import Client, Object
-from launcher.backends.kubernetes.api_server.resources import kind_of
+from launcher.backends.kubernetes.api_server.resources import kind_of, owner_reference
 from launcher.backends.kubernetes.deploy.submission import Submission
 from launcher.backends.kubernetes.state import jobsets
 from launcher.backends.run_facts import submitted
 from launcher.errors import BackendError, ConflictError, Problem, SpecError
-from launcher.object_names import RECLAIM_ANNOTATION, RUN_LABEL
-from launcher.status import condition
+from launcher.object_names import RUN_LABEL
+from launcher.status import condition, goes_with_run, labels_of
 
 _KINDS: Final = {"job": "Job", "configmap": "ConfigMap"}
 _SOURCE: Final = ("data", "binaryData")
@@ -37,7 +37,10 @@ def submit(client: Client, plan: Plan, owners: Sequence[str]) -> str:
     """
     references = [_reference(client, plan.namespace, owner) for owner in owners]
     primary = _owned(plan.objects[0], references)
-    others = [_owned(item, references) if _goes(item) else item for item in plan.objects[1:]]
+    doomed = [
+        item for item in plan.objects if item["kind"] == "PersistentVolumeClaim" and goes_with_run(item)
+    ]
+    others = [_owned(item, references) if item in doomed else item for item in plan.objects[1:]]
     owned = dataclasses.replace(plan, objects=[primary, *others])
     kind, name = kind_of(primary), primary["metadata"]["name"]
     live = client.get(kind, plan.namespace, name)
@@ -45,7 +48,7 @@ def submit(client: Client, plan: Plan, owners: Sequence[str]) -> str:
     other = jobsets.other_form(client, primary, plan.run) if live is None else None
     if other is not None and not _owners(other) & {each["uid"] for each in references}:
         raise _foreign(client, plan, owners)
-    if live is not None and (live["metadata"].get("labels") or {}).get(RUN_LABEL) == plan.run:
+    if live is not None and labels_of(live).get(RUN_LABEL) == plan.run:
         theirs = _owners(live)
         if live["metadata"].get("deletionTimestamp"):
             pass
@@ -68,14 +71,6 @@ def _owned(item: Mapping[str, Any], references: Sequence[Object]) -> Object:
     return {**item, "metadata": {**item["metadata"], "ownerReferences": references}}
 
 
-def _goes(item: Mapping[str, Any]) -> bool:
-    """Whether it is a claim that is deleted with the run. The primary Job does not own it: that goes by its
-    time to live, too.
-    """
-    annotations = item["metadata"].get("annotations") or {}
-    return item["kind"] == "PersistentVolumeClaim" and annotations.get(RECLAIM_ANNOTATION) == "Delete"
-
-
 def _owners(item: Object) -> set[str]:
     return {each["uid"] for each in item["metadata"].get("ownerReferences") or ()}
 
@@ -93,10 +88,7 @@ def _reference(client: Client, namespace: str, owner: str) -> Object:
             f"there is no {known} {name} in namespace {namespace}, which is to own the run",
             "It may have been deleted meanwhile; then there is nothing to do.",
         )
-    # blockOwnerDeletion would need rights on the owner's finalizers where
-    # OwnerReferencesPermissionEnforcement is on.
-    api = "batch/v1" if known == "Job" else "v1"
-    return {"apiVersion": api, "kind": known, "name": name, "uid": found["metadata"]["uid"]}
+    return owner_reference(known, found)
 
 
 def _foreign(client: Client, plan: Plan, owners: Sequence[str]) -> ConflictError:

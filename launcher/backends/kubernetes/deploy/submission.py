@@ -15,7 +15,7 @@ from launcher.backends.kubernetes.api_server.api_errors import ApiError
 from launcher.backends.kubernetes.api_server.client import Applied, Client, Object
 from launcher.backends.kubernetes.api_server.object_diff import altered, differences, indented, wanted
 from launcher.backends.kubernetes.api_server.parallel import together
-from launcher.backends.kubernetes.api_server.resources import kind_of
+from launcher.backends.kubernetes.api_server.resources import kind_of, owner_reference
 from launcher.backends.kubernetes.deploy import deletion
 from launcher.backends.kubernetes.preflight.requirements import check_requirements, queues
 from launcher.backends.kubernetes.preflight.versions import check_version
@@ -24,7 +24,7 @@ from launcher.backends.run_facts import submitted, trains_anew
 from launcher.errors import BackendError, ConflictError, LauncherError
 from launcher.object_names import QUEUE_LABEL, RUN_LABEL, SPEC_ANNOTATION
 from launcher.plan import runtime_archive
-from launcher.status import condition, elastic
+from launcher.status import condition, elastic, labels_of
 from worker.contract.run_config import RunConfig
 
 _QUOTA_SECONDS: Final = 10.0
@@ -112,10 +112,9 @@ class Submission:
         return other
 
     def _check_ours(self, live: Object, kind: str) -> None:
-        metadata = live["metadata"]
-        if (metadata.get("labels") or {}).get(RUN_LABEL) != self._run:
+        if labels_of(live).get(RUN_LABEL) != self._run:
             raise ConflictError(
-                f"there is a {kind} {metadata['name']} in namespace {self._namespace} "
+                f"there is a {kind} {live['metadata']['name']} in namespace {self._namespace} "
                 f"that does not belong to a run {self._run}",
                 "Give the run another name (metadata.name), or another namespace.",
             )
@@ -297,7 +296,7 @@ class Submission:
             self._notes.append(f"run {self._run} is running already; changed:\n{indented(changed)}")
         else:
             self._notes.append(f"run {self._run} is running already, and is what was submitted")
-        if (queue := (self._objects[0]["metadata"].get("labels") or {}).get(QUEUE_LABEL)) is not None:
+        if (queue := labels_of(self._objects[0]).get(QUEUE_LABEL)) is not None:
             self._notes.append(f"queue {queue} says when it is started and stopped")
         elif live["spec"].get("suspend"):
             found = self._run + self._options
@@ -374,22 +373,11 @@ def _over(job: Mapping[str, Any]) -> str:
 
 
 def _own(item: Object, primary: Mapping[str, Any]) -> None:
-    """Makes the primary Job the owner of the object, so that it is deleted with it.
-
-    The Job is not its controller, since a Job controls only pods. blockOwnerDeletion would need rights on the
-    Job's finalizers where OwnerReferencesPermissionEnforcement is on. A claim is not owned: a Job is also
-    deleted by its time to live, and what a stopped or failed run has trained must stay.
+    """Makes the primary Job the owner of the object, so that it is deleted with it. A claim is not owned: a
+    Job is also deleted by its time to live, and what a stopped or failed run has trained must stay.
     """
-    if not _is_owned(item):
-        return
-    item["metadata"]["ownerReferences"] = [
-        {
-            "apiVersion": primary["apiVersion"],
-            "kind": primary["kind"],
-            "name": primary["metadata"]["name"],
-            "uid": primary["metadata"]["uid"],
-        }
-    ]
+    if _is_owned(item):
+        item["metadata"]["ownerReferences"] = [owner_reference(primary["kind"], primary)]
 
 
 def _is_owned(item: Mapping[str, Any]) -> bool:

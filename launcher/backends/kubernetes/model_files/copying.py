@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from launcher.backends import copied_files
 from launcher.backends.kubernetes.api_server.client import Client, Object
 from launcher.backends.kubernetes.api_server.port_forward import Tunnel
-from launcher.backends.kubernetes.api_server.resources import api_of
+from launcher.backends.kubernetes.api_server.resources import owner_reference
 from launcher.backends.kubernetes.model_files.sender import COMPLETE, CONTENT
 from launcher.backends.kubernetes.tensorboard import reason
 from launcher.config.role_fields import rules
@@ -102,14 +102,7 @@ def _pod(client: Client, origin: Origin) -> Object:
             **metadata,
             "name": name,
             "namespace": namespace,
-            "ownerReferences": [
-                {
-                    "apiVersion": api_of(origin.kind).removeprefix("apis/"),
-                    "kind": origin.kind,
-                    "name": root["metadata"]["name"],
-                    "uid": root["metadata"]["uid"],
-                }
-            ],
+            "ownerReferences": [owner_reference(origin.kind, root)],
         },
         "spec": {
             **{key: spec[key] for key in kept if spec.get(key)},

@@ -24,7 +24,7 @@ from launcher.backends.kubernetes.preflight.requirements import (
 )
 from launcher.backends.kubernetes.preflight.versions import OLDEST, lacks, number
 from launcher.quantities import quantity
-from launcher.status import condition
+from launcher.status import condition, labels_of
 
 _LEVEL: Final = "pod-security.kubernetes.io/enforce"
 
@@ -180,7 +180,7 @@ def _namespace(client: Client, name: str) -> Iterator[Finding]:
         yield Finding("namespace", "missing", f"{name} is being deleted", "Name another one with -n.")
         return
     yield Finding("namespace", "ok", f"{name} is there")
-    level = (namespace["metadata"].get("labels") or {}).get(_LEVEL)
+    level = labels_of(namespace).get(_LEVEL)
     said = f"the namespace enforces {level}" if level else "the namespace enforces no level of its own"
     if level in (None, "privileged"):
         yield Finding("Pod Security", "ok", said)

@@ -14,6 +14,7 @@ from launcher.backends.kubernetes.api_server.resources import kind_of, resource
 from launcher.backends.kubernetes.preflight.needed_rights import TENSORBOARD
 from launcher.errors import BackendError
 from launcher.object_names import QUEUE_LABEL
+from launcher.status import labels_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def queues(objects: Iterable[Mapping[str, Any]]) -> list[str]:
     found: dict[str, None] = {}
     for item in objects:
         pod = ((item.get("spec") or {}).get("template") or {}).get("metadata") or {}
-        for labels in (item["metadata"].get("labels") or {}, pod.get("labels") or {}):
+        for labels in (labels_of(item), pod.get("labels") or {}):
             if item["kind"] in ("Job", "JobSet") and QUEUE_LABEL in labels:
                 found[labels[QUEUE_LABEL]] = None
     return list(found)

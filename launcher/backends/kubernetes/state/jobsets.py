@@ -11,8 +11,8 @@ from typing import Any, TypedDict
 from launcher.backends.kubernetes.api_server.api_errors import ApiError
 from launcher.backends.kubernetes.api_server.client import Client, Object
 from launcher.backends.kubernetes.state.run_state import RunState, SlimJob, SlimUid, find_primary, slim_job
-from launcher.object_names import PRIMARY_ANNOTATION, RUN_LABEL
-from launcher.status import RUN_ENDED, Records, RunStatus, condition
+from launcher.object_names import RUN_LABEL
+from launcher.status import RUN_ENDED, Records, RunStatus, condition, is_primary
 
 _ENDS = {"Completed": "succeeded", "Failed": "failed"}
 
@@ -25,7 +25,7 @@ def listed(client: Client, namespace: str | None, run: str = "") -> list[Object]
         if error.status == 404 or error.no_right:
             return []
         raise
-    return [item for item in found if _annotations(item).get(PRIMARY_ANNOTATION) == "true"]
+    return list(filter(is_primary, found))
 
 
 def owner_of(job: Mapping[str, Any]) -> str:
@@ -143,16 +143,12 @@ def _seen(planned: SlimJob, made: SlimJob | None, word: str, why: Object) -> Sli
     if made is not None and condition(made, "Complete", "Failed") is not None:
         return made
     # Its controller removes what still runs at the end.
-    is_primary = planned["metadata"]["annotations"].get(PRIMARY_ANNOTATION) == "true"
+    decides = is_primary(planned)
     ended = {
-        "type": "Complete" if is_primary and word == "succeeded" else "Failed",
+        "type": "Complete" if decides and word == "succeeded" else "Failed",
         "status": "True",
-        "reason": why.get("reason", "") if is_primary else RUN_ENDED,
-        "message": why.get("message", "") if is_primary else "Stopped, since the run has ended",
+        "reason": why.get("reason", "") if decides else RUN_ENDED,
+        "message": why.get("message", "") if decides else "Stopped, since the run has ended",
         "lastTransitionTime": why.get("lastTransitionTime"),
     }
     return {**(made or planned), "status": {**status, "conditions": [ended]}}
-
-
-def _annotations(item: Mapping[str, Any]) -> Mapping[str, str]:
-    return item["metadata"].get("annotations") or {}

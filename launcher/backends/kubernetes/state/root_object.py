@@ -20,6 +20,7 @@ from launcher.backends.kubernetes.state.run_state import (
     slim_pod,
 )
 from launcher.object_names import GROUP_LABEL, QUEUE_LABEL, RUN_LABEL
+from launcher.status import labels_of
 
 Slim = Callable[[Object], SlimJob | SlimPod | SlimEvent | SlimJobSet | SlimWorkload]
 
@@ -52,7 +53,7 @@ class RootObject:
     def of(cls, item: Object) -> RootObject:
         """Of a whole primary Job, or JobSet."""
         metadata = item["metadata"]
-        labels = metadata.get("labels") or {}
+        labels = labels_of(item)
         run, uid = labels[RUN_LABEL], metadata["uid"]
         if "replicatedJobs" in item["spec"]:
             return cls("JobSet", uid, run, labels.get(QUEUE_LABEL, ""))

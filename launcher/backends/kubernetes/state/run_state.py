@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict
 
 from launcher.backends.kubernetes.api_server.client import Object
 from launcher.backends.run_facts import clean_policy
-from launcher.object_names import CONTAINER, DOMAIN, PRIMARY_ANNOTATION, ROLE_LABEL, ROLES, SPEC_ANNOTATION
+from launcher.object_names import CONTAINER, DOMAIN, ROLE_LABEL, ROLES, SPEC_ANNOTATION
 from launcher.status import (
     ADMISSION,
     ATTEMPT_ANNOTATION,
@@ -20,7 +20,10 @@ from launcher.status import (
     RoleStatus,
     RunStatus,
     TaskStatus,
+    annotations_of,
     fold,
+    is_primary,
+    labels_of,
     leaves,
 )
 
@@ -128,7 +131,7 @@ class SlimWorkload(TypedDict):
 def slim_job(job: Object) -> SlimJob:
     """What of a Job the state of its run needs."""
     metadata = job["metadata"]
-    annotations = dict(metadata.get("annotations") or {})
+    annotations = dict(annotations_of(job))
     annotations.pop(SPEC_ANNOTATION, None)
     return {
         "metadata": {
@@ -136,9 +139,7 @@ def slim_job(job: Object) -> SlimJob:
             "namespace": metadata["namespace"],
             "uid": metadata["uid"],
             "labels": {
-                name: value
-                for name, value in (metadata.get("labels") or {}).items()
-                if not name.startswith(_JOBSETS_OWN)
+                name: value for name, value in labels_of(job).items() if not name.startswith(_JOBSETS_OWN)
             },
             "annotations": annotations,
             "creationTimestamp": metadata.get("creationTimestamp"),
@@ -170,7 +171,7 @@ def _status(job: Object, annotations: Mapping[str, str]) -> Object:
 def slim_pod(pod: Object) -> SlimPod:
     """What of a pod the state of its run needs."""
     metadata = pod["metadata"]
-    labels = metadata.get("labels") or {}
+    labels = labels_of(pod)
     status = pod.get("status") or {}
     return {
         "metadata": {
@@ -243,10 +244,7 @@ def _memory_limit(pod: Object) -> str:
 
 def find_primary(jobs: Iterable[Object]) -> Object | None:
     """The primary Job of a run's."""
-    for job in jobs:
-        if (job["metadata"].get("annotations") or {}).get(PRIMARY_ANNOTATION) == "true":
-            return job
-    return None
+    return next(filter(is_primary, jobs), None)
 
 
 class RunState:
@@ -299,18 +297,17 @@ class RunState:
             self._warned[metadata["about"]] = Warned(item["reason"], item["message"], item["time"])
         elif kind == "Workload":
             self._workload = item
-        elif kind == "Job" and self._is_ours(metadata):
+        elif kind == "Job" and self._is_ours(item):
             self._jobs[metadata["uid"]] = item
         elif kind == "Pod":
             self._numbers.setdefault(metadata["uid"], len(self._numbers))
             self._pods[metadata["uid"]] = item
             self._gone.pop(_task(item), None)
 
-    def _is_ours(self, metadata: SlimMetadata) -> bool:
+    def _is_ours(self, job: SlimJob) -> bool:
         """Whether the root object of the run owns it, or nothing does, as of objects applied by hand."""
-        if metadata["annotations"].get(PRIMARY_ANNOTATION) == "true":
-            return self._primary in (metadata["uid"], *metadata["owners"])
-        return self._primary in (metadata["uid"], *metadata["owners"]) or not metadata["owners"]
+        uid, owners = job["metadata"]["uid"], job["metadata"]["owners"]
+        return self._primary in (uid, *owners) or not (owners or is_primary(job))
 
     def drop(self, kind: str, item: Any) -> None:
         """An object was deleted. `item` is its last state, slim."""

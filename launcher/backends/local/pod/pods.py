@@ -21,7 +21,7 @@ from launcher.backends.local.process.processes import MARK, Launch
 from launcher.backends.local.store import RunDirectory, Submission, new_uid, temporary_root
 from launcher.object_names import DOMAIN, ROLE_LABEL
 from launcher.plan.pods import RUN_FILE
-from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
+from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, labels_of
 from worker.contract.environment import BUCKET_KEYS, BUCKET_SCHEME
 from worker.contract.run_config import GRACE_SECONDS
 
@@ -84,7 +84,7 @@ class PodTemplate:
     ) -> None:
         self.job = job
         self._surroundings = surroundings or Surroundings()
-        self.role: str = (job["metadata"].get("labels") or {}).get(ROLE_LABEL, job["metadata"]["name"])
+        self.role: str = labels_of(job).get(ROLE_LABEL, job["metadata"]["name"])
         self.template: Mapping[str, Any] = job["spec"]["template"]
         self.spec: Mapping[str, Any] = self.template["spec"]
         self.container: Mapping[str, Any] = self.spec["containers"][0]

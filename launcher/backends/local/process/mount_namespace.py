@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-_NEW_MOUNTS: Final = 0x00020000
+NEW_MOUNTS: Final = 0x00020000
 """CLONE_NEWNS of linux/sched.h."""
 
 _READ_ONLY: Final = 0x1
@@ -86,8 +86,13 @@ def enter(view: View) -> None:
     os.chdir(here)
 
 
+def unshare(namespaces: int) -> None:
+    """Leaves the namespaces of these kinds, CLONE_NEW* of linux/sched.h, for new ones. Raises OSError."""
+    _check(_libc.unshare(namespaces))
+
+
 def _leave() -> None:
-    _check(_libc.unshare(_NEW_MOUNTS))
+    unshare(NEW_MOUNTS)
     _mount("none", "/", "", _RECURSIVE | _PRIVATE)
 
 

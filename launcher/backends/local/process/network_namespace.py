@@ -9,19 +9,19 @@ user_namespaces(7), network_namespaces(7).
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import socket
 import struct
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from launcher.backends.local.process.mount_namespace import NEW_MOUNTS, unshare
 
 _NEW_USER: Final = 0x10000000
 _NEW_NET: Final = 0x40000000
-_NEW_MOUNTS: Final = 0x00020000
-"""CLONE_NEWUSER, CLONE_NEWNET and CLONE_NEWNS of linux/sched.h."""
+"""CLONE_NEWUSER and CLONE_NEWNET of linux/sched.h."""
 
 _GET_FLAGS: Final = 0x8913
 _SET_FLAGS: Final = 0x8914
@@ -32,8 +32,6 @@ _UP: Final = 0x1
 
 _REQUEST: Final = struct.Struct("16sH22x")
 """A struct ifreq with flags."""
-
-_libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def forbidden() -> str:
@@ -65,11 +63,11 @@ def leave(*, network: bool) -> None:
     Raises OSError.
     """
     user, group = os.geteuid(), os.getegid()
-    wanted = _NEW_MOUNTS if network else _NEW_NET
+    wanted = NEW_MOUNTS if network else _NEW_NET
     try:
-        _unshare(wanted)
+        unshare(wanted)
     except PermissionError:
-        _unshare(_NEW_USER | wanted)
+        unshare(_NEW_USER | wanted)
         # The user's own number, so that files stay the user's.
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
@@ -80,9 +78,3 @@ def leave(*, network: bool) -> None:
         answer = fcntl.ioctl(device, _GET_FLAGS, _REQUEST.pack(b"lo", 0))
         flags = _REQUEST.unpack(answer)[1]
         fcntl.ioctl(device, _SET_FLAGS, _REQUEST.pack(b"lo", flags | _UP))
-
-
-def _unshare(flags: int) -> None:
-    if _libc.unshare(flags) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

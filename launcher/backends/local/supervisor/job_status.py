@@ -9,6 +9,7 @@ from typing import Any
 
 from launcher.backends.local.supervisor.jobs import JobController
 from launcher.object_names import SPEC_ANNOTATION
+from launcher.status import annotations_of
 
 
 class Clock:
@@ -29,7 +30,7 @@ def job_view(
     """The Job with its status, without its pod template and the copy of the spec."""
     metadata = dict(job["metadata"])
     metadata["annotations"] = {
-        name: value for name, value in (metadata.get("annotations") or {}).items() if name != SPEC_ANNOTATION
+        name: value for name, value in annotations_of(job).items() if name != SPEC_ANNOTATION
     }
     metadata["generation"] = controller.generation
     spec = {name: value for name, value in job["spec"].items() if name != "template"}

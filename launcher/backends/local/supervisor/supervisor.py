@@ -13,8 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from launcher.backends import folders, run_end_rule
 from launcher.backends.local import ports
@@ -26,8 +25,7 @@ from launcher.backends.local.process.processes import adopt_orphans, kill_childr
 from launcher.backends.local.store import RunDirectory, Submission, temporary_root
 from launcher.backends.local.supervisor.job_status import Clock, job_view
 from launcher.backends.local.supervisor.jobs import Backoff, JobController, Verdict
-from launcher.object_names import PRIMARY_ANNOTATION
-from launcher.status import SCALED_DOWN, Phase, elastic, leaves, said_needed
+from launcher.status import SCALED_DOWN, Phase, elastic, is_primary, leaves, said_needed
 
 _RETRY_SECONDS: Final = 1.0
 """Seconds until the next try to write the state to a full disk."""
@@ -57,9 +55,7 @@ class Supervisor:
         jobs = submission.of_kind("Job")
         self._templates = [PodTemplate(directory, submission, job, surroundings) for job in jobs]
         self._controllers = [JobController(job, backoff) for job in jobs]
-        self._primary = next(
-            (number for number, job in enumerate(jobs) if _annotation(job, PRIMARY_ANNOTATION) == "true"), 0
-        )
+        self._primary = next((number for number, job in enumerate(jobs) if is_primary(job)), 0)
         self._live: dict[tuple[int, int], LivePod] = {}
         self._logs: dict[tuple[int, int], GrowthRecorder] = {}
         """Of the pods that live."""
@@ -327,7 +323,3 @@ class Supervisor:
     def _end(self) -> None:
         kill_children()
         folders.remove_if_possible(temporary_root(self._submission.uid))
-
-
-def _annotation(job: Mapping[str, Any], name: str) -> str:
-    return str((job["metadata"].get("annotations") or {}).get(name, ""))
