@@ -1,8 +1,8 @@
-"""Writes lists and counts in a sentence."""
+"""Writes lists, counts and suggestions in a sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def listed(parts: Sequence[str], most: int | None = None, last: str = "and") -> str:
@@ -15,3 +15,16 @@ def listed(parts: Sequence[str], most: int | None = None, last: str = "and") -> 
 def counted(count: int, noun: str) -> str:
     """Returns `1 restart`, `2 restarts`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Returns the known word that `word` may have been meant for; "" where there is none."""
+    import difflib  # few commands are misspelt
+
+    return next(iter(difflib.get_close_matches(word, list(known), 1)), "")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Returns `; did you mean worker?`, or ""."""
+    near = nearest(word, known)
+    return f"; did you mean {near}?" if near else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Mapping
 from typing import Any
 
 from launcher.backends.base import Plan
@@ -50,13 +49,9 @@ def rendered(loaded: Loaded, wanted: str | None, form: str) -> list[dict[str, An
     """
     decided = wanted is not None or "namespace" in loaded.cluster.metadata.model_fields_set
     made = plan(placed(loaded, wanted, "default"), as_jobset=form == "jobset").objects
-    if decided:
-        return [dict(item) for item in made]
-    return [{**item, "metadata": _without_namespace(item["metadata"])} for item in made]
-
-
-def _without_namespace(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in metadata.items() if key != "namespace"}
+    for item in [] if decided else made:
+        del item["metadata"]["namespace"]
+    return list(made)
 
 
 def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
@@ -69,7 +64,9 @@ def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
     planned = topology.build(loaded.cluster, jobset=as_jobset)
     if as_jobset:
         _check_name(loaded, planned)
-        _check_fixed(loaded, planned)
+        if planned.elastic is not None:
+            message = "a JobSet's Jobs keep their numbers of tasks: remove it, or render plain Jobs"
+            raise SpecError([loaded.problem(("spec", "worker", "minReplicas"), message)])
     program = source.read(loaded)
     made = _plan(loaded, planned, program, run_id)
     if as_jobset or roles.gang(loaded.cluster.spec) != "Kueue":
@@ -82,12 +79,6 @@ def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
 def _check_name(loaded: Loaded, planned: Topology) -> None:
     if said := jobset.name_too_long(planned):
         raise SpecError([Problem(loaded.source, 0, 0, "metadata.name", said)])
-
-
-def _check_fixed(loaded: Loaded, planned: Topology) -> None:
-    if planned.elastic is not None:
-        said = "a JobSet's Jobs keep their numbers of tasks: remove it, or render plain Jobs"
-        raise SpecError([loaded.problem(("spec", "worker", "minReplicas"), said)])
 
 
 def _plan(loaded: Loaded, planned: Topology, program: ProgramFiles | None, run_id: str) -> Plan:

@@ -133,9 +133,11 @@ class Board(Protocol):
     def close(self) -> None:
         """Ends it, or the tunnel to it. Closing it twice is no error."""
 
-    def __enter__(self) -> Board: ...
+    def __enter__(self) -> Board:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Backend(Protocol):

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from launcher.backends.base import Board
 from launcher.backends.bucket_files import BucketFiles, LogsMirror, is_bucket
 from launcher.errors import BackendError
 from launcher.plan.tensorboard import MODULE, arguments
@@ -33,7 +34,7 @@ runpy.run_module({MODULE!r}, run_name="__main__", alter_sys=True)
 """
 
 
-class BoardProcess:
+class BoardProcess(Board):
     """Shows a directory, of a bucket a copy of its logs; see `base.Board`. `port` is 0 for any that is free;
     `storage` is the spec's.
 
@@ -69,12 +70,6 @@ class BoardProcess:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> BoardProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def wait(self) -> None:
         """See `base.Board.wait`."""

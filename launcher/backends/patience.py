@@ -114,7 +114,7 @@ class Patience:
                     found, error = outcome.get(timeout=min(ends, default=None))
                 except queue.Empty:
                     if time.monotonic() - began >= TELL_SECONDS:
-                        self._say(what)
+                        self._say_once(f"{what} has not answered for {TELL_SECONDS:g} s")
                     if left is not None and not self.left():
                         raise self._over(what) from None
                     continue
@@ -128,9 +128,6 @@ class Patience:
         """
         if not self._lifted:
             self._say_once(f"{message}; it is asked again")
-
-    def _say(self, what: str) -> None:
-        self._say_once(f"{what} has not answered for {TELL_SECONDS:g} s")
 
     def _say_once(self, text: str) -> None:
         with self._lock:

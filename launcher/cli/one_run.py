@@ -57,7 +57,7 @@ def sought(
 def _meant(options: Namespace, name: str, namespace: str | None) -> str:
     """Returns what the name of a missing run may have meant: another run, or a task of one."""
     from launcher.backends import backend_choice
-    from launcher.cli.strict_parser import nearest
+    from launcher.lists_and_counts import nearest
 
     names: list[str] = []
     for backend in backend_choice.all_or(options.backend, options.context, patience(options, 2.0)):

@@ -6,9 +6,11 @@ import argparse
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
+
+from launcher.lists_and_counts import did_you_mean, nearest
 
 WRONG_USAGE = 2
 """The exit code, which SpecError has too."""
@@ -125,13 +127,6 @@ class LateParser:
         return made
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Returns the known word that `word` may have been meant for; "" where there is none."""
-    import difflib
-
-    return next(iter(difflib.get_close_matches(word, list(known), 1, cutoff=0.6)), "")
-
-
 _LONGEST = 1e9
 """Seconds: about 30 years."""
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -173,8 +168,7 @@ def listed(kind: Callable[[str], Any], choices: Sequence[str] = ()) -> Callable[
         words = [word.strip() for word in text.split(",")]
         for word in words:
             if choices and word not in choices:
-                near = nearest(word, choices)
-                meant = f"; did you mean {near}?" if near else ""
+                meant = did_you_mean(word, choices)
                 raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(choices)}{meant}")
         return [kind(word) for word in words]
 

@@ -7,7 +7,6 @@ the rules that OpenAPI lacks. Source: https://github.com/kubernetes/kubernetes, 
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 from launcher import object_names
 from launcher.config.yaml_positions import FieldPath
+from launcher.lists_and_counts import did_you_mean, listed, nearest
 from launcher.pod_spec.strategic_merge import DIRECTIVE, RETAIN
 
 Problem = tuple[FieldPath, str]
@@ -203,16 +203,16 @@ class Check:
             choices = tuple(name for name in self._types[kind] if name != "name")
         chosen = [name for name in given if name in choices]
         if len(chosen) > 1 and not (self._patch and kind == "Volume"):
-            yield here, f"expected one of {_either(chosen)}, not both"
+            yield here, f"expected one of {listed(chosen, last='or')}, not both"
         if self._patch:
             return
         misspelt = [name for name in value if name not in self._types[kind]]
         # A volume without a source is an emptyDir.
         if not chosen and not misspelt and choices and kind != "Volume":
-            yield here, f"expected {_either(choices)}: one of them must be given"
+            yield here, f"expected {listed(choices, last='or')}: one of them must be given"
         for name, field in self._types[kind].items():
             required = field.endswith("!") or (kind in EFFECTIVELY_REQUIRED and name == "name")
-            if required and value.get(name) is None and not difflib.get_close_matches(name, misspelt, 1):
+            if required and value.get(name) is None and not nearest(name, misspelt):
                 yield (*here, name), MISSING
 
     def _entries(self, value: Any, container: str, kind: str, here: FieldPath) -> Iterator[Problem]:
@@ -237,10 +237,8 @@ class Check:
     def unknown(self, name: str, kind: str) -> str:
         """Returns the message about a field that the type does not have."""
         known = list(self._types[kind])
-        near = difflib.get_close_matches(name, known, 1)
-        if near:
-            return f"unknown field; did you mean {near[0]}?"
-        return f"unknown field; expected one of {', '.join(sorted(known))}"
+        meant = did_you_mean(name, known) or f"; expected one of {', '.join(sorted(known))}"
+        return f"unknown field{meant}"
 
 
 def _expected(value: Any, kind: str) -> str | None:
@@ -275,10 +273,7 @@ def _form(value: Any, kind: str, name: str, field: str) -> str | None:
             return None
     if (choices := ENUMS.get((kind, name))) and value not in choices:
         named = [choice for choice in choices if choice]
-        near = difflib.get_close_matches(str(value), named, 1)
-        return f"expected {_either(named)}, not {_shown(value)}" + (
-            f"; did you mean {near[0]}?" if near else ""
-        )
+        return f"expected {listed(named, last='or')}, not {_shown(value)}{did_you_mean(str(value), named)}"
     fits, expected = FORMS.get((kind, name), (None, ""))
     return f"expected {expected}, not {_shown(value)}" if fits is not None and not fits(value) else None
 
@@ -287,8 +282,3 @@ def _shown(value: Any) -> str:
     shown = json.dumps(value, ensure_ascii=False, default=str)
     shown = shown if shown.isprintable() else json.dumps(value, default=str)
     return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
-def _either(choices: Any) -> str:
-    choices = list(choices)
-    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from launcher.config.spec import API_VERSION, RoleName
 from launcher.config.yaml_positions import FieldPath
+from launcher.lists_and_counts import did_you_mean, listed
 from launcher.object_names import CONTAINER, QUEUE_LABEL
 from launcher.tfjob import fields, holders, metadata, remarks, templates
 
@@ -137,9 +137,8 @@ class _Converter:
         """Returns the value, or the operator's default where it is missing or wrong."""
         if given in choices or not given:
             return given or default
-        near = difflib.get_close_matches(str(given), choices, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        self._problem(path, f"expected {_either(choices)}, not {given}{hint}")
+        hint = did_you_mean(str(given), choices)
+        self._problem(path, f"expected {listed(choices, last='or')}, not {given}{hint}")
         return default
 
     # ---- metadata
@@ -171,9 +170,8 @@ class _Converter:
             here: FieldPath = (*_REPLICAS, key)
             name = by_name.get(key.lower())
             if name is None:
-                near = difflib.get_close_matches(key, _ROLES, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                self._problem(here, f"unknown replica type; expected {_either(list(_ROLES))}{hint}")
+                expected = f"expected {listed(list(_ROLES), last='or')}{did_you_mean(key, _ROLES)}"
+                self._problem(here, f"unknown replica type; {expected}")
                 continue
             role = _ROLES[name]
             if role in self._types:
@@ -298,7 +296,8 @@ class _Converter:
     # ---- who starts it
 
     def _scheduling(self) -> Object:
-        given: Object = {name: value for name, value in self._gang_policy().items() if value}
+        policy: Object = self._policy.get("schedulingPolicy") or {}
+        given: Object = {name: value for name, value in policy.items() if value}
         at: FieldPath = ("spec", "scheduling")
         self._origin(at, _GANG)
         self._origin((*at, "minMember"), (*_GANG, "minAvailable"))
@@ -321,9 +320,6 @@ class _Converter:
             found["priorityClassName"] = given["priorityClass"]
         return found
 
-    def _gang_policy(self) -> Object:
-        return self._policy.get("schedulingPolicy") or {}
-
     def _gang(self) -> str:
         pods = [(spec.get("template") or {}).get("spec") or {} for spec in self._specs.values()]
         schedulers = {pod.get("schedulerName") for pod in pods}
@@ -337,7 +333,3 @@ class _Converter:
         everyone = sum(1 if count is None else count for count in counts.values())
         apart = "evaluator" in counts and counts["evaluator"] != 0
         return everyone - apart if wanted == everyone else wanted
-
-
-def _either(choices: Sequence[str]) -> str:
-    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"

@@ -17,12 +17,7 @@ def unsupported(files: Mapping[str, bytes], by_tf_keras: bool) -> Iterator[str]:
     `tf.keras` where `by_tf_keras` says that it is Keras 3. Runs no code. A file that imports tf_keras too may
     make its model with either, so the runtime looks at the optimizer itself.
     """
-    for name, text in files.items():
-        if not name.endswith(".py"):
-            continue
-        tree = python_syntax.parse_or_none(text, name)
-        if tree is None:
-            continue
+    for name, tree in python_syntax.trees(files):
         imported = _imported(tree)
         if "tf_keras" in imported or not (by_tf_keras or "keras" in imported):
             continue

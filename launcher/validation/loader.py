@@ -5,7 +5,6 @@ once.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import os
 import re
@@ -23,7 +22,7 @@ from launcher.config import yaml_positions
 from launcher.config.spec import API_VERSION, FLAT_FORM, FULL_FORM, TrainingCluster
 from launcher.config.yaml_positions import MAX_BYTES, MAX_DEPTH, Document, FieldPath
 from launcher.errors import Problem, SpecError
-from launcher.lists_and_counts import listed
+from launcher.lists_and_counts import did_you_mean, listed, nearest
 from launcher.object_names import PROGRAM
 from launcher.pod_spec.pod_fields import MISSING
 from launcher.validation import rules
@@ -189,9 +188,8 @@ def _nearest(path: Path) -> str:
         names = [neighbour.name for neighbour in path.parent.iterdir()]
     except OSError:
         return ""
-    near = difflib.get_close_matches(path.name, names, 1)
-    if near:
-        return f"; did you mean {path.with_name(near[0])}?"
+    if near := nearest(path.name, names):
+        return f"; did you mean {path.with_name(near)}?"
     return "" if path.suffix else f": expected a cluster.yaml, not a run's name; `{PROGRAM} init` writes one"
 
 
@@ -296,7 +294,7 @@ def _other_kind(value: Mapping[str, Any]) -> str | None:
     if not isinstance(version, str) or not isinstance(kind, str):
         return None
     ours = version.partition("/")[0] == API_VERSION.partition("/")[0]
-    return None if ours or difflib.get_close_matches(kind, ["TrainingCluster"], 1) else kind
+    return None if ours or nearest(kind, ["TrainingCluster"]) else kind
 
 
 def _build(value: dict[str, Any]) -> tuple[TrainingCluster | None, list[ErrorDetails]]:
@@ -330,8 +328,8 @@ def _without(value: dict[str, Any], errors: Sequence[ErrorDetails]) -> dict[str,
             continue
         wrong = here.pop(field, None)
         if field == "strategy":
-            near = difflib.get_close_matches(str(wrong), get_args(StrategyName), 1)
-            here.update({field: near[0]} if near else {})
+            near = nearest(str(wrong), get_args(StrategyName))
+            here.update({field: near} if near else {})
         elif field in STAND_INS and first_index == len(path):
             here[field] = STAND_INS[field]
     return left
@@ -344,6 +342,16 @@ STAND_INS: Final = {
     "name": "run",
     "entrypoint": "module:object",
 }
+
+
+_EXPECTED: Final[Mapping[str, str]] = {
+    "string_type": "a string",
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "an integer"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "a boolean, true or false"),
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "a mapping"),
+}
+"""What a value should have been, by the kind of pydantic's error."""
 
 
 def _explain(document: Document, error: ErrorDetails) -> Problem:
@@ -359,23 +367,16 @@ def _explain(document: Document, error: ErrorDetails) -> Problem:
         return document.problem(path, _unknown(path))
     if kind == "missing":
         return document.problem(path, "missing: it must be given")
-    if kind == "string_type":
-        quoted = f': put it in quotes, "{written}"' if isinstance(given, int | float) else ""
-        message = f"expected a string, not {_called(given, shown)}{quoted}"
-    elif kind in ("int_type", "int_from_float", "int_parsing"):
-        message = f"expected an integer, not {_called(given, shown)}{_quoted(given, shown)}"
-    elif kind in ("bool_type", "bool_parsing"):
-        message = f"expected a boolean, true or false, not {_called(given, shown)}{_quoted(given, shown)}"
-    elif kind in ("list_type", "tuple_type"):
-        message = f"expected a list, not {_called(given, shown)}"
-    elif kind in ("dict_type", "model_type", "model_attributes_type"):
-        message = f"expected a mapping, not {_called(given, shown)}"
+    if (expected := _EXPECTED.get(kind)) is not None:
+        message = f"expected {expected}, not {_called(given, shown)}"
+        if kind.startswith(("int", "bool")):
+            message += _quoted(given, shown)
+        elif kind == "string_type" and isinstance(given, int | float):
+            message += f': put it in quotes, "{written}"'
     elif kind == "literal_error":
         # As in "'a', 'b' or 'c'", and "2 or 3".
         choices = re.findall(r"[^', ]+", str(context["expected"]).replace(" or ", " "))
-        near = difflib.get_close_matches(str(given), choices, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        message = f"expected {listed(choices, last='or')}, not {shown}{hint}"
+        message = f"expected {listed(choices, last='or')}, not {shown}{did_you_mean(str(given), choices)}"
     elif kind == "greater_than_equal":
         message = f"expected at least {context['ge']}, not {shown}"
     elif kind == "less_than_equal":
@@ -420,10 +421,9 @@ def _unknown(path: tuple[str | int, ...]) -> str:
     if path[0] == "spec" and name in _OF_TFJOB:
         return f"unknown field; {_OF_TFJOB[name]}"
     fields = _fields_at(path[:-1])
-    near = [field for field in fields if field.lower() == name.lower()]
-    near = near or difflib.get_close_matches(name, fields, 1)
+    near = next((field for field in fields if field.lower() == name.lower()), "") or nearest(name, fields)
     if near:
-        return f"unknown field; did you mean {near[0]}?"
+        return f"unknown field; did you mean {near}?"
     if len(path) == 1 and path[0] in _fields_at(("spec",)):
         return f"unknown field; did you mean spec.{path[0]}?"
     return f"unknown field; expected one of {', '.join(sorted(fields))}" if fields else "unknown field"

@@ -19,9 +19,8 @@ def found(files: Mapping[str, bytes]) -> Iterator[str]:
     Functions of one name are not told apart.
     """
     functions: dict[str, list[tuple[str, ast.AST]]] = {}
-    for name, text in files.items():
-        tree = python_syntax.parse_or_none(text, name) if name.endswith(".py") else None
-        for node in ast.walk(tree) if tree is not None else ():
+    for name, tree in python_syntax.trees(files):
+        for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
                 functions.setdefault(node.name, []).append((name, node))
     waiting, seen = [_FIRST], {_FIRST}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import warnings
+from collections.abc import Iterator, Mapping
 
 
 def parse(text: bytes, name: str) -> ast.Module:
@@ -15,11 +17,11 @@ def parse(text: bytes, name: str) -> ast.Module:
         return ast.parse(text, filename=name)
 
 
-def parse_or_none(text: bytes, name: str) -> ast.Module | None:
-    """Returns the tree of a file; None where it has none: the entrypoint's own file is reported where the run
-    would fail by it.
+def trees(files: Mapping[str, bytes]) -> Iterator[tuple[str, ast.Module]]:
+    """Yields each .py file's name and tree. One that has none is left out: the entrypoint's own file is
+    reported where the run would fail by it.
     """
-    try:
-        return parse(text, name)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    for name, text in files.items():
+        if name.endswith(".py"):
+            with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+                yield name, parse(text, name)

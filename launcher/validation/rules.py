@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -21,6 +20,7 @@ from launcher.config.spec import (
     requirements,
 )
 from launcher.config.yaml_positions import FieldPath
+from launcher.lists_and_counts import did_you_mean
 from launcher.plan import gang_scheduling, jobset, pod_template, roles, storage, topology
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
@@ -514,8 +514,7 @@ def _resources(template: RoleTemplate | TensorBoard, here: FieldPath) -> Iterato
                 if not value.isdigit():
                     yield (*place, name), f"expected an integer: {name} is not divided, not {value}"
             elif name not in _STANDARD and not name.startswith("hugepages-"):
-                near = difflib.get_close_matches(name, _STANDARD, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
+                hint = did_you_mean(name, _STANDARD)
                 said = f"expected {', '.join(_STANDARD)} or vendor.example/device, not {name}{hint}"
                 yield (*place, name), said
     for name, value in full.requests.items() if full is not None else ():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Final
 
 from launcher.config.spec import Spec
 from launcher.errors import Problem, SpecError
+from launcher.lists_and_counts import nearest
 from launcher.plan.program_files import ProgramFiles
 from launcher.validation import keras_options, parameter_names, python_in_data, python_syntax
 from launcher.validation.loader import Loaded
@@ -159,8 +159,8 @@ def _missing(files: Mapping[str, bytes], entrypoint: str) -> str:
     found = next((path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in files), None)
     if found is None:
         modules = [path[:-3].replace("/", ".") for path in files if path.endswith(".py")]
-        near = difflib.get_close_matches(module, modules, 1)
-        hint = f"; did you mean {near[0]}:{name}?" if near else f"; there is {', '.join(modules[:5])}"
+        near = nearest(module, modules)
+        hint = f"; did you mean {near}:{name}?" if near else f"; there is {', '.join(modules[:5])}"
         return f"no module {module} in the source{hint}"
     try:
         tree = python_syntax.parse(files[found], found)
@@ -172,8 +172,8 @@ def _missing(files: Mapping[str, bytes], entrypoint: str) -> str:
     defined = set(_names(tree))
     if name in defined or "*" in defined:
         return ""
-    near = difflib.get_close_matches(name, defined, 1)
-    return f"{found} does not define {name}" + (f"; did you mean {module}:{near[0]}?" if near else "")
+    near = nearest(name, defined)
+    return f"{found} does not define {name}" + (f"; did you mean {module}:{near}?" if near else "")
 
 
 def _names(tree: ast.Module) -> Iterator[str]:

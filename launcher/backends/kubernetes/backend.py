@@ -246,7 +246,7 @@ class KubernetesBackend:
 
         _, primary, jobset = self._found(run, namespace)
         spec = submitted(jobset or primary, "spec") or submitted(primary, "spec") or {}
-        return history.read(self._client, namespace, *self._rooted(run, namespace), spec)
+        return history.read(self._client, namespace, self._root(run, namespace), spec)
 
     def kill(self, run: str, namespace: str, task: str) -> None:
         """Not here: the launcher asks for no right to delete pods. Raises BackendError, which says how those
@@ -363,8 +363,7 @@ class KubernetesBackend:
         """See `base.Backend.events`."""
         from launcher.backends.kubernetes.observe import events
 
-        root, since = self._rooted(run, namespace)
-        return events.of_run(self._client, namespace, root, since, until_end=follow)
+        return events.of_run(self._client, namespace, self._root(run, namespace), until_end=follow)
 
     @understood
     def examine(self, namespace: str, objects: Sequence[Mapping[str, Any]] | None = None) -> list[Finding]:
@@ -414,15 +413,10 @@ class KubernetesBackend:
         raise self._not_found(run, namespace)
 
     def _root(self, run: str, namespace: str) -> RootObject:
-        return self._rooted(run, namespace)[0]
-
-    def _rooted(self, run: str, namespace: str) -> tuple[RootObject, str]:
-        """The root object of the run, and when that was created."""
         from launcher.backends.kubernetes.state.root_object import RootObject
 
         _, primary, jobset = self._found(run, namespace)
-        item = jobset or primary
-        return RootObject.of(item), str(item["metadata"]["creationTimestamp"])
+        return RootObject.of(jobset or primary)
 
     def _not_found(self, run: str, namespace: str) -> NotFoundError:
         connection = self._client.connection

@@ -278,21 +278,17 @@ class LocalBackend:
         grace = self._longest_grace(directory)
         if not directory.send("stop"):
             end_keepers(directory)
-        lock = directory.acquire(timeout=grace + _KILL_SECONDS)
-        if lock is None:
-            raise BackendError(
-                f"run {run} does not end",
-                f"`{PROGRAM} status {run}` shows which of its tasks is left; see {directory.log_path} too.",
-            )
-        try:
-            kill_leftovers(directory)
-            for path in goes:  # while the run is there that says so
-                folders.remove(Path(path))
-            directory.remove()
-        except OSError as error:
-            raise self._unwritable(error) from error
-        finally:
-            directory.unlock(lock)
+        with directory.held(grace + _KILL_SECONDS) as lock:
+            if lock is None:
+                hint = f"`{PROGRAM} status {run}` shows which of its tasks is left"
+                raise BackendError(f"run {run} does not end", f"{hint}; see {directory.log_path} too.")
+            try:
+                kill_leftovers(directory)
+                for path in goes:  # while the run is there that says so
+                    folders.remove(Path(path))
+                directory.remove()
+            except OSError as error:
+                raise self._unwritable(error) from error
         return f"what it has trained stays, in {listed(stays)}" if stays else ""
 
     def claims_to_delete(self, run: str, namespace: str) -> list[str]:

@@ -8,7 +8,7 @@ import contextlib
 from pathlib import Path
 
 from launcher.backends import folders
-from launcher.backends.local.store import BrokenRunError, RunDirectory, run_directories, unfinished
+from launcher.backends.local.store import BrokenRunError, run_directories, unfinished
 
 
 def sweep(store: Path) -> None:
@@ -17,20 +17,12 @@ def sweep(store: Path) -> None:
     """
     for directory in run_directories(store):
         with contextlib.suppress(BrokenRunError):  # it is shown as broken, and stays until it is deleted
-            _remove_expired(directory)
+            if directory.expired():
+                with directory.held() as held:
+                    if held is not None and directory.expired():
+                        directory.remove()
     for directory, path in unfinished(store):
         # The lock is held while a run is created or removed.
-        if (lock := directory.acquire(timeout=0)) is not None:
-            try:
+        with directory.held() as held:
+            if held is not None:
                 folders.remove_if_possible(path)
-            finally:
-                directory.unlock(lock)
-
-
-def _remove_expired(directory: RunDirectory) -> None:
-    if directory.expired() and (lock := directory.acquire(timeout=0)) is not None:
-        try:
-            if directory.expired():
-                directory.remove()
-        finally:
-            directory.unlock(lock)

@@ -338,6 +338,16 @@ class RunDirectory:
             self._lock_path.unlink(missing_ok=True)
         os.close(descriptor)
 
+    @contextlib.contextmanager
+    def held(self, timeout: float = 0.0) -> Iterator[int | None]:
+        """Holds the lock, which `acquire` takes: its descriptor, or None."""
+        descriptor = self.acquire(timeout)
+        try:
+            yield descriptor
+        finally:
+            if descriptor is not None:
+                self.unlock(descriptor)
+
 
 def default_root() -> Path:
     """Where the runs are, by the XDG base directory specification: a relative path there is ignored."""

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import yaml
 
+from launcher.config.yaml_positions import MAX_DEPTH, too_deep
 from launcher.errors import BackendError
 from launcher.object_names import is_dns_1123
 from launcher.redaction import keep_secret
@@ -24,9 +25,6 @@ from launcher.redaction import keep_secret
 Entry = Mapping[str, Any]
 
 _MAX_BYTES: Final = 8 << 20
-_MAX_DEPTH: Final = 100
-"""Levels of nesting. More would exhaust the stack of the parser, which is written in C."""
-
 _CLUSTER: Final = {
     "server": "text", "tls-server-name": "text", "insecure-skip-tls-verify": "bool", "proxy-url": "text",
     "certificate-authority": "text", "certificate-authority-data": "base64", "disable-compression": "bool",
@@ -153,7 +151,8 @@ def _document(file: Path) -> Entry:
     if len(content) > _MAX_BYTES:
         raise UnusableError(origin, f"it has over {_MAX_BYTES:,} bytes, which no kubeconfig has")
     try:
-        _check_depth(content, origin)
+        if too_deep(content) is not None:
+            raise UnusableError(origin, f"it is nested deeper than {MAX_DEPTH} levels")
         found = yaml.load(content, _Loader)  # noqa: S506 - a safe one
     except yaml.YAMLError as error:
         # Without the text of the file, which may be a secret.
@@ -170,17 +169,6 @@ def _document(file: Path) -> Entry:
         )
     _check(found, _TOP, origin, "")
     return found
-
-
-def _check_depth(content: bytes, origin: str) -> None:
-    depth = 0
-    for event in yaml.parse(content, _Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > _MAX_DEPTH:
-                raise UnusableError(origin, f"it is nested deeper than {_MAX_DEPTH} levels")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
+from launcher.backends.base import Board
 from launcher.backends.kubernetes.api_server.api_errors import Request, refusal
 from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.api_server.resources import path_of
@@ -35,7 +36,7 @@ _REST_SECONDS: Final = 0.5
 """Seconds to wait for the rest of a message or TLS record."""
 
 
-class Tunnel:
+class Tunnel(Board):
     """Listens on a port of this machine's loopback, 0 for any that is free; see `base.Board`.
 
     `pod` finds the name of the pod, for each connection anew: it may be replaced meanwhile. Raises what `pod`
@@ -59,12 +60,6 @@ class Tunnel:
             raise BackendError(f"port {port} of this machine: {said}", "Name another.") from error
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
         threading.Thread(target=self._accept, name="tunnel", daemon=True).start()
-
-    def __enter__(self) -> Tunnel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def wait(self) -> None:
         """See `base.Board.wait`."""

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final
 from urllib.parse import urlsplit
 
 from launcher.backends import copied_files
+from launcher.backends.base import Board
 from launcher.backends.kubernetes.api_server.client import Client, Object
 from launcher.backends.kubernetes.api_server.port_forward import Tunnel
 from launcher.backends.kubernetes.api_server.resources import owner_reference
@@ -172,7 +173,7 @@ def _wait(client: Client, namespace: str, selector: str, seconds: float) -> None
         time.sleep(0.5)
 
 
-def _asked(tunnel: Tunnel) -> socket.socket | None:
+def _asked(tunnel: Board) -> socket.socket | None:
     """A connection on which the answer has begun; None where the program does not listen yet."""
     address = urlsplit(tunnel.url)
     connection = socket.create_connection(

@@ -34,11 +34,9 @@ _POD: Final = re.compile(r"(?P<job>.+)-(?P<index>\d+)-[a-z0-9]{5}")
 _BOARD_POD: Final = re.compile(rf"{COMPONENT}-[a-z0-9]+-[a-z0-9]{{5}}")
 
 
-def of_run(
-    client: Client, namespace: str, root: RootObject, since: str, *, until_end: bool
-) -> Iterator[RunEvent]:
-    """The events of the run, made at `since`, then, with `until_end`, those that come until it has ended.
-    `time` is when an event was last seen.
+def of_run(client: Client, namespace: str, root: RootObject, *, until_end: bool) -> Iterator[RunEvent]:
+    """The events of the run, then, with `until_end`, those that come until it has ended. `time` is when an
+    event was last seen.
     """
     run_state = root.run_state()
     kinds = {kind: seen for kind, seen in root.seen.items() if kind in ("Job", "JobSet")}
@@ -47,7 +45,7 @@ def of_run(
             items, _ = client.list(kind, namespace, seen.labels)
             run_state.replace(kind, map(seen.slim, items))
         found, _ = client.list("Event", namespace)
-        yield from _own(root.run, since, run_state, found)
+        yield from _of_run(root, run_state, found)
         return
     client.patience.lift()
     mailbox = Mailbox()
@@ -59,16 +57,14 @@ def of_run(
     for watch in watches:
         watch.start()
     try:
-        yield from _watched(root.run, since, run_state, mailbox, set(kinds))
+        yield from _watched(root, run_state, mailbox, set(kinds))
     finally:
         mailbox.closed.set()
         for watch in watches:
             watch.stop()
 
 
-def _watched(
-    run: str, since: str, run_state: RunState, mailbox: Mailbox, needed: Set[str]
-) -> Iterator[RunEvent]:
+def _watched(root: RootObject, run_state: RunState, mailbox: Mailbox, needed: Set[str]) -> Iterator[RunEvent]:
     waiting: list[Object] = []
     listed: set[str] = set()
     seen: dict[str, str] = {}
@@ -92,7 +88,7 @@ def _watched(
         fresh = [item for item in waiting if seen.get(_uid(item)) != item["metadata"].get("resourceVersion")]
         seen.update((_uid(item), item["metadata"].get("resourceVersion", "")) for item in fresh)
         waiting = []
-        yield from _own(run, since, run_state, fresh)
+        yield from _of_run(root, run_state, fresh)
         # Events about the end come a moment after it.
         if "Event" in listed and not messages and _over(run_state):
             return
@@ -106,17 +102,17 @@ def _uid(event: Object) -> str:
     return str(event["metadata"].get("uid"))
 
 
-def _own(run: str, since: str, run_state: RunState, found: Iterable[Object]) -> list[RunEvent]:
+def _of_run(root: RootObject, run_state: RunState, found: Iterable[Object]) -> list[RunEvent]:
     """Those of the run among them, oldest first."""
     roles = {job["metadata"]["name"]: job["metadata"]["labels"].get(ROLE_LABEL, "") for job in run_state.jobs}
     uids = {job["metadata"]["uid"] for job in run_state.jobs}
-    own = []
+    since = seconds(root.created) or 0.0
+    events = []
     for event in found:
-        about = event.get("involvedObject") or {}
-        last = _last_time(event)
-        if (seconds(last) or 0.0) >= (seconds(since) or 0.0) and (name := _name(about, run, roles, uids)):
-            own.append(_event(event, name, seconds(last) or 0.0))
-    return sorted(own, key=lambda event: event.time)
+        about, last = event.get("involvedObject") or {}, seconds(_last_time(event)) or 0.0
+        if last >= since and (name := _name(about, root.run, roles, uids)):
+            events.append(_event(event, name, last))
+    return sorted(events, key=lambda event: event.time)
 
 
 def _name(about: Object, run: str, roles: dict[str, str], uids: set[str]) -> str:

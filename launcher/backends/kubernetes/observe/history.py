@@ -28,8 +28,8 @@ _MOST_LINES: Final = 200_000
 """Lines of one log: two days with one record per second."""
 
 
-def read(client: Client, namespace: str, root: RootObject, since: str, spec: Mapping[str, Any]) -> History:
-    """See `base.Backend.history`. Of the run that was made at `since`, and of this `spec`.
+def read(client: Client, namespace: str, root: RootObject, spec: Mapping[str, Any]) -> History:
+    """See `base.Backend.history`. Of the run with this `spec`.
 
     A log or the events that cannot be read are missing, and said to be.
     """
@@ -38,19 +38,19 @@ def read(client: Client, namespace: str, root: RootObject, since: str, spec: Map
     missing: list[str] = []
     lines = _records(client, namespace, run_state, pods, missing)
     try:
-        said = list(events.of_run(client, namespace, root, since, until_end=False))
+        happened = list(events.of_run(client, namespace, root, until_end=False))
     except BackendError as error:
-        said = []
+        happened = []
         missing.append(f"The cluster's events could not be read: {error.message}.")
     records = LatestRecords()
     records.add(lines)
     seen = History(
         status=run_state.status(records.of_task),
         seen=time.time() - client.ahead,
-        submitted=seconds(since),
+        submitted=seconds(root.created),
         attempts=attempts(run_state.jobs, pods),
         lines=lines,
-        events=said,
+        events=happened,
         missing=missing,
         spec=spec,
     )

@@ -41,11 +41,14 @@ class Seen:
 
 @dataclass(frozen=True)
 class RootObject:
-    """The primary Job, or the JobSet. `queue` is Kueue's, "" for none, and `group` the plain pod group's."""
+    """The primary Job, or the JobSet. `created` is Kubernetes' time; `queue` is Kueue's, "" for none, and
+    `group` the plain pod group's.
+    """
 
     kind: str
     uid: str
     run: str
+    created: str
     queue: str = ""
     group: str = ""
 
@@ -54,12 +57,13 @@ class RootObject:
         """Of a whole primary Job, or JobSet."""
         metadata = item["metadata"]
         labels = labels_of(item)
-        run, uid = labels[RUN_LABEL], metadata["uid"]
+        run, uid, created = labels[RUN_LABEL], metadata["uid"], str(metadata["creationTimestamp"])
         if "replicatedJobs" in item["spec"]:
-            return cls("JobSet", uid, run, labels.get(QUEUE_LABEL, ""))
+            return cls("JobSet", uid, run, created, labels.get(QUEUE_LABEL, ""))
         pod = (item["spec"].get("template") or {}).get("metadata") or {}
         group = (pod.get("labels") or {}).get(GROUP_LABEL, "")
-        return cls("Job", uid, run, (pod.get("labels") or {}).get(QUEUE_LABEL, "") if group else "", group)
+        queue = (pod.get("labels") or {}).get(QUEUE_LABEL, "") if group else ""
+        return cls("Job", uid, run, created, queue, group)
 
     def run_state(self) -> RunState:
         """The state of the run, with no object seen yet."""

@@ -336,7 +336,7 @@ class RunState:
     def _order(self, job: SlimJob) -> tuple[bool, int, str]:
         role = job["metadata"]["labels"].get(ROLE_LABEL, "")
         number = ROLES.index(role) if role in ROLES else len(ROLES)
-        return job["metadata"]["annotations"].get(PRIMARY_ANNOTATION) != "true", number, role
+        return not is_primary(job), number, role
 
     def pods(self) -> list[SlimPod]:
         """The pods of these Jobs, oldest first. Each has the annotation `attempt`, its number among the pods

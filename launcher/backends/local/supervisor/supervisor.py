@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from collections import Counter
 from typing import Final
 
 from launcher.backends import folders, run_end_rule
@@ -279,11 +280,11 @@ class Supervisor:
         )
 
     def _write(self, ended: bool) -> None:
+        stopping = Counter(pod.job for pod in self._live.values() if pod.stopping)
+        pairs = enumerate(zip(self._templates, self._controllers, strict=True))
         jobs = [
-            job_view(template.job, controller, self._clock, self._stopping(number))
-            for number, (template, controller) in enumerate(
-                zip(self._templates, self._controllers, strict=True)
-            )
+            job_view(template.job, controller, self._clock, stopping[number])
+            for number, (template, controller) in pairs
         ]
         pods = [pod.object for pod in self._pods]
         # The uid first, to be found in what is left of a file that was cut off.
@@ -311,9 +312,6 @@ class Supervisor:
         else:
             self._write_again = self._cannot_write_since = None
             self._dirty = False
-
-    def _stopping(self, job: int) -> int:
-        return sum(1 for pod in self._live.values() if pod.job == job and pod.stopping)
 
     def _set_expiry(self) -> None:
         ttl = self._templates[self._primary].job["spec"].get("ttlSecondsAfterFinished")
