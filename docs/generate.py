@@ -8,6 +8,7 @@ import inspect
 import json
 import re
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -256,20 +257,15 @@ def _shapes(record: dict[str, Any]) -> list[str]:
     def cell(outcomes: dict[str, str], asked: list[str]) -> str:
         if set(asked) - set(outcomes):
             return "no outcome yet"
-        trains = [style for style in styles if outcomes.get(style) == "trains"]
         refused: dict[str, list[str]] = {}
         for style, outcome in outcomes.items():
             if outcome != "trains":
                 refused.setdefault(outcome, []).append(styles[style])
-        if len(trains) == len(outcomes):
+        if not refused:
             return "all"
-        parts = [", ".join(styles[style] for style in trains)] if trains else []
-        for message, named in refused.items():
-            if message not in messages:
-                messages.append(message)
-            who = "none" if len(named) == len(outcomes) else f"not {', '.join(named)}"
-            parts.append(f"{who} [{messages.index(message) + 1}]")
-        return "; ".join(parts)
+        messages.extend(message for message in refused if message not in messages)
+        parts = [f"{', '.join(named)} [{messages.index(message) + 1}]" for message, named in refused.items()]
+        return ("all but " if "trains" in outcomes.values() else "none: ") + "; ".join(parts)
 
     rows = [
         [
@@ -278,9 +274,16 @@ def _shapes(record: dict[str, Any]) -> list[str]:
         ]
         for shape in record["shapes"].values()
     ]
+    counted = Counter(
+        outcome == "trains"
+        for shape in record["shapes"].values()
+        for outcomes in shape["outcomes"].values()
+        for outcome in outcomes.values()
+    )
+    count = f"Of {counted.total():,} cells {counted[True]:,} train and {counted[False]:,} are refused."
     notes = [f"{number}. {message}" for number, message in enumerate(messages, 1)]
     table = _table(["program", *(column["title"] for column in strategies.values())], rows)
-    return [SHAPES_TEXT, table, "Refused:", "\n".join(notes)]
+    return [SHAPES_TEXT, count, table, "Refused:", "\n".join(notes)]
 
 
 VERSIONS_TEXT = (
