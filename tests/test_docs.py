@@ -164,7 +164,7 @@ def test_each_page_is_short_and_can_be_found() -> None:
     for page in PAGES:
         assert page in made or page.read_text().count("\n") <= 300, f"{page}: split it, by subject"
         name = str(page.relative_to(ROOT / "docs"))
-        assert re.search(rf"- {re.escape(name)}$", navigation, re.MULTILINE), f"{name}: not in mkdocs.yml"
+        assert re.search(rf" {re.escape(name)}$", navigation, re.MULTILINE), f"{name}: not in mkdocs.yml"
         assert name == "README.md" or f"]({name})" in contents, f"{name}: not in docs/README.md"
 
 
