@@ -60,8 +60,8 @@ def converted(loaded: Loaded) -> str:
     where it is no TFJob.
     """
     if loaded.conversion is None:
-        said = "expected a TFJob: this is a TrainingCluster already"
-        raise SpecError([Problem(loaded.source, 0, 0, "kind", said)])
+        message = "expected a TFJob: this is a TrainingCluster already"
+        raise SpecError([Problem(loaded.source, 0, 0, "kind", message)])
     remarks = {(): tfjob.HEADER, **loaded.conversion.remarks}
     return serialization.as_yaml_with_comments(loaded.conversion.value, remarks)
 
@@ -205,12 +205,12 @@ def _loaded(what: Any, overrides: Sequence[str], fields: Mapping[str, Any]) -> L
     if isinstance(what, TrainingCluster | Mapping):
         return loader.check(what, overrides)
     if not isinstance(what, str | os.PathLike):
-        said = "expected a path, a mapping, a TrainingCluster, or a class or a function"
-        raise _refused("", f"{said}, not {type(what).__name__}")
+        message = "expected a path, a mapping, a TrainingCluster, or a class or a function"
+        raise _refused("", f"{message}, not {type(what).__name__}")
     loaded = loader.load(what, overrides)
     if len(loaded) > 1:
-        said = f"it holds {len(loaded)} runs: take them one by one, from load()"
-        raise SpecError([Problem(loaded[0].source, 0, 0, "", said)])
+        message = f"it holds {len(loaded)} runs: take them one by one, from load()"
+        raise SpecError([Problem(loaded[0].source, 0, 0, "", message)])
     return loaded[0]
 
 

@@ -102,15 +102,15 @@ def _find(given: Callable[..., Any], source: str | None) -> _Code:
     if file is None or not file.endswith(".py"):
         raise _refused(given, f"there is no Python file of its module {module_name} to ship: {_SCRIPT}")
     if getattr(module, name, None) is not given:
-        said = (
+        message = (
             f"{module_name} does not have it by that name: define it there, outside of functions and classes"
         )
-        raise _refused(given, said)
+        raise _refused(given, message)
     if inspect.isclass(given):
         missing = [method for method in _PROGRAM if not callable(getattr(given, method, None))]
         if missing:
-            said = "a program has model() and train_dataset(batch_size), and this has no"
-            raise _refused(given, f"{said} {' and no '.join(missing)}; a function is the training itself")
+            message = "a program has model() and train_dataset(batch_size), and this has no"
+            raise _refused(given, f"{message} {' and no '.join(missing)}; a function is the training itself")
     directory, shipped = _shipped(given, Path(file), source)
     return _Code(directory, shipped, f"{module_name}:{name}")
 
@@ -129,13 +129,13 @@ def _shipped(given: Callable[..., Any], file: Path, source: str | None) -> tuple
     holder = file.parents[depth]
     if source is None:
         if depth:
-            said = f"its module {module} is in a package: give source, the folder to ship ({holder})"
-            raise _refused(given, said)
+            message = f"its module {module} is in a package: give source, the folder to ship ({holder})"
+            raise _refused(given, message)
         return file.parent, file.name
     path = Path(source).absolute()
     if path not in (holder, file):
-        said = f"source: expected the folder that {module} is imported from, {holder}, not {source}"
-        raise _refused(given, said)
+        message = f"source: expected the folder that {module} is imported from, {holder}, not {source}"
+        raise _refused(given, message)
     return path.parent, path.name
 
 

@@ -77,8 +77,8 @@ def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
 
 
 def _check_name(loaded: Loaded, planned: Topology) -> None:
-    if said := jobset.name_too_long(planned):
-        raise SpecError([Problem(loaded.source, 0, 0, "metadata.name", said)])
+    if message := jobset.name_too_long(planned):
+        raise SpecError([Problem(loaded.source, 0, 0, "metadata.name", message)])
 
 
 def _plan(loaded: Loaded, planned: Topology, program: ProgramFiles | None, run_id: str) -> Plan:

@@ -20,10 +20,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import IO, Final
 
 from launcher.backends.base import Plan
 from launcher.backends.local.pod.pods import PYTHON_VARIABLE, tasks_python
+from launcher.backends.run_facts import run_config
 from launcher.errors import Problem, SpecError
 from launcher.plan import topology
 from launcher.task_records.task_output import is_chatter
@@ -31,7 +33,6 @@ from launcher.validation import source
 from launcher.validation.loader import Loaded
 from worker.contract.environment import Env
 from worker.contract.records import Done, Failed, Notice, Record
-from worker.contract.run_config import RunConfig
 
 SECONDS: Final = 300.0
 """Limit of the process. TensorFlow's import takes up to 20 s on a busy machine, and the trace of a large
@@ -62,7 +63,7 @@ def problems(loaded: Loaded, plan: Plan, seconds: float = SECONDS) -> tuple[list
     """Returns what is wrong with the program of a run, and further notices. Both are empty for a run without
     an entrypoint. Raises SpecError where this machine has no TensorFlow.
     """
-    config = _configuration(plan)
+    config = run_config(plan.objects)
     if config is None or not config.entrypoint:
         return [], ()
     python = shutil.which(tasks_python())
@@ -76,10 +77,10 @@ def problems(loaded: Loaded, plan: Plan, seconds: float = SECONDS) -> tuple[list
     files = source.read(loaded)
     with tempfile.TemporaryDirectory(prefix="tf-launcher-") as folder:
         root = Path(folder)
-        told = {"MODEL_DIR": str(root / "model")} if config.model_dir is not None else {}
+        places = {"MODEL_DIR": str(root / "model")} if config.model_dir is not None else {}
         environment = {
             **os.environ,
-            **told,
+            **places,
             **_variables(loaded),
             "PYTHONPATH": _python_path(root / "runtime"),
         }
@@ -98,22 +99,13 @@ def problems(loaded: Loaded, plan: Plan, seconds: float = SECONDS) -> tuple[list
         outcome = _run([str(Path(python).absolute()), "-m", "worker.check"], environment, root, seconds)
     if not outcome.failure:
         return [], outcome.notices
-    field, _, said = outcome.failure.partition(": ")
+    field, _, message = outcome.failure.partition(": ")
     is_field = field.startswith("spec.") and " " not in field
     place = tuple(field.split(".")) if is_field else ("spec", "program")
-    text = "\n".join(filter(None, [said if is_field else outcome.failure, _indented(outcome.details)]))
+    text = "\n".join(
+        filter(None, [message if is_field else outcome.failure, indent(outcome.details.rstrip("\n"), "  ")])
+    )
     return [loaded.problem(place, text)], outcome.notices
-
-
-def _configuration(plan: Plan) -> RunConfig | None:
-    for item in plan.objects:
-        if item["kind"] == "ConfigMap":
-            for text in (item.get("data") or {}).values():
-                try:
-                    return RunConfig.from_json(text)
-                except ValueError:
-                    continue
-    return None
 
 
 def _variables(loaded: Loaded) -> dict[str, str]:
@@ -190,16 +182,12 @@ class _Printed:
             while content := stream.readline(_LONGEST_LINE):
                 line = content.decode(errors="replace").rstrip("\r\n")
                 record = Record.parse(line)
-                said = None if record is None else record.content
-                if isinstance(said, Failed):
-                    self.failed = self.failed or said
-                elif isinstance(said, Notice):
-                    self.notices.append(said.message)
-                elif isinstance(said, Done):
+                reported = None if record is None else record.content
+                if isinstance(reported, Failed):
+                    self.failed = self.failed or reported
+                elif isinstance(reported, Notice):
+                    self.notices.append(reported.message)
+                elif isinstance(reported, Done):
                     self.done = True
                 elif record is None and not is_chatter(line):
                     self.lines.append(line[:_SHOWN])
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -117,8 +117,8 @@ def sought(
             raise NotFoundError(f"{here.message}; {there.message}", here.hint) from None
         except BackendError as error:
             if cluster_known():
-                said = f"{here.message}, and the cluster could not be asked: {error.message}"
-                raise BackendError(said, error.hint) from None
+                message = f"{here.message}, and the cluster could not be asked: {error.message}"
+                raise BackendError(message, error.hint) from None
             raise NotFoundError(
                 f"{here.message}, and no cluster was asked: {error.message}", here.hint
             ) from None

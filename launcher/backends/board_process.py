@@ -129,5 +129,5 @@ def _free(port: int) -> int:
         with socket.create_server(("127.0.0.1", port)) as found:
             return int(found.getsockname()[1])
     except OSError as error:
-        said = os.strerror(error.errno or 0)
-        raise BackendError(f"port {port} of this machine: {said}", "Name another.") from error
+        reason = os.strerror(error.errno or 0)
+        raise BackendError(f"port {port} of this machine: {reason}", "Name another.") from error

@@ -27,8 +27,8 @@ def relative(path: str, roots: tuple[str, ...]) -> str:
             break
     parts = PurePosixPath(path).parts
     if path.startswith("/") or ".." in parts or "\0" in path:
-        said = f"expected a path below the run's model directory, such as export; not {path[:80]!a}"
-        raise SpecError([Problem("NAME:PATH", 0, 0, "", said)])
+        message = f"expected a path below the run's model directory, such as export; not {path[:80]!a}"
+        raise SpecError([Problem("NAME:PATH", 0, 0, "", message)])
     return str(PurePosixPath(*parts)) if parts else ""
 
 
@@ -60,11 +60,11 @@ def made(path: Path) -> Iterator[Path]:
         os.rename(temporary, path)  # noqa: PTH104 - replaces no folder that has files
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        said = f"{path} cannot be written: {error.strerror or error}{where}"
-        raise BackendError(said, "Give another path, or free some space there.") from error
+        message = f"{path} cannot be written: {error.strerror or error}{where}"
+        raise BackendError(message, "Give another path, or free some space there.") from error
     except RecursionError:
-        said = f"{path} cannot be written: the folders are nested too deeply"
-        raise BackendError(said, "Copy a folder that is further inside.") from None
+        message = f"{path} cannot be written: the folders are nested too deeply"
+        raise BackendError(message, "Copy a folder that is further inside.") from None
     finally:
         with contextlib.suppress(OSError):  # where nothing can be written, nothing is left
             if temporary.is_dir() and not temporary.is_symlink():
@@ -82,8 +82,8 @@ def is_there(source: Path, root: Path) -> bool:
             return False
         return source.resolve().is_relative_to(root.resolve())
     except OSError as error:
-        said = f"{str(source)[-_SHOWN:]} cannot be read: {error.strerror or error}"
-        raise ConflictError(said) from error
+        message = f"{str(source)[-_SHOWN:]} cannot be read: {error.strerror or error}"
+        raise ConflictError(message) from error
 
 
 def copy(source: Path, path: Path) -> None:

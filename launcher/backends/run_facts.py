@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from launcher.errors import ConflictError
 from launcher.object_names import PROGRAM, SPEC_ANNOTATION
 from launcher.status import annotations_of
+from worker.contract.run_config import RunConfig
 
 
 def submitted(item: dict[str, Any], *path: str) -> Any:
@@ -23,6 +25,15 @@ def submitted(item: dict[str, Any], *path: str) -> Any:
     except (LookupError, ValueError, TypeError):
         return None
     return value
+
+
+def run_config(objects: Iterable[Mapping[str, Any]]) -> RunConfig | None:
+    """What every task of the run reads, from its ConfigMap; None where there is none."""
+    for item in objects:
+        for text in (item.get("data") or {}).values() if item["kind"] == "ConfigMap" else ():
+            with contextlib.suppress(ValueError):
+                return RunConfig.from_json(text)
+    return None
 
 
 def no_model_directory(run: str) -> ConflictError:

@@ -122,12 +122,12 @@ class RoleTable:
             return Text("Complete", style="green")
         telling = role.phase is Phase.FAILED or role.waiting
         reason = f" ({role.reason})" if role.reason and telling else ""
-        said = Text(f"{role.phase}{reason}", style=STYLES[role.phase], no_wrap=True, overflow="ellipsis")
+        state = Text(f"{role.phase}{reason}", style=STYLES[role.phase], no_wrap=True, overflow="ellipsis")
         doing = task_activity.of_role(self._status, role.role) if role.phase is Phase.RUNNING else ""
         if not doing:
-            return said
+            return state
         if doing == presentation.IDLE or self._doing is None:
-            return Text(doing, style=said.style, no_wrap=True, overflow="ellipsis")
+            return Text(doing, style=state.style, no_wrap=True, overflow="ellipsis")
         return Text.assemble(self._doing, " ", (doing, "cyan"), no_wrap=True, overflow="ellipsis")
 
 
@@ -196,8 +196,8 @@ def _show_trouble(backend: Backend, status: RunStatus, task: TaskStatus, out: Co
         return
     restarts = f"started again {task.restarts} times; the last time it " if ended is not task else ""
     out.print(f"{name}: {restarts.replace(' 1 times', ' once')}{sentences.ending(ended)}")
-    said, details = visible_all(_last_words(backend, status, ended, sentences.LAST_LINES), out.is_terminal)
-    out.print(Padding(Text(f"{said}\n{details}".rstrip()), (0, 0, 0, 2), expand=False))
+    message, details = visible_all(_last_words(backend, status, ended, sentences.LAST_LINES), out.is_terminal)
+    out.print(Padding(Text(f"{message}\n{details}".rstrip()), (0, 0, 0, 2), expand=False))
 
 
 def show_summary(backend: Backend, status: RunStatus, out: Console | None = None) -> None:
@@ -266,21 +266,21 @@ def _explain(backend: Backend, status: RunStatus, out: Console, roles: Sequence[
     """Prints the errors of all tasks, or of those of `roles`: the record of a failed task, else the end of
     its log; then the message of the run's Job, unless it only says that one of these ended it.
     """
-    said: set[tuple[str, str]] = set()
+    shown: set[tuple[str, str]] = set()
     for task in status.failures:
         if roles is not None and task.role not in roles:
             continue
         words = visible_all(_last_words(backend, status, task, _LAST_LINES), out.is_terminal)
-        if words in said:
+        if words in shown:
             continue  # a program that cannot be imported fails in the same way in every role
-        said.add(words)
+        shown.add(words)
         name = sentences.who(task.role, task.index, status)
         out.print(Text.assemble((f"{name} {sentences.ending(task)}", "bold red"), f"  {words[0]}"))
         if words[1]:
             out.print(Padding(Text(words[1].rstrip()), (0, 0, 0, 2), expand=False))
         out.print()
-    if status.message and not (said and status.reason == _BY_EXIT_CODE):
-        out.print(Text(status.message, style="dim" if said else "red"))
+    if status.message and not (shown and status.reason == _BY_EXIT_CODE):
+        out.print(Text(status.message, style="dim" if shown else "red"))
         out.print()
 
 

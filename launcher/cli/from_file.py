@@ -45,10 +45,10 @@ def load(options: Namespace) -> list[Loaded]:
         for notice in rules.notices(one.cluster, local=getattr(options, "backend", None) == "local"):
             print(f"{one.source}: note: {notice}", file=sys.stderr)
         if one.conversion is not None and options.command != "convert":
-            said = f"a TFJob; `{PROGRAM} convert` says where it is not as with the training-operator"
+            message = f"a TFJob; `{PROGRAM} convert` says where it is not as with the training-operator"
             if one.conversion.generated and getattr(options, "owned_by", None):
-                said = "expected a metadata.name: with --owned-by, the same again must be the same run"
-                raise SpecError([Problem(one.source, 0, 0, "metadata.generateName", said)])
-            for note in (said, *one.conversion.notes):
+                message = "expected a metadata.name: with --owned-by, the same again must be the same run"
+                raise SpecError([Problem(one.source, 0, 0, "metadata.generateName", message)])
+            for note in (message, *one.conversion.notes):
                 print(f"{one.source}: note: {note}", file=sys.stderr)
     return loaded

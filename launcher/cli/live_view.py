@@ -169,8 +169,8 @@ class View:
     def say(self, name: str, text: str, at: float | None = None, bad: bool = False) -> None:
         """Prints a line that stays."""
         elapsed = max(0.0, (at or time.time()) - self._began)
-        said = (text, "red" if bad else "")
-        self._out.print(Text.assemble((f"{elapsed:7.1f} s  ", "dim"), (f"{name:<10} ", "bold"), said))
+        styled = (text, "red" if bad else "")
+        self._out.print(Text.assemble((f"{elapsed:7.1f} s  ", "dim"), (f"{name:<10} ", "bold"), styled))
         if not self._out.is_terminal:
             self._out.file.flush()
 

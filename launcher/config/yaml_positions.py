@@ -109,8 +109,8 @@ def parse(text: str, source: str) -> list[Document]:
     documents = []
     try:
         if (place := too_deep(text)) is not None:
-            said = f"nested over {MAX_DEPTH} levels: too deep to be a training cluster"
-            raise SpecError([Problem(source, *place, "", said)])
+            message = f"nested over {MAX_DEPTH} levels: too deep to be a training cluster"
+            raise SpecError([Problem(source, *place, "", message)])
         for node in _nodes(text):
             document = Document(source)
             builder = _Builder(document)
@@ -160,8 +160,8 @@ def _nodes(text: str) -> Iterator[yaml.Node]:
 
 def _syntax_problem(error: yaml.YAMLError, source: str, text: str) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    said = str(getattr(error, "problem", None) or error).split("\n")[0]
-    if isinstance(error, yaml.reader.ReaderError) or "control characters" in said:
+    reason = str(getattr(error, "problem", None) or error).split("\n")[0]
+    if isinstance(error, yaml.reader.ReaderError) or "control characters" in reason:
         return Problem(
             source, 0, 0, "", "not a text file: it has control characters that YAML does not allow"
         )
@@ -171,7 +171,7 @@ def _syntax_problem(error: yaml.YAMLError, source: str, text: str) -> Problem:
         return Problem(
             source, line, column, "", "a tab: YAML indents with spaces only; replace it with spaces"
         )
-    return Problem(source, line, column, "", f"not valid YAML: {said}")
+    return Problem(source, line, column, "", f"not valid YAML: {reason}")
 
 
 class _Builder:
@@ -210,8 +210,8 @@ class _Builder:
             line, column = key_node.start_mark.line + 1, key_node.start_mark.column + 1
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
             if key is None or (not key_node.style and not isinstance(_resolve(key), str)):
-                said = f"the key {key!r} is not text: put it in quotes" if key else "a key must be text"
-                self._report(line, column, path, said)
+                message = f"the key {key!r} is not text: put it in quotes" if key else "a key must be text"
+                self._report(line, column, path, message)
                 continue
             if key == "<<" and not key_node.style:
                 merged = {**self._merge(value_node, path, depth), **merged}

@@ -41,8 +41,8 @@ def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
             given.append((("spec", name, "jobMetadata", "labels"), role.job_metadata.labels))
     for at, labels in given:
         if QUEUE_LABEL in labels:
-            said = "Kueue would admit each Job by itself: name the queue in spec.scheduling.queue"
-            yield (*at, QUEUE_LABEL), said
+            message = "Kueue would admit each Job by itself: name the queue in spec.scheduling.queue"
+            yield (*at, QUEUE_LABEL), message
     here: FieldPath = ("spec", "scheduling", "queue")
     if scheduling.gang == "Kueue" and scheduling.queue is None:
         yield here, "missing: Kueue admits a run by its queue; name a LocalQueue of the run's namespace"
@@ -59,8 +59,8 @@ def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
             yield ("spec", "scheduling", alias), f"it is for gang: {' or '.join(known)}: remove it"
     most = sum(role.replicas for role in topology.roles if role.name != "evaluator")
     if roles.gang(spec) in API_VERSIONS and (scheduling.min_member or 0) > most:
-        said = f"expected at most {most}: more tasks there are not, the evaluator apart"
-        yield ("spec", "scheduling", "minMember"), said
+        message = f"expected at most {most}: more tasks there are not, the evaluator apart"
+        yield ("spec", "scheduling", "minMember"), message
 
 
 def queue_labels(spec: Spec) -> dict[str, str]:

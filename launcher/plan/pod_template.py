@@ -51,8 +51,8 @@ def _form(template: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
         elif not isinstance(value, Mapping):
             yield (name,), "expected a mapping"
         elif DIRECTIVE in value:
-            said = "it would take away all that the launcher writes there: name the fields to be replaced"
-            yield (name, DIRECTIVE), said
+            message = "it would take away all that the launcher writes there: name the fields to be replaced"
+            yield (name, DIRECTIVE), message
     given = template.get("metadata")
     for name in ("labels", "annotations"):
         values = given.get(name, {}) if isinstance(given, Mapping) else {}
@@ -81,8 +81,8 @@ def _kept(template: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     given = {variable["name"]: variable for variable in container.get("env") or ()}
     for variable in ours["env"]:
         if given.get(variable["name"]) != variable:
-            said = f"{variable['name']} is set by the launcher in every pod: leave it as it is"
-            yield ("spec", "containers"), said
+            message = f"{variable['name']} is set by the launcher in every pod: leave it as it is"
+            yield ("spec", "containers"), message
             break
     mounted = [mount for mount in container.get("volumeMounts") or () if mount in ours["volumeMounts"]]
     volumes = [volume for volume in pod.get("volumes") or () if volume in _SKELETON["spec"]["volumes"]]

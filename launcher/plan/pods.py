@@ -248,7 +248,7 @@ def _pod_metadata(topology: Topology, role: ResolvedRole) -> dict[str, dict[str,
     """Labels and annotations of the pods. Those that disable sidecars are left to the user, if given."""
     given = topology.cluster.metadata
     own = role.pod_metadata
-    said = {*given.labels, *given.annotations, *(own.get("labels") or ()), *(own.get("annotations") or ())}
+    names = {*given.labels, *given.annotations, *(own.get("labels") or ()), *(own.get("annotations") or ())}
     member = gang_scheduling.membership(topology, role.name)
     found = {
         "labels": labels(topology, role.name) | member[0],
@@ -256,13 +256,15 @@ def _pod_metadata(topology: Topology, role: ResolvedRole) -> dict[str, dict[str,
     }
     if role.name in storage.place(topology).on_one_node:
         found["labels"][object_names.NODE_LABEL] = topology.run
-    return without_sidecars(found, said)
+    return without_sidecars(found, names)
 
 
-def without_sidecars(metadata: dict[str, dict[str, str]], said: Collection[str]) -> dict[str, dict[str, str]]:
-    """Adds the labels and annotations that disable sidecars, unless `said` has them."""
+def without_sidecars(
+    metadata: dict[str, dict[str, str]], given: Collection[str]
+) -> dict[str, dict[str, str]]:
+    """Adds the labels and annotations that disable sidecars, unless `given` has them."""
     for kind, key, value in _NO_SIDECARS:
-        if key not in said:
+        if key not in given:
             metadata[kind][key] = value
     return metadata
 

@@ -68,7 +68,7 @@ def as_yaml_with_comments(value: Mapping[str, Any], comments: Mapping[FieldPath,
     for path, comment in sorted(comments.items(), key=lambda item: -document.place(item[0])[0]):
         line, column = document.place(path)
         indent = " " * (column - 1 if path else 0)
-        lines[line - 1 : line - 1] = [f"{indent}# {said}" for said in comment.splitlines()]
+        lines[line - 1 : line - 1] = [f"{indent}# {words}" for words in comment.splitlines()]
     return "\n".join(lines) + "\n"
 
 

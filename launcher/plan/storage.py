@@ -78,8 +78,8 @@ class Place:
         spec = self.spec
         evaluates = spec.evaluator is not None and spec.evaluator.replicas
         if evaluates and spec.program is not None and not roles.is_custom(spec):
-            said = "missing: the evaluator reads the checkpoints there, such as modelDir: /model"
-            yield _MODEL_DIR, said
+            message = "missing: the evaluator reads the checkpoints there, such as modelDir: /model"
+            yield _MODEL_DIR, message
         if spec.storage is not None and not (self._is_for_data and not self._claim_fields):
             yield _STORAGE, "it is mounted at modelDir: give that too, such as modelDir: /model"
         if spec.tensorboard is not None:
@@ -147,12 +147,12 @@ class Url(Place):
             role.name for role in self._openers if role.image == roles.DEFAULT_IMAGE and role.uses_runtime
         ]
         if self.scheme not in BUILT_IN and ours:
-            said = (
+            message = (
                 f"{roles.DEFAULT_IMAGE}, the image of the {listed(ours)}, cannot open {self.scheme}://: its "
                 "TensorFlow knows gs:// only, and tensorflow-io, which adds others, is not released for it; "
                 "use gs:// or a volume, or give spec.image, an image of yours that can"
             )
-            yield _MODEL_DIR, said + self.remedy
+            yield _MODEL_DIR, message + self.remedy
 
     def _of_storage(self) -> Iterator[Violation]:
         if self._is_for_data:
@@ -185,8 +185,8 @@ class Bucket(Url):
             yield _MODEL_DIR, f"expected a bucket and a path in it, as in s3://bucket/run, not {self.path}"
         yield from self._no_claim()
         if self.spec.tensorboard is not None:
-            said = f"TensorBoard cannot open {self.scheme}://: remove it, and use the command tensorboard"
-            yield _TENSORBOARD, said
+            message = f"TensorBoard cannot open {self.scheme}://: remove it, and use the command tensorboard"
+            yield _TENSORBOARD, message
 
 
 class Directory(Place):
@@ -200,8 +200,8 @@ class Directory(Place):
         """See `Place.problems`."""
         yield from self._of_volumes()
         for field in [] if self._is_for_data else self._given(_OF_BUCKETS):
-            said = f"it is for modelDir: s3://..., and modelDir is {self.path}; remove {field}"
-            yield (*_STORAGE, field), said
+            message = f"it is for modelDir: s3://..., and modelDir is {self.path}; remove {field}"
+            yield (*_STORAGE, field), message
 
     def _of_volumes(self) -> Iterator[Violation]:
         raise NotImplementedError
@@ -225,14 +225,14 @@ class Claim(Directory):
         if "ReadWriteOncePod" not in self.modes:
             return
         if len(self.modes) > 1:
-            said = "ReadWriteOncePod stands alone: remove the other modes, or it"
-            yield (*_STORAGE, "accessModes"), said
+            message = "ReadWriteOncePod stands alone: remove the other modes, or it"
+            yield (*_STORAGE, "accessModes"), message
         elif self._pods > 1:
-            said = (
+            message = (
                 f"one pod can mount a ReadWriteOncePod claim, and {self._pods} pods mount it, of "
                 f"{self._readers}: expected ReadWriteOnce or ReadWriteMany"
             )
-            yield (*_STORAGE, "accessModes"), said
+            yield (*_STORAGE, "accessModes"), message
 
     def notices(self) -> Iterator[str]:
         """See `Place.notices`."""
@@ -251,35 +251,35 @@ class Volume(Directory):
         own = [one for one in self.held if one.mount is not None]
         without = [one.role for one in self.held if one.mount is None]
         if without:
-            said = (
+            message = (
                 f"{self.path} is in a volume of the {listed([one.role for one in own])}, and the "
                 f"{listed(without)} has none there: give volumes and volumeMounts in spec.template, which is "
                 "for all roles"
             )
-            yield _MODEL_DIR, said
+            yield _MODEL_DIR, message
         if unfit := next(filter(None, map(self._unfit, own)), None):
             yield _MODEL_DIR, unfit
             return
         if self.spec.tensorboard is not None and any("subPathExpr" in (one.mount or {}) for one in own):
-            said = "is mounted with subPathExpr, whose variables TensorBoard does not have: use subPath"
-            yield _TENSORBOARD, f"{self.path} {said}"
+            message = "is mounted with subPathExpr, whose variables TensorBoard does not have: use subPath"
+            yield _TENSORBOARD, f"{self.path} {message}"
         if not without and any(self._where(one) != self._where(own[0]) for one in own):
-            said = "are not the same volume: give them one, in spec.template"
-            yield _MODEL_DIR, f"{self.path} of the {listed([one.role for one in own])} {said}"
+            message = "are not the same volume: give them one, in spec.template"
+            yield _MODEL_DIR, f"{self.path} of the {listed([one.role for one in own])} {message}"
         if self.spec.storage is not None:
-            said = "is in a volume of yours, so no claim is made for it: remove storage, or the mount"
-            yield _STORAGE, f"{self.path} {said}"
+            message = "is in a volume of yours, so no claim is made for it: remove storage, or the mount"
+            yield _STORAGE, f"{self.path} {message}"
 
     def _unfit(self, held: Holding) -> str:
         """Why a model cannot be kept there; "" where it can."""
         kind = _kind(held.volume)
         if kind in _LOST:
-            said = f"is in an {kind} volume of the {held.role}, which is lost with its pod: mount a claim"
-            return f"{self.path} {said}, or none, and the launcher makes one"
+            message = f"is in an {kind} volume of the {held.role}, which is lost with its pod: mount a claim"
+            return f"{self.path} {message}, or none, and the launcher makes one"
         if kind in _READ_ONLY or (held.mount or {}).get("readOnly"):
-            said = "mounts it readOnly" if kind not in _READ_ONLY else f"has it in a {kind} volume"
+            message = "mounts it readOnly" if kind not in _READ_ONLY else f"has it in a {kind} volume"
             what = f"{self.path} is written to by the {held.role}"
-            return f"{what}, which {said}: mount a claim that can be written"
+            return f"{what}, which {message}: mount a claim that can be written"
         return ""
 
     def _where(self, held: Holding) -> object:
@@ -303,8 +303,8 @@ def place(topology: Topology) -> Place:
     if (known := buckets.scheme(path)) is not None:
         return Bucket(topology) if known == BUCKET_SCHEME else Url(topology)
     if not path.startswith("/") or ":" in path or path.rstrip("/") == "" or ".." in path.split("/"):
-        said = f"expected an absolute path other than /, or a URL such as gs://bucket/run, not {path}"
-        return Unfit(topology, said)
+        message = f"expected an absolute path other than /, or a URL such as gs://bucket/run, not {path}"
+        return Unfit(topology, message)
     if path.rstrip("/") == TMP_PATH or any(
         roles.covers(own, path) or roles.covers(path, own) for own in _NO_DIRECTORIES
     ):

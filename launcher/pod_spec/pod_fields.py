@@ -179,8 +179,8 @@ class Check:
         """Yields the problems of the value of a known field; `here` is the path of what has the field."""
         field = self._types[kind][name]
         found = list(self.problems(value, field.rstrip("!"), (*here, name)))
-        if not found and value is not None and (said := _form(value, kind, name, field)):
-            found = [((*here, name), said)]
+        if not found and value is not None and (message := _form(value, kind, name, field)):
+            found = [((*here, name), message)]
         yield from found
 
     def _mapping(self, value: Mapping[str, Any], kind: str, here: FieldPath) -> Iterator[Problem]:

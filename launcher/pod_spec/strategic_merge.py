@@ -84,10 +84,10 @@ def _merge(name: str, old: Any, new: Any) -> Any:
 
 
 def _merge_entries(old: Sequence[Any], new: Sequence[Any], key: str) -> list[Any]:
-    said = [entry.get(DIRECTIVE) for entry in new]
-    removed = [entry[key] for entry, word in zip(new, said, strict=True) if word == "delete"]
-    entries = {} if "replace" in said else {entry[key]: entry for entry in old if entry[key] not in removed}
-    for entry, word in zip(new, said, strict=True):
+    words = [entry.get(DIRECTIVE) for entry in new]
+    removed = [entry[key] for entry, word in zip(new, words, strict=True) if word == "delete"]
+    entries = {} if "replace" in words else {entry[key]: entry for entry in old if entry[key] not in removed}
+    for entry, word in zip(new, words, strict=True):
         if word is None:
             entries[entry[key]] = strategic_merge(entries.get(entry[key], {}), entry)
     return list(entries.values())

@@ -30,6 +30,6 @@ def write(directory: str) -> list[str]:
         for path in paths:
             path.write_text((files(__package__) / path.name).read_text(encoding="utf-8"), encoding="utf-8")
     except OSError as error:
-        said = f"{error.filename} cannot be written: {error.strerror}"
-        raise BackendError(said, hint) from None
+        message = f"{error.filename} cannot be written: {error.strerror}"
+        raise BackendError(message, hint) from None
     return [str(path) for path in paths]

@@ -75,13 +75,13 @@ def convert(value: Mapping[str, Any]) -> Conversion:
 def _version(value: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     version, kind = value.get("apiVersion"), value.get("kind")
     if kind != "TFJob":
-        said = f"expected TFJob, not {kind}" if kind else "missing: expected TFJob"
-        yield ("kind",), f"{said}: of Kubeflow's jobs this one is TensorFlow's"
+        message = f"expected TFJob, not {kind}" if kind else "missing: expected TFJob"
+        yield ("kind",), f"{message}: of Kubeflow's jobs this one is TensorFlow's"
     elif version not in VERSIONS:
-        said = f"expected {VERSION}, not {version}" if version else f"missing: expected {VERSION}"
+        message = f"expected {VERSION}, not {version}" if version else f"missing: expected {VERSION}"
         if str(version).startswith(GROUP):
-            said += ": its fields are others; write it as a TFJob of v1"
-        yield ("apiVersion",), said
+            message += ": its fields are others; write it as a TFJob of v1"
+        yield ("apiVersion",), message
 
 
 class _Converter:
@@ -175,8 +175,8 @@ class _Converter:
                 continue
             role = _ROLES[name]
             if role in self._types:
-                said = f"there is a {self._types[role]} already, and they are the same: keep one"
-                self._problem(here, said)
+                message = f"there is a {self._types[role]} already, and they are the same: keep one"
+                self._problem(here, message)
                 continue
             self._types[role] = key
             self._specs[role] = spec or {}
@@ -211,8 +211,8 @@ class _Converter:
         if CONTAINER not in names:
             shown = f"; there is {', '.join(names)}" if names else ""
             if all(path != at for path, _ in self._found.problems):
-                said = f"expected a container named {CONTAINER}, the one that TF_CONFIG is for{shown}"
-                self._problem(at, said)
+                message = f"expected a container named {CONTAINER}, the one that TF_CONFIG is for{shown}"
+                self._problem(at, message)
             return templates.RoleFields()
         for index, container in enumerate(containers):
             if not container.get("image"):
@@ -289,8 +289,8 @@ class _Converter:
         if found["backoffLimit"] is not None:
             self._remark((*at, "backoffLimit"), remarks.BACKOFF_LIMIT)
         if (manager := policy.get("managedBy") or _MANAGER) != _MANAGER:
-            said = f"expected {_MANAGER}, not {manager}: leave it out, to have the run here"
-            self._problem((*_POLICY, "managedBy"), said)
+            message = f"expected {_MANAGER}, not {manager}: leave it out, to have the run here"
+            self._problem((*_POLICY, "managedBy"), message)
         return found
 
     # ---- who starts it

@@ -24,10 +24,10 @@ def held(value: Mapping[str, Any], expected: tuple[str, ...]) -> tuple[FieldPath
         return None
     more = f", and {len(places) - 1} more" if len(places) > 1 else ""
     article = "an" if kind[:1].lower() in "aeiou" else "a"
-    said = f"here is a TFJob, in {article} {kind}{more}; only a TFJob itself is taken: write that to a file"
+    advice = f"here is a TFJob, in {article} {kind}{more}; only a TFJob itself is taken: write that to a file"
     if kind != "List" and not kind.endswith("JobList"):
-        said += f", with values for what the {kind} fills in"
-    return places[0], said
+        advice += f", with values for what the {kind} fills in"
+    return places[0], advice
 
 
 def _places(value: Any, here: FieldPath) -> Iterator[FieldPath]:

@@ -70,8 +70,8 @@ def load(
     source = "standard input" if path == STDIN else _printable(path)
     directory = Path.cwd() if path == STDIN else Path(path).absolute().parent
     if path.endswith((".py", ".ipynb")):
-        said = f"a program: give the cluster.yaml that names it; `{PROGRAM} init` writes one"
-        raise SpecError([Problem(source, 0, 0, "", said)])
+        message = f"a program: give the cluster.yaml that names it; `{PROGRAM} init` writes one"
+        raise SpecError([Problem(source, 0, 0, "", message)])
     documents = yaml_positions.parse(_read(path, source), source)
     if not documents:
         raise SpecError([Problem(source, 0, 0, "", f"empty: `{PROGRAM} init` writes a file to start from")])
@@ -99,11 +99,11 @@ def check(
     try:
         value = json.loads(json.dumps(dict(given), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        said = f"expected what a file can hold: text, numbers, lists and mappings ({error})"
-        raise SpecError([Problem(source, 0, 0, "", said)]) from None
+        message = f"expected what a file can hold: text, numbers, lists and mappings ({error})"
+        raise SpecError([Problem(source, 0, 0, "", message)]) from None
     if _depth(value) > MAX_DEPTH:
-        said = f"nested over {MAX_DEPTH} levels: too deep to be a training cluster"
-        raise SpecError([Problem(source, 0, 0, "", said)])
+        message = f"nested over {MAX_DEPTH} levels: too deep to be a training cluster"
+        raise SpecError([Problem(source, 0, 0, "", message)])
     document = Document(source, value, places={(): (0, 0)})
     return _valid([document], overrides, directory or Path.cwd(), source)[0]
 
@@ -145,8 +145,8 @@ def _valid(
             run = (cluster.metadata.namespace, cluster.metadata.name)
             line = document.place(("metadata", "name"))[0]
             if run in names:
-                said = f"the run {run[1]} stands on line {names[run]} already: give each its own name"
-                found.append(document.problem(("metadata", "name"), said))
+                message = f"the run {run[1]} stands on line {names[run]} already: give each its own name"
+                found.append(document.problem(("metadata", "name"), message))
             names.setdefault(run, line)
             loaded.append(one)
         problems += sorted(found, key=_position)
@@ -201,15 +201,15 @@ def _override(document: Document, override: str) -> None:
     source = f"--set {override if len(override) <= 200 else override[:197] + '...'}"
     keys = [part for part in re.split(r"\.|\[(\d+)\]", name) if part]
     if not equals or not keys:
-        said = "expected field=value, as in --set spec.worker.replicas=4"
-        raise SpecError([Problem(source, 0, 0, "", said)])
+        message = "expected field=value, as in --set spec.worker.replicas=4"
+        raise SpecError([Problem(source, 0, 0, "", message)])
     if _printable(name) != name:
         raise SpecError([Problem(_printable(source), 0, 0, "", "not UTF-8 text")])
     if len(keys) > MAX_DEPTH:
         raise SpecError([Problem(source, 0, 0, "", f"over {MAX_DEPTH} levels: no field is so deep")])
     if isinstance(document.value, dict) and keys[0] not in (*_TOP_LEVEL, *document.value):
-        said = f"a field's name begins with spec. (or metadata.), as in --set spec.{override}"
-        raise SpecError([Problem(source, 0, 0, "", said[:400])])
+        message = f"a field's name begins with spec. (or metadata.), as in --set spec.{override}"
+        raise SpecError([Problem(source, 0, 0, "", message[:400])])
     values = yaml_positions.parse(text, source)
     for problem in values[0].problems if values else ():
         raise SpecError([Problem(source, 0, 0, name, problem.message)])
@@ -222,12 +222,12 @@ def _override(document: Document, override: str) -> None:
         if isinstance(here, list):
             # More digits than the index of any list has, and than Python converts.
             if not key.isdecimal() or len(key) > 6 or int(key) >= len(here):
-                said = f"{yaml_positions.spell(path)} has no entry {key[:20]}"
-                raise SpecError([Problem(source, 0, 0, name[:200], said)])
+                message = f"{yaml_positions.spell(path)} has no entry {key[:20]}"
+                raise SpecError([Problem(source, 0, 0, name[:200], message)])
             step = int(key)
         elif not isinstance(here, dict):
-            said = f"{yaml_positions.spell(path) or 'the document'} is no mapping"
-            raise SpecError([Problem(source, 0, 0, name, said)])
+            message = f"{yaml_positions.spell(path) or 'the document'} is no mapping"
+            raise SpecError([Problem(source, 0, 0, name, message)])
         path = (*path, step)
         if last:
             here[step] = value
@@ -263,11 +263,11 @@ def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]
     problems = list(document.problems)
     value = document.value
     if not isinstance(value, dict):
-        said = "expected a mapping with apiVersion, kind, metadata and spec"
-        return None, problems or [document.problem((), said)]
+        message = "expected a mapping with apiVersion, kind, metadata and spec"
+        return None, problems or [document.problem((), message)]
     if (kind := _other_kind(value)) is not None:
-        said = f"expected TrainingCluster or TFJob, not {kind}: write it to a file of its own, for kubectl"
-        return None, [*problems, document.problem(("kind",), said)]
+        message = f"expected TrainingCluster or TFJob, not {kind}: write it to a file of its own, for kubectl"
+        return None, [*problems, document.problem(("kind",), message)]
     cluster, errors = _build(value)
     for error in errors:
         problems.append(_explain(document, error))

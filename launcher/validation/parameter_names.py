@@ -26,8 +26,8 @@ def misspelt(parameters: Mapping[str, Any], files: Mapping[str, bytes]) -> Itera
     for name in parameters:
         near = _near(name, _SIMILAR)
         if near and not _is_read(name, files):
-            said = "neither the runtime nor the program's source has a parameter of this name"
-            yield name, f"{said}: did you mean {near}?"
+            message = "neither the runtime nor the program's source has a parameter of this name"
+            yield name, f"{message}: did you mean {near}?"
 
 
 def notices(parameters: Mapping[str, Any]) -> list[str]:

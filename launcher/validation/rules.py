@@ -120,21 +120,21 @@ def _replicas(spec: Spec) -> Iterator[Violation]:
     workers = spec.worker.replicas if spec.worker is not None else 0
     if known.kind is Kind.OWN_COMMAND:
         if chief + workers < 1:
-            said = "a chief or at least one worker is needed: its success is the run's"
-            yield ("spec", "worker"), said
+            message = "a chief or at least one worker is needed: its success is the run's"
+            yield ("spec", "worker"), message
         return
     if spec.ps is not None and spec.ps.replicas > 0 and "ps" not in known.losses:
         yield ("spec", "ps"), f"{strategy} has no parameter servers: remove it, or use ParameterServer"
     if known.kind is Kind.COLLECTIVE:
         if chief + workers < 1:
-            said = f"{strategy} needs at least one worker, or a chief and workers"
-            yield ("spec", "worker"), said
+            message = f"{strategy} needs at least one worker, or a chief and workers"
+            yield ("spec", "worker"), message
     elif chief + workers > 1:
-        said = (
+        message = (
             f"{strategy} trains in one process: give a chief or one worker, not {chief + workers} tasks; "
             "over several machines use MultiWorkerMirrored or ParameterServer"
         )
-        yield ("spec", "worker") if spec.worker is not None else ("spec", "chief"), said
+        yield ("spec", "worker") if spec.worker is not None else ("spec", "chief"), message
     elif chief + workers == 0 and (spec.chief is not None or spec.worker is not None):
         where = "chief" if spec.chief is not None else "worker"
         yield ("spec", where, "replicas"), "expected 1: someone must train"
@@ -150,27 +150,29 @@ def _elastic(planned: Topology) -> Iterator[Violation]:
     least, most = worker.min_replicas, worker.max_replicas
     if least is None:
         if most is not None:
-            said = "the number of workers is fixed without minReplicas: give that too, or remove this"
-            yield (*here, "maxReplicas"), said
+            message = "the number of workers is fixed without minReplicas: give that too, or remove this"
+            yield (*here, "maxReplicas"), message
         return
     if why := _fixed(spec):
         yield (*here, "minReplicas"), f"{why}: remove it"
         return
     if least > worker.replicas:
-        said = f"expected at most replicas, {worker.replicas}: the run would wait for workers that never come"
-        yield (*here, "minReplicas"), said
+        message = (
+            f"expected at most replicas, {worker.replicas}: the run would wait for workers that never come"
+        )
+        yield (*here, "minReplicas"), message
     if most is not None and most < worker.replicas:
         yield (*here, "maxReplicas"), f"expected at least replicas, {worker.replicas}"
     if spec.sparse_cluster_spec is False:
-        said = "workers that come and go cannot all know each other: remove it"
-        yield ("spec", "sparseClusterSpec"), said
+        message = "workers that come and go cannot all know each other: remove it"
+        yield ("spec", "sparseClusterSpec"), message
     for role in planned.roles:
         if role.name in ("chief", "worker") and role.runs_script:
-            said = (
+            message = (
                 f"the {role.name} has a command or args, and a script keeps to the workers in its TF_CONFIG: "
                 "give a program, or remove minReplicas"
             )
-            yield (*here, "minReplicas"), said
+            yield (*here, "minReplicas"), message
             break
     if STRATEGIES[spec.strategy].kind is Kind.COLLECTIVE:
         yield from _elastic_collective(spec, worker)
@@ -192,31 +194,35 @@ def _fixed(spec: Spec) -> str:
 def _elastic_collective(spec: Spec, worker: WorkerRole) -> Iterator[Violation]:
     """Yields what elastic workers need of MultiWorkerMirrored: who goes on takes over from a checkpoint."""
     if spec.chief is None or not spec.chief.replicas:
-        said = (
+        message = (
             "missing: with minReplicas a chief leads the workers, since none of them is sure to stay; give "
             "chief: {}, and one worker less"
         )
-        yield ("spec", "chief"), said
+        yield ("spec", "chief"), message
     if spec.model_dir is None:
-        said = "missing: with minReplicas the tasks go on from a checkpoint there, such as modelDir: /model"
-        yield ("spec", "modelDir"), said
+        message = (
+            "missing: with minReplicas the tasks go on from a checkpoint there, such as modelDir: /model"
+        )
+        yield ("spec", "modelDir"), message
     parameters = spec.program.parameters if spec.program is not None else {}
     given: FieldPath = ("spec", "program", "parameters")
     if parameters.get("batchSizePerReplica") is not None:
-        said = "with minReplicas the global batch stays what it is, whoever takes part: give globalBatchSize"
-        yield (*given, "batchSizePerReplica"), said
+        message = (
+            "with minReplicas the global batch stays what it is, whoever takes part: give globalBatchSize"
+        )
+        yield (*given, "batchSizePerReplica"), message
     size, most = parameters.get("globalBatchSize"), (worker.max_replicas or worker.replicas) + 1
     if isinstance(size, int) and not isinstance(size, bool) and 0 < size < most:
-        said = (
+        message = (
             f"expected at least {most}: an example for the chief and each worker there may be (maxReplicas)"
         )
-        yield (*given, "globalBatchSize"), said
+        yield (*given, "globalBatchSize"), message
     if spec.strategy_options.auto_shard in ("FILE", "OFF"):
-        said = (
+        message = (
             f"with {spec.strategy_options.auto_shard} each worker has data of its own, and with minReplicas "
             "it may leave within an epoch: use DATA, or leave it out"
         )
-        yield ("spec", "strategyOptions", "autoShard"), said
+        yield ("spec", "strategyOptions", "autoShard"), message
 
 
 _NEEDED_BY: Final = {"MaxSize": "max_shard_bytes", "FixedShards": "num_shards"}
@@ -237,22 +243,22 @@ def _options(planned: Topology) -> Iterator[Violation]:
         here: FieldPath = ("spec", "strategyOptions", _alias(options, name))
         if name not in known.options:
             owners = [owner for owner, strategy in STRATEGIES.items() if name in strategy.options]
-            said = (
+            message = (
                 f"it is an option of {' and '.join(owners)}, and the strategy is {spec.strategy}: remove it"
             )
-            yield here, said
+            yield here, message
         elif scripts and not known.for_pods:
-            said = (
+            message = (
                 f"it has no effect on a script, and the {scripts[0]} runs one: build the strategy with it in "
                 "the script, and remove it here, or give a program"
             )
-            yield here, said
+            yield here, message
     if "partitioner" in known.options:
         yield from _partitioner(options)
     yield from _twice(options.devices or (), ("spec", "strategyOptions", "devices"))
     if options.num_packs is not None and options.cross_device_ops not in ("Nccl", "HierarchicalCopy"):
-        said = "packs are made by crossDeviceOps: Nccl or HierarchicalCopy; give that too"
-        yield ("spec", "strategyOptions", "numPacks"), said
+        message = "packs are made by crossDeviceOps: Nccl or HierarchicalCopy; give that too"
+        yield ("spec", "strategyOptions", "numPacks"), message
     if spec.strategy == "TPU":
         yield from _slice(spec)
 
@@ -260,20 +266,20 @@ def _options(planned: Topology) -> Iterator[Violation]:
 def _slice(spec: Spec) -> Iterator[Violation]:
     """Yields what is wrong with the TPUs that the task asks for."""
     if not _asks_for_tpu(spec):
-        said = (
+        message = (
             "missing: TPU needs accelerator and topology, such as tpu-v5-lite-podslice and 2x4, or "
             f"resources with {roles.TPU_RESOURCE} in the task that trains"
         )
-        yield ("spec", "strategyOptions"), said
+        yield ("spec", "strategyOptions"), message
     if (shape := spec.strategy_options.topology) is not None:
         sides = [int(side) for side in shape.split("x")]
         if math.prod(sides) > (most := _CHIPS_OF_A_HOST[len(sides)]):
-            said = (
+            message = (
                 f"a slice of {shape} has {math.prod(sides)} chips on several hosts, each of which needs a "
                 f"pod of its own, and TPU trains in one task: give a slice of one host, of at most {most} "
                 f"chips, such as {'2x4' if len(sides) == 2 else '2x2x1'}"
             )
-            yield ("spec", "strategyOptions", "topology"), said
+            yield ("spec", "strategyOptions", "topology"), message
 
 
 def _partitioner(options: StrategyOptions) -> Iterator[Violation]:
@@ -282,12 +288,14 @@ def _partitioner(options: StrategyOptions) -> Iterator[Violation]:
     for name in sorted(given - set(PARTITIONERS[chosen])):
         owners = " and ".join(owner for owner, taken in PARTITIONERS.items() if name in taken)
         which = chosen if options.partitioner else f"{chosen}, as none is given"
-        said = f"it is a parameter of {owners}, and the partitioner is {which}: remove it, or give the other"
-        yield ("spec", "strategyOptions", _alias(options, name)), said
+        message = (
+            f"it is a parameter of {owners}, and the partitioner is {which}: remove it, or give the other"
+        )
+        yield ("spec", "strategyOptions", _alias(options, name)), message
     needed = _NEEDED_BY.get(chosen)
     if needed is not None and getattr(options, needed) is None:
-        said = f"{chosen} needs {_alias(options, needed)}; give that too"
-        yield ("spec", "strategyOptions", "partitioner"), said
+        message = f"{chosen} needs {_alias(options, needed)}; give that too"
+        yield ("spec", "strategyOptions", "partitioner"), message
 
 
 def _alias(options: StrategyOptions, name: str) -> str:
@@ -298,24 +306,26 @@ def _custom(spec: Spec) -> Iterator[Violation]:
     """Yields what only Custom allows, and what it does not allow."""
     if roles.is_custom(spec):
         if spec.program is not None and spec.program.entrypoint is not None:
-            said = "Custom runs the image's own command: remove it, or say which strategy the program is for"
-            yield ("spec", "program", "entrypoint"), said
+            message = (
+                "Custom runs the image's own command: remove it, or say which strategy the program is for"
+            )
+            yield ("spec", "program", "entrypoint"), message
         if spec.runtime is not None:
             yield ("spec", "runtime"), "Custom runs the image's own command, and no runtime: remove it"
         if spec.chief is not None and spec.chief.replicas and spec.strategy_options.success_policy:
-            said = "a chief's success is the run's: remove it"
-            yield ("spec", "strategyOptions", "successPolicy"), said
+            message = "a chief's success is the run's: remove it"
+            yield ("spec", "strategyOptions", "successPolicy"), message
         for name, role in topology.templates(spec):
             if role is not None and role.allow_cpu is not None:
-                said = "it is the worker runtime's, and Custom runs the image's own command: remove it"
-                yield ("spec", name, "allowCpu"), said
+                message = "it is the worker runtime's, and Custom runs the image's own command: remove it"
+                yield ("spec", name, "allowCpu"), message
         return
     for name, template in topology.templates(spec):
         for field in ("port", "restart_policy"):
             if template is not None and getattr(template, field) is not None:
                 alias = type(template).model_fields[field].alias or field
-                said = f"it is Custom's, and the strategy is {spec.strategy}: remove it"
-                yield ("spec", name, alias), said
+                message = f"it is Custom's, and the strategy is {spec.strategy}: remove it"
+                yield ("spec", name, alias), message
 
 
 def _asks_for_tpu(spec: Spec) -> bool:
@@ -332,13 +342,13 @@ def _program(planned: Topology) -> Iterator[Violation]:
     spec = planned.cluster.spec
     program = spec.program
     if program is not None and program.entrypoint is not None and spec.command is not None:
-        said = "give an entrypoint or a command, not both: a program is run by the worker runtime"
-        yield ("spec", "command"), said
+        message = "give an entrypoint or a command, not both: a program is run by the worker runtime"
+        yield ("spec", "command"), message
     if program is not None and program.entrypoint is None and program.source is None:
         yield ("spec", "program"), "give an entrypoint, or a source for a command to run"
     if program is not None and program.entrypoint is not None:
-        for name, said in parameter_problems(program.parameters):
-            yield ("spec", "program", "parameters", name), said
+        for name, message in parameter_problems(program.parameters):
+            yield ("spec", "program", "parameters", name), message
     if (program is None or program.entrypoint is None) and not roles.is_custom(spec):
         for role in planned.roles:
             if _needs_entrypoint(planned, role):
@@ -366,12 +376,12 @@ def _evaluation(spec: Spec) -> Iterator[Violation]:
             "Keras 3, as program.keras says, has no SidecarEvaluator: use Loop",
         )
     if spec.evaluation.exact and (has_evaluator or STRATEGIES[spec.strategy].kind is not Kind.COORDINATED):
-        said = (
+        message = (
             "an evaluator visits every sample once as it is: remove exact"
             if has_evaluator
             else f"under {spec.strategy} every sample is visited once as it is: remove it"
         )
-        yield ("spec", "evaluation", "exact"), said
+        yield ("spec", "evaluation", "exact"), message
 
 
 def _data_service(planned: Topology) -> Iterator[Violation]:
@@ -388,21 +398,25 @@ def _data_service(planned: Topology) -> Iterator[Violation]:
         return
     for field in role_fields.rules(RoleTemplate):
         if field.rule.of_program and getattr(service, field.name) is not None:
-            said = "the tasks of the data service run the worker runtime's own code: remove it"
-            yield (*here, field.alias), said
+            message = "the tasks of the data service run the worker runtime's own code: remove it"
+            yield (*here, field.alias), message
     for role in planned.roles:
         if role.runs_script and role.name not in roles.DATA_ROLES:
             yield here, f"the {role.name} has a command or args, and a script reads its own data: remove it"
             return
     if service.share_across_workers is not None and not STRATEGIES[spec.strategy].several:
-        said = f"under {spec.strategy} one task reads the data, and there is none to share it with: remove it"
-        yield (*here, "shareAcrossWorkers"), said
+        message = (
+            f"under {spec.strategy} one task reads the data, and there is none to share it with: remove it"
+        )
+        yield (*here, "shareAcrossWorkers"), message
     if spec.strategy_options.auto_shard is not None:
-        said = "the data service shares the data out: say so by dataService.shareAcrossWorkers, and remove it"
-        yield ("spec", "strategyOptions", "autoShard"), said
+        message = (
+            "the data service shares the data out: say so by dataService.shareAcrossWorkers, and remove it"
+        )
+        yield ("spec", "strategyOptions", "autoShard"), message
     if STRATEGIES[spec.strategy].kind is Kind.COLLECTIVE and planned.elastic is not None:
-        said = "elastic workers of a collective read the data by themselves: remove it, or minReplicas"
-        yield here, said
+        message = "elastic workers of a collective read the data by themselves: remove it, or minReplicas"
+        yield here, message
 
 
 def _about_data_service(spec: Spec) -> Iterator[str]:
@@ -437,8 +451,10 @@ def _mode(planned: Topology) -> Iterator[Violation]:
     mode, here = spec.mode, ("spec", "mode")
     if mode == "Train":
         if spec.checkpoint is not None:
-            said = "it is what mode: Evaluate or Predict loads; a training resumes from its newest: remove it"
-            yield ("spec", "checkpoint"), said
+            message = (
+                "it is what mode: Evaluate or Predict loads; a training resumes from its newest: remove it"
+            )
+            yield ("spec", "checkpoint"), message
         return
     if mode not in STRATEGIES[spec.strategy].modes:
         custom = roles.is_custom(spec)
@@ -447,12 +463,12 @@ def _mode(planned: Topology) -> Iterator[Violation]:
         yield here, f"{spec.strategy} {why}: use Train, or {other}"
         return
     if spec.model_dir is None:
-        said = f"missing: mode: {mode} reads a checkpoint there, such as modelDir: /model"
-        yield ("spec", "modelDir"), said
+        message = f"missing: mode: {mode} reads a checkpoint there, such as modelDir: /model"
+        yield ("spec", "modelDir"), message
     for role in planned.roles:
         if role.runs_script:
-            said = f"the {role.name} has a command or args, and a script decides by itself what it does"
-            yield here, f"{said}: use Train, or give a program"
+            message = f"the {role.name} has a command or args, and a script decides by itself what it does"
+            yield here, f"{message}: use Train, or give a program"
             return
 
 
@@ -464,8 +480,8 @@ def _template(template: RoleTemplate, here: FieldPath) -> Iterator[Violation]:
     yield from _twice([volume["name"] for volume in template.volumes], (*here, "volumes"), "name")
     for index, volume in enumerate(template.volumes):
         if not object_names.is_dns_1123(volume["name"]) or volume["name"].startswith("launcher-"):
-            said = "expected lower-case letters, digits and '-', not beginning with 'launcher-'"
-            yield (*here, "volumes", index, "name"), said
+            message = "expected lower-case letters, digits and '-', not beginning with 'launcher-'"
+            yield (*here, "volumes", index, "name"), message
     paths = [mount.mount_path for mount in template.volume_mounts]
     yield from _twice(paths, (*here, "volumeMounts"), "mountPath")
     for index, path in enumerate(paths):
@@ -492,8 +508,8 @@ def _mounts(planned: Topology) -> Iterator[Violation]:
                 given = own if own is not None and is_own else spec.template
                 where = role.field if is_own else "template"
                 index = given.volume_mounts.index(mount)
-                said = f"there is no volume {mount.name} for the {role.name}{known}"
-                yield ("spec", where, "volumeMounts", index, "name"), said
+                message = f"there is no volume {mount.name} for the {role.name}{known}"
+                yield ("spec", where, "volumeMounts", index, "name"), message
 
 
 _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
@@ -515,8 +531,8 @@ def _resources(template: RoleTemplate | TensorBoard, here: FieldPath) -> Iterato
                     yield (*place, name), f"expected an integer: {name} is not divided, not {value}"
             elif name not in _STANDARD and not name.startswith("hugepages-"):
                 hint = did_you_mean(name, _STANDARD)
-                said = f"expected {', '.join(_STANDARD)} or vendor.example/device, not {name}{hint}"
-                yield (*place, name), said
+                message = f"expected {', '.join(_STANDARD)} or vendor.example/device, not {name}{hint}"
+                yield (*place, name), message
     for name, value in full.requests.items() if full is not None else ():
         if full is not None and "/" in name and full.limits.get(name) != value:
             yield (*at, "requests", name), f"expected the same under limits: {name} is not shared"
@@ -540,42 +556,46 @@ def _limits(planned: Topology) -> Iterator[Violation]:
     pods = [pod_name(planned.run, role.name, role.max_replicas - 1) for role in planned.roles]
     longest = max(pods, key=len)
     if (over := len(longest) - object_names.LABEL_LENGTH) > 0:
-        said = (
+        message = (
             f"the pod {longest} would have a name of {len(longest)} characters, and a hostname has at most "
             f"{object_names.LABEL_LENGTH}: shorten the run's name by {over}"
         )
-        yield ("metadata", "name"), said
+        yield ("metadata", "name"), message
         return
     if roles.gang(cluster.spec) == "Kueue" and (
-        said := jobset.name_too_long(dataclasses.replace(planned, jobset=True))
+        message := jobset.name_too_long(dataclasses.replace(planned, jobset=True))
     ):
-        yield ("metadata", "name"), said
+        yield ("metadata", "name"), message
         return
     longest = f"{planned.run}-tensorboard"
     if cluster.spec.tensorboard is not None and (over := len(longest) - object_names.LABEL_LENGTH) > 0:
-        said = (
+        message = (
             f"the Service {longest} would have a name of {len(longest)} characters, and a Service's has at "
             f"most {object_names.LABEL_LENGTH}: shorten the run's name by {over}"
         )
-        yield ("metadata", "name"), said
+        yield ("metadata", "name"), message
     for name in (role.name for role in planned.roles):
         size = planned.tf_config_bytes(name)
         if name not in planned.file_roles and size > topology.MAX_ENV_BYTES:
-            said = (
+            message = (
                 f"the {name}'s TF_CONFIG would have {size:,} bytes and an environment string holds 131,072: "
                 "use fewer tasks or shorter names"
             )
             if STRATEGIES[cluster.spec.strategy].may_be_sparse and name in ("worker", "ps"):
-                said += ", or sparseClusterSpec: true (in a TFJob enableDynamicWorker: true), if the script "
-                said += "does not count the workers in it"
-            yield ("spec", name), said
+                message += (
+                    ", or sparseClusterSpec: true (in a TFJob enableDynamicWorker: true), if the script "
+                )
+                message += "does not count the workers in it"
+            yield ("spec", name), message
         elif name in planned.file_roles and size > CONFIG_MAP_BYTES:
-            said = (
+            message = (
                 f"the list of all addresses has {size:,} bytes and a ConfigMap holds {CONFIG_MAP_BYTES:,}: "
                 "use fewer tasks, or a shorter name of the run"
             )
-            yield ("spec", name, "replicas"), said
+            yield ("spec", name, "replicas"), message
             return
     if (size := len(cluster.model_dump_json(exclude_defaults=True).encode())) > SPEC_BYTES:
-        said = f"the whole has {size:,} bytes and an annotation, which keeps it, {SPEC_BYTES:,}: shorten it"
-        yield ("spec",), said
+        message = (
+            f"the whole has {size:,} bytes and an annotation, which keeps it, {SPEC_BYTES:,}: shorten it"
+        )
+        yield ("spec",), message

@@ -61,12 +61,12 @@ def _checked(loaded: Loaded) -> tuple[dict[str, bytes] | None, list[Problem]]:
     if program.entrypoint is not None:
         parameters = ("spec", "program", "parameters")
         names = parameter_names.misspelt(program.parameters, files)
-        found += [loaded.problem((*parameters, name), said) for name, said in names]
+        found += [loaded.problem((*parameters, name), message) for name, message in names]
     if program.entrypoint is not None and not missing and _has_several(loaded.cluster.spec):
         options = keras_options.unsupported(files, program.keras == 3)
-        found += [loaded.problem(here, said) for said in options]
+        found += [loaded.problem(here, message) for message in options]
     if loaded.cluster.spec.data_service is not None and loaded.cluster.spec.mode == "Train" and not missing:
-        found += [loaded.problem(here, said) for said in python_in_data.found(files)]
+        found += [loaded.problem(here, message) for message in python_in_data.found(files)]
     return files, found
 
 
@@ -92,17 +92,17 @@ def _files(loaded: Loaded, source: str) -> dict[str, bytes]:
             _check_inside(path, f"{source} has {name}, which", allowed)
             total += path.stat().st_size
             if total > MAX_BYTES:
-                said = f"over {MAX_BYTES:,} bytes, which a ConfigMap cannot carry: leave data out of it"
-                raise _RefusedError(f"{source} has {said}")
+                message = f"over {MAX_BYTES:,} bytes, which a ConfigMap cannot carry: leave data out of it"
+                raise _RefusedError(f"{source} has {message}")
             files[name] = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise _RefusedError(f"no such file or folder: {_shown(source)} (beside the cluster file)") from None
     except (OSError, ValueError, RuntimeError) as error:
         # Python before 3.13 raises RuntimeError for a loop of links.
-        said = str(getattr(error, "strerror", None) or error)
+        message = str(getattr(error, "strerror", None) or error)
         where = getattr(error, "filename", None)
         raise _RefusedError(
-            f"cannot be read: {said}" + (f": {_shown(str(where))}" if where else "")
+            f"cannot be read: {message}" + (f": {_shown(str(where))}" if where else "")
         ) from None
     if not any(name.endswith(".py") for name in files):
         raise _RefusedError(f"there is no .py file in {source}")
@@ -117,8 +117,8 @@ def _check_inside(path: Path, called: str, allowed: Path | None) -> None:
         return
     links = [part for part in (path, *path.parents) if part.is_symlink()]
     by = f"by the link {_shown(str(links[-1]))} " if links else ""
-    said = f"is {by}{_shown(str(found))}, outside the cluster file's folder {allowed}"
-    raise _RefusedError(f"{called} {said}: copy it there, or give --allow-outside where that is meant")
+    message = f"is {by}{_shown(str(found))}, outside the cluster file's folder {allowed}"
+    raise _RefusedError(f"{called} {message}: copy it there, or give --allow-outside where that is meant")
 
 
 def _walk(root: Path) -> Iterator[tuple[str, Path]]:

@@ -44,7 +44,7 @@ from launcher.backends.run_facts import no_model_directory, trains_anew
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.lists_and_counts import listed
 from launcher.status import Phase, RunStatus
-from worker.contract.run_config import GRACE_SECONDS, RunConfig
+from worker.contract.run_config import GRACE_SECONDS
 
 _ANSWER_SECONDS: Final = 10.0
 """How long the supervisor may take to obey; it takes milliseconds."""
@@ -483,12 +483,8 @@ def _has_ended(directory: RunDirectory) -> bool:
 
 def _model_directory(directory: RunDirectory, submission: Submission) -> str | None:
     """The model directory, as the first task of the primary role sees it."""
-    texts = [text for data in submission.config_maps().values() for text in data.values()]
-    for text in texts:
-        try:
-            config = RunConfig.from_json(text)
-        except ValueError:
-            continue
-        template = PodTemplate(directory, submission, submission.of_kind("Job")[0])
-        return config.model_dir and (template.translation(0).path(config.model_dir) or config.model_dir)
-    return None
+    config = run_facts.run_config(submission.objects)
+    if config is None or not config.model_dir:
+        return None
+    template = PodTemplate(directory, submission, submission.of_kind("Job")[0])
+    return template.translation(0).path(config.model_dir) or config.model_dir

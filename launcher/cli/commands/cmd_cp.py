@@ -41,8 +41,8 @@ def run(options: Namespace) -> int:
     name, colon, path = options.source.partition(":")
     if not colon:
         if ":" in options.target:
-            said = f"cp copies from a run, not to one: expected NAME:PATH first, not {name}"
-            raise wrong_usage("NAME:PATH", said)
+            message = f"cp copies from a run, not to one: expected NAME:PATH first, not {name}"
+            raise wrong_usage("NAME:PATH", message)
         run, _, below = name.partition("/")
         found = f"{run or 'mnist'}:{below or 'export'}"
         raise wrong_usage("NAME:PATH", f"expected a run and a path below its modelDir, as in {found}")

@@ -75,12 +75,12 @@ def _doomed(options: Namespace) -> list[tuple[str, str | None, Backend | None]]:
 
     given = [bool(options.names), options.all, options.filename is not None]
     if sum(given) != 1:
-        said = (
+        message = (
             "one of the runs' names, --all and -f FILE"
             if any(given)
             else "the runs' names, or --all, or -f FILE"
         )
-        raise wrong_usage("delete", f"expected {said}")
+        raise wrong_usage("delete", f"expected {message}")
     if options.all:
         return _all_of_a_place(options)
     if options.names:
@@ -106,8 +106,8 @@ def _all_of_a_place(options: Namespace) -> list[tuple[str, str | None, Backend |
 
     named = options.backend or ("kubernetes" if options.context else None)
     if named is None and backend_choice.cluster_known():
-        said = "whose runs: add --backend local, this machine's, or --backend kubernetes, the cluster's"
-        raise wrong_usage("--all", said)
+        message = "whose runs: add --backend local, this machine's, or --backend kubernetes, the cluster's"
+        raise wrong_usage("--all", message)
     backend = backend_choice.named(named or "local", options.context, one_run.patience(options))
     namespace = options.namespace or backend.namespace
     runs: list[tuple[str, str | None, Backend | None]] = [

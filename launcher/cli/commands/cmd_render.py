@@ -39,6 +39,6 @@ def run(options: Namespace) -> int:
     )
     for item in objects:
         if object_size.too_large_for_apply(item):
-            said = "is too large for the annotation of a plain `kubectl apply`: add --server-side"
-            print(f"note: {item['kind']} {item['metadata']['name']} {said}", file=sys.stderr)
+            message = "is too large for the annotation of a plain `kubectl apply`: add --server-side"
+            print(f"note: {item['kind']} {item['metadata']['name']} {message}", file=sys.stderr)
     return 0

@@ -19,6 +19,6 @@ def run(options: Namespace) -> int:
     running = backend.status(options.name, namespace).phase is Phase.RUNNING
     backend.resume(options.name, namespace)
     found = options.name + backend.options(namespace)
-    said = "was not suspended" if running else "is resumed"
-    print(f"run {options.name} {said}; watch it with: {PROGRAM} wait {found}")
+    message = "was not suspended" if running else "is resumed"
+    print(f"run {options.name} {message}; watch it with: {PROGRAM} wait {found}")
     return 0

@@ -19,6 +19,6 @@ def run(options: Namespace) -> int:
     already = backend.status(options.name, namespace).phase is Phase.SUSPENDED
     backend.suspend(options.name, namespace)
     found = options.name + backend.options(namespace)
-    said = "was suspended already" if already else "is suspended"
-    print(f"run {options.name} {said}; resume it with: {PROGRAM} resume {found}")
+    message = "was suspended already" if already else "is suspended"
+    print(f"run {options.name} {message}; resume it with: {PROGRAM} resume {found}")
     return 0

@@ -78,9 +78,9 @@ def proxy_for(address: Address, url: str | None, origin: str) -> Proxy | None:
 
 def _proxy(text: str, origin: str, field: str) -> Address:
     if text.partition("://")[0].lower().startswith("socks"):
-        said = f"{field}: a SOCKS proxy, which the launcher does not speak to: expected http:// or https://"
+        reason = f"{field}: a SOCKS proxy, which the launcher does not speak to: expected http:// or https://"
         hint = "An HTTP proxy in front of it helps, or NO_PROXY where the server is reached without one."
-        raise UnusableError(origin, said, hint)
+        raise UnusableError(origin, reason, hint)
     return _checked(text, origin, field, "http://proxy.example.com:3128")
 
 

@@ -149,9 +149,9 @@ def _explained(
 
 def not_understood(error: BaseException, host: str) -> BackendError:
     """The error for an answer that is JSON, and not what Kubernetes answers."""
-    said = shortened(f"{type(error).__name__}: {error}")
+    message = shortened(f"{type(error).__name__}: {error}")
     return BackendError(
-        f"what the API server {host} has sent is not as Kubernetes has it ({said})",
+        f"what the API server {host} has sent is not as Kubernetes has it ({message})",
         "Check that it is Kubernetes 1.33 or newer. If it is, this is an error in the launcher: "
         "TF_LAUNCHER_DEBUG=1 shows where; please report it.",
     )

@@ -136,8 +136,8 @@ def _tls(cluster: Entry, origin: str) -> ssl.SSLContext:
     data, file = cluster.get("certificate-authority-data"), cluster.get("certificate-authority")
     insecure = cluster.get("insecure-skip-tls-verify") is True
     if insecure and (data or file):
-        said = "insecure-skip-tls-verify: true and a certificate-authority exclude each other"
-        raise UnusableError(origin, said, "Leave out insecure-skip-tls-verify.")
+        message = "insecure-skip-tls-verify: true and a certificate-authority exclude each other"
+        raise UnusableError(origin, message, "Leave out insecure-skip-tls-verify.")
     field = "certificate-authority-data" if data else "certificate-authority"
     try:
         tls = ssl.create_default_context(

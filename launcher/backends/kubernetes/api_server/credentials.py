@@ -66,8 +66,8 @@ class User:
             if value := self._entry.get(field):
                 found[header] = _fitting(value, self._origin, field)
         if self._entry.get("as-groups") or self._entry.get("as-user-extra"):
-            said = "as-groups and as-user-extra are not carried out here: name the user alone, with `as`"
-            raise UnusableError(self._origin, said)
+            message = "as-groups and as-user-extra are not carried out here: name the user alone, with `as`"
+            raise UnusableError(self._origin, message)
         return found
 
     def _authorization(self, seconds: float | None) -> str:
@@ -75,10 +75,10 @@ class User:
         if token := self._token():
             return f"Bearer {token}"
         if self._plugin is not None:
-            said = self._plugin.credential(seconds)
-            self._load_plugin_s_certificate(said.certificate, said.key)
+            credential = self._plugin.credential(seconds)
+            self._load_plugin_s_certificate(credential.certificate, credential.key)
             where = f"the token of the {self.login}"
-            return f"Bearer {_fitting(said.token, self._origin, where)}" if said.token else ""
+            return f"Bearer {_fitting(credential.token, self._origin, where)}" if credential.token else ""
         if self._provider is not None:
             return _fitting(self._provider(), self._origin, "the token of its auth-provider")
         if entry.get("username"):
@@ -98,8 +98,8 @@ class User:
     def _load_own_certificate(self, tls: ssl.SSLContext) -> None:
         certificate, key = self._content("client-certificate"), self._content("client-key")
         if bool(certificate) != bool(key):
-            said = "it has a client certificate without its key, or the other way round"
-            raise UnusableError(self._origin, said)
+            message = "it has a client certificate without its key, or the other way round"
+            raise UnusableError(self._origin, message)
         if certificate:
             _load(tls, certificate, key, self._origin)
 
@@ -129,8 +129,8 @@ def _content(file: Path, origin: str, field: str) -> bytes:
         with file.open("rb") as stream:
             content = stream.read(_MAX_FILE + 1)
     except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or "no name of a file"
-        raise UnusableError(origin, f"{field}: {file}: {said}") from None
+        reason = getattr(error, "strerror", None) or "no name of a file"
+        raise UnusableError(origin, f"{field}: {file}: {reason}") from None
     if len(content) > _MAX_FILE:
         raise UnusableError(origin, f"{field}: {file} has over {_MAX_FILE:,} bytes")
     return content
@@ -159,8 +159,8 @@ def _load(tls: ssl.SSLContext, certificate: bytes, key: bytes, origin: str) -> N
             # OpenSSL would ask on the terminal for the password of an encrypted key.
             tls.load_cert_chain(both.name, password="")
         except (OSError, ValueError):
-            said = "its client certificate and key are not PEM, do not belong together, or are encrypted"
-            raise UnusableError(origin, said) from None
+            message = "its client certificate and key are not PEM, do not belong together, or are encrypted"
+            raise UnusableError(origin, message) from None
 
 
 def _by_package(context: Context, origin: str) -> Callable[[], str]:

@@ -116,10 +116,10 @@ def read(paths: str, context: str | None) -> Context:
     chosen = merged["contexts"][name][0]
     namespace = chosen.get("namespace") or "default"
     if not is_dns_1123(namespace):
-        said = (
+        message = (
             f"context {name}: namespace: expected lower-case letters, digits and '-', at most 63 characters"
         )
-        raise UnusableError(paths, said)
+        raise UnusableError(paths, message)
     cluster = _named(merged, "clusters", chosen.get("cluster"), f"context {name} of {paths}")
     if not chosen.get("user"):
         user: tuple[Entry, Path] = {}, Path()

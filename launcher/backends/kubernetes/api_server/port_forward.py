@@ -56,8 +56,8 @@ class Tunnel(Board):
         try:
             self._listener = socket.create_server(("127.0.0.1", port))
         except OSError as error:
-            said = os.strerror(error.errno or 0)
-            raise BackendError(f"port {port} of this machine: {said}", "Name another.") from error
+            reason = os.strerror(error.errno or 0)
+            raise BackendError(f"port {port} of this machine: {reason}", "Name another.") from error
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
         threading.Thread(target=self._accept, name="tunnel", daemon=True).start()
 

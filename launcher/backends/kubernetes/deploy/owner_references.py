@@ -79,8 +79,8 @@ def _reference(client: Client, namespace: str, owner: str) -> Object:
     kind, _, name = owner.partition("/")
     known = _KINDS.get(kind.lower())
     if known is None or not name:
-        said = f"expected Job/NAME or ConfigMap/NAME, not {owner}"
-        raise SpecError([Problem("--owned-by", 0, 0, "", said)])
+        message = f"expected Job/NAME or ConfigMap/NAME, not {owner}"
+        raise SpecError([Problem("--owned-by", 0, 0, "", message)])
     check_object(name, "--owned-by")
     found = client.get(known, namespace, name)
     if found is None:

@@ -237,8 +237,8 @@ class _Received:
 
 
 def _broken(why: object = "") -> BackendError:
-    said = f" ({why})" if str(why) else ""
-    return BackendError(f"the connection broke before all was copied{said}", "Try again.")
+    message = f" ({why})" if str(why) else ""
+    return BackendError(f"the connection broke before all was copied{message}", "Try again.")
 
 
 def unpack(stream: Any, target: Path) -> None:

@@ -27,8 +27,8 @@ def main(root: str, path: str, port: str, seconds: str) -> None:
         listener.settimeout(float(seconds))
         while True:
             connection, _ = listener.accept()
-            with connection, connection.makefile("rb") as said, connection.makefile("wb") as out:
-                if said.readline() == b"send\n":
+            with connection, connection.makefile("rb") as question, connection.makefile("wb") as out:
+                if question.readline() == b"send\n":
                     send(Path(root), Path(root, path), out)
                     return
 

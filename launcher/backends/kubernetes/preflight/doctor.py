@@ -82,8 +82,8 @@ def _extensions(there: Mapping[Extension, bool], wanted: Sequence[Extension] | N
             yield Finding(extension.project, "missing", extension.missing, extension.advice)
     absent = [f"{each.project} ({each.field})" for each, installed in there.items() if not installed]
     if wanted is None and absent:
-        said = f"not installed, and refused where a file asks for it: {', '.join(absent)}"
-        yield Finding("gangs", "ok", said)
+        message = f"not installed, and refused where a file asks for it: {', '.join(absent)}"
+        yield Finding("gangs", "ok", message)
 
 
 def _queue(client: Client, namespace: str, queue: str) -> Finding:
@@ -124,11 +124,11 @@ def _dns(client: Client) -> Finding:
     if not pods:
         return Finding("DNS", "unknown", f"no pod in {_DNS_NAMESPACE} has the label {_DNS_LABEL}", advice)
     ready = sum(condition(pod, "Ready") is not None for pod in pods)
-    said = f"{ready} of {len(pods)} pods of {_DNS_NAMESPACE} with the label {_DNS_LABEL} are ready"
+    message = f"{ready} of {len(pods)} pods of {_DNS_NAMESPACE} with the label {_DNS_LABEL} are ready"
     if ready:
-        return Finding("DNS", "ok", said)
+        return Finding("DNS", "ok", message)
     advice = "Tasks find each other by their names, so they would wait for each other: ask the administrator."
-    return Finding("DNS", "warning", said, advice)
+    return Finding("DNS", "warning", message, advice)
 
 
 def _version(client: Client) -> Finding:
@@ -143,15 +143,15 @@ def _version(client: Client) -> Finding:
     found = number(version)
     if found is None:
         return Finding("API server", "unknown", f"{where} answers, with version {version.get('gitVersion')}")
-    said = f"{where} runs Kubernetes {found[0]}.{found[1]}"
+    message = f"{where} runs Kubernetes {found[0]}.{found[1]}"
     if found < OLDEST:
         return Finding(
             "API server",
             "missing",
-            f"{said}, and lacks {', '.join(lacks(found))}",
+            f"{message}, and lacks {', '.join(lacks(found))}",
             f"It must be {OLDEST[0]}.{OLDEST[1]} or newer.",
         )
-    return Finding("API server", "ok", said)
+    return Finding("API server", "ok", message)
 
 
 def _namespace(client: Client, name: str) -> Iterator[Finding]:
@@ -181,12 +181,12 @@ def _namespace(client: Client, name: str) -> Iterator[Finding]:
         return
     yield Finding("namespace", "ok", f"{name} is there")
     level = labels_of(namespace).get(_LEVEL)
-    said = f"the namespace enforces {level}" if level else "the namespace enforces no level of its own"
+    message = f"the namespace enforces {level}" if level else "the namespace enforces no level of its own"
     if level in (None, "privileged"):
-        yield Finding("Pod Security", "ok", said)
+        yield Finding("Pod Security", "ok", message)
     else:
         yield Finding(
-            "Pod Security", "ok", f"{said}, which runs meet unless volumes or podTemplate say otherwise"
+            "Pod Security", "ok", f"{message}, which runs meet unless volumes or podTemplate say otherwise"
         )
 
 
@@ -243,13 +243,13 @@ def _quota(quota: Object) -> Finding:
     hard, used = status.get("hard") or quota["spec"].get("hard") or {}, status.get("used") or {}
     words = ", ".join(f"{name} {used.get(name, '0')} of {limit}" for name, limit in hard.items())
     exhausted = [name for name, limit in hard.items() if _spent(used.get(name, "0"), limit)]
-    said = f"{quota['metadata']['name']}: {words} used"
+    message = f"{quota['metadata']['name']}: {words} used"
     if not exhausted:
-        return Finding("quota", "ok", said)
+        return Finding("quota", "ok", message)
     return Finding(
         "quota",
         "warning",
-        f"{said}: no {', '.join(exhausted)} left",
+        f"{message}: no {', '.join(exhausted)} left",
         "Delete a finished run, or ask for more; what is over the quota is refused, or never starts.",
     )
 

@@ -25,13 +25,13 @@ def _words(workload: Object) -> str:
     if condition(workload, "QuotaReserved") is not None:
         return "its quota is reserved, and admission checks are not done"
     conditions = (workload.get("status") or {}).get("conditions") or ()
-    said = next(
+    reason = next(
         (str(each.get("message") or "") for each in conditions if each["type"] == "QuotaReserved"), ""
     )
     evicted = condition(workload, "Evicted")
-    if evicted is not None and (message := str(evicted.get("message") or "")) != said:
-        said = f"it was evicted ({evicted.get('reason')}): {message}; {said}".rstrip("; ")
-    return said or "Kueue has not said anything about it yet"
+    if evicted is not None and (message := str(evicted.get("message") or "")) != reason:
+        reason = f"it was evicted ({evicted.get('reason')}): {message}; {reason}".rstrip("; ")
+    return reason or "Kueue has not said anything about it yet"
 
 
 def free_quota(client: Client, namespace: str, group: str) -> str:

@@ -360,8 +360,10 @@ class RunState:
         folded = dataclasses.replace(folded, ended=_ended(folded))
         roles = tuple(self._explain(role, folded.tasks) for role in folded.roles)
         if folded.phase in (Phase.PENDING, Phase.SUSPENDED) and (words := self._awaited()):
-            said = [dataclasses.replace(role, **_SILENT) if role.reason == _GATED else role for role in roles]
-            return dataclasses.replace(folded, roles=tuple(said), reason=ADMISSION, message=words)
+            shown = [
+                dataclasses.replace(role, **_SILENT) if role.reason == _GATED else role for role in roles
+            ]
+            return dataclasses.replace(folded, roles=tuple(shown), reason=ADMISSION, message=words)
         stuck = next((role for role in roles if role.message and role.phase not in _TERMINAL), None)
         if stuck is None or folded.phase in _TERMINAL or folded.message:
             return dataclasses.replace(folded, roles=roles)

@@ -52,9 +52,9 @@ def forbidden() -> str:
             os._exit(1)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
-        said = pipe.read().decode(errors="replace")
+        reason = pipe.read().decode(errors="replace")
     _, status = os.waitpid(child, 0)
-    return "" if status == 0 else said or "it cannot be made"
+    return "" if status == 0 else reason or "it cannot be made"
 
 
 def leave(*, network: bool) -> None:

@@ -75,5 +75,5 @@ class WaitingGuard:
                 os.close(descriptor)
 
     def _failure(self, what: str) -> BackendError:
-        said = os.pread(self._errors, 1 << 16, 0).decode(errors="replace").strip()
-        return BackendError(f"the run's supervisor cannot be started: {what}", said)
+        printed = os.pread(self._errors, 1 << 16, 0).decode(errors="replace").strip()
+        return BackendError(f"the run's supervisor cannot be started: {what}", printed)
