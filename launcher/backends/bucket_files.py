@@ -97,9 +97,9 @@ class BucketFiles:
                 if "NoSuchBucket" in str(error):
                     raise
                 return False
-        with path.open("wb") as file:
-            for chunk in _understood_chunks(self.url, content):
-                file.write(chunk)
+        with path.open("wb") as file, _understood(self.url):
+            for chunk in content.stream(min_chunk_size=8 << 20):
+                file.write(bytes(chunk))
         return True
 
 
@@ -176,9 +176,3 @@ def _understood(url: str) -> Iterator[None]:
         if "169.254.169.254" in str(error):
             reason = "there are no credentials"
         raise BackendError(f"{url} cannot be read: {reason}", _CREDENTIALS) from None
-
-
-def _understood_chunks(url: str, content: Any) -> Iterator[bytes]:
-    with _understood(url):
-        for chunk in content.stream(min_chunk_size=8 << 20):
-            yield bytes(chunk)

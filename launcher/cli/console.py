@@ -29,7 +29,7 @@ from launcher.task_records import (
 from launcher.terminal import visible_all
 from worker.contract.records import Evaluation, Exported, MembershipRecord, Predicted, Progress
 
-_UNBOUNDED: Final = 10_000
+UNBOUNDED: Final = 10_000
 """Columns of output that is not a terminal."""
 _MOST_TROUBLED: Final = 5
 """Number of tasks whose logs `status` reads."""
@@ -61,7 +61,7 @@ def console(file: Any = None) -> Console:
     """
     made = Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not made.is_terminal:
-        made.width = _UNBOUNDED
+        made.width = UNBOUNDED
     return made
 
 
@@ -98,7 +98,7 @@ class RoleTable:
             headings = [name for name in headings if name != dropped]
             fixed = [name for name in headings if name != "STATE"]
             table = _table(fixed, rows)
-            needed = Measurement.get(console, options.update(width=_UNBOUNDED), table).maximum
+            needed = Measurement.get(console, options.update(width=UNBOUNDED), table).maximum
             if needed + 3 + width <= options.max_width:
                 break
         yield _table(headings, rows)

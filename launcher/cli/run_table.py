@@ -13,15 +13,13 @@ from rich.text import Text
 
 from launcher import sentences
 from launcher.backends.base import Place, RunEvent, Update
-from launcher.cli.console import STYLES, console, live_table, reasons
+from launcher.cli.console import STYLES, UNBOUNDED, console, live_table, reasons
 from launcher.object_names import DOMAIN
 from launcher.status import RunStatus, latest
 from launcher.task_records import record_sentences
 from launcher.terminal import visible_all
 from worker.contract.records import Progress
 
-_UNBOUNDED: Final = 10_000
-"""Columns, where there is no terminal to be as wide as."""
 _LIST_SECONDS: Final = 2.0
 """Between two looks at all runs."""
 _CHANGE_SECONDS: Final = 1.0
@@ -49,7 +47,7 @@ def show_list(
         return
     if not out.is_terminal:
         # Lines must not be folded: scripts search them for names.
-        out.width = _UNBOUNDED
+        out.width = UNBOUNDED
     out.print(_table(runs, wide=wide, places=places, on_terminal=out.is_terminal))
 
 
@@ -144,7 +142,7 @@ def show_tasks(status: RunStatus, out: Console | None = None) -> None:
     out = out or console()
     if status.tasks:
         if not out.is_terminal:
-            out.width = _UNBOUNDED
+            out.width = UNBOUNDED
         out.print()
         out.print(task_table(visible_all(status, out.is_terminal)))
 

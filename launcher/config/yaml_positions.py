@@ -192,9 +192,7 @@ class _Builder:
             )
         self.document.places[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
         if node.tag.removeprefix("tag:yaml.org,2002:") not in _TAGS:
-            self.document.problems.append(
-                self.document.problem(path, f"the tag {node.tag} is not known here")
-            )
+            self._refuse(path, f"the tag {node.tag} is not known here")
             return None
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path, depth)
@@ -241,29 +239,23 @@ class _Builder:
         text = str(node.value)
         self.document.written[path] = text
         if any("\ud800" <= character <= "\udfff" for character in text):
-            self.document.problems.append(
-                self.document.problem(path, "half a surrogate pair is no character")
-            )
+            self._refuse(path, "half a surrogate pair is no character")
             return None
         if node.style or node.tag == "!":
             return text
         if node.tag == "tag:yaml.org,2002:str" and not _ONLY_1_2.fullmatch(text):
             return text
         if _AMBIGUOUS.fullmatch(text):
-            self.document.problems.append(
-                self.document.problem(
-                    path,
-                    f"{text} is not the same number in YAML 1.1 and 1.2: "
-                    "write it without a leading 0 or '_', or in quotes if it is text",
-                )
-            )
+            advice = "write it without a leading 0 or '_', or in quotes if it is text"
+            self._refuse(path, f"{text} is not the same number in YAML 1.1 and 1.2: {advice}")
             return None
         if _NOT_FINITE.fullmatch(text):
-            self.document.problems.append(
-                self.document.problem(path, f"{text} is no number that JSON, and so a manifest, can hold")
-            )
+            self._refuse(path, f"{text} is no number that JSON, and so a manifest, can hold")
             return None
         return _resolve(text)
+
+    def _refuse(self, path: FieldPath, message: str) -> None:
+        self.document.problems.append(self.document.problem(path, message))
 
     def _report(self, line: int, column: int, path: FieldPath, message: str) -> None:
         self.document.problems.append(Problem(self.document.source, line, column, spell(path), message))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from launcher.backends.kubernetes.api_server import addresses, kubeconfig
-from launcher.backends.kubernetes.api_server.addresses import Address, Proxy
+from launcher.backends.kubernetes.api_server.addresses import Proxy
 from launcher.backends.kubernetes.api_server.credentials import Headers, User, token_of
 from launcher.backends.kubernetes.api_server.kubeconfig import Entry, UnusableError, decoded
 from launcher.backends.kubernetes.api_server.transport import Direct, Transport, through
@@ -116,7 +116,7 @@ def _from_kubeconfig(paths: str, wanted: str | None) -> Connection:
         server.url,
         origin,
         context.namespace,
-        _way(server, tls, name, proxy),
+        Direct(server.url, tls, name) if proxy is None else through(proxy, tls, name),
         user.headers,
         wanted or "",
         tls,
@@ -126,10 +126,6 @@ def _from_kubeconfig(paths: str, wanted: str | None) -> Connection:
         context.name,
         user.renew,
     )
-
-
-def _way(server: Address, tls: ssl.SSLContext | None, name: str, proxy: Proxy | None) -> Transport:
-    return Direct(server.url, tls, name) if proxy is None else through(proxy, tls, name)
 
 
 def _tls(cluster: Entry, origin: str) -> ssl.SSLContext:
@@ -143,12 +139,10 @@ def _tls(cluster: Entry, origin: str) -> ssl.SSLContext:
         tls = ssl.create_default_context(
             cafile=file if file and not data else None, cadata=decoded(data).decode() if data else None
         )
-    except ssl.SSLError:
+    except (ssl.SSLError, ValueError):
         raise UnusableError(origin, f"{field}: it holds no certificate in PEM") from None
     except OSError as error:
         raise UnusableError(origin, f"{field}: {file}: {error.strerror}") from None
-    except ValueError:
-        raise UnusableError(origin, f"{field}: it holds no certificate in PEM") from None
     # As kubectl: the authorities that clusters make for themselves often lack an extension or two.
     tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if insecure:

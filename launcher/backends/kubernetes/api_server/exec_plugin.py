@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import selectors
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -25,7 +23,6 @@ _VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8
 _CLUSTER_FIELDS: Final = (
     "server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url",
 )  # fmt: skip
-_MAX_BYTES: Final = 1 << 20
 _EARLIER: Final = timedelta(seconds=10)
 """Seconds before a token expires, it is renewed, so that it does not expire during a request."""
 
@@ -96,15 +93,16 @@ class Plugin:
             raise self._failed(f"the login command {self.command} cannot be run: {reason}", hint) from None
         with process:
             try:
-                content = _everything(process, seconds)
+                content, _ = process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                _end(process)
+                raise self._failed(
+                    f"the login command {self.command} did not end within {seconds:g} s",
+                    "Run it by hand: it may be waiting for an answer. --request-timeout 5m gives it longer.",
+                ) from None
             except BaseException:
                 _end(process)
                 raise
-        if content is None:
-            raise self._failed(
-                f"the login command {self.command} did not end within {seconds:g} s",
-                "Run it by hand: it may be waiting for an answer. --request-timeout 5m gives it longer.",
-            )
         if process.returncode != 0:
             raise self._failed(
                 f"the login command {self.command} failed with exit code {process.returncode}",
@@ -172,30 +170,6 @@ class Plugin:
 
     def _failed(self, reason: str, hint: str = "") -> UnusableError:
         return UnusableError(self._origin, reason, hint)
-
-
-def _everything(process: subprocess.Popen[bytes], seconds: float | None) -> bytes | None:
-    """The first megabyte that the command prints; None if it does not end in time."""
-    until = None if seconds is None else time.monotonic() + seconds
-
-    def left() -> float | None:
-        return None if until is None else max(0.0, until - time.monotonic())
-
-    content = b""
-    assert process.stdout is not None  # noqa: S101 - for the type checker
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        while selector.select(left()):
-            piece = os.read(process.stdout.fileno(), 1 << 16)
-            if not piece:
-                try:
-                    process.wait(left())
-                except subprocess.TimeoutExpired:
-                    break
-                return content
-            content = (content + piece)[:_MAX_BYTES]
-    _end(process)
-    return None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -140,15 +140,14 @@ def kill_marked(marks: Collection[str]) -> None:
 
 def _marked(wanted: tuple[bytes, ...]) -> list[int]:
     found = []
-    me = os.getpid()
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit() and int(entry.name) != me:
+    for process in _numbers():
+        if process != os.getpid():
             try:
-                content = Path(entry.path, "environ").read_bytes()  # empty for a zombie
+                content = Path(f"/proc/{process}/environ").read_bytes()  # empty for a zombie
             except OSError:
                 continue
             if any(variable.startswith(wanted) for variable in content.split(b"\0")):
-                found.append(int(entry.name))
+                found.append(process)
     return found
 
 
@@ -181,28 +180,29 @@ def kill_children() -> None:
 
 
 def _children() -> list[int]:
-    me = os.getpid()
-    children = []
-    for entry in os.scandir("/proc") if LINUX else ():
-        if entry.name.isdigit():
-            try:
-                stat = Path(entry.path, "stat").read_bytes()
-            except OSError:
-                continue
-            # pid (comm) state ppid ...; comm may hold spaces and brackets
-            if int(stat.rpartition(b")")[2].split()[1]) == me:
-                children.append(int(entry.name))
-    return children
+    me = str(os.getpid()).encode()
+    return [process for process in _numbers() if _stat(process)[1:2] == [me]]
+
+
+def _numbers() -> list[int]:
+    """Of all processes there are. Linux only; elsewhere none is known."""
+    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()] if LINUX else []
+
+
+def _stat(process: int) -> list[bytes]:
+    """What /proc says of it, from its state on; empty when there is no such process."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_bytes()
+    except OSError:
+        return []
+    return stat.rpartition(b")")[2].split()  # pid (comm) state ppid ...; comm may hold spaces and brackets
 
 
 def identity(process: int) -> str:
     """`<pid> <start time>`, which no other process will ever have; "" when there is no such process."""
     if LINUX:
-        try:
-            stat = Path(f"/proc/{process}/stat").read_bytes()
-        except OSError:
-            return ""
-        return f"{process} {stat.rpartition(b')')[2].split()[19].decode()}"
+        stat = _stat(process)
+        return f"{process} {stat[19].decode()}" if stat else ""
     shown = subprocess.run(
         ["ps", "-o", "lstart=", "-p", str(process)], capture_output=True, text=True, check=False
     )
