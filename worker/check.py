@@ -162,7 +162,7 @@ def _connected(task: Task) -> Task:
             places[role] = [f"127.0.0.1:{port.getsockname()[1]}" for port in ports]
     document = {"cluster": places, "task": {"type": "chief", "index": 0}}
     os.environ[Env.TF_CONFIG] = json.dumps(document)
-    cluster = {role: dict(enumerate(found)) for role, found in places.items()}
+    cluster = {role: dict(enumerate(addresses)) for role, addresses in places.items()}
     return dataclasses.replace(task, role="chief", index=0, cluster=cluster)
 
 
@@ -281,7 +281,7 @@ class _Sampled(LoadedProgram):
 
 
 if __name__ == "__main__":
-    found = main()
+    code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(found)  # TensorFlow's threads may outlive the work
+    os._exit(code)  # TensorFlow's threads may outlive the work

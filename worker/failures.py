@@ -140,25 +140,25 @@ def classify(
     """
     if isinstance(error, Failure):
         return error
-    said = sentence(error)
+    text = sentence(error)
     if isinstance(error, SystemExit):
         message = f"the program called sys.exit({error.code!r}) while {doing}"
         return program_error(message, frames(error, roots))
     if is_lost_peer(error):
         what = "something could not be reached" if alone else "a task was lost"
-        return Failure(f"{what} while {doing}: {said}", ExitCode.RETRYABLE)
+        return Failure(f"{what} while {doing}: {text}", ExitCode.RETRYABLE)
     if _is_forgotten(error):
-        said = _cut(said)
-        return Failure(f"the dispatcher has lost its journal while {doing}: {said}", ExitCode.RETRYABLE)
+        text = _cut(text)
+        return Failure(f"the dispatcher has lost its journal while {doing}: {text}", ExitCode.RETRYABLE)
     if _is_device_fault(error):
-        return Failure(f"a device failed while {doing}: {said}", ExitCode.RETRYABLE)
+        return Failure(f"a device failed while {doing}: {text}", ExitCode.RETRYABLE)
     if connections.connecting() and is_op_error(error):
-        return Failure(f"a worker came back while {doing}: {said}", ExitCode.RETRYABLE)
+        return Failure(f"a worker came back while {doing}: {text}", ExitCode.RETRYABLE)
     shown = frames(error, roots)
     if doing.startswith("training") and _NO_WORKERS_DATASET in str(error):
-        return program_error(f"{_ON_COORDINATOR} ({_cut(said)})", shown)
+        return program_error(f"{_ON_COORDINATOR} ({_cut(text)})", shown)
     if _is_fit_of_keras_3(error):
-        return program_error(f"{_FIT_OF_KERAS_3} ({_cut(said)})", shown)
+        return program_error(f"{_FIT_OF_KERAS_3} ({_cut(text)})", shown)
     if not shown and is_op_error(error):
         from worker.tf_compat import graphs
 
@@ -172,29 +172,29 @@ def classify(
         else:  # It may be a defect of this runtime: the report needs the whole traceback.
             shown = whole
     elif shown and _could_not_write(error):
-        said = f"{said}; {_WHERE_TO_WRITE}"
-    return program_error(f"{said} (while {doing})", shown)
+        text = f"{text}; {_WHERE_TO_WRITE}"
+    return program_error(f"{text} (while {doing})", shown)
 
 
-def frames(error: BaseException, roots: Iterable[Path], known: Sequence[traceback.FrameSummary] = ()) -> str:
+def frames(error: BaseException, roots: Iterable[Path], more: Sequence[traceback.FrameSummary] = ()) -> str:
     """Returns the frames of `error` in files under `roots`, as Python prints them, with relative file names.
 
-    An error inside a tf.function has its frames in its text; `known` are further frames. Returns "" without
+    An error inside a tf.function has its frames in its text; `more` are further frames. Returns "" without
     any.
     """
     folders = [root.resolve() for root in roots]
-    found: list[traceback.FrameSummary] = []
-    for summary in [*traceback.extract_tb(error.__traceback__), *known, *_in_text(error)]:
-        _add(found, folders, summary.filename, summary.lineno or 0, summary.name)
+    shown: list[traceback.FrameSummary] = []
+    for summary in [*traceback.extract_tb(error.__traceback__), *more, *_in_text(error)]:
+        _add(shown, folders, summary.filename, summary.lineno or 0, summary.name)
     if isinstance(error, SyntaxError) and error.filename:
-        _add(found, folders, error.filename, error.lineno or 0, "<module>")
-    return _listed(found, error) if found else ""
+        _add(shown, folders, error.filename, error.lineno or 0, "<module>")
+    return _listed(shown, error) if shown else ""
 
 
 def _innermost(error: BaseException) -> str:
     """Returns the last frames of `error`, in whatever files they are."""
-    found = _in_text(error) or traceback.extract_tb(error.__traceback__)
-    return _listed(found[-_INNERMOST:], error)
+    summaries = _in_text(error) or traceback.extract_tb(error.__traceback__)
+    return _listed(summaries[-_INNERMOST:], error)
 
 
 def _in_text(error: BaseException) -> list[traceback.FrameSummary]:
@@ -206,19 +206,20 @@ def _in_text(error: BaseException) -> list[traceback.FrameSummary]:
     ]
 
 
-def _listed(found: list[traceback.FrameSummary], error: BaseException) -> str:
+def _listed(summaries: list[traceback.FrameSummary], error: BaseException) -> str:
     head = "Traceback (most recent call last):\n"
-    return head + "".join(traceback.format_list(found)) + sentence(error)
+    return head + "".join(traceback.format_list(summaries)) + sentence(error)
 
 
-def place(known: Sequence[traceback.FrameSummary], roots: Iterable[Path]) -> str:
-    """Returns the innermost of the `known` frames that is in a file under `roots`, as `data.py:12`; "" where
-    none is.
+def place(summaries: Sequence[traceback.FrameSummary], roots: Iterable[Path]) -> str:
+    """Returns the innermost of the frames `summaries` in a file under `roots`, as `data.py:12`; "" where none
+    is.
     """
-    found: list[traceback.FrameSummary] = []
-    for summary in known:
-        _add(found, [root.resolve() for root in roots], summary.filename, summary.lineno or 0, summary.name)
-    return f"{found[-1].filename}:{found[-1].lineno}" if found else ""
+    folders = [root.resolve() for root in roots]
+    shown: list[traceback.FrameSummary] = []
+    for summary in summaries:
+        _add(shown, folders, summary.filename, summary.lineno or 0, summary.name)
+    return f"{shown[-1].filename}:{shown[-1].lineno}" if shown else ""
 
 
 @contextmanager
@@ -249,7 +250,7 @@ def _cannot_write(path: str, reason: str, full: bool) -> Failure:
 
 
 def _add(
-    found: list[traceback.FrameSummary], folders: list[Path], filename: str, line: int, function: str
+    summaries: list[traceback.FrameSummary], folders: list[Path], filename: str, line: int, function: str
 ) -> None:
     path = Path(filename)
     for folder in folders:
@@ -257,8 +258,8 @@ def _add(
             shown = path.name if path == folder else str(path.relative_to(folder))
             code = linecache.getline(filename, line).strip()
             summary = traceback.FrameSummary(shown, line, function, lookup_line=False, line=code)
-            if summary not in found:
-                found.append(summary)
+            if summary not in summaries:
+                summaries.append(summary)
             return
 
 
@@ -266,10 +267,10 @@ def sentence(error: BaseException, kind: bool = True) -> str:
     """Returns the message of `error`, one line of at most 600 characters; with `kind`, its class
     comes first.
     """
-    said = str(getattr(error, "message", None) or error)
+    message = str(getattr(error, "message", None) or error)
     if isinstance(error, KeyError) and error.args and "\n" in str(error.args[0]):
-        said = str(error.args[0])  # Keras tells where it was; `str` would quote that like a key
-    text = _COLOURS.sub("", said)
+        message = str(error.args[0])  # Keras tells where it was; `str` would quote that like a key
+    text = _COLOURS.sub("", message)
     name = type(error).__name__
     if is_op_error(error):
         return _cut(f"{name}: {_op_sentence(text)}" if kind else _op_sentence(text))
@@ -300,7 +301,7 @@ def _without_layer(lines: Sequence[str]) -> Sequence[str]:
 
 def _op_sentence(text: str) -> str:
     text = _DATA_ERROR.sub("in the dataset: ", _FUNCTION_NODE.sub("", text))
-    text = _ASSERTION.sub(lambda found: re.sub(r"\\(['\"])", r"\1", found.group(1)), text)
+    text = _ASSERTION.sub(lambda match: re.sub(r"\\(['\"])", r"\1", match.group(1)), text)
     root = _ROOT_ERROR.search(text)
     if root:
         return root.group(1)

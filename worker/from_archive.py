@@ -23,8 +23,8 @@ def main() -> int:
     """Returns the exit code, or ends the process with it."""
     if sys.version_info[:2] < OLDEST:
         have, need = (".".join(map(str, version[:2])) for version in (sys.version_info, OLDEST))
-        said = f"python3 of the image is Python {have}, and the worker runtime needs {need} or newer"
-        return _refused(said)
+        message = f"python3 of the image is Python {have}, and the worker runtime needs {need} or newer"
+        return _refused(message)
     try:
         directory = _unpack(sys.path[0])
     except OSError as error:

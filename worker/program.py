@@ -194,15 +194,15 @@ class LoadedProgram:
         """
         from worker.tf_compat import keras_models
 
-        found = self._instance.callbacks() if self.has("callbacks") else []
+        callbacks = self._instance.callbacks() if self.has("callbacks") else []
         kind = keras_models.keras_of(model).callbacks.Callback
-        if not isinstance(found, (list, tuple)) or not all(isinstance(each, kind) for each in found):
+        if not isinstance(callbacks, (list, tuple)) or not all(isinstance(each, kind) for each in callbacks):
             name = "keras" if keras_models.is_keras_3(model) else "tf.keras"
             raise self._wrong(
                 "callbacks()",
                 f"something else than a list of {name}.callbacks.Callback, as model() is of {name}",
             )
-        return list(found)
+        return list(callbacks)
 
     def can_export(self, model: Any) -> bool:
         """Returns whether `export` writes anything."""
@@ -297,11 +297,11 @@ def user_roots(source: Path | None) -> list[Path]:
 def _import(name: str, source: Path | None) -> ModuleType:
     top = name.partition(".")[0]
     if source is not None:
-        own = [path for path in (source / f"{top}.py", source / top) if path.exists()]
+        files = [path for path in (source / f"{top}.py", source / top) if path.exists()]
         taken = sys.modules.get(top)
-        if own and taken is not None and not _is_from(taken, source):
+        if files and taken is not None and not _is_from(taken, source):
             raise program_error(
-                f"spec.program.entrypoint: {own[0].name} has the name of a module that is loaded already "
+                f"spec.program.entrypoint: {files[0].name} has the name of a module that is loaded already "
                 f"({getattr(taken, '__file__', 'built in')}); rename it"
             )
     try:
@@ -314,8 +314,8 @@ def _import(name: str, source: Path | None) -> ModuleType:
 
 
 def _is_from(module: ModuleType, source: Path) -> bool:
-    found = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), "")
-    return source in Path(found).resolve().parents
+    path = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), "")
+    return source in Path(path).resolve().parents
 
 
 def _is_creator(dataset: Any) -> bool:

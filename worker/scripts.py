@@ -222,10 +222,10 @@ class _Script:
         code, failure = self._verdict(error)
         if not failure.in_place:
             self._watch.stay_down()
-        said = failed(failure, code)
-        self._watch.expect(Silence(_LEAVING_SECONDS, said, code))
+        record = failed(failure, code)
+        self._watch.expect(Silence(_LEAVING_SECONDS, record, code))
         atexit._run_exitfuncs()
-        self._reporter.emit(said)
+        self._reporter.emit(record)
         if failure.exit_code != ExitCode.RETRYABLE:  # otherwise the other tasks stay, for the retry
             try:
                 self._run.release("failed", code)
@@ -243,10 +243,10 @@ class _Script:
             failure = program_error(f"{self._name}: {error.code}", frames(error, self._roots))
             return failure.exit_code, failure
         code = error.code & 0xFF
-        said = f"{self._name} called sys.exit({error.code})"
+        message = f"{self._name} called sys.exit({error.code})"
         if code == ExitCode.RETRYABLE or code >= _FIRST_RETRYABLE:
-            return code, Failure(f"{said}: retried", ExitCode.RETRYABLE)
-        return ExitCode.PROGRAM_ERROR, program_error(said, frames(error, self._roots))
+            return code, Failure(f"{message}: retried", ExitCode.RETRYABLE)
+        return ExitCode.PROGRAM_ERROR, program_error(message, frames(error, self._roots))
 
 
 def _activity(task: Task, watch: Watch, reporter: Reporter) -> Activity:

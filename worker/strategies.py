@@ -113,8 +113,8 @@ def _central_storage(task: Task) -> tf.distribute.Strategy:
 def _multi_worker_mirrored(task: Task) -> tf.distribute.Strategy:
     options: Any = task.config.strategy_options
     chosen = options.get("communication", "AUTO")
-    known = tf.distribute.experimental.CommunicationImplementation
-    if chosen not in known.__members__:
+    implementations = tf.distribute.experimental.CommunicationImplementation
+    if chosen not in implementations.__members__:
         raise _unknown("communication", chosen)
     if chosen == "NCCL" and not _gpus():
         # TensorFlow only warns, and uses RING.
@@ -123,7 +123,7 @@ def _multi_worker_mirrored(task: Task) -> tf.distribute.Strategy:
             f"{_GPU_ADVICE}, or choose AUTO or RING"
         )
     communication = tf.distribute.experimental.CommunicationOptions(
-        bytes_per_pack=int(options.get("bytesPerPack", 0)), implementation=known[chosen]
+        bytes_per_pack=int(options.get("bytesPerPack", 0)), implementation=implementations[chosen]
     )
     with with_local_cpus(len(_cpus(task) or [])):
         return tf.distribute.MultiWorkerMirroredStrategy(
@@ -147,11 +147,11 @@ def _partitioner(task: Task) -> Any:
     shards.
     """
     options: Any = task.config.strategy_options
-    known = tf.distribute.experimental.partitioners
+    module = tf.distribute.experimental.partitioners
     chosen = options.get("partitioner", "MinSize")
     if chosen not in PARTITIONERS:
         raise _unknown("partitioner", chosen)
-    make = getattr(known, f"{chosen}Partitioner")
+    make = getattr(module, f"{chosen}Partitioner")
     given = {name: int(options[_camel(name)]) for name in PARTITIONERS[chosen] if _camel(name) in options}
     if chosen == "MinSize":
         given = {

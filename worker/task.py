@@ -119,7 +119,7 @@ def from_environment() -> Task:
         raise _misuse(str(error)) from error
     generation = None
     if elastic is not None and "pods" in document:
-        pods = [(name, *each) for name, found in document["pods"].items() for each in enumerate(found)]
+        pods = [(name, *each) for name, names in document["pods"].items() for each in enumerate(names)]
         generation = Generation({(name, rank): pod for name, rank, pod in pods}, elastic)
     try:
         return Task(

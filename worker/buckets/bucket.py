@@ -139,8 +139,8 @@ class Bucket:
         """Returns content and ETag, None for a missing object."""
 
         def read() -> tuple[bytes, str]:
-            found = _obstore().get(self._store(), name)
-            return bytes(found.bytes()), found.meta["e_tag"] or ""
+            answer = _obstore().get(self._store(), name)
+            return bytes(answer.bytes()), answer.meta["e_tag"] or ""
 
         try:
             return self._tried(f"reading {name}", read)
@@ -174,9 +174,9 @@ class Bucket:
         path.parent.mkdir(parents=True, exist_ok=True)
 
         def fetch() -> None:
-            found = _obstore().get(self._store(), item.name, options={"if_match": item.e_tag})
+            answer = _obstore().get(self._store(), item.name, options={"if_match": item.e_tag})
             with path.open("wb") as file:
-                for chunk in found.stream(min_chunk_size=_CHUNK_BYTES):
+                for chunk in answer.stream(min_chunk_size=_CHUNK_BYTES):
                     file.write(chunk)
                     self.alive()
 
@@ -191,8 +191,8 @@ class Bucket:
 
         def items() -> list[Item]:
             pages = _obstore().list(self._store(), f"{folder}/" if folder else None)
-            found = [_item(each) for page in pages for each in page if each["path"] != folder]
-            return sorted(found, key=lambda item: item.name)
+            listed = [_item(each) for page in pages for each in page if each["path"] != folder]
+            return sorted(listed, key=lambda item: item.name)
 
         return self._tried(f"listing {folder or 'it'}", items)
 
@@ -200,10 +200,10 @@ class Bucket:
         """Returns the objects in `folder`, and the names of the folders in it."""
 
         def children() -> tuple[list[Item], list[str]]:
-            found = _obstore().list_with_delimiter(self._store(), f"{folder}/" if folder else None)
+            listing = _obstore().list_with_delimiter(self._store(), f"{folder}/" if folder else None)
             # Some servers list a folder in itself.
-            items = [_item(each) for each in found["objects"] if each["path"] != folder]
-            return items, [str(each) for each in found["common_prefixes"]]
+            items = [_item(each) for each in listing["objects"] if each["path"] != folder]
+            return items, [str(each) for each in listing["common_prefixes"]]
 
         return self._tried(f"listing {folder or 'it'}", children)
 
@@ -227,7 +227,7 @@ class Bucket:
         while True:
             began = time.monotonic()
             try:
-                found = act()
+                result = act()
             except (OSError, _obstore().exceptions.BaseError) as error:
                 problem = self._problem(operation, error)
                 since = began if since is None else since
@@ -241,7 +241,7 @@ class Bucket:
                 if since is not None:
                     gone = time.monotonic() - since
                     self._notice(f"{self.url} answers again, after {gone:.0f} s: {operation} is done")
-                return found
+                return result
 
     def _pause(self) -> None:
         until = time.monotonic() + _PAUSE_SECONDS
@@ -303,8 +303,8 @@ def _obstore() -> Any:
     return obstore
 
 
-def _item(found: Any) -> Item:
-    return Item(found["path"], found["size"], found["e_tag"] or "", found["last_modified"].timestamp())
+def _item(meta: Any) -> Item:
+    return Item(meta["path"], meta["size"], meta["e_tag"] or "", meta["last_modified"].timestamp())
 
 
 def _reason(text: str) -> str:
@@ -312,8 +312,8 @@ def _reason(text: str) -> str:
     repeats the request and the library's own structures.
     """
     if code := _CODE.search(text):
-        said = _MESSAGE.search(text)
-        return f"{code[1]}: {said[1].rstrip('.')}" if said else code[1]
+        message = _MESSAGE.search(text)
+        return f"{code[1]}: {message[1].rstrip('.')}" if message else code[1]
     for part, brief in _BRIEF:
         if part in text:
             return brief

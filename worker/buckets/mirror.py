@@ -91,8 +91,8 @@ class MirroredFiles:
     def read(self, name: str) -> str | None:
         """Returns None for a missing file."""
         with self._errors():
-            found = self._bucket.read(name)
-        return None if found is None else found[0].decode("utf-8", errors="replace")
+            answer = self._bucket.read(name)
+        return None if answer is None else answer[0].decode("utf-8", errors="replace")
 
     def write(self, name: str, text: str) -> None:
         """Writes the whole file or nothing, after all that was given before."""
@@ -223,15 +223,15 @@ class MirroredFiles:
         if folder not in self._known:
             with self._errors():
                 items, _ = self._bucket.children(folder)
-            found = {item.name.rpartition("/")[2]: item.modified for item in items}
-            self._known[folder] = found
-            self._remove_unfinished(folder, found)
+            written = {item.name.rpartition("/")[2]: item.modified for item in items}
+            self._known[folder] = written
+            self._remove_unfinished(folder, written)
         return self._known[folder]
 
-    def _remove_unfinished(self, folder: str, found: dict[str, float]) -> None:
+    def _remove_unfinished(self, folder: str, names: dict[str, float]) -> None:
         """Removes what a task has left that was killed before it uploaded an index."""
-        data = [(name, match[1]) for name in found if (match := _DATA.fullmatch(name))]
-        if unfinished := [name for name, prefix in data if f"{prefix}.index" not in found]:
+        data = [(name, match[1]) for name in names if (match := _DATA.fullmatch(name))]
+        if unfinished := [name for name, prefix in data if f"{prefix}.index" not in names]:
             self.remove(f"{folder}/{name}" for name in unfinished)
 
     def _note(self, name: str) -> None:

@@ -64,17 +64,17 @@ def fetch(
     bucket = Bucket(url, patience=patience, notice=notice, alive=alive)
     say(f"listing {url}")
     try:
-        found = _files(url, bucket.items())
+        listed = _files(url, bucket.items())
         directory = _directory(url)
-        lacking = [item for item in found if not _is_there(item, directory)]
-        _check_size(url, found, lacking, limit, directory)
-        _remove_others(directory, {item.name for item in found})
+        lacking = [item for item in listed if not _is_there(item, directory)]
+        _check_size(url, listed, lacking, limit, directory)
+        _remove_others(directory, {item.name for item in listed})
         _download(bucket, lacking, directory, say, alive)
     except BucketError as error:
         raise error.as_failure() from None
     except (ChangedError, FileNotFoundError) as error:
-        said = f"{url}: it was changed while it was copied ({error})"
-        raise Failure(said, ExitCode.RETRYABLE) from None
+        message = f"{url}: it was changed while it was copied ({error})"
+        raise Failure(message, ExitCode.RETRYABLE) from None
 
 
 def _directory(url: str) -> Path:
@@ -114,9 +114,9 @@ def _stamp(item: Item) -> int:
 
 
 def _check_size(
-    url: str, found: Sequence[Item], lacking: Sequence[Item], limit: int, directory: Path
+    url: str, listed: Sequence[Item], lacking: Sequence[Item], limit: int, directory: Path
 ) -> None:
-    size, needed = (sum(item.size for item in items) for items in (found, lacking))
+    size, needed = (sum(item.size for item in items) for items in (listed, lacking))
     if size > limit:
         raise program_error(
             f"{url} has {_shown(size)}, and a task copies {_shown(limit)} at most: "

@@ -152,12 +152,12 @@ class ModelDirectory:
         checkpoints. In a bucket it is saved when `files.settle()` returns True.
         """
         self._write(model, f"checkpoints/ckpt-{epoch}", epoch)
-        epochs = [found for found in self.epochs() if found <= epoch][-self._kept :]
+        epochs = [saved for saved in self.epochs() if saved <= epoch][-self._kept :]
         with writing(self.path("checkpoints", "checkpoint")):
             self._write_index(epochs)
-        for found in self.epochs():
-            if found not in epochs:  # too old, or a later one that could not be read
-                self._remove(f"checkpoints/ckpt-{found}")
+        for saved in self.epochs():
+            if saved not in epochs:  # too old, or a later one that could not be read
+                self._remove(f"checkpoints/ckpt-{saved}")
         for backup in self.backups():
             self._remove(self._backup(backup))
 
@@ -180,12 +180,12 @@ class ModelDirectory:
 
     def resume(self, model: Any, notice: Callable[[str], None]) -> Position:
         """Loads the newest checkpoint that is complete. Returns its position."""
-        found = {Position(epoch): f"checkpoints/ckpt-{epoch}" for epoch in self.epochs()}
-        found.update({backup: self._backup(backup) for backup in self.backups()})
-        for position in sorted(found, reverse=True):
-            name, path = found[position], self.path(found[position])
+        names = {Position(epoch): f"checkpoints/ckpt-{epoch}" for epoch in self.epochs()}
+        names.update({backup: self._backup(backup) for backup in self.backups()})
+        for position in sorted(names, reverse=True):
+            name, path = names[position], self.path(names[position])
             try:
-                if position == min(found):
+                if position == min(names):
                     # A damaged checkpoint may be half loaded. The one before it then overwrites those values,
                     # but here there is none.
                     _read_through(self._fetched(name))
@@ -283,7 +283,7 @@ class ModelDirectory:
 
     def _remove(self, name: str) -> None:
         folder, _, prefix = name.rpartition("/")
-        data = [found for found in self.files.names(folder) if found.startswith(f"{prefix}.data-")]
+        data = [file for file in self.files.names(folder) if file.startswith(f"{prefix}.data-")]
         # The index goes first: without it the checkpoint is not listed, and a reader that has it open gets an
         # error.
         for each in [f"{name}.index", *(f"{folder}/{each}" for each in data)]:

@@ -180,12 +180,12 @@ class Generations:
                 yield Order(name, {"refuse": why})
 
     def _ready(self, role: str) -> list[str]:
-        found = [
+        members = [
             (member.index, name)
             for name, member in self._members.items()
             if member.role == role and member.port is not None
         ]
-        return [name for _, name in sorted(found)]
+        return [name for _, name in sorted(members)]
 
     def _may_start(self, now: float) -> bool:
         workers = len(self._ready("worker"))

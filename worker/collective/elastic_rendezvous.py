@@ -174,11 +174,11 @@ class Rendezvous:
         try:
             while True:
                 for key, _ in self._selector.select(_LOOK_SECONDS):
-                    found = key.fileobj
-                    if found is self._listener:
+                    ready = key.fileobj
+                    if ready is self._listener:
                         self._accept()
-                    elif isinstance(found, socket.socket):
-                        self._hear(found)
+                    elif isinstance(ready, socket.socket):
+                        self._hear(ready)
                 self._look()
         except BaseException:  # noqa: BLE001 - without this thread the run would stand still
             traceback.print_exc()
@@ -219,8 +219,8 @@ class Rendezvous:
 
     def _welcome(self, connection: socket.socket, message: Mapping[str, Any], now: float) -> None:
         name = str(message["name"])
-        for other, known in list(self._names.items()):
-            if known == name:
+        for other, other_name in list(self._names.items()):
+            if other_name == name:
                 self._drop(other)  # the same task, whose connection was lost without a word
         self._names[connection] = name
         self._generations.joined(

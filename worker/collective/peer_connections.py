@@ -32,25 +32,25 @@ def listen(lost: Callable[[str], None]) -> int:
     return int(server.getsockname()[1])
 
 
-def attend(address: str, own: str, other: str, lost: Callable[[str], None]) -> None:
+def attend(address: str, own_name: str, other: str, lost: Callable[[str], None]) -> None:
     """Connects the task of the name `own` to that of the name `other`, which listens at `address`. `lost`
     gets the other's name when the connection ends. Raises OSError where there is none.
     """
     connection = socket.create_connection(probes.split(address), _CONNECT_SECONDS)
     connection.settimeout(None)
-    connection.sendall(own.encode().ljust(_NAME_BYTES))
+    connection.sendall(own_name.encode().ljust(_NAME_BYTES))
     _watch(connection, other, lost)
 
 
 def _watch(connection: socket.socket, name: str | None, lost: Callable[[str], None]) -> None:
     def watch() -> None:
-        known = name
+        peer = name
         with contextlib.suppress(OSError), connection:
-            if known is None:
-                known = connection.recv(_NAME_BYTES, socket.MSG_WAITALL).decode().strip()
+            if peer is None:
+                peer = connection.recv(_NAME_BYTES, socket.MSG_WAITALL).decode().strip()
             while connection.recv(1):
                 pass
-        if known:
-            lost(known)
+        if peer:
+            lost(peer)
 
     threading.Thread(target=watch, name="presence", daemon=True).start()

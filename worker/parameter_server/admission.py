@@ -68,8 +68,8 @@ class Admission:
             self._are_parameter_servers_seen = True
             if self._task.elastic is None:
                 return set()
-            found = dict(zip(sorted(workers), pool.map(self._identity, sorted(workers))))
-        refused = {worker: why for worker in found if (why := self._difference(found[worker]))}
+            identities = dict(zip(sorted(workers), pool.map(self._identity, sorted(workers))))
+        refused = {worker: why for worker in identities if (why := self._difference(identities[worker]))}
         for worker, why in refused.items():
             name = self._task.pod("worker", worker)
             self._reporter.notice(f"{name} is not taken in: {why}; the other workers continue without it")
@@ -87,21 +87,21 @@ class Admission:
                 "resources"
             )
 
-    def _difference(self, found: Identity | None) -> str:
+    def _difference(self, identity: Identity | None) -> str:
         """Returns why a worker does not fit, "" where it does."""
-        if self._gpus is None and found is not None:
-            self._gpus = found.gpus
-        return difference(found, self._expected, self._gpus)
+        if self._gpus is None and identity is not None:
+            self._gpus = identity.gpus
+        return difference(identity, self._expected, self._gpus)
 
     def _free(self, role: str, index: int) -> None:
         """Has this chief follow the one before it: what that had on the server is freed."""
         path = self._path(task_names.chief_path, role, index)
         earlier = _read(path, role, index)
-        own = server_contexts.own_id()
-        if earlier.isdecimal() and int(earlier) != own:
+        context_id = server_contexts.own_id()
+        if earlier.isdecimal() and int(earlier) != context_id:
             server_contexts.close(self._task.cluster[role][index], int(earlier))
         with on_server(role, index):
-            tf.io.write_file(path, str(own))
+            tf.io.write_file(path, str(context_id))
 
     def _identity(self, worker: int) -> Identity | None:
         return Identity.from_json(

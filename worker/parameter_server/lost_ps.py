@@ -20,7 +20,7 @@ def lost(task: Task) -> dict[str, str]:
     An operation on each shows it, which may take a few seconds in all. A ps that does not answer is not among
     them.
     """
-    found: dict[str, str] = {}
+    messages: dict[str, str] = {}
 
     def ask(index: int) -> None:
         try:
@@ -28,7 +28,7 @@ def lost(task: Task) -> dict[str, str]:
                 tf.timestamp().numpy()  # waits: an operation on another task returns before it is done
         except tf.errors.OpError as error:
             if is_lost_peer(error):
-                found[task.pod("ps", index)] = sentence(error)
+                messages[task.pod("ps", index)] = sentence(error)
 
     # In threads, because what a hung task is asked may never return.
     threads = [threading.Thread(target=ask, args=(index,), daemon=True) for index in task.cluster["ps"]]
@@ -36,4 +36,4 @@ def lost(task: Task) -> dict[str, str]:
         thread.start()
     for thread in threads:
         thread.join(_SECONDS / len(threads))
-    return dict(found)
+    return dict(messages)

@@ -95,10 +95,10 @@ class Membership:
         with concurrent.futures.ThreadPoolExecutor(_PROBES_AT_A_TIME, "membership") as pool:
             while not self._closing.is_set():
                 away = self._absences.workers()
-                found = self._probed(away, pool)
-                lost = {worker: reason for worker, reason in found.items() if reason}
+                faults = self._probed(away, pool)
+                lost = {worker: reason for worker, reason in faults.items() if reason}
                 self._note_lost(lost)
-                answering = set(found) - set(lost) - self._admission.refused
+                answering = set(faults) - set(lost) - self._admission.refused
                 # A lost worker leaves the cluster: its connection would be tried again ever less often.
                 if answering or self._members & set(lost):
                     self._change(answering, away)
@@ -131,15 +131,17 @@ class Membership:
         """Makes `answering` members, in the place of those that are `away`."""
         others = {self._name[worker]: worker for worker in self._members - away}
         addresses = {name: self._addresses[worker] for name, worker in others.items()}
-        found = probes.faults({**addresses, **self._servers})
+        faults = probes.faults({**addresses, **self._servers})
         # TensorFlow would wait for these, and nobody could be taken in meanwhile.
         in_the_way = {
-            name: reason for name, reason in found.items() if reason == probes.SILENT or name in self._servers
+            name: reason
+            for name, reason in faults.items()
+            if reason == probes.SILENT or name in self._servers
         }
         if in_the_way:
             self._postpone(probes.described(in_the_way))
             return
-        members = {worker for name, worker in others.items() if name not in found} | answering
+        members = {worker for name, worker in others.items() if name not in faults} | answering
         try:
             refused = self._connect(members, answering)
         except tf.errors.OpError as error:

@@ -74,33 +74,33 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
     reporter.emit(Ready())
     watch.came_further()
     watch.expect(stalled("serving", min(_HUNG_SECONDS, task.config.stall_seconds / 2)))
-    outcome = _until_released(task, watch, _Told(task))
+    outcome = _until_released(task, watch, _Sigterm(task))
     reporter.emit(WasReleased(outcome))
     reporter.emit(Done())
     del server
     return ExitCode.DONE
 
 
-class _Told:
+class _Sigterm:
     """Notes SIGTERM from now on, and ends the process after it once the chief does not answer."""
 
     def __init__(self, task: Task) -> None:
         self._chief = task.config.chief_address
         self._path = _leaving(task)
-        self._told = False
+        self._came = False
         self._look_at = 0.0
         if self._chief and self._path:
             signal.signal(signal.SIGTERM, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._told = True
+        self._came = True
 
     def look(self) -> None:
         """Writes the file that the chief reads after SIGTERM, and ends the process if the chief is gone. The
         main loop calls it often.
         """
         now = time.monotonic()
-        if not self._told or now < self._look_at:
+        if not self._came or now < self._look_at:
             return
         if self._path is not None and not self._path.exists():
             self._path.touch()
@@ -109,7 +109,7 @@ class _Told:
         self._look_at = now + _CHIEF_SECONDS * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
 
 
-def _until_released(task: Task, watch: Watch, told: _Told) -> str:
+def _until_released(task: Task, watch: Watch, sigterm: _Sigterm) -> str:
     path = _released(task)
     config = task.config
     chief = (
@@ -122,7 +122,7 @@ def _until_released(task: Task, watch: Watch, told: _Told) -> str:
             return _outcome(path)
         if chief is not None and chief.lost:
             raise lost_chief(config.chief_lost_seconds)
-        told.look()
+        sigterm.look()
         watch.alive()
         time.sleep(_POLL_SECONDS)
 

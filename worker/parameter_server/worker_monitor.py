@@ -46,31 +46,31 @@ class WorkerMonitor:
         while True:
             workers = self._workers
             began = time.monotonic()
-            found: dict[str, str] = {}
+            faults: dict[str, str] = {}
             for name, address in workers.items():
                 reason = probes.fault(address)
                 if reason:
-                    found[name] = reason
+                    faults[name] = reason
                 time.sleep(max(1 / PROBES_PER_SECOND, ROUND_SECONDS / len(workers)))
                 if self._workers is not workers:
                     break
             else:
-                self._compare(workers, found)
+                self._compare(workers, faults)
             if not workers:
                 time.sleep(max(0.0, ROUND_SECONDS - (time.monotonic() - began)))
 
-    def _compare(self, workers: Mapping[str, str], found: Mapping[str, str]) -> None:
+    def _compare(self, workers: Mapping[str, str], faults: Mapping[str, str]) -> None:
         with self._lock:
             if self._workers is not workers:
                 return
             now = time.monotonic()
             new = {
                 name: reason
-                for name, reason in found.items()
+                for name, reason in faults.items()
                 if name in self._suspects and name not in self._gone
             }
-            back = {name: now - since for name, since in self._gone.items() if name not in found}
-            self._suspects = dict(found)
+            back = {name: now - since for name, since in self._gone.items() if name not in faults}
+            self._suspects = dict(faults)
             self._gone.update(dict.fromkeys(new, now))
             for name in back:
                 del self._gone[name]

@@ -43,22 +43,22 @@ class Identity:
             return None
 
 
-def difference(found: Identity | None, chief: Identity, gpus: int | None = None) -> str:
+def difference(identity: Identity | None, chief: Identity, gpus: int | None = None) -> str:
     """Returns why a worker does not fit its `chief`, "" where it does. It must have as many GPUs as the
     chief, or as the first worker, which has `gpus`.
     """
-    if found is None:
+    if identity is None:
         return "it does not say what it runs"
-    if found.run_id != chief.run_id:
+    if identity.run_id != chief.run_id:
         return "it belongs to another run of this name"
-    if found.tensorflow != chief.tensorflow:
-        return f"it has TensorFlow {found.tensorflow}, and the chief {chief.tensorflow}"
-    if found.program and chief.program and found.program != chief.program:
+    if identity.tensorflow != chief.tensorflow:
+        return f"it has TensorFlow {identity.tensorflow}, and the chief {chief.tensorflow}"
+    if identity.program and chief.program and identity.program != chief.program:
         return "its program differs from the chief's"
-    if gpus is None and found.gpus != chief.gpus:
-        return f"it has {found.gpus} GPUs, and the chief {chief.gpus}"
-    if gpus is not None and found.gpus != gpus:
-        return f"it has {found.gpus} GPUs, and the first worker {gpus}"
+    if gpus is None and identity.gpus != chief.gpus:
+        return f"it has {identity.gpus} GPUs, and the chief {chief.gpus}"
+    if gpus is not None and identity.gpus != gpus:
+        return f"it has {identity.gpus} GPUs, and the first worker {gpus}"
     return ""
 
 
@@ -69,10 +69,10 @@ def digest(source: Path | None) -> str:
     # Here: every supervisor imports this module, and OpenSSL, which comes with it, takes 4 MB.
     import hashlib
 
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for path in sorted(_files(source)):
-        found.update(f"\n{path.relative_to(source)} {path.stat().st_size}\n".encode() + path.read_bytes())
-    return found.hexdigest()[:16]
+        sha.update(f"\n{path.relative_to(source)} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return sha.hexdigest()[:16]
 
 
 def _files(source: Path) -> Iterator[Path]:

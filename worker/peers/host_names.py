@@ -86,8 +86,8 @@ _lookups: dict[tuple[str, int], _Lookup] = {}
 
 
 def _addresses(host: str, port: int) -> list[Address]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [(int(family), address) for family, _, _, _, address in found]
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(int(family), address) for family, _, _, _, address in infos]
 
 
 def _explained(error: OSError | UnicodeError) -> str:
@@ -120,8 +120,8 @@ def _servers_trouble() -> str:
         if time.monotonic() - _asked[0] >= _ASKED_AGAIN_SECONDS:
             silent = [server for server in _servers() if not _answers(server)]
             verb = "does" if len(silent) == 1 else "do"
-            said = f"the DNS server {' and '.join(silent)} {verb} not answer" if silent else ""
-            _asked = time.monotonic(), said
+            trouble = f"the DNS server {' and '.join(silent)} {verb} not answer" if silent else ""
+            _asked = time.monotonic(), trouble
         return _asked[1]
 
 

@@ -45,10 +45,10 @@ def connects(address: str, seconds: float = PROBE_SECONDS) -> bool:
 
 def absence(address: str, seconds: float = PROBE_SECONDS) -> str | None:
     """Returns why no connection to `address` can be made, or None where a process listens."""
-    found = connect(address, seconds)
-    if isinstance(found, str):
-        return found
-    found.close()
+    made = connect(address, seconds)
+    if isinstance(made, str):
+        return made
+    made.close()
     return None
 
 
@@ -70,11 +70,11 @@ def fault(address: str, seconds: float = PROBE_SECONDS) -> str | None:
 def connect(address: str, seconds: float) -> socket.socket | str:
     """Returns a connection to `address`, or why there is none."""
     try:
-        found = host_names.look_up(*split(address), seconds)
+        addresses = host_names.look_up(*split(address), seconds)
     except host_names.Unresolved as error:
         return str(error)
     reason = "its name has no address"
-    for family, place in found:
+    for family, place in addresses:
         connection = socket.socket(family, socket.SOCK_STREAM)
         try:
             connection.settimeout(seconds)
@@ -101,14 +101,14 @@ def faults(peers: Mapping[str, str], seconds: float = PROBE_SECONDS) -> dict[str
     if not peers:
         return {}
     with concurrent.futures.ThreadPoolExecutor(min(_THREADS, len(peers))) as pool:
-        found = pool.map(lambda address: fault(address, seconds), peers.values())
-        return {name: reason for name, reason in zip(peers, found) if reason}
+        reasons = pool.map(lambda address: fault(address, seconds), peers.values())
+        return {name: reason for name, reason in zip(peers, reasons) if reason}
 
 
-def described(found: Mapping[str, str], limit: int = 5) -> str:
+def described(faults_by_name: Mapping[str, str], limit: int = 5) -> str:
     """Returns `faults` as the end of a sentence, with at most `limit` names."""
-    named = [f"{name} ({reason})" for name, reason in list(found.items())[:limit]]
-    more = len(found) - limit
+    named = [f"{name} ({reason})" for name, reason in list(faults_by_name.items())[:limit]]
+    more = len(faults_by_name) - limit
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 

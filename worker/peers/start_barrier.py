@@ -116,9 +116,9 @@ def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
     """Groups the tasks by reason, and keeps only the first of each, since thousands may wait for
     thousands.
     """
-    found: dict[str, list[str]] = {}
+    names_by_reason: dict[str, list[str]] = {}
     for name, reason in reasons.items():
-        names = found.setdefault(reason, [])
+        names = names_by_reason.setdefault(reason, [])
         if len(names) < _NAMED:
             names.append(name)
-    return found
+    return names_by_reason

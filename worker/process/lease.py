@@ -132,8 +132,8 @@ class BucketFiles:
 
     def read(self, path: str) -> tuple[str | None, str | None]:
         """See `Files`."""
-        found = self._bucket.read(self._name(path))
-        return (None, None) if found is None else (found[0].decode(errors="replace"), found[1])
+        answer = self._bucket.read(self._name(path))
+        return (None, None) if answer is None else (answer[0].decode(errors="replace"), answer[1])
 
     def write(self, path: str, text: str, version: str | None) -> None:
         """Refuses where the object is another than the one with `version`."""
@@ -177,8 +177,8 @@ class Lease:
 
         Raises Failure (PROGRAM_ERROR) where another run has it now, OSError where the file cannot be written.
         """
-        found, version = self._read()
-        if found is not None and found.id != self.holder.id:
+        earlier, version = self._read()
+        if earlier is not None and earlier.id != self.holder.id:
             until = time.monotonic() + STALE_SECONDS
             while time.monotonic() < until:
                 alive()
@@ -189,9 +189,9 @@ class Lease:
                 until += max(0.0, time.monotonic() - asked - _LOOK_SECONDS)
                 if now is None or now.id == self.holder.id:
                     break
-                if (now.holder, now.counter) != (found.holder, found.counter):
+                if (now.holder, now.counter) != (earlier.holder, earlier.counter):
                     raise self._taken(now)
-        counter = 0 if found is None else found.counter + 1
+        counter = 0 if earlier is None else earlier.counter + 1
         while True:
             try:
                 self._write(replace(self.holder, counter=counter), version)
@@ -214,11 +214,11 @@ class Lease:
         """Increments the counter. Returns the holder that has overtaken this process, or None. Raises
         OSError.
         """
-        found, version = self._read()
-        if found is not None and found.holder != self.holder.holder:
-            return found
+        current, version = self._read()
+        if current is not None and current.holder != self.holder.holder:
+            return current
         try:
-            self._write(replace(self.holder, counter=0 if found is None else found.counter + 1), version)
+            self._write(replace(self.holder, counter=0 if current is None else current.counter + 1), version)
         except FileExistsError:
             pass  # the next call reads who has written it
         return None
@@ -226,8 +226,8 @@ class Lease:
     def give_back(self) -> None:
         """Removes the lease if this process still holds it. Never raises."""
         with contextlib.suppress(OSError):
-            found, _ = self._read()
-            if found is not None and found.holder == self.holder.holder:
+            current, _ = self._read()
+            if current is not None and current.holder == self.holder.holder:
                 self._files.remove(self._path)
 
     def keep(self, overtaken: Callable[[Holder], None]) -> None:

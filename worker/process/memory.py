@@ -13,8 +13,8 @@ def limit() -> int | None:
     """Returns the bytes that the container, or else the machine, lets its processes use; None where neither
     says.
     """
-    found = [_first_number(path) for path in _LIMITS] + [_kilobytes("/proc/meminfo", "MemTotal:")]
-    return min((number for number in found if number is not None), default=None)
+    limits = [_first_number(path) for path in _LIMITS] + [_kilobytes("/proc/meminfo", "MemTotal:")]
+    return min((number for number in limits if number is not None), default=None)
 
 
 def used() -> int:

@@ -34,12 +34,12 @@ def end_children(but: int = 0) -> None:
 
 
 def _children() -> list[int]:
-    own = os.getpid()
-    found = []
+    parent_id = os.getpid()
+    children = []
     for entry in Path("/proc").iterdir() if sys.platform == "linux" else ():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 # pid (command) state parent ...; a command may contain spaces and brackets.
-                if int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1]) == own:
-                    found.append(int(entry.name))
-    return found
+                if int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1]) == parent_id:
+                    children.append(int(entry.name))
+    return children

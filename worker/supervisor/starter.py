@@ -81,13 +81,13 @@ def serve(work: Work, pipes: Pipes, supervisor: int) -> NoReturn:
         # A child that searches its parent's objects for garbage copies the pages that they are in.
         gc.freeze()
     _report(pipes, preloaded=1)
-    own = os.getpid()
+    starter = os.getpid()
     orders = os.fdopen(pipes.orders, "rb", buffering=0)
     while order := orders.readline():
         child = os.fork() if forks else 0
         if child == 0:
             os.environ.update(json.loads(order))
-            _train(work, pipes, own)
+            _train(work, pipes, starter)
         _report(pipes, started=child)
         _, status = os.waitpid(child, 0)
         _report(pipes, ended=status)
@@ -143,13 +143,13 @@ def may_fork() -> bool:
 
 def open_devices() -> list[str]:
     """Returns the paths of the devices that this process has opened, such as `/dev/nvidiactl`."""
-    found = []
+    paths = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             path = str(descriptor.readlink())
             if path.startswith("/dev/") and path not in _HARMLESS and not path.startswith(_HARMLESS_FOLDERS):
-                found.append(path)
-    return found
+                paths.append(path)
+    return paths
 
 
 def _report(pipes: Pipes, **fields: int) -> None:

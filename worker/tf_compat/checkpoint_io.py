@@ -58,10 +58,10 @@ class _Finder(MetaPathFinder):
         if fullname != _MODULE:
             return None
         sys.meta_path.remove(self)
-        found = importlib.util.find_spec(fullname)
-        if found is not None and found.loader is not None:
-            found.loader = _Mending(found.loader)
-        return found
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Mending(spec.loader)
+        return spec
 
 
 class _Mending(Loader):

@@ -44,8 +44,8 @@ def limited_to(workers: Callable[[], Collection[int]], connected: Callable[[], N
 
     The strategy still counts all workers of the cluster.
     """
-    own = _context()
-    original = own.set_server_def
+    eager_context = _context()
+    original = eager_context.set_server_def
 
     def set_server_def(server_def: Any, *arguments: Any, **named: Any) -> None:
         global _cluster
@@ -53,11 +53,11 @@ def limited_to(workers: Callable[[], Collection[int]], connected: Callable[[], N
         original(_limited(server_def, workers()), *arguments, **named)
         connected()
 
-    own.set_server_def = set_server_def
+    eager_context.set_server_def = set_server_def
     try:
         yield
     finally:
-        del own.set_server_def
+        del eager_context.set_server_def
 
 
 def connect(workers: Collection[int]) -> None:
@@ -68,12 +68,12 @@ def connect(workers: Collection[int]) -> None:
     `workers` or a ps is away. Raises OpError where one is lost meanwhile; then the next call mends that.
     """
     global _changes
-    own = _context()
-    server_def = _limited(_cluster or own.get_server_def(), workers)
+    eager_context = _context()
+    server_def = _limited(_cluster or eager_context.get_server_def(), workers)
     with _use if _user != threading.get_ident() else contextlib.nullcontext():
         _connecting.set()
         _changes += 1
-        own.update_server_def(server_def)
+        eager_context.update_server_def(server_def)
         _connecting.clear()
 
 

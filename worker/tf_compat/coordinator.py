@@ -88,8 +88,8 @@ def coordinate(strategy: Any, absent: Collection[int]) -> Absences:
                     if before == connections.changes() and not connections.connecting():
                         raise
                     # Any error may come of a change of the workers. Another attempt shows it.
-                    said = f"{worker_device_name}: while the workers changed: {error}"
-                    raise tf.errors.AbortedError(None, None, said) from error
+                    message = f"{worker_device_name}: while the workers changed: {error}"
+                    raise tf.errors.AbortedError(None, None, message) from error
 
     cluster_coordinator.WorkerPreemptionHandler = Handler
     try:

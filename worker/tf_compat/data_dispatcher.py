@@ -32,8 +32,8 @@ def workers(address: str) -> list[str]:
     """Returns the addresses of all data workers that have ever come to the dispatcher at `address`."""
     # message GetWorkersResponse { repeated WorkerInfo workers = 1; }, WorkerInfo { string address = 1; }
     answer = _call(address, "GetWorkers", b"")
-    found = [dict(_fields(info)) for number, info in _fields(answer) if number == 1]
-    return [info[1].decode() for info in found]
+    infos = [dict(_fields(info)) for number, info in _fields(answer) if number == 1]
+    return [info[1].decode() for info in infos]
 
 
 def unfinished(address: str, worker: str) -> list[ReadingTask]:
@@ -74,11 +74,11 @@ def _text(value: str) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*encoded, value])
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
@@ -87,14 +87,14 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
     def number() -> int:
         nonlocal place
-        found = shift = 0
+        value = shift = 0
         while True:
             byte = message[place]
             place += 1
-            found |= (byte & 0x7F) << shift
+            value |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
-                return found
+                return value
 
     while place < len(message):
         key = number()

@@ -26,13 +26,13 @@ def before_first_operation(set_up: Callable[[], None]) -> Iterator[None]:
     original = context.Context.ensure_initialized
     begun = False
 
-    def ensure_initialized(own: Any) -> None:
+    def ensure_initialized(eager_context: Any) -> None:
         nonlocal begun
-        if not (begun or own._initialized):
+        if not (begun or eager_context._initialized):
             begun = True  # `set_up` runs operations, in threads of its own, too
             with tf.init_scope():  # the operation may be one of a graph
                 set_up()
-        original(own)
+        original(eager_context)
 
     context.Context.ensure_initialized = ensure_initialized
     try:

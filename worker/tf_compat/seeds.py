@@ -14,17 +14,17 @@ def seeded(seed: int) -> Iterator[None]:
     import tensorflow as tf
     from tensorflow.python.eager import context
 
-    own = context.context()
+    eager_context = context.context()
     before = global_seed()
     # None until a seed was set: then the operations draw seeds of their own.
-    drawing = getattr(own, "_rng", None)
+    drawing = getattr(eager_context, "_rng", None)
     tf.random.set_seed(seed)
     try:
         yield
     finally:
         tf.random.set_seed(before)
         if before is not None:
-            own._rng = drawing
+            eager_context._rng = drawing
 
 
 def global_seed() -> int | None:
