@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.data.experimental.ops.testing import sleep
 
 from worker.checkpoints.model_directory import Position
 from worker.context import Hooks
@@ -40,6 +41,22 @@ def permuted() -> Any:
     return tf.data.Dataset.from_tensor_slices(order)
 
 
+def reordered(**options: Any) -> Any:
+    """Four files, of which the first is the slowest. `options` are those of `interleave`."""
+
+    def file(number: Any) -> Any:
+        first = tf.where(number == 0, tf.constant(20_000, tf.int64), 0)  # microseconds
+        return tf.data.Dataset.range(number * 5, number * 5 + 5).apply(sleep(first))
+
+    return tf.data.Dataset.range(4).interleave(file, cycle_length=4, num_parallel_calls=4, **options)
+
+
+def in_any_order(dataset: Any) -> Any:
+    options = tf.data.Options()
+    options.deterministic = False
+    return dataset.with_options(options)
+
+
 def batched(dataset: Any) -> Any:
     return dataset.batch(BATCH)
 
@@ -67,6 +84,8 @@ PIPELINES: dict[str, Callable[[], Any]] = {
     "no smaller last batch": lambda: unknown.skip(2).shuffle(EXAMPLES).batch(BATCH, drop_remainder=True),
     "permuted": lambda: batched(permuted()),
     "pairs": lambda: batched(numbers.shuffle(EXAMPLES)).map(lambda number: (number, {"too": number})),
+    "in any order": lambda: batched(reordered(deterministic=False)),
+    "in any order, by options": lambda: in_any_order(batched(reordered())),
     "a tuple of one": lambda: batched(numbers.shuffle(EXAMPLES)).map(lambda number: (number,)),
 }
 
