@@ -76,7 +76,7 @@ class Program(Protocol):
 
     def callbacks(self) -> Sequence[Any]:
         """Further callbacks, of the Keras that the model is of, for every style of training. ParameterServer
-        refuses those with hooks for every batch: the batches run elsewhere.
+        refuses those with hooks for every batch, which run elsewhere, but for ModelCheckpoint(save_freq=n).
         """
 
     def export(self, model: Any, path: str) -> None:

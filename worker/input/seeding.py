@@ -35,11 +35,12 @@ def train_dataset(loop: Loop) -> Any:
         if policies(own) == policies.OFF:
             with alike(loop, apart=True):
                 dataset = loop.program.train_dataset(loop.parameters.global_batch_size)
-    if not _each_reads_alone(loop) and isinstance(dataset, tf.data.Dataset):
-        if dataset.options().deterministic is False:
-            options = tf.data.Options()
-            options.deterministic = True
-            dataset = dataset.with_options(options)
+    if _each_reads_alone(loop) or not isinstance(dataset, tf.data.Dataset):
+        return dataset
+    if dataset.options().deterministic is False:
+        options = tf.data.Options()
+        options.deterministic = True
+        dataset = dataset.with_options(options)
     return dataset
 
 

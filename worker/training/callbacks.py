@@ -51,9 +51,15 @@ def saving(loop: Loop, model: Any, directory: ModelDirectory) -> list[Any]:
     return [*board, Validation(loop), Checkpoints(loop, directory)]
 
 
+def saves_by_step(callback: Any) -> bool:
+    """Returns whether `callback` is Keras' ModelCheckpoint that saves after every `save_freq` steps."""
+    kind = keras_models.keras_of(callback).callbacks.ModelCheckpoint
+    return type(callback) is kind and callback.save_freq != "epoch"
+
+
 def check_hooks(callback: Any, entrypoint: str) -> None:
     """Raises Failure for a callback of the program that does not work under ParameterServer."""
-    by_batch = keras_models.has_batch_hooks(callback, evaluation=True)
+    by_batch = keras_models.has_batch_hooks(callback, evaluation=True) and not saves_by_step(callback)
     # Keras' other callbacks work with RemoteValues.
     saves = isinstance(callback, tf.keras.callbacks.ModelCheckpoint)
     if by_batch and (saves or not keras_models.takes_tensors(callback)):

@@ -23,6 +23,7 @@ from worker.steps.step import Steps
 from worker.steps.steps_per_execution import Packing
 from worker.steps.variable_exchange import Together
 from worker.tf_compat import keras_models
+from worker.training.callbacks import saves_by_step
 from worker.training.executor import Work
 
 _EXECUTIONS_PER_WORKER = 4
@@ -60,6 +61,7 @@ class Coordination:
             executions.coordinator.create_per_worker_dataset(_dataset_function(work, dataset))
         )
         self._scorer = scorer(loop, steps, executions)
+        self._saving = [each for each in work.callbacks.callbacks if saves_by_step(each)]
         self._done = 0
         self._has_stepped = self._is_asked = self._is_warm = False
 
@@ -74,21 +76,34 @@ class Coordination:
         self._done = step = done
         while step < self._epoch_steps:
             # The first step has a trace of its own, which shows how the unrolled steps must be traced.
-            steps = self._packing.steps(min(self._most, self._epoch_steps - step)) if self._has_stepped else 1
+            left = self._until_saved(epoch, step)
+            steps = self._packing.steps(min(self._most, left)) if self._has_stepped else 1
             self._loop.hooks.boundary(work.model, epoch, step, work.steps.metrics, self._executions.join)
             if self._packing.settled or not self._has_stepped:
                 self._schedule(steps)
-                step += steps
+                left, step = left - steps, step + steps
                 if not self._has_stepped:
                     self._executions.join()
                     work.begun.stepped()
             else:
-                step += self._measure(steps, self._epoch_steps - step)
+                taken = self._measure(steps, left)
+                left, step = left - taken, step + taken
+            if not left and self._saving:
+                self._executions.join()
+                logs = work.steps.results(training=True)
+                for callback in self._saving:
+                    callback.on_train_batch_end(step - 1, logs)
         self._executions.join()
         if not self._packing.settled:
             self._packing.epoch_ended()
             self._bound()
         return step
+
+    def _until_saved(self, epoch: int, step: int) -> int:
+        """Returns how many steps there are from `step` to the next save of a callback, or the epoch's end."""
+        taken = epoch * self._epoch_steps + step
+        due: list[int] = [each.save_freq - taken % each.save_freq for each in self._saving]
+        return min([self._epoch_steps - step, *due])
 
     def _measure(self, steps: int, left: int) -> int:
         """Has each worker run executions of `steps`, and measures them. Returns the number of steps."""

@@ -8,7 +8,7 @@ from tiny import Tiny
 
 
 class Fitted(Tiny):
-    """`callbacks`: "batch", "saving", "terminating", "predicting" or none.
+    """`callbacks`: "batch", "terminating", "predicting" or none.
 
     `shape`: "single", "fixed", "scalar", "unbatched" or none. `xla`: whether XLA is to compile the steps.
     """
@@ -49,8 +49,6 @@ class Fitted(Tiny):
     def callbacks(self) -> list[Any]:
         if self.chosen == "batch":
             return [EveryBatch()]
-        if self.chosen == "saving":
-            return [tf.keras.callbacks.ModelCheckpoint("/tmp/weights", save_freq=10)]
         if self.chosen == "predicting":
             return [Predicting()]
         if self.chosen == "terminating":

@@ -14,6 +14,7 @@ import pytest
 from tests.worker import model_files
 from tests.worker.cluster import PARAMETER_SERVER, Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
+from tests.worker.forked_tasks import printed
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
 
@@ -52,6 +53,28 @@ def test_every_step_is_done_once_and_every_sample_evaluated_once(make_cluster: M
     assert evaluations[-1]["metrics"]["accuracy"] == 1.0
     assert list((cluster.model_dir / "logs" / "train").glob("events*"))
     assert exported_answers(cluster.model_dir / "export" / "1") == [True, False]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("program", ["Counted", "Keras3"])
+def test_a_callback_saves_the_weights_of_just_so_many_steps(
+    make_cluster: MakeCluster, tmp_path: Path, program: str
+) -> None:
+    parameters = {"epochs": 2, "stepsPerEpoch": 40, "folder": str(tmp_path), "saveFreq": 14}
+    all_done(make_cluster(entrypoint=f"saved_often:{program}", parameters=parameters).start_all())
+    found = {path.name.partition(".")[0]: path for path in tmp_path.glob("*.weights.h5")}
+    assert sorted(found) == ["1-14", "1-28", "2-16", "2-2", "2-30"]
+    for name, path in found.items():
+        epoch, step = map(int, name.split("-"))
+        assert int(printed(_WEIGHT, str(path))) == (epoch - 1) * 40 + step
+
+
+_WEIGHT = (
+    "import sys, h5py; found = [];"
+    "h5py.File(sys.argv[1]).visititems(lambda name, item: getattr(item, 'shape', 0) == (1, 1)"
+    " and found.append(item[0, 0]) or None);"
+    "print(round(max(found)))"
+)
 
 
 @pytest.mark.thorough
