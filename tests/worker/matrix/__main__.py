@@ -28,10 +28,18 @@ def main() -> int:
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="matrix-"))
     styles, shapes = arguments.styles.split(","), arguments.shapes.split(",")
 
+    strategies = arguments.strategies.split(",")
+    every = [
+        cell
+        for strategy in strategies
+        for cell in cells(strategy)
+        if cell.style in styles and cell.shape in shapes
+    ]
+
     def column(strategy: str) -> int:
-        chosen = [cell for cell in cells(strategy) if cell.style in styles and cell.shape in shapes]
+        chosen = [cell for cell in every if cell.strategy == strategy]
         found = driving.run(strategy, chosen, folder / strategy)
-        references = driving.references(folder / "plain", shapes, styles)
+        references = driving.references(folder / "plain", every)
         failed = 0
         with (folder / "verdicts.jsonl").open("a") as file:
             for cell in chosen:
@@ -45,7 +53,7 @@ def main() -> int:
 
     print(f"in {folder}", flush=True)
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        return 1 if sum(pool.map(column, arguments.strategies.split(","))) else 0
+        return 1 if sum(pool.map(column, strategies)) else 0
 
 
 if __name__ == "__main__":

@@ -75,6 +75,8 @@ STYLES: Final = {
     "script": "script",
     "function": "function",
 }
+QUICK: Final = ("Mirrored-2", "MultiWorkerMirrored", "ParameterServer")
+"""Of these strategies `make test` has cells: starting another one takes longer than a cell of it."""
 KERAS_3: Final = "keras-3"
 PROGRAMS: Final = {
     "fit": "styles:Fitted",
@@ -127,6 +129,11 @@ SHAPES: Final = {
 """Title of each row. The programs have the same names."""
 
 
+def reference_style(cell: Cell) -> str:
+    """Returns how the plain training is written that the cell is compared with."""
+    return {"fit": "fit", "script": "fit", KERAS_3: KERAS_3}.get(cell.style, "loop")
+
+
 def resumes(cell: Cell) -> bool:
     """Returns whether a second attempt is tested: by one style of each strategy and shape, since
     it is slow.
@@ -141,7 +148,14 @@ def exports(cell: Cell) -> bool:
 
 
 def is_quick(cell: Cell) -> bool:
-    """Returns whether `make test` runs it: one cell of each shape, with the strategies and styles in turn."""
+    """Returns whether `make test` runs it: a strategy of each kind, in every style."""
+    return cell.strategy in QUICK and represents(cell)
+
+
+def represents(cell: Cell) -> bool:
+    """Returns whether it is the one cell of its shape that CI runs in any case, strategies and styles in
+    turn.
+    """
     known = cells(cell.strategy)
     row = [each for strategy in STRATEGIES for each in cells(strategy) if each.shape == cell.shape]
     return cell in known and cell == row[7 * list(SHAPES).index(cell.shape) % len(row)]
@@ -151,7 +165,7 @@ def is_nightly(cell: Cell) -> bool:
     """Returns whether `make runtime` leaves it out: five of six. It still tries each shape in every style,
     and by every strategy that has all styles.
     """
-    return _place(cell) % 6 != 0 and not is_quick(cell)
+    return _place(cell) % 6 != 0 and not represents(cell)
 
 
 def _turn(cell: Cell) -> int:

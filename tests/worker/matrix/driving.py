@@ -10,14 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.worker.cluster import Cluster, RunningTask
-from tests.worker.matrix.cells import FOLDER, KERAS_3, PROGRAMS, SHAPES, STRATEGIES, STYLES, Cell
+from tests.worker.matrix.cells import FOLDER, KERAS_3, PROGRAMS, STRATEGIES, STYLES, Cell, reference_style
 
 SILENT_SECONDS = 700.0
 """The processes are ended after this time without a line about a cell; they end by themselves before."""
@@ -153,32 +153,31 @@ def _say(folder: Path, cell: Cell, found: dict[str, Any]) -> None:
         file.write(json.dumps({"cell": list(cell), "what": "ended", **found}) + "\n")
 
 
-def references(
-    folder: Path, shapes: Sequence[str] = tuple(SHAPES), styles: Collection[str] = tuple(STYLES)
-) -> dict[tuple[str, str], dict[str, Any]]:
-    """Returns the results of a plain training of each shape, as "fit" and "loop", and as "keras-3" where that
-    is one of `styles`; they are computed once in `folder`, which several processes may share.
+def references(folder: Path, cells: Iterable[Cell]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Returns the results of the plain trainings that the cells are compared with, by shape and style; they
+    are computed once in `folder`, which several processes with the same cells may share.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "reference.jsonl"
     with _locked(folder / "lock"):
         if not path.exists():
-            lines = []
-            if set(styles) - {KERAS_3}:
-                lines += _plain(folder, shapes, "1", 2 * len(shapes))
-            if KERAS_3 in styles:
-                lines += _plain(folder, shapes, "0", len(shapes))
+            wanted = sorted({f"{cell.shape}.{reference_style(cell)}" for cell in cells})
+            of_keras_3 = [name for name in wanted if name.endswith(f".{KERAS_3}")]
+            of_keras_2 = [name for name in wanted if name not in of_keras_3]
+            lines = [*_plain(folder, of_keras_2, "1"), *_plain(folder, of_keras_3, "0")]
             path.write_text("\n".join(lines) + "\n")
     documents = [json.loads(line) for line in path.read_text().splitlines()]
     return {(document["shape"], document["style"]): document for document in documents}
 
 
-def _plain(folder: Path, shapes: Sequence[str], legacy: str, count: int) -> list[str]:
-    command = [sys.executable, "plain.py", str(folder), str(folder / "data"), *shapes]
+def _plain(folder: Path, names: Sequence[str], legacy: str) -> list[str]:
+    if not names:
+        return []
+    command = [sys.executable, "plain.py", str(folder), str(folder / "data"), *names]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": legacy}
     done = subprocess.run(command, cwd=FOLDER, env=environment, capture_output=True, text=True, timeout=1200)
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"shape"')]
-    if len(lines) != count:
+    if len(lines) != len(names):
         raise AssertionError(f"plain.py ended with {done.returncode}:\n{done.stderr[-TAIL:]}")
     return lines
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tests.worker.matrix.cells import KERAS_3, PROGRAMS, REFUSALS, STRATEGIES, Cell
+from tests.worker.matrix.cells import KERAS_3, PROGRAMS, REFUSALS, STRATEGIES, Cell, reference_style
 
 TOLERANCE: Final = 1e-5
 """Tolerance of float32 sums in another order, relative for values above 1."""
@@ -42,7 +42,7 @@ def judge(
         # An error of model() or a dataset is one message to the user, too: it may say what to write instead.
         told = _refused(cell, found["told"][-1], found["after_a_step"]) if found.get("told") else None
         return told if told and told.kind == "refused" else Verdict("failed", found["message"], {})
-    kind = {"fit": "fit", "script": "fit", KERAS_3: KERAS_3}.get(cell.style, "loop")
+    kind = reference_style(cell)
     reference = references[cell.shape, kind]
     if "error" in reference:
         return Verdict("failed", f"the reference: {reference['error']}", {})

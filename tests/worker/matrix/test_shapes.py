@@ -1,7 +1,7 @@
 """Every strategy, style and shape of a program: each cell trains as a plain process does, or is refused.
 
 One process, or one cluster, goes through all cells of a strategy. `make test` runs some of them,
-`make runtime` a sixth more, and `make shapes` all. `--renew` writes what came of them to shapes.json,
+`make runtime` a sixth, and `make shapes` all. `--renew` writes what came of them to shapes.json,
 of which docs/compatibility.md has a table.
 """
 
@@ -17,7 +17,18 @@ from typing import Any
 import pytest
 
 from tests.worker.matrix import driving
-from tests.worker.matrix.cells import SHAPES, STRATEGIES, STYLES, Cell, cells, is_nightly, is_quick, styles
+from tests.worker.matrix.cells import (
+    QUICK,
+    SHAPES,
+    STRATEGIES,
+    STYLES,
+    Cell,
+    cells,
+    is_nightly,
+    is_quick,
+    represents,
+    styles,
+)
 from tests.worker.matrix.judging import Verdict, judge
 
 RECORD = Path(__file__).with_name("shapes.json")
@@ -77,10 +88,7 @@ def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             columns[cell.strategy] = driving.run(cell.strategy, own, folder)
         assert cell in columns[cell.strategy], "its strategy's first test says why it did not run"
         plain = shared / "shapes" / "plain"
-        references = driving.references(
-            plain, sorted({each.shape for each in chosen}), {each.style for each in chosen}
-        )
-        return judge(cell, columns[cell.strategy][cell], references, folder, plain)
+        return judge(cell, columns[cell.strategy][cell], driving.references(plain, chosen), folder, plain)
 
     return verdict
 
@@ -121,11 +129,13 @@ def test_every_cell_is_recorded(renew: bool) -> None:
     assert recorded == {cell for strategy in STRATEGIES for cell in cells(strategy)}
 
 
-def test_some_cells_of_every_strategy_style_and_shape_are_quick() -> None:
-    quick = [cell for strategy in STRATEGIES for cell in cells(strategy) if is_quick(cell)]
-    assert {cell.shape for cell in quick} == set(SHAPES)
-    assert {cell.strategy for cell in quick} == set(STRATEGIES)
-    assert {cell.style for cell in quick} == set(STYLES)
+def test_every_style_is_quick_and_every_strategy_and_shape_is_in_ci() -> None:
+    every = [cell for strategy in STRATEGIES for cell in cells(strategy)]
+    assert {cell.strategy for cell in every if is_quick(cell)} == set(QUICK)
+    assert {cell.style for cell in every if is_quick(cell)} == set(STYLES)
+    assert {cell.strategy for cell in every if represents(cell)} == set(STRATEGIES)
+    assert sorted(cell.shape for cell in every if represents(cell)) == sorted(SHAPES)
+    assert not [cell for cell in every if represents(cell) and is_nightly(cell)]
 
 
 def test_each_shape_is_tried_in_every_style_and_by_every_strategy_that_has_all_in_ci() -> None:

@@ -1,6 +1,6 @@
 """The reference: one process with TensorFlow and Keras alone, and none of this project's code.
 
-`python plain.py FOLDER DATA SHAPE...` writes FOLDER/<shape>.<style>.npz and a line of JSON for each.
+`python plain.py FOLDER DATA SHAPE.STYLE...` writes FOLDER/<shape>.<style>.npz and a line of JSON for each.
 """
 
 from __future__ import annotations
@@ -141,33 +141,33 @@ STYLES = {"fit": fit, "loop": loop} if os.environ["TF_USE_LEGACY_KERAS"] == "1" 
 
 def main() -> None:
     folder, data, *names = sys.argv[1:]
-    for name in names:
-        for style, train in STYLES.items():
-            began = time.monotonic()
-            tf.keras.mixed_precision.set_global_policy("float32")
-            shape = SHAPES[name](data)
-            if hasattr(shape, "write"):
-                shape.write()
-            untrained = shape.model()
-            try:
-                model, logs, scores = train(shape)
-                weights = model.get_weights()
-                examples = shape.plain_dataset(shape.batch_size).take(shape.steps or -1)
-                before = untrained.evaluate(examples, verbose=0, return_dict=True)
-                document = {
-                    "logs": logs,
-                    "scores": scores,
-                    "loss_before": before["loss"],
-                    # Not the optimizer's own count: of a dataset of unknown size, TensorFlow may count the
-                    # step that finds the end of it.
-                    "iterations": shape.epochs * steps_of(shape),
-                    "whole": shape.examples % shape.batch_size == 0,
-                }
-                np.savez(Path(folder, f"{name}.{style}.npz"), *weights)
-            except Exception as error:  # noqa: BLE001 - the cells of this shape fail with it
-                document = {"error": f"{type(error).__name__}: {error}"}
-            document["seconds"] = round(time.monotonic() - began, 2)
-            print(json.dumps({"shape": name, "style": style, **document}), flush=True)
+    for name, style in (name.split(".") for name in names):
+        train = STYLES[style]
+        began = time.monotonic()
+        tf.keras.mixed_precision.set_global_policy("float32")
+        shape = SHAPES[name](data)
+        if hasattr(shape, "write"):
+            shape.write()
+        untrained = shape.model()
+        try:
+            model, logs, scores = train(shape)
+            weights = model.get_weights()
+            examples = shape.plain_dataset(shape.batch_size).take(shape.steps or -1)
+            before = untrained.evaluate(examples, verbose=0, return_dict=True)
+            document = {
+                "logs": logs,
+                "scores": scores,
+                "loss_before": before["loss"],
+                # Not the optimizer's own count: of a dataset of unknown size, TensorFlow may count the
+                # step that finds the end of it.
+                "iterations": shape.epochs * steps_of(shape),
+                "whole": shape.examples % shape.batch_size == 0,
+            }
+            np.savez(Path(folder, f"{name}.{style}.npz"), *weights)
+        except Exception as error:  # noqa: BLE001 - the cells of this shape fail with it
+            document = {"error": f"{type(error).__name__}: {error}"}
+        document["seconds"] = round(time.monotonic() - began, 2)
+        print(json.dumps({"shape": name, "style": style, **document}), flush=True)
 
 
 if __name__ == "__main__":
