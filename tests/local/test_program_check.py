@@ -109,7 +109,15 @@ def test_the_python_of_the_tasks_tries_a_program_as_the_strategy_runs_it(
     assert "TF_LAUNCHER_PYTHON names /no/such/python, which is no program" in err
 
 
-@pytest.mark.parametrize("override", [None, "loss", "spec.mode=Evaluate", "spec.mode=Predict"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        None,
+        pytest.param("loss", marks=pytest.mark.thorough),
+        pytest.param("spec.mode=Evaluate", marks=pytest.mark.thorough),
+        "spec.mode=Predict",
+    ],
+)
 def test_a_program_that_works(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], override: str | None
 ) -> None:
@@ -135,10 +143,11 @@ def test_a_program_that_works(
             "Program.train_dataset must be callable as train_dataset(batch_size)",
         ),
         (PROGRAM.replace("Dense(1)", "Dense('one')"), [], '  File "program.py", line 17, in model'),
-        (
+        pytest.param(
             PROGRAM.replace("(tf.ones(4), tf.ones(1))).repeat(5)", "(tf.ones(7), tf.ones(1))).repeat(5)"),
             [],
             "expected axis -1 of input shape to have value 4",
+            marks=pytest.mark.thorough,
         ),
         (
             PROGRAM.replace(
@@ -155,7 +164,7 @@ def test_a_program_that_works(
             ["spec.program.parameters.stepsPerEpoch=null"],
             "stepsPerEpoch: needed, because the training dataset is infinite",
         ),
-        (PROGRAM + WRONG_LOOP, [], "loss"),
+        pytest.param(PROGRAM + WRONG_LOOP, [], "loss", marks=pytest.mark.thorough),
         (PROGRAM + "\nprint('a word'); os._exit(3)", [], "ended with exit code 3\n  a word\n"),
         (
             PROGRAM.replace(".repeat().batch", ".repeat().map(lambda x, y: (py(x), y)).batch").replace(

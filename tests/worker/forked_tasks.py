@@ -45,7 +45,23 @@ class Process(Protocol):
 
 def printed(code: str, *arguments: str) -> str:
     """Returns what `python -c CODE ARGUMENTS` prints. It must end well."""
-    process = start(os.environ, Path.cwd(), None, code, *arguments)
+    return _output(None, code, *arguments)
+
+
+def computed(code: str | Path, *arguments: object, keras: int = 2) -> Any:
+    """Returns the JSON that `code`, or the program in a file, prints last, where tf.keras is of this version.
+    It must end well.
+    """
+    if isinstance(code, Path):
+        # From a file, whose source AutoGraph can read.
+        arguments = (code, *arguments)
+        code = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    return json.loads(_output(keras, code, *map(str, arguments)).splitlines()[-1])
+
+
+def _output(keras: int | None, code: str, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_USE_LEGACY_KERAS": "0" if keras == 3 else "1"}
+    process = start(environment, Path.cwd(), 3 if keras == 3 else None, code, *arguments)
     with process.stdout as output:
         text = str(output.read())
     assert process.wait(60.0) == 0, text

@@ -30,7 +30,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 RECORD: Final = Path(__file__).with_suffix(".json")
 CONTRACTS: Final = "tests/worker/tf_compat/test_tf_compat.py"
 KERAS_3: Final = "tests/worker/keras_3_numbers.py"
-_NEEDED: Final = ("tests/worker/cluster.py", CONTRACTS, KERAS_3)
+_NEEDED: Final = ("tests/worker/forked_tasks.py", CONTRACTS, KERAS_3)
 _DEMO: Final = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"
 _LEAST_ACCURACY: Final = 0.75
 """Accuracy of the demo's last checkpoint, on the 300 held-out images that travel; chance is 0.1."""

@@ -55,7 +55,7 @@ ROWS: list[tuple[str, tuple[str, ...]]] = [
 """Each row is a file under examples/, and the values for `--set` that make the run short."""
 
 
-FIRST = ("mirrored-loop", "multi-worker-loop", "parameter-server-fit")
+FIRST = ("multi-worker-loop", "parameter-server-fit")
 
 
 @pytest.fixture

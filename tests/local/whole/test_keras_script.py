@@ -42,7 +42,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("more", [{}, SERVERS], ids=["MultiWorkerMirrored", "ParameterServer"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({}, id="MultiWorkerMirrored"),
+        pytest.param(SERVERS, id="ParameterServer", marks=pytest.mark.thorough),
+    ],
+)
 def test_the_program_trains_as_the_script_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: dict[str, float], more: dict[str, Any]
 ) -> None:

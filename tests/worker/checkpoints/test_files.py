@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +10,9 @@ import pytest
 
 from tests.paths import TESTS
 from tests.worker import model_files
-from tests.worker.cluster import PROGRAMS, ROOT, running
+from tests.worker.cluster import PROGRAMS, running
 from tests.worker.conftest import MakeCluster
+from tests.worker.forked_tasks import computed
 from tests.worker.whole.test_parameter_server import may_unshare
 from worker.contract.records import Event
 
@@ -210,13 +207,4 @@ print(json.dumps({
 
 
 def _run(code: str, *arguments: object, keras: int = 2) -> Any:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "TF_USE_LEGACY_KERAS": "0" if keras == 3 else "1",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-    }
-    command = [sys.executable, "-c", code, str(PROGRAMS), *map(str, arguments)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return computed(code, PROGRAMS, *arguments, keras=keras)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.worker.cluster import PATIENCE_SECONDS, ROOT
+from tests.worker.forked_tasks import computed
 
 SCRIPT = """
 import json, sys
@@ -56,18 +51,7 @@ def shared_out(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """[replicas, count, fill, has_shares, steps], each step [numbers, part, examples] of each replica."""
     script = tmp_path_factory.mktemp("shared") / "shared.py"
     script.write_text(SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_USE_LEGACY_KERAS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env=environment,
-        cwd=Path(script).parent,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: list[Any] = json.loads(done.stdout.splitlines()[-1])
+    found: list[Any] = computed(script)
     return found
 
 

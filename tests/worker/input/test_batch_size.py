@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from tests.worker.cluster import ROOT
 from tests.worker.conftest import MakeCluster
+from tests.worker.forked_tasks import computed
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
 
@@ -111,8 +107,4 @@ print(json.dumps(sizes))
 
 
 def test_what_a_dataset_tells() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", _SIZES], env=environment, capture_output=True, text=True, check=True
-    )
-    assert json.loads(done.stdout.splitlines()[-1]) == [7, 7, 7, 7, 7, 7, 7, None, None, None, None, 5]
+    assert computed(_SIZES) == [7, 7, 7, 7, 7, 7, 7, None, None, None, None, 5]

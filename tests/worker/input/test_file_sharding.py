@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.worker import tfrecords
-from tests.worker.cluster import ROOT
 from tests.worker.conftest import MakeCluster
+from tests.worker.forked_tasks import computed
 from tests.worker.input.test_datasets import SAMPLES, recorded, seen
 from worker.contract.records import Event
 
@@ -110,13 +106,4 @@ def test_what_can_be_told_of_files_is_told_once(tmp_path: Path) -> None:
 
 
 def _python(code: str, *arguments: str) -> Any:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "TF_USE_LEGACY_KERAS": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-    }
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return computed(code, *arguments)

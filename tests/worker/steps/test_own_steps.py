@@ -5,17 +5,14 @@ process does.
 from __future__ import annotations
 
 import functools
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.worker.cluster import PROGRAMS, ROOT
+from tests.worker.cluster import PROGRAMS
 from tests.worker.conftest import MakeCluster
+from tests.worker.forked_tasks import computed
 from worker.contract.records import Event
 
 PARAMETERS = {"epochs": 2, "globalBatchSize": 8, "stepsPerEpoch": 5}
@@ -33,11 +30,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 QUICK = {
-    *(("Encoding", "tf_keras", strategy) for strategy in OPTIONS),
+    ("Encoding", "tf_keras", "Mirrored"),
     ("Parts", "keras", "Mirrored"),
     ("Parts", "tf_keras", "ParameterServer"),
     ("Triplets", "keras", "MultiWorkerMirrored"),
-    ("Added", "tf_keras", "Mirrored"),
     ("Added", "tf_keras", "ParameterServer"),
 }
 BOTH = ("Parts", "Triplets", "Added")
@@ -55,11 +51,8 @@ CASES = [
 @functools.cache
 def alone(name: str, package: str) -> dict[str, float]:
     """What `Model.fit` in one process gives for the last epoch."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_USE_LEGACY_KERAS": "1"}
-    command = [sys.executable, str(PROGRAMS / "own_steps.py"), name, package]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return {key: float(value) for key, value in json.loads(done.stdout.splitlines()[-1]).items()}
+    found = computed(PROGRAMS / "own_steps.py", name, package)
+    return {key: float(value) for key, value in found.items()}
 
 
 @pytest.mark.parametrize(("name", "package", "strategy"), CASES)

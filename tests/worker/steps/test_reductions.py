@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
-from tests.worker.cluster import ROOT
+from tests.worker.forked_tasks import computed
 
 REDUCTIONS = """
 import json
@@ -56,12 +51,8 @@ print(json.dumps(found))
 
 
 def test_means_and_shares_are_told_apart() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-c", REDUCTIONS]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr[-3000:]
     mean, share, neither = [[True, False]], [[False, True]], [[False, False]]
-    assert json.loads(done.stdout.splitlines()[-1]) == {
+    assert computed(REDUCTIONS) == {
         "mean": [mean, mean],
         "all_dimensions": [mean, mean],
         "by_size": [mean, mean],

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.worker import model_files
-from tests.worker.cluster import ROOT, running
+from tests.worker.cluster import running
 from tests.worker.conftest import MakeCluster
+from tests.worker.forked_tasks import computed
 
 STEPS = 1000
 ROW_0, ROW_2 = 2.0, 1.0
@@ -80,16 +78,21 @@ def test_known_gradients_move_a_row_by_their_sum(
     tasks = cluster.start_all()
     assert [task.ended() for task in tasks.values()] == [0] * len(tasks)
     assert model_files.iterations(cluster.model_dir, 2) == STEPS
-    rows = json.loads(_python(_TABLE, str(cluster.model_dir / "checkpoints" / "ckpt-2")))
+    rows = computed(_TABLE, cluster.model_dir / "checkpoints" / "ckpt-2")
     expected = [1.0] * len(rows)
     expected[0] += moved(ROW_0)
     expected[2] += moved(ROW_2)
     assert rows == pytest.approx(expected, rel=0 if optimizer is PLAIN else 1e-4)
 
 
-@pytest.mark.parametrize("keras", [2, 3])
 @pytest.mark.parametrize(
-    ("workers", "servers"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.thorough)], ids=str
+    ("workers", "servers", "keras"),
+    [
+        (2, 1, 2),
+        pytest.param(2, 1, 3, marks=pytest.mark.thorough),
+        pytest.param(4, 2, 2, marks=pytest.mark.thorough),
+        pytest.param(4, 2, 3, marks=pytest.mark.thorough),
+    ],
 )
 def test_workers_move_no_weight_farther_than_one_process_does(
     tmp_path: Path, keras: int, workers: int, servers: int
@@ -185,22 +188,9 @@ print(json.dumps({name: count for (name, is_alone), count in locks.items() if is
 """
 
 
-@pytest.mark.parametrize("keras", ["2", "3"])
-def test_updates_that_run_alone_are_those_of_keras(keras: str) -> None:
-    locks = json.loads(_python(_ALIKE, keras))
+@pytest.mark.parametrize("keras", [2, 3])
+def test_updates_that_run_alone_are_those_of_keras(keras: int) -> None:
+    locks = computed(_ALIKE, keras)
     # Of two variables. Weight decay is an update of its own; the moving averages of Keras 2 are, too.
-    assert locks.pop("decay") == (6 if keras == "2" else 4)
+    assert locks.pop("decay") == (6 if keras == 2 else 4)
     assert set(locks.values()) == {2}
-
-
-def _python(code: str, *arguments: str) -> str:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "TF_USE_LEGACY_KERAS": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-    }
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()[-1]

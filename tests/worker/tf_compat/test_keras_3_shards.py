@@ -12,7 +12,8 @@ import pytest
 
 from tests.worker import model_files
 from tests.worker.conftest import MakeCluster
-from tests.worker.whole.test_keras_3 import ONE, evaluated, run, variables
+from tests.worker.forked_tasks import computed
+from tests.worker.whole.test_keras_3 import ONE, evaluated, variables
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
 
@@ -54,7 +55,7 @@ def test_tables_in_pieces_are_trained_saved_and_read_as_whole_ones(
     assert not failed, failed[0]
     assert tasks["chief", 0].until(Event.TRAINING).fields["initial_epoch"] == done
     found, scores = variables(again.model_dir, done + 1), evaluated(tasks["evaluator", 0])[-1]
-    exported = run(_EXPORTED, str(again.model_dir / "export" / "1"))
+    exported = computed(_EXPORTED, again.model_dir / "export" / "1")
     assert sorted(exported) == [[8, 4], [20, 4], [300, 4]]
     shutil.rmtree(again.model_dir)
 

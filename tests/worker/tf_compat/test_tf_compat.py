@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,27 +11,17 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.distribute.coordinator.values import RemoteValueImpl
 
-from tests.worker.cluster import ROOT
+from tests.worker.forked_tasks import computed
 from worker.tf_compat import graphs, seeds, strategies, trackable, versions
 from worker.tf_compat.remote_values import error_of, is_done, wait
 
 
 def in_process(code: str, keras: str = "2") -> Any:
     """What `code` prints last, as JSON, in a process of its own that has the given Keras."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "TF_USE_LEGACY_KERAS": "1" if keras == "2" else "0",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "program.py")  # AutoGraph reads the source
         path.write_text(code)
-        done = subprocess.run(
-            [sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=200
-        )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+        return computed(path, keras=int(keras))
 
 
 def test_versions() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.worker.cluster import PROGRAMS, ROOT, Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
+from tests.worker.forked_tasks import computed
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
 
@@ -77,10 +78,8 @@ class Trained:
     def alone(self) -> Any:
         """Metrics, outputs and keys."""
         checkpoint = str(self.cluster.model_dir / "checkpoints" / "ckpt-2")
-        command = [sys.executable, "-c", ALONE, self.name, json.dumps(self.parameters), checkpoint]
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{PROGRAMS}"}
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-        return json.loads(done.stdout.splitlines()[-1])
+        code = f"import sys; sys.path.append({str(PROGRAMS)!r})\n{ALONE}"
+        return computed(code, self.name, json.dumps(self.parameters), checkpoint)
 
     @property
     def folder(self) -> Path:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +10,7 @@ import pytest
 from tests.worker import model_files
 from tests.worker.cluster import PROGRAMS, RunningTask, running
 from tests.worker.conftest import MakeCluster
+from tests.worker.forked_tasks import computed
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event, Record
 from worker.failures import Failure
@@ -152,11 +149,7 @@ print(json.dumps({
 
 def _restored(model: Path) -> dict[str, Any]:
     """What a process without a strategy finds in a model directory."""
-    command = [sys.executable, "-c", _RESTORE, str(PROGRAMS), str(model)]
-    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = computed(_RESTORE, PROGRAMS, model)
     return found
 
 

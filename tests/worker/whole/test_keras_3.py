@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +12,18 @@ import pytest
 
 from tests.paths import TESTS
 from tests.worker import model_files
-from tests.worker.cluster import PROGRAMS, ROOT, RunningTask
+from tests.worker.cluster import PROGRAMS, RunningTask
 from tests.worker.conftest import MakeCluster
+from tests.worker.forked_tasks import computed
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
 
 TWO_CPUS = {"strategy": "Mirrored", "replicas": {"chief": 1}, "strategy_options": {"logicalCpus": 2}}
 ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}}
+OPTIONS = [
+    pytest.param(ONE, id="OneDevice", marks=pytest.mark.thorough),
+    pytest.param(TWO_CPUS, id="Mirrored"),
+]
 STEPS = 400
 PARAMETERS = {"epochs": 2, "stepsPerEpoch": 4, "globalBatchSize": 8}
 """All of the data, of which the last batch is smaller."""
@@ -37,7 +39,7 @@ print(json.dumps({name[:-len(end)]: reader.get_tensor(name).tolist() for name in
 
 def variables(model_dir: Path, epoch: int) -> dict[str, Any]:
     """Of a checkpoint, by their names."""
-    found: dict[str, Any] = run(_VARIABLES, str(model_dir / "checkpoints" / f"ckpt-{epoch}"))
+    found: dict[str, Any] = computed(_VARIABLES, model_dir / "checkpoints" / f"ckpt-{epoch}")
     return found
 
 
@@ -50,14 +52,6 @@ def kernel(model_dir: Path, epoch: int) -> list[float]:
     ]
     assert len({json.dumps(table) for table in tables}) == 1
     return [float(value) for row in tables[0] for value in row]
-
-
-def run(code: str, *arguments: str) -> Any:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def ends(task: RunningTask) -> list[dict[str, Any]]:
@@ -104,36 +98,28 @@ def test_parameter_servers_lose_no_update_and_no_count(
 @pytest.mark.thorough
 @pytest.mark.timeout(1000)
 def test_every_optimizer_moves_two_replicas_as_one_process() -> None:
-    found = run((TESTS / "worker" / "keras_3_numbers.py").read_text().replace("__file__", repr(__file__)))
+    found = computed(TESTS / "worker" / "keras_3_numbers.py")
     # One is in float32, because a loss scale is.
     far = {name: value for name, value in found.items() if value > (1e-6 if name == "overflow" else 1e-12)}
     assert len(found) > 12
     assert not far
 
 
-@pytest.mark.parametrize("options", [ONE, TWO_CPUS], ids=["OneDevice", "Mirrored"])
-def test_callbacks_hear_of_batches_evaluations_and_epochs(
-    make_cluster: MakeCluster, options: dict[str, Any]
-) -> None:
-    parameters = {**PARAMETERS, "epochs": 1, "told": True}
-    cluster = make_cluster(**options, entrypoint="three:Fitted", parameters=parameters)
-    chief = cluster.start("chief")
-    assert chief.ended() == 0
+def assert_heard(chief: RunningTask, model_dir: Path) -> None:
+    """Callbacks hear of the batches, the evaluations and the epochs of `three:Fitted` with `told`."""
     batches = [f"batch {batch} ['accuracy', 'loss']" for batch in range(4)]
     hooks = [*batches, "test ['accuracy', 'loss']"]
     chief.printed(f"told {hooks} ['accuracy', 'loss', 'val_accuracy', 'val_loss']")
-    assert (cluster.model_dir / "export" / "1" / "saved_model.pb").exists()
-    assert list((cluster.model_dir / "logs" / "train").iterdir())
+    assert (model_dir / "export" / "1" / "saved_model.pb").exists()
+    assert list((model_dir / "logs" / "train").iterdir())
 
 
-@pytest.mark.parametrize(
-    "options",
-    [pytest.param(ONE, id="OneDevice", marks=pytest.mark.thorough), pytest.param(TWO_CPUS, id="Mirrored")],
-)
+@pytest.mark.parametrize("options", OPTIONS)
 def test_a_models_own_steps(make_cluster: MakeCluster, options: dict[str, Any]) -> None:
-    fitted = make_cluster(**options, entrypoint="three:Fitted", parameters=PARAMETERS)
+    fitted = make_cluster(**options, entrypoint="three:Fitted", parameters={**PARAMETERS, "told": True})
     chief = fitted.start("chief")
     assert chief.ended() == 0
+    assert_heard(chief, fitted.model_dir)
     wanted, loss = kernel(fitted.model_dir, 2), ends(chief)[-1]["loss"]
     shutil.rmtree(fitted.model_dir)
     own = make_cluster(**options, entrypoint="three:Stepping", parameters=PARAMETERS)
@@ -162,7 +148,7 @@ def test_a_models_own_results_under_parameter_servers(make_cluster: MakeCluster,
         assert 0.0 < scored["loss"] < 2.0
 
 
-@pytest.mark.parametrize("options", [ONE, TWO_CPUS], ids=["OneDevice", "Mirrored"])
+@pytest.mark.parametrize("options", OPTIONS)
 def test_a_models_own_compute_metrics(make_cluster: MakeCluster, options: dict[str, Any]) -> None:
     cluster = make_cluster(**options, entrypoint="three:Measuring", parameters=PARAMETERS)
     chief = cluster.start("chief")
@@ -237,10 +223,13 @@ def test_a_killed_run_goes_on_from_its_checkpoint(make_cluster: MakeCluster) -> 
     assert model_files.iterations(again.model_dir, done + 1) == 20 * (done + 1)
 
 
-def test_a_checkpoint_is_evaluated_and_predicted_with(make_cluster: MakeCluster) -> None:
-    trained = make_cluster(**ONE, entrypoint="three:Fitted", parameters=PARAMETERS)
+def test_a_training_is_heard_of_scored_predicted_with_and_refused_by_an_old_keras_3(
+    make_cluster: MakeCluster,
+) -> None:
+    trained = make_cluster(**ONE, entrypoint="three:Fitted", parameters={**PARAMETERS, "told": True})
     chief = trained.start("chief")
     assert chief.ended() == 0
+    assert_heard(chief, trained.model_dir)
     scores = chief.records(Event.EVALUATION)[-1].fields["metrics"]
     scored = make_cluster(**TWO_CPUS, entrypoint="three:Fitted", parameters=PARAMETERS, mode="Evaluate")
     chief = scored.start("chief")
@@ -250,6 +239,11 @@ def test_a_checkpoint_is_evaluated_and_predicted_with(make_cluster: MakeCluster)
     chief = predicted.start("chief")
     assert chief.ended() == 0
     assert list(predicted.model_dir.glob("predictions/**/*"))
+    for mode in ("Evaluate", "Train"):
+        options = {"entrypoint": "old_keras:Fitted", "parameters": {**PARAMETERS, "epochs": 3}, "mode": mode}
+        chief = make_cluster(**TWO_CPUS, **options, run_id=mode).start("chief")
+        assert chief.ended() == ExitCode.PROGRAM_ERROR
+        assert "Keras 3.7.0 is older than 3.8" in chief.until(Event.FAILED).fields["message"]
 
 
 _EXPORTED = """
@@ -268,7 +262,7 @@ def test_moving_averages_are_what_is_seen_at_the_end_and_exported(
     assert chief.ended() == 0
     found = variables(cluster.model_dir, 2)
     kept = [value for name, value in found.items() if "_variables/" in name and np.ndim(value) == 2]
-    exported = run(_EXPORTED, str(cluster.model_dir / "export" / "1"))
+    exported = computed(_EXPORTED, cluster.model_dir / "export" / "1")
     assert any(np.allclose(exported[0], average) for average in kept)
     assert not np.allclose(np.ravel(exported[0]), kernel(cluster.model_dir, 2))
     (told,) = (line for line in chief.lines if line.startswith("ended with"))
@@ -279,7 +273,12 @@ def test_moving_averages_are_what_is_seen_at_the_end_and_exported(
     ("optimizer", "options", "text"),
     [
         ({"gradient_accumulation_steps": 2}, TWO_CPUS, "SGD(gradient_accumulation_steps=2)"),
-        ({"use_ema": True, "ema_overwrite_frequency": 2}, TWO_CPUS, "SGD(ema_overwrite_frequency=2)"),
+        pytest.param(
+            {"use_ema": True, "ema_overwrite_frequency": 2},
+            TWO_CPUS,
+            "SGD(ema_overwrite_frequency=2)",
+            marks=pytest.mark.thorough,
+        ),
     ],
 )
 def test_what_keras_3_cannot_do_is_refused_by_name(
@@ -303,22 +302,18 @@ def test_two_tasks_do_not_save_to_one_file(make_cluster: MakeCluster, tmp_path: 
     tasks["worker", 0].until_notice("BackupAndRestore is left out")
 
 
-def test_an_old_keras_3_is_refused(make_cluster: MakeCluster) -> None:
-    assert make_cluster(**ONE, entrypoint="three:Fitted", parameters=PARAMETERS).start("chief").ended() == 0
-    for mode in ("Evaluate", "Train"):
-        options = {"entrypoint": "old_keras:Fitted", "parameters": {**PARAMETERS, "epochs": 3}, "mode": mode}
-        chief = make_cluster(**TWO_CPUS, **options, run_id=mode).start("chief")
-        assert chief.ended() == ExitCode.PROGRAM_ERROR
-        assert "Keras 3.7.0 is older than 3.8" in chief.until(Event.FAILED).fields["message"]
-
-
 @pytest.mark.parametrize(
     "options",
     [
-        {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}},
-        {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker": 1, "ps": 1}},
+        pytest.param(
+            {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}}, id="MultiWorkerMirrored"
+        ),
+        pytest.param(
+            {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker": 1, "ps": 1}},
+            id="ParameterServer",
+            marks=pytest.mark.thorough,
+        ),
     ],
-    ids=["MultiWorkerMirrored", "ParameterServer"],
 )
 def test_a_script_that_calls_fit_is_told_what_to_write(
     make_cluster: MakeCluster, options: dict[str, Any]
