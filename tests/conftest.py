@@ -9,6 +9,8 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
+from launcher import redaction
+
 _TOGETHER = re.compile(r"::test_trains_or_is_refused\[([^/]+)/|(/test_live_view\.py)::")
 """Matches tests that share processes: those of tests/worker/matrix/test_shapes.py with the same strategy, and
 those of tests/local/cli/test_live_view.py.
@@ -54,6 +56,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """For `pytest -n`."""
     return _Together(config, log)
+
+
+@pytest.fixture(autouse=True)
+def _own_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret that another test has read is not redacted in this one."""
+    monkeypatch.setattr(redaction, "_secrets", set())
+    monkeypatch.setattr(redaction, "_pattern", None)
 
 
 @pytest.fixture
