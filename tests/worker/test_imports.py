@@ -56,7 +56,7 @@ SEVERAL: dict[str, dict[str, Any]] = {
     ("entrypoint", "strategies"),
     [
         ("notebook:Notebook", ["MultiWorkerMirrored"]),
-        ("notebook:Notebook3", ["Mirrored", "ParameterServer"]),
+        pytest.param("notebook:Notebook3", ["Mirrored", "ParameterServer"], marks=pytest.mark.thorough),
         pytest.param("notebook:Notebook", ["Mirrored", "ParameterServer"], marks=pytest.mark.thorough),
         pytest.param("notebook:Notebook3", ["MultiWorkerMirrored"], marks=pytest.mark.thorough),
     ],

@@ -98,7 +98,7 @@ def attempt(cluster: Cluster, epoch: int) -> RunningTask:
 @pytest.mark.parametrize(
     ("options", "entrypoint", "parameters", "numbers"),
     [
-        pytest.param(WORKERS, "Looped", {"data": "shuffled"}, ALL, id="workers"),
+        pytest.param(WORKERS, "Looped", {"data": "shuffled"}, ALL, id="workers", marks=pytest.mark.thorough),
         pytest.param(
             {**WORKERS, "strategy_options": {"autoShard": "FILE"}},
             "Keras3",

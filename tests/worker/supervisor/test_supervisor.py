@@ -186,6 +186,7 @@ def kill_in_its_pod(task: RunningTask, restart: int = 1) -> None:
     assert task.until(Event.RESTARTED, restart=restart).fields["exit_code"] == KILLED
 
 
+@pytest.mark.thorough
 def test_each_role_of_parameter_server_comes_back_in_its_pod(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(
         replicas={**PARAMETER_SERVER, "evaluator": 1}, parameters={**SLOW, "epochs": 5}, restarts_in_place=3

@@ -88,7 +88,7 @@ def test_known_gradients_move_a_row_by_their_sum(
 @pytest.mark.parametrize(
     ("workers", "servers", "keras"),
     [
-        (2, 1, 2),
+        pytest.param(2, 1, 2, marks=pytest.mark.thorough),
         pytest.param(2, 1, 3, marks=pytest.mark.thorough),
         pytest.param(4, 2, 2, marks=pytest.mark.thorough),
         pytest.param(4, 2, 3, marks=pytest.mark.thorough),

@@ -37,6 +37,7 @@ def downloaded(url: str, directory: Path) -> Path:
     return directory
 
 
+@pytest.mark.thorough
 def test_a_chief_that_is_killed_while_it_uploads_resumes_from_the_checkpoint_before(
     make_cluster: MakeCluster, s3_proxy: FaultyProxy, tmp_path: Path
 ) -> None:
