@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.failures import program_error, sentence
+from worker.tf_compat import keras_models
 from worker.tf_compat.keras_models import has_own, is_keras_3
 
 
@@ -21,10 +22,10 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
     if model.built and getattr(model, "inputs", None):
         return
     if not has_call(model):
-        if not model.trainable_variables:
+        if not keras_models.has_trainable_variables(model):
             raise program_error(
-                f"{entrypoint}: model() returned a {type(model).__name__} without call() and without "
-                "variables: make those of its parts there, as by an Input for each"
+                f"{entrypoint}: model() returned a {type(model).__name__} without call(), with parts that "
+                "have no variables yet: make them there, by an Input for each part or by calling it once"
             )
         model.built = True
         return

@@ -113,6 +113,14 @@ def parts_of(model: Any) -> dict[str, Any]:
     }
 
 
+def has_trainable_variables(model: Any) -> bool:
+    """Returns whether `model` has variables to train, and all of them: Keras 2 raises ValueError else."""
+    try:
+        return bool(model.trainable_variables)
+    except ValueError:
+        return False
+
+
 def export(model: Any, path: str) -> None:
     """Writes `model` as a SavedModel."""
     if is_keras_3(model):

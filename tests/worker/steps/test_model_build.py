@@ -1,0 +1,43 @@
+"""Models whose variables the runtime cannot make."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.worker.forked_tasks import computed
+
+UNBUILT = """\
+import json
+
+import tensorflow as tf
+
+from worker.failures import Failure
+from worker.steps.model_build import build
+
+
+class Model(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.part = tf.keras.Sequential([tf.keras.layers.Dense(2)])
+
+    def train_step(self, data):
+        return {"loss": tf.reduce_sum(self.part(data))}
+
+
+model = Model()
+try:
+    build(model, tf.TensorSpec([None, 3]), "mine:Program")
+except Failure as failure:
+    said = failure.message
+model.part(tf.zeros([1, 3]))
+build(model, tf.TensorSpec([None, 3]), "mine:Program")
+print(json.dumps([said, len(model.trainable_variables)]))
+"""
+
+
+@pytest.mark.parametrize("keras", [2, 3])
+def test_parts_of_a_model_without_call_that_have_no_variables_are_told(keras: int) -> None:
+    said, variables = computed(UNBUILT, keras=keras)
+    assert said.startswith("mine:Program: model() returned a Model without call(), with parts that have no ")
+    assert said.endswith("make them there, by an Input for each part or by calling it once")
+    assert variables == 2
