@@ -49,6 +49,7 @@ class Loop:
     `strategy_options` and `evaluation` are the spec's. `data_service` is None where the run has none.
     `address` is this task's own, None where it has none. `validates` is false where there is an evaluator.
     `elastic` is set in an elastic collective, whose data goes on where another generation has stopped.
+    `evaluator_memory` is the limit of the evaluator's memory in bytes, 0 where it has none or none is there.
     """
 
     program: LoadedProgram
@@ -64,6 +65,7 @@ class Loop:
     address: str | None = None
     data_service: DataService | None = None
     elastic: ElasticWorkers | None = None
+    evaluator_memory: int = 0
 
     @property
     def part_size(self) -> int:

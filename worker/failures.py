@@ -32,6 +32,8 @@ _ON_COORDINATOR = (
     "read one: call the model itself, as in model(features, training=False), or have the runtime evaluate "
     "(evaluation_dataset()) or predict (spec.mode: Predict)"
 )
+_NOT_SENT = ("Failed copying input tensor", "Unable to parse tensor proto")
+"""What TensorFlow 2.21 says where a step takes something of the coordinator's that no other task can have."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Keras 3 writes parts of its messages in bold."""
 _MESSAGE_LIMIT = 600
@@ -51,6 +53,7 @@ _CODE_FENCE = "```"
 _INNERMOST = 6
 """Number of frames that say where a ValueError without a frame of the user's was raised."""
 _READ_ONLY = "Read-only file system"
+_NO_FILE = "No such file or directory"
 _WHERE_TO_WRITE = (
     "a program's own folder and its image are read-only: write below os.environ['MODEL_DIR'], which is "
     "spec.modelDir"
@@ -174,6 +177,23 @@ def classify(
     elif shown and _could_not_write(error):
         text = f"{text}; {_WHERE_TO_WRITE}"
     return program_error(f"{text} (while {doing})", shown)
+
+
+def advice_of_workers(error: BaseException) -> str:
+    """Returns what to do where the workers of a coordinator lack what it has, "" for another error."""
+    text, errors = str(error), _tensorflow_errors()
+    if any(words in text for words in _NOT_SENT):
+        return (
+            "a step that workers run uses a dataset, an iterator or a table that only the chief has: give "
+            "the step tensors or variables in its place, or put what it reads into the elements of "
+            "train_dataset()"
+        )
+    if errors is not None and isinstance(error, errors.NotFoundError) and _NO_FILE in text:
+        return (
+            "under ParameterServer each worker reads the data itself: the file must be at this path in every "
+            "worker, as in the image, on a volume that all mount, or at a URL"
+        )
+    return ""
 
 
 def frames(error: BaseException, roots: Iterable[Path], more: Sequence[traceback.FrameSummary] = ()) -> str:

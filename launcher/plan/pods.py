@@ -151,6 +151,7 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
         grace_seconds={name: grace for name, grace in graces.items() if grace != GRACE_SECONDS},
         data_service=_data_service(topology),
         scripts=[role.name for role in topology.roles if role.runs_script],
+        evaluator_memory=next((role.memory for role in topology.roles if role.name == "evaluator"), 0),
     )
 
 

@@ -29,6 +29,7 @@ from launcher.config.spec import (
 )
 from launcher.object_names import CONTAINER
 from launcher.pod_spec.strategic_merge import strategic_merge
+from launcher.quantities import quantity
 from worker.contract.environment import ARCHIVE, PORT
 from worker.contract.run_config import GRACE_SECONDS, ElasticWorkers
 from worker.contract.strategies import BESIDE, STRATEGIES, Kind
@@ -187,8 +188,16 @@ class ResolvedRole:
     @property
     def gpus(self) -> str:
         """The GPUs that the program's container asks for: `nvidia.com/gpu: 8`; "" where it asks for none."""
-        limits = (self._container.get("resources") or {}).get("limits") or {}
-        return ", ".join(f"{name}: {count}" for name, count in _gpus(limits))
+        return ", ".join(f"{name}: {count}" for name, count in _gpus(self._limits))
+
+    @property
+    def memory(self) -> int:
+        """The bytes that the program's container may use; 0 where it has no limit."""
+        return int(quantity(str(self._limits.get("memory") or "0")))
+
+    @property
+    def _limits(self) -> Object:
+        return (self._container.get("resources") or {}).get("limits") or {}
 
     @property
     def pod_metadata(self) -> Object:

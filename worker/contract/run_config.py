@@ -91,7 +91,8 @@ class RunConfig:
     that made the run, "" in runs of launchers that did not record it. `travels` has the roles whose runtime
     goes with the run. A training process is started again in its pod at most `restarts_in_place` times within
     RESTART_SECONDS. `data_service` is None where the run has none. `scripts` has the roles whose tasks run a
-    script in the place of the program.
+    script in the place of the program. `evaluator_memory` is the evaluator's limit in bytes, 0 where it has
+    none.
     """
 
     run: str
@@ -118,6 +119,7 @@ class RunConfig:
     restarts_in_place: int = 0
     data_service: DataService | None = None
     scripts: Collection[str] = ()
+    evaluator_memory: int = 0
 
     @property
     def scores_program(self) -> bool:
@@ -137,7 +139,7 @@ class RunConfig:
     def to_json(self) -> str:
         """Returns one line with sorted keys, so that the same run gives the same ConfigMap."""
         document = asdict(self)
-        for name in ("data_service", "scripts"):
+        for name in ("data_service", "scripts", "evaluator_memory"):
             if not document[name]:
                 del document[name]
         return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -38,22 +38,31 @@ def advise(loop: Loop, model: Any, dataset: Any) -> None:
 
 
 def _memory(loop: Loop, model: Any) -> Iterator[str]:
-    """Yields advice where several parameter servers hold more than this task can, which checkpoints need."""
+    """Yields advice where parameter servers hold more than the evaluator can, or more than this task can,
+    which checkpoints need.
+    """
     limit, count = memory.limit(), ps_count(loop.strategy)
-    if loop.directory is None or count < 2 or limit is None:
+    if loop.directory is None or not count:
+        return
+    weights = _bytes(model.variables)
+    if loop.evaluator_memory and weights + memory.used() > loop.evaluator_memory:
+        yield (
+            f"the model has {_mebibytes(weights)}, which the evaluator has in one piece beside TensorFlow, "
+            f"and it may use {_mebibytes(loop.evaluator_memory)}: raise resources.limits.memory of the "
+            "evaluator"
+        )
+    if count < 2 or limit is None:
         return
     optimizer = model.optimizer
     variables = getattr(optimizer, "variables", [])
     slots = _bytes(variables() if callable(variables) else variables)
-    weights = _bytes(model.variables)
     needed = _CHECKPOINT * (weights + slots)
     if needed < limit - memory.used():
         return
     yield (
         f"the model has {_mebibytes(weights)} and its optimizer {_mebibytes(slots)}, over {count} parameter "
         f"servers. The chief takes about {_mebibytes(needed)} of memory for a checkpoint, and may use "
-        f"{_mebibytes(limit)}; an export and an evaluator have the model in one piece. Raise "
-        "resources.limits.memory of chief and evaluator"
+        f"{_mebibytes(limit)}: raise resources.limits.memory of the chief"
     )
 
 

@@ -18,7 +18,16 @@ from worker.collective.leaving import leave_together
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Doing, Done, Exported
 from worker.contract.strategies import Loss, loss
-from worker.failures import Failure, Left, classify, is_op_error, program_error, sentence, writing
+from worker.failures import (
+    Failure,
+    Left,
+    advice_of_workers,
+    classify,
+    is_op_error,
+    program_error,
+    sentence,
+    writing,
+)
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
 from worker.peers import probes
@@ -134,7 +143,8 @@ class _Training:
         # What a lost ps breaks off may fail in any way: where a dataset is read, with "End of sequence".
         lost = lost_ps.lost(self._task)
         if not lost:
-            return failure
+            advice = advice_of_workers(error)
+            return program_error(f"{failure.message}; {advice}", failure.frames) if advice else failure
         said = ", ".join(f"{name} ({reason})" for name, reason in lost.items())
         return Failure(f"a task was lost while {doing}: {said}; {sentence(error)}", ExitCode.RETRYABLE)
 
@@ -261,6 +271,7 @@ class _Training:
             address=task.address,
             data_service=config.data_service,
             elastic=task.generation.workers if task.generation is not None else None,
+            evaluator_memory=config.evaluator_memory,
         )
 
     def _begin_evaluation(self) -> _Work:

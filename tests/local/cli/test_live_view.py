@@ -142,6 +142,7 @@ def test_a_failure_is_red(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     spec = yaml.safe_load(SPEC)
     spec["spec"]["chief"]["command"] = ["python", "-c", FAILS]
+    spec["spec"]["runPolicy"] = {"backoffLimit": 0}
     path.write_text(yaml.safe_dump(spec))
     environment = {"XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": str(ROOT)}
     with terminal([*LAUNCHER, "submit", str(path), "--backend", "local"], 80, 50, environment) as seen:

@@ -11,7 +11,7 @@ from launcher.config import yaml_positions
 from launcher.config.spec import RoleTemplate, TrainingCluster
 from launcher.errors import SpecError
 from launcher.object_names import NODE_LABEL, ROLE_LABEL
-from launcher.plan import rendering, topology
+from launcher.plan import pods, rendering, topology
 from launcher.plan.program_files import ProgramFiles
 from launcher.validation import loader
 from launcher.validation.rules import notices
@@ -149,6 +149,14 @@ def test_a_roles_pod_template_takes_away_what_spec_template_and_the_launcher_gav
     assert found["hostNetwork"] is True
     assert "runtimeClassName" not in found
     assert "enableServiceLinks" not in found
+
+
+def test_the_tasks_know_how_much_memory_the_evaluator_has() -> None:
+    resources = {"chief": {"resources": {"memory": "8Gi"}}, "evaluator": {"resources": {"memory": "1500M"}}}
+    with_limit = topology.build(cluster(**PARAMETER_SERVER, **resources, modelDir="/mnt/run"))
+    assert pods.run_config(with_limit, "1").evaluator_memory == 1_500_000_000
+    without = topology.build(cluster(**PARAMETER_SERVER, evaluator={}, modelDir="/mnt/run"))
+    assert "evaluator_memory" not in pods.run_config(without, "1").to_json()
 
 
 # ---- GPUs

@@ -31,10 +31,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 QUICK = {
     ("Encoding", "tf_keras", "Mirrored"),
-    ("Parts", "keras", "Mirrored"),
     ("Parts", "tf_keras", "ParameterServer"),
     ("Triplets", "keras", "MultiWorkerMirrored"),
-    ("Added", "tf_keras", "ParameterServer"),
 }
 BOTH = ("Parts", "Triplets", "Added")
 CASES = [

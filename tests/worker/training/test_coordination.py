@@ -230,3 +230,18 @@ def test_a_dataset_creator_needs_the_number_of_steps(make_cluster: MakeCluster) 
     message = chief.until(Event.FAILED).fields["message"]
     assert message.startswith("spec.program.parameters.stepsPerEpoch: needed")
     all_done(tasks)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("program", "advice"),
+    [
+        ("Iterated", "only the chief has: give the step tensors"),
+        ("NoFile", "must be at this path in every worker"),
+    ],
+)
+def test_what_a_worker_does_not_have_is_told(make_cluster: MakeCluster, program: str, advice: str) -> None:
+    cluster = make_cluster(entrypoint=f"absent:{program}", parameters={"globalBatchSize": 4})
+    chief = cluster.start_all()["chief", 0]
+    assert chief.ended() == ExitCode.PROGRAM_ERROR
+    assert advice in chief.records(Event.FAILED)[-1].fields["message"]

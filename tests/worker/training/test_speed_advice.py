@@ -78,6 +78,18 @@ def test_of_one_task(make_cluster: MakeCluster) -> None:
 
 
 @pytest.mark.thorough
+def test_an_evaluator_that_cannot_hold_the_model(make_cluster: MakeCluster) -> None:
+    """The model has 6 MiB; TensorFlow alone takes some 500."""
+    options = {"replicas": {"chief": 1, "worker": 1, "ps": 1}, "parameters": {"width": 1 << 18}}
+    known = {"entrypoint": "tiny:Tiny", **options}
+    (memory,) = notices(make_cluster, **known, evaluator_memory=100 << 20)
+    assert memory.startswith("the model has 6 MiB, which the evaluator has in one piece beside TensorFlow")
+    assert "it may use 100 MiB: raise resources.limits.memory of the evaluator" in memory
+    said = notices(make_cluster, **known, evaluator_memory=100 << 30, run_id="2")
+    assert not [text for text in said if "the evaluator has in one piece" in text]
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [ONE, {"replicas": {"chief": 1, "worker": 1, "ps": 1}}])
 def test_nothing_is_said_where_nothing_is_to_be_said(
     make_cluster: MakeCluster, options: dict[str, Any]
