@@ -69,6 +69,7 @@ def test_a_program_from_a_notebook(here: Path) -> None:
     assert launcher.runs(backend="local") == []
 
 
+@pytest.mark.thorough
 def test_a_function_that_trains(here: Path) -> None:
     said = cells(*from_the_document("Train by a function of mine"))
     assert said.splitlines()[-1].startswith("Succeeded"), said

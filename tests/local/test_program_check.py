@@ -85,6 +85,7 @@ def validate(
     return code, out, err
 
 
+@pytest.mark.thorough
 def test_the_python_of_the_tasks_tries_a_program_as_the_strategy_runs_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

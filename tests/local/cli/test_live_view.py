@@ -1,4 +1,4 @@
-"""The live view of a real run, in three terminals of different widths at once."""
+"""The live view of a run whose tasks write what the runtime writes, in three terminals at once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,51 @@ from tests.local.machine import eventually, linux_only
 from tests.paths import ROOT
 from tests.terminal import SECONDS, Terminal, terminal
 
-EXAMPLE = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"
 LAUNCHER = [sys.executable, "-m", "launcher"]
 WIDTHS = (40, 80, 120)
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 pytestmark = linux_only
+
+
+TASK = """\
+import sys, time
+from worker.contract.records import Doing, Evaluation, Progress, Training, emit
+
+role, epochs, steps = sys.argv[1], 6, 300
+name = f"viewed-{role}-0"
+emit(name, Doing("importing TensorFlow"))
+time.sleep(4)
+if role == "chief":
+    emit(name, Doing("tracing the first step"))
+    time.sleep(0.5)
+    emit(name, Training(epochs, steps, 0))
+    for epoch in range(1, epochs + 1):
+        for step in range(50, steps + 1, 50):
+            time.sleep(0.1)
+            emit(name, Progress(epoch, epochs, step, steps, 500.0, 1 / epoch, {}, step == steps))
+    time.sleep(0.5)
+elif role == "evaluator":
+    emit(name, Doing("waiting for a checkpoint"))
+    for epoch in range(1, epochs + 1):
+        time.sleep(0.6)
+        emit(name, Evaluation(f"ckpt-{epoch}", epoch, {"accuracy": 0.8 + epoch / 100}))
+else:
+    time.sleep(60)
+"""
+CLUSTER = {
+    "apiVersion": "launcher/v1alpha1",
+    "kind": "TrainingCluster",
+    "metadata": {"name": "viewed"},
+    "spec": {
+        "strategy": "ParameterServer",
+        "image": "example.com/any",
+        **{
+            role: {"command": ["python", "-c", TASK, role], **({"replicas": 2} if role == "worker" else {})}
+            for role in ("chief", "worker", "ps", "evaluator")
+        },
+    },
+}
 
 
 class Viewer(threading.Thread):
@@ -50,11 +89,10 @@ class Viewer(threading.Thread):
 def viewers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Viewer]:
     state = tmp_path_factory.mktemp("view")
     environment = {"XDG_STATE_HOME": str(state), "PYTHONPATH": str(ROOT)}
-    # So many steps that a late screen on a loaded machine still sees most of the bar.
-    longer = ["--set", "spec.program.parameters.stepsPerEpoch=300"]
-    submit = [*LAUNCHER, "submit", str(EXAMPLE), "--backend", "local", *longer]
-    wait = [*LAUNCHER, "wait", "fashion-mnist"]
-    started = state / "tf-launcher" / "runs" / "default" / "fashion-mnist" / "state.json"
+    (state / "cluster.yaml").write_text(yaml.safe_dump(CLUSTER))
+    submit = [*LAUNCHER, "submit", str(state / "cluster.yaml"), "--backend", "local"]
+    wait = [*LAUNCHER, "wait", "viewed"]
+    started = state / "tf-launcher" / "runs" / "default" / "viewed" / "state.json"
     with terminal(submit, 80, environment=environment) as middle:
         found = {80: Viewer(middle)}
         eventually(started.exists, "the run starts")

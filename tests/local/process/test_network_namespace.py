@@ -78,7 +78,9 @@ print(json.dumps(found))
 
 @isolated_only
 @pytest.mark.skipif(shutil.which("ip") is None, reason="no `ip` here to give a machine an address")
-@pytest.mark.parametrize(("allowed", "expected"), [(False, "refused"), (True, "open")])
+@pytest.mark.parametrize(
+    ("allowed", "expected"), [(False, "refused"), pytest.param(True, "open", marks=pytest.mark.thorough)]
+)
 def test_no_other_address_reaches_a_server_of_tensorflow(
     tmp_path: Path, allowed: bool, expected: str
 ) -> None:

@@ -85,9 +85,8 @@ def makes_progress(machine: Machine) -> None:
     eventually(more, "a later step")
 
 
-@pytest.mark.parametrize(
-    "strategy", ["ParameterServer", pytest.param("MultiWorkerMirrored", marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("strategy", ["ParameterServer", "MultiWorkerMirrored"])
 def test_workers_join_and_leave_while_the_others_train(
     machine: Machine, tmp_path: Path, strategy: str
 ) -> None:

@@ -48,7 +48,8 @@ def tfjob(model: Path, *, dynamic: bool) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("dynamic", [False, True])
 def test_parameter_servers_train_and_are_gone(tmp_path: Path, dynamic: bool) -> None:
     model = tmp_path / "model"
     model.mkdir()

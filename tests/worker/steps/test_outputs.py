@@ -33,8 +33,8 @@ thorough, nightly = pytest.mark.thorough, pytest.mark.nightly
     "shape",
     [
         "Saturated",
-        "Tagged",
-        "Sparse",
+        pytest.param("Tagged", marks=thorough),
+        pytest.param("Sparse", marks=thorough),
         pytest.param("SaturatedClasses", marks=thorough),
         pytest.param("Looped", marks=thorough),
     ],

@@ -132,7 +132,7 @@ def test_a_models_own_steps(make_cluster: MakeCluster, options: dict[str, Any]) 
     assert kernel(own.model_dir, 2) == pytest.approx(wanted, abs=1e-6)
 
 
-@pytest.mark.parametrize("program", ["Stepping", "Measuring"])
+@pytest.mark.parametrize("program", ["Stepping", pytest.param("Measuring", marks=pytest.mark.thorough)])
 def test_a_models_own_results_under_parameter_servers(make_cluster: MakeCluster, program: str) -> None:
     replicas = {"chief": 1, "worker": 2, "ps": 1}
     cluster = make_cluster(entrypoint=f"three:{program}", replicas=replicas, parameters=PARAMETERS)
@@ -190,6 +190,7 @@ def test_a_step_that_makes_its_loss_by_itself_is_told_what_replicas_do(make_clus
     chief.until_notice("takes the gradient of a mean over a replica's examples")
 
 
+@pytest.mark.thorough
 def test_a_step_that_updates_no_metric_is_told_so(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(**TWO_CPUS, entrypoint="three:Unmeasured", parameters=PARAMETERS)
     chief = cluster.start("chief")
@@ -209,6 +210,7 @@ def test_dropout_differs_between_replicas_and_steps(make_cluster: MakeCluster) -
     assert [after - before for before, after in zip(first, both, strict=True)] != first
 
 
+@pytest.mark.thorough
 def test_a_killed_run_goes_on_from_its_checkpoint(make_cluster: MakeCluster) -> None:
     parameters = {"globalBatchSize": 8, "stepsPerEpoch": 20}
     slow = make_cluster(**TWO_CPUS, entrypoint="three:Fitted", parameters={**parameters, "epochs": 900})
@@ -253,6 +255,7 @@ print(json.dumps([value.numpy().tolist() for value in model.variables if value.s
 """
 
 
+@pytest.mark.thorough
 def test_moving_averages_are_what_is_seen_at_the_end_and_exported(
     make_cluster: MakeCluster,
 ) -> None:
@@ -291,6 +294,7 @@ def test_what_keras_3_cannot_do_is_refused_by_name(
     assert f"Keras 3 cannot do what {text} asks for" in chief.until(Event.FAILED).fields["message"]
 
 
+@pytest.mark.thorough
 def test_two_tasks_do_not_save_to_one_file(make_cluster: MakeCluster, tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     folder.mkdir()
