@@ -62,7 +62,7 @@ unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds
 
 REAL := tests/worker tests/local tests/api tests/chart tests/images tests/kind
 # Tests at once. Most of these wait for their processes: two of them leave a quarter of two cores idle.
-JOBS ?= 3
+JOBS ?= 4
 
 .PHONY: real
 real: $(STAMP)  ## The tests with real TensorFlow processes and a real Kubernetes API server: minutes

@@ -57,6 +57,7 @@ def cells(*texts: str) -> str:
     return done.stdout
 
 
+@pytest.mark.thorough
 def test_a_program_from_a_notebook(here: Path) -> None:
     program = (ROOT / "launcher" / "starter" / "train.py").read_text()
     document = from_the_document("Train from Python, or from a notebook")

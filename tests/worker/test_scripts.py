@@ -153,8 +153,9 @@ HIDDEN = 'mount -t tmpfs -o ro none "$0" && exec "$@"'
 """As pods have the model directory that do not mount it: nothing is there, and nothing can be written."""
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not may_unshare(), reason="needs root and mount namespaces")
-@pytest.mark.parametrize("by", ["runtime", pytest.param("command", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("by", ["runtime", "command"])
 def test_what_a_script_saves_is_written_by_the_chief(cluster: Cluster, tmp_path: Path, by: str) -> None:
     model = tmp_path / "model"
     model.mkdir()

@@ -93,7 +93,7 @@ def model_directory(output: str) -> Path:
 
 
 def row(file: str, settings: tuple[str, ...]) -> Any:
-    """Returns a test case: `make test` runs one, beside the demo and the starter; `make thorough` runs all."""
+    """Returns a test case. `make test` runs one, beside the demo and the starter; `make thorough` all."""
     is_first = len(settings) == len(SHORT) and file.split("/")[0] in FIRST
     marks = [] if is_first else [pytest.mark.thorough]
     return pytest.param(file, settings, id=" ".join((file, *settings[2:])), marks=marks)

@@ -111,7 +111,9 @@ def test_what_a_model_in_pieces_cannot_do_is_told(make_cluster: MakeCluster) -> 
     cluster = make_cluster(**split(2), entrypoint="crowded:Tables", parameters=parameters)
     chief = cluster.start_all()["chief", 0]
     assert chief.ended() == ExitCode.PROGRAM_ERROR
-    chief.until_notice("of memory for a checkpoint, and may use 64 MiB; an export and an evaluator have")
+    chief.until_notice(
+        "of memory for a checkpoint, and may use 64 MiB: raise resources.limits.memory of the chief"
+    )
     message = chief.until(Event.FAILED).fields["message"]
     assert "Lamb may look at all of of_words/embeddings for the update of a row, and its rows" in message
     assert "spec.strategyOptions {partitioner: FixedShards, numShards: 1}" in message

@@ -306,6 +306,7 @@ def test_two_tasks_do_not_save_to_one_file(make_cluster: MakeCluster, tmp_path: 
     tasks["worker", 0].until_notice("BackupAndRestore is left out")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "options",
     [
