@@ -55,15 +55,15 @@ lint: $(STAMP)  ## Style, types, the import contract, the workflows and the link
 	$(BIN)/actionlint -shellcheck= -pyflakes=
 	$(DOCS_SITE)
 
+# Tests at once. Many wait for processes or servers: two of them leave a quarter of two cores idle.
+JOBS ?= 4
+
 .PHONY: unit
 unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds
-	$(BIN)/python -m pytest -n 2 tests --ignore=tests/api --ignore=tests/local --ignore=tests/worker \
+	$(BIN)/python -m pytest -n $(JOBS) tests --ignore=tests/api --ignore=tests/local --ignore=tests/worker \
 		--ignore=tests/images --ignore=tests/kind --ignore=tests/peers --ignore=tests/chart
 
 REAL := tests/worker tests/local tests/api tests/chart tests/images tests/kind
-# Tests at once. Most of these wait for their processes: two of them leave a quarter of two cores idle.
-JOBS ?= 4
-
 .PHONY: real
 real: $(STAMP)  ## The tests with real TensorFlow processes and a real Kubernetes API server: minutes
 	$(BIN)/python -m pytest -n $(JOBS) -m "not thorough and not shapes" $(REAL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from typing import Any
 
 import hypothesis
@@ -15,6 +16,9 @@ _TOGETHER = re.compile(r"::test_trains_or_is_refused\[([^/]+)/|(/test_live_view\
 """Matches tests that share processes: those of tests/worker/matrix/test_shapes.py with the same strategy, and
 those of tests/local/cli/test_live_view.py.
 """
+
+# A shell gives what it starts in the background a SIGINT that is ignored, and so do the tests to theirs.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test fails because a busy machine is slow, and each commit is tested with the same inputs;
 # `--hypothesis-profile=searching` tries others.

@@ -77,6 +77,7 @@ def test_workers_come_and_go(machine: Machine, tmp_path: Path) -> None:
     assert submission is not None
     for address in addresses:  # each has the port that was reserved for it from the start
         machine.printed(f"I am {submission.addresses[address]}")
+    eventually(lambda: machine.texts("worker").count("up") == 5, "each hears SIGTERM")
 
     assert scale(machine, 1) == 5
     status = come_to(machine, 0)
