@@ -41,8 +41,12 @@ $(STAMP): requirements/lock.txt requirements/uv.txt pyproject.toml
 demo: $(STAMP)  ## Trains the example on this machine: chief, two workers, ps and evaluator
 	@$(BIN)/python -m launcher submit examples/fashion-mnist/cluster.yaml --backend local
 
+# Tests at once. Many wait for processes or servers: two of them leave a quarter of two cores idle.
+JOBS ?= 4
+
 .PHONY: test
-test: lint unit real  ## The checks of every commit
+test: lint  ## The checks of every commit: lint, unit and real
+	$(BIN)/python -m pytest -n $(JOBS) -m "not thorough and not shapes" --ignore=tests/peers tests
 
 DOCS_SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
@@ -54,9 +58,6 @@ lint: $(STAMP)  ## Style, types, the import contract, the workflows and the link
 	$(BIN)/lint-imports
 	$(BIN)/actionlint -shellcheck= -pyflakes=
 	$(DOCS_SITE)
-
-# Tests at once. Many wait for processes or servers: two of them leave a quarter of two cores idle.
-JOBS ?= 4
 
 .PHONY: unit
 unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds

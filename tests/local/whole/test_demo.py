@@ -54,9 +54,9 @@ class Demo:
                 found.append(pid)
         return found
 
-    def records(self, role: str, index: int = 0, event: str = "") -> list[Record]:
+    def records(self, role: str, index: int = 0, event: str = "", run: str = "fashion-mnist") -> list[Record]:
         """Returns the records of a task, of all its attempts."""
-        lines = self.launcher("logs", "fashion-mnist", "--raw", "--role", role, "--index", str(index))
+        lines = self.launcher("logs", run, "--raw", "--role", role, "--index", str(index))
         records = [record for line in lines.stdout.splitlines() if (record := Record.parse(line))]
         return [record for record in records if not event or record.event == event]
 
@@ -66,6 +66,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
     demo = Demo(tmp_path)
     yield demo
     demo.launcher("delete", "fashion-mnist")
+    demo.launcher("delete", "my-run")
     assert demo.tasks() == []
 
 
@@ -75,7 +76,7 @@ def accuracy(output: str) -> float:
     return float(found[1])
 
 
-@pytest.mark.thorough  # `make test` does so with a chief that is killed: below
+@pytest.mark.thorough  # `make test` trains the starter, and kills its chief: below
 def test_it_trains_to_the_end_and_nothing_is_left(demo: Demo) -> None:
     done = demo.launcher("submit", str(EXAMPLE), "--backend", "local")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -88,9 +89,10 @@ def test_it_trains_to_the_end_and_nothing_is_left(demo: Demo) -> None:
     each_epoch_was_evaluated_once(demo, last=6)
 
 
-def each_epoch_was_evaluated_once(demo: Demo, last: int) -> None:
+def each_epoch_was_evaluated_once(demo: Demo, last: int, run: str = "fashion-mnist") -> None:
     """The evaluator may pass over an epoch; the last one it must not."""
-    evaluated = [record.fields["epoch"] for record in demo.records("evaluator", event=Event.EVALUATION)]
+    records = demo.records("evaluator", event=Event.EVALUATION, run=run)
+    evaluated = [record.fields["epoch"] for record in records]
     assert evaluated == sorted(set(evaluated))
     assert evaluated[-1] == last
 
@@ -101,20 +103,21 @@ def kill_all(demo: Demo, role: str, index: int = 0) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def trained(demo: Demo, epoch: int) -> Callable[[], bool]:
+def trained(demo: Demo, epoch: int, run: str = "fashion-mnist") -> Callable[[], bool]:
     return lambda: any(
         record.fields["epoch"] >= epoch and record.fields["epoch_end"]
-        for record in demo.records("chief", event=Event.PROGRESS)
+        for record in demo.records("chief", event=Event.PROGRESS, run=run)
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("role", "index"),
     [
         ("chief", 0),
-        pytest.param("ps", 0, marks=pytest.mark.thorough),
-        pytest.param("worker", 1, marks=pytest.mark.thorough),
-        pytest.param("evaluator", 0, marks=pytest.mark.thorough),
+        ("ps", 0),
+        ("worker", 1),
+        ("evaluator", 0),
     ],
 )
 def test_it_goes_on_after_a_kill(demo: Demo, role: str, index: int) -> None:
@@ -149,14 +152,30 @@ def test_it_goes_on_after_a_kill(demo: Demo, role: str, index: int) -> None:
         assert re.search(rf"Besides, {name} ended after [\d.]+ s \(killed\)", page), page
 
 
-def test_the_starter_trains(demo: Demo) -> None:
+def test_the_starter_trains_also_when_its_chief_is_killed(demo: Demo) -> None:
     """The files that `launcher init` writes can be trained."""
     assert demo.launcher("init", "first").returncode == 0
-    done = demo.launcher(
-        "submit", "first/cluster.yaml", "--backend", "local", "--set", "spec.program.parameters.epochs=2"
-    )
+    started = demo.launcher("submit", "first/cluster.yaml", "--backend", "local", "--detach")
+    assert started.returncode == 0, started.stdout + started.stderr
+    eventually(trained(demo, 1, "my-run"), "the first epoch's end")
+    kill_all(demo, "chief")
+    done = demo.launcher("wait", "my-run")
     assert done.returncode == 0, done.stdout + done.stderr
     assert accuracy(done.stdout) >= 0.70
+    assert re.search(r"^chief +0 +1/1 +\d+ +[1-9]\d* +localhost +Complete *$", done.stdout, re.MULTILINE), (
+        done.stdout
+    )
+    for role, count in {"worker": 2, "ps": 1, "evaluator": 1}.items():
+        row = rf"^{role} +0 +{count}/{count} +\d+ +\d+ +localhost +Complete *$"
+        assert re.search(row, done.stdout, re.MULTILINE), done.stdout
+    ends = [record.fields for record in demo.records("chief", event=Event.PROGRESS, run="my-run")]
+    assert {end["epoch"]: end["step"] for end in ends if end["epoch_end"]} == {1: 100, 2: 100, 3: 100}
+    each_epoch_was_evaluated_once(demo, last=3, run="my-run")
+    assert demo.tasks() == []
+    assert demo.launcher("report", "my-run", "-o", "run.html").returncode == 0
+    assert re.search(
+        r"<b>[^<]+</b> lost to 1 restart of chief \(killed\)", (demo.state / "run.html").read_text()
+    )
     listed = demo.launcher("list")
     assert re.search(r"^default +my-run +Succeeded ", listed.stdout, re.MULTILINE), listed.stdout
     assert demo.launcher("delete", "my-run").returncode == 0

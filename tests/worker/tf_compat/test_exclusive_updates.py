@@ -57,7 +57,7 @@ RMSPROP = ("RMSprop", {"learning_rate": 0.5, "momentum": 0.5}, rmsprop)
         pytest.param("Counted", PLAIN, marks=pytest.mark.thorough),
         pytest.param("Looped", PLAIN, marks=pytest.mark.thorough),
         pytest.param("Stepped", PLAIN, marks=pytest.mark.thorough),
-        ("Second", PLAIN),
+        pytest.param("Second", PLAIN, marks=pytest.mark.thorough),
         pytest.param("Counted", NESTEROV, marks=pytest.mark.thorough),
         pytest.param("Looped", MOMENTUM, marks=pytest.mark.thorough),
         pytest.param("Stepped", NESTEROV, marks=pytest.mark.thorough),
