@@ -52,13 +52,14 @@ SEVERAL: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("entrypoint", "strategies"),
     [
         ("notebook:Notebook", ["MultiWorkerMirrored"]),
-        pytest.param("notebook:Notebook3", ["Mirrored", "ParameterServer"], marks=pytest.mark.thorough),
-        pytest.param("notebook:Notebook", ["Mirrored", "ParameterServer"], marks=pytest.mark.thorough),
-        pytest.param("notebook:Notebook3", ["MultiWorkerMirrored"], marks=pytest.mark.thorough),
+        ("notebook:Notebook3", ["Mirrored", "ParameterServer"]),
+        pytest.param("notebook:Notebook", ["Mirrored", "ParameterServer"], marks=pytest.mark.nightly),
+        pytest.param("notebook:Notebook3", ["MultiWorkerMirrored"], marks=pytest.mark.nightly),
     ],
 )
 def test_a_program_may_run_tensorflow_where_a_notebook_does(

@@ -153,6 +153,7 @@ HIDDEN = 'mount -t tmpfs -o ro none "$0" && exec "$@"'
 """As pods have the model directory that do not mount it: nothing is there, and nothing can be written."""
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 @pytest.mark.skipif(not may_unshare(), reason="needs root and mount namespaces")
 @pytest.mark.parametrize("by", ["runtime", "command"])
@@ -229,6 +230,7 @@ def test_sigterm_is_a_drained_task(cluster: Cluster) -> None:
     assert all(task.process.poll() is None for task in serving)
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "change"),

@@ -11,7 +11,7 @@ import tensorflow as tf
 from worker.input import replica_shares
 from worker.input.batch_division import Share, batch_count, counted
 from worker.program import LoadedProgram
-from worker.steps.own_results import flat, results_of
+from worker.steps.own_results import flat
 from worker.steps.step import Steps, scaled, unscaled
 from worker.tf_compat import keras_3, keras_models
 
@@ -34,7 +34,7 @@ class CompiledSteps(Steps):
     ) -> None:
         super().__init__(program, model, global_batch_size, element, notice)
         self._own_training = keras_models.has_own(model, "train_step")
-        self._own_evaluation = program.has("test_step") or keras_models.has_own(model, "test_step")
+        self._own_evaluation = self._own_evaluation or keras_models.has_own(model, "test_step")
         self._own_metrics = keras_models.has_own(model, "compute_metrics")
         self._train = self._train_by_model if self._own_training else self._train_as_compiled
         if keras_models.uses_xla(model):
@@ -65,14 +65,6 @@ class CompiledSteps(Steps):
     def is_own(self) -> bool:
         """Returns whether code of the program applies the gradients."""
         return self._own_training
-
-    def prepare_evaluation(self, element: Any) -> None:
-        """See `Steps`."""
-        if self._own_evaluation:
-            self.trace_own("test_step", element, training=False)
-        elif self._own_metrics:
-            self.trace_own("compute_metrics", element, training=False)
-        keras_3.mend_metrics(tf.distribute.get_strategy(), self.means.values())
 
     def steps_per_execution(self, given: int | None) -> int | None:
         """Returns `given`, or the number that the model was compiled with; None where it is to be
@@ -106,17 +98,6 @@ class CompiledSteps(Steps):
     def metrics(self) -> list[Any]:
         """Returns the metrics that the steps update."""
         return [self.mean_loss, *self.model.metrics, *self.means.values()]
-
-    def results_in_graph(self, training: bool = False, *_: Any) -> dict[str, Any]:
-        """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
-        loss = results_of(each for each in self.measured(training) if each is self.mean_loss)
-        own = self.own_results.get(training)
-        if own is None:
-            return loss | results_of(metric for metric in self.model.metrics if metric.name != "loss")
-        results = own.in_graph()
-        if not (self._own_training if training else self._own_evaluation):
-            return loss | {name: results[name] for name in own.names if name in results}
-        return {name: results[name] for name in own.names or results if name in results}
 
     def _train_as_compiled(self, batch: Any, share: Share | None) -> Any:
         model, optimizer = self.model, self.model.optimizer

@@ -45,11 +45,12 @@ class OwnResults:
                 self._means[key].update_state(tf.where(weight > 0, mean(returned[key]), 0.0), weight)
 
     def in_graph(self) -> dict[str, Any]:
-        """Returns the results over all steps as tensors by their names, for a tf.function. There may be
-        others among them.
+        """Returns the results over all steps as tensors by their names, for a tf.function: those that the
+        code returns, or where it returns none, those of the metrics that it updates.
         """
         results = results_of([*self._kept(), *self._means.values()])
-        return {**results, **{name: metric.result() for name, metric in self._sources.items()}}
+        results.update({name: metric.result() for name, metric in self._sources.items()})
+        return {name: results[name] for name in self.names or results if name in results}
 
     def _kept(self) -> list[Any]:
         return [metric for metric in self._model.metrics if id(metric) in self._updated]

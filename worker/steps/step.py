@@ -54,6 +54,9 @@ class Steps:
         self.replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self._train = self._train_by_step if program.has("train_step") else self._train_by_loss
         self._has_loss = program.has("loss")
+        self._own_evaluation = program.has("test_step")
+        self._own_metrics = False
+        """Whether the model's class has a compute_metrics of its own, and the steps call it."""
         self.exchange = Exchange()
         self.mean_loss = tf.keras.metrics.Mean(name="loss")
         self.notice = notice or _ignore
@@ -89,7 +92,7 @@ class Steps:
         """Updates the metrics with a batch of evaluation examples, in a replica's context.
         `share` as above.
         """
-        if self.program.has("test_step"):
+        if self._own_evaluation:
             self.by_own_step("test_step", batch, share, training=False)
             return
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
@@ -111,11 +114,13 @@ class Steps:
         """Makes the variables that `evaluate` needs, for a dataset with the `element_spec` `element`. Call it
         before, under the strategy's scope.
         """
-        if self.program.has("test_step"):
+        if self._own_evaluation:
             self.trace_own("test_step", element, training=False)
-            keras_3.mend_metrics(tf.distribute.get_strategy(), [*self.model.metrics, *self.means.values()])
-        elif not (self._has_loss or is_keras_3(self.model)):
+        elif self._own_metrics:
+            self.trace_own("compute_metrics", element, training=False)
+        elif self.program.has("train_step") and not (self._has_loss or is_keras_3(self.model)):
             keras_models.build_compiled(self.model, element)
+        keras_3.mend_metrics(tf.distribute.get_strategy(), [*self.model.metrics, *self.means.values()])
 
     as_compiled = False
     """Whether the steps compute what the model was compiled with."""
@@ -373,18 +378,15 @@ class Steps:
 
     def results_in_graph(self, training: bool = False, *_: Any) -> dict[str, Any]:
         """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
-        if training in self.own_results:
-            own = self.own_results[training]
-            results = own.in_graph()
-            return {name: results[name] for name in own.names or results if name in results}
+        # Without a loss there is none among them: 0 would look like a good one.
+        loss = results_of([self.mean_loss] if training in self._measured else [])
+        own = self.own_results.get(training)
+        if own is not None:
+            by_own_step = self.is_own if training else self._own_evaluation
+            return own.in_graph() if by_own_step else loss | own.in_graph()
         known = self._in_step if training else None
-        return results_of([each for each in self.measured(training) if known is None or id(each) in known])
-
-    def measured(self, training: bool) -> list[Any]:
-        """Returns `metrics`, without the loss where the steps have none: 0 would look like a good one."""
-        others = list(self.means.values()) if training else []
-        others += [] if training in self._measured else [self.mean_loss]
-        return [each for each in self.metrics() if not any(each is other for other in others)]
+        others = (metric for metric in self.model.metrics if metric.name != "loss")
+        return loss | results_of(each for each in others if known is None or id(each) in known)
 
     def _prepare(self, element: Any) -> None:
         """Traces a forward pass, which runs nothing. The trace gives the shapes and makes the metrics'

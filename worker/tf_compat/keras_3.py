@@ -86,7 +86,7 @@ def mend_metrics(strategy: Any, metrics: Iterable[Any]) -> None:
     """
     shared = uses_coordinator(strategy) or replicas_share_variables(strategy)
     for metric in metrics:
-        if _contains_compiled(metric) and not metric.built:
+        if _contains_compiled(metric) and not metric.built and "build" not in metric.__dict__:
             metric.__dict__["build"] = _building_for_all(metric)
         for leaf in leaves([metric]) if shared else ():
             is_own = type(leaf).__module__.startswith("keras.src.metrics.")

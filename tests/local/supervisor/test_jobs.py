@@ -541,12 +541,15 @@ def test_the_supervisor_sleeps(machine: Machine) -> None:
 
     def switches() -> int:
         text = Path(f"/proc/{supervisor}/status").read_text()
-        return sum(int(line.split()[1]) for line in text.splitlines() if "voluntary_ctxt_switches" in line)
+        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("voluntary_"))
 
-    time.sleep(0.3)
-    before = switches()
-    time.sleep(1.0)
-    assert switches() - before <= 2
+    def sleeps() -> bool:
+        before = switches()
+        time.sleep(1.0)
+        return switches() - before <= 2
+
+    # On a busy machine it has still to hear of the last task's start.
+    eventually(sleeps, "a second without work")
 
 
 def test_a_supervisor_that_comes_too_late_runs_nothing(

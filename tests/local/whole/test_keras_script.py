@@ -45,7 +45,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
 @pytest.mark.parametrize(
     "more",
     [
-        pytest.param({}, id="MultiWorkerMirrored"),
+        pytest.param({}, id="MultiWorkerMirrored", marks=pytest.mark.thorough),
         pytest.param(SERVERS, id="ParameterServer", marks=pytest.mark.thorough),
     ],
 )

@@ -94,6 +94,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("strategy", "style"),
     [

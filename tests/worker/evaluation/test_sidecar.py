@@ -73,6 +73,7 @@ def test_both_ways_give_the_same_for_every_kind_of_program(make_cluster: MakeClu
     assert alone(evaluation=STOCK, entrypoint="evaluated:ByStep") == pytest.approx(metrics, rel=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("evaluation", [{}, STOCK], ids=["Loop", "SidecarEvaluator"])
 def test_one_that_was_killed_goes_on_and_ends_with_the_run(
     make_cluster: MakeCluster, evaluation: dict[str, str]
@@ -177,6 +178,7 @@ def test_keras_3_has_no_stock_evaluator(make_cluster: MakeCluster) -> None:
     assert "of Keras 3, which has no SidecarEvaluator" in evaluator.until(Event.FAILED).fields["message"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["cluster", "cluster-stock"])
 def test_the_example(tmp_path: Path, name: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path)}

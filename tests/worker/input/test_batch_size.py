@@ -21,6 +21,7 @@ COORDINATED = {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker":
 TOGETHER = {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("options", "entrypoint", "size"),
     [

@@ -111,6 +111,7 @@ def test_the_runtimes_own_loop_weighs_each_example_alike(
         np.testing.assert_allclose(moved(path), np.full(EXAMPLES, float(epochs)), rtol=1e-4)
 
 
+@pytest.mark.nightly
 @thorough
 @pytest.mark.parametrize("entrypoint", ["visited:Visited", "visited:Looped", "visited:Keras3"])
 def test_coordinated_workers_share_each_pass(
@@ -253,6 +254,7 @@ def test_a_missing_dispatcher_is_named(make_cluster: MakeCluster, tmp_path: Path
     eventually(lambda: all(task.process.poll() is not None for task in tasks.values()), "all have left")
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_its_servers_are_retried_when_the_chief_does_not_come(
     make_cluster: MakeCluster, tmp_path: Path

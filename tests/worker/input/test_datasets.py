@@ -52,6 +52,7 @@ def recorded(directory: Path, files: int, **options: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("policy", "files", "replicas"),
     [

@@ -28,6 +28,7 @@ SERVED = {"strategy": "OneDevice", "replicas": {"chief": 1, DISPATCHER: 1, DATA_
 SERVERS = {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker": 2, "ps": 1}}
 SERVER = {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker": 1, "ps": 1}}
 thorough = pytest.mark.thorough
+nightly = [thorough, pytest.mark.nightly]
 
 
 def squares(numbers: Any) -> float:
@@ -98,7 +99,7 @@ def attempt(cluster: Cluster, epoch: int) -> RunningTask:
 @pytest.mark.parametrize(
     ("options", "entrypoint", "parameters", "numbers"),
     [
-        pytest.param(WORKERS, "Looped", {"data": "shuffled"}, ALL, id="workers", marks=pytest.mark.thorough),
+        pytest.param(WORKERS, "Looped", {"data": "shuffled"}, ALL, id="workers", marks=thorough),
         pytest.param(
             {**WORKERS, "strategy_options": {"autoShard": "FILE"}},
             "Keras3",
@@ -112,7 +113,7 @@ def attempt(cluster: Cluster, epoch: int) -> RunningTask:
             {"data": "shuffled", "stepsPerExecution": 2, "wait": 0.5},
             ALL,
             id="one",
-            marks=thorough,
+            marks=nightly,
         ),
         pytest.param(
             MIRRORED,
@@ -122,14 +123,14 @@ def attempt(cluster: Cluster, epoch: int) -> RunningTask:
             id="filtered",
             marks=thorough,
         ),
-        pytest.param(CENTRAL, "Looped", {"examples": 230}, range(230), id="uneven", marks=thorough),
+        pytest.param(CENTRAL, "Looped", {"examples": 230}, range(230), id="uneven", marks=nightly),
         pytest.param(MIRRORED, "Stepped", {"data": "shuffled"}, ALL, id="own step", marks=thorough),
-        pytest.param(WORKERS, "Keras3", {"data": "lines"}, ALL, id="auto", marks=thorough),
+        pytest.param(WORKERS, "Keras3", {"data": "lines"}, ALL, id="auto", marks=nightly),
         # Batches of one size: what such a step returns counts once, however small its batch is.
-        pytest.param(WORKERS, "Stepped", {"data": "shuffled"}, ALL, id="own step of workers", marks=thorough),
+        pytest.param(WORKERS, "Stepped", {"data": "shuffled"}, ALL, id="own step of workers", marks=nightly),
         pytest.param(MIRRORED, "Compiled", {"data": "shuffled"}, ALL, id="Keras 2", marks=thorough),
         pytest.param(SERVED, "Looped", {}, ALL, id="served", marks=thorough),
-        pytest.param(WORKERS, "Keras3", {"data": "reordered"}, ALL, id="in any order", marks=thorough),
+        pytest.param(WORKERS, "Keras3", {"data": "reordered"}, ALL, id="in any order", marks=nightly),
         pytest.param(
             SERVER,
             "Keras3",
@@ -154,6 +155,7 @@ def test_each_epoch_has_each_example_once(
     assert {steps for _, steps in ends.values()} == {-(-len(numbers) // BATCH)}
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "parameters"),
@@ -173,6 +175,7 @@ def test_passes_that_are_no_epochs_go_on(
     assert trained == pytest.approx(passes * squares(ALL), rel=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_coordinated_workers_go_on_about_there(make_cluster: MakeCluster, tmp_path: Path) -> None:
     """Each worker reads the data for itself: after 4 epochs of two workers, each has read it about twice."""

@@ -17,28 +17,19 @@ from tests.worker.training.test_replicas import (
     trained,
 )
 
-thorough, nightly = pytest.mark.thorough, pytest.mark.nightly
+pytestmark = pytest.mark.thorough
 
 
 @pytest.mark.parametrize(
     ("keras", "several"),
     [
         pytest.param(2, [MIRRORED], id="2"),
-        pytest.param(3, [MIRRORED, TWO_WORKERS], id="3", marks=thorough),
-        pytest.param(2, [CENTRAL_STORAGE, TWO_WORKERS], id="2-others", marks=(thorough, nightly)),
-        pytest.param(3, [CENTRAL_STORAGE], id="3-others", marks=(thorough, nightly)),
+        pytest.param(3, [MIRRORED, TWO_WORKERS], id="3", marks=pytest.mark.nightly),
+        pytest.param(2, [CENTRAL_STORAGE, TWO_WORKERS], id="2-others", marks=pytest.mark.nightly),
+        pytest.param(3, [CENTRAL_STORAGE], id="3-others", marks=pytest.mark.nightly),
     ],
 )
-@pytest.mark.parametrize(
-    "shape",
-    [
-        "Saturated",
-        pytest.param("Tagged", marks=thorough),
-        pytest.param("Sparse", marks=thorough),
-        pytest.param("SaturatedClasses", marks=thorough),
-        pytest.param("Looped", marks=thorough),
-    ],
-)
+@pytest.mark.parametrize("shape", ["Saturated", "Tagged", "Sparse", "SaturatedClasses", "Looped"])
 def test_replicas_train_as_one(tmp_path: Path, shape: str, several: list[dict[str, Any]], keras: int) -> None:
     curves = [
         curve(trained(tmp_path / str(index), f"outputs:{shape}", {}, keras=keras, **options))

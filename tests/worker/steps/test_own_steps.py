@@ -30,13 +30,20 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 QUICK = {
-    ("Encoding", "tf_keras", "Mirrored"),
     ("Parts", "tf_keras", "ParameterServer"),
     ("Triplets", "keras", "MultiWorkerMirrored"),
 }
 BOTH = ("Parts", "Triplets", "Added")
+
+
+def _marks(case: tuple[str, str, str]) -> list[Any]:
+    if case in QUICK:
+        return []
+    return [pytest.mark.thorough] if case[-1] == "Mirrored" else [pytest.mark.thorough, pytest.mark.nightly]
+
+
 CASES = [
-    pytest.param(*case, marks=() if case in QUICK else pytest.mark.thorough)
+    pytest.param(*case, marks=_marks(case))
     for case in (
         (name, package, strategy)
         for name in ("Encoding", "Unequal", "Measuring", *BOTH)

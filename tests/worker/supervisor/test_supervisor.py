@@ -186,6 +186,7 @@ def kill_in_its_pod(task: RunningTask, restart: int = 1) -> None:
     assert task.until(Event.RESTARTED, restart=restart).fields["exit_code"] == KILLED
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_each_role_of_parameter_server_comes_back_in_its_pod(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(
@@ -210,6 +211,7 @@ def test_each_role_of_parameter_server_comes_back_in_its_pod(make_cluster: MakeC
     assert tasks["evaluator", 0].records(Event.EVALUATION)[-1].fields["checkpoint"] == "ckpt-5"
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 @pytest.mark.parametrize("lost", ["worker 1", "worker 0", "starter"])
 def test_a_collective_starts_again_together(make_cluster: MakeCluster, lost: str) -> None:

@@ -85,6 +85,7 @@ def test_known_gradients_move_a_row_by_their_sum(
     assert rows == pytest.approx(expected, rel=0 if optimizer is PLAIN else 1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("workers", "servers", "keras"),
     [

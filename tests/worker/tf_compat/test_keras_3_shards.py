@@ -37,7 +37,8 @@ def split(number: int, **replicas: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("program", ["Tables", pytest.param("Own", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("program", ["Tables", "Own"])
 def test_tables_in_pieces_are_trained_saved_and_read_as_whole_ones(
     make_cluster: MakeCluster, program: str
 ) -> None:

@@ -77,6 +77,7 @@ _WEIGHT = (
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_the_data_service_hands_out_every_sample_once(make_cluster: MakeCluster) -> None:
     """This holds when a worker is lost too: the data that it had received is sent again."""
@@ -108,6 +109,7 @@ def exported_answers(path: Path) -> list[bool]:
     return answers
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_a_killed_worker_gets_its_lookup_tables_back(make_cluster: MakeCluster) -> None:
     parameters = {"stepsPerEpoch": 300, "stepMilliseconds": 2}

@@ -64,6 +64,7 @@ def test_metrics_within_an_epoch_are_not_added_up_over_the_workers(make_cluster:
     assert "always_one" in records[-1].fields["metrics"]
 
 
+@pytest.mark.nightly
 def test_metrics_are_shown_within_an_epoch_of_one_task(make_cluster: MakeCluster) -> None:
     chief = make_cluster(**ONE, parameters={"epochs": 1, "stepMilliseconds": 100}).start("chief")
     assert chief.ended() == 0

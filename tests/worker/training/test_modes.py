@@ -164,6 +164,7 @@ def test_every_strategy_is_as_one_process(
         assert sum(records[-1].fields["examples"] for records in told if records) == examples
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "strategy",
@@ -260,6 +261,7 @@ def test_parameter_servers_do_without_a_worker_and_the_chief_goes_on(make_cluste
     trained.predictions_are_whole(outputs, keys)
 
 
+@pytest.mark.nightly
 @thorough
 def test_an_unfinished_prediction_is_gone_on_with_only_where_nothing_has_changed(
     make_cluster: MakeCluster,

@@ -153,6 +153,7 @@ def _restored(model: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("entrypoint", "keras", "ragged"),

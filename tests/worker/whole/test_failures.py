@@ -40,6 +40,7 @@ def every_step_was_done(cluster: Cluster) -> None:
     assert done >= SLOW["epochs"] * SLOW["stepsPerEpoch"]
 
 
+@pytest.mark.nightly
 def test_a_hung_server_is_ended_by_its_own_supervisor_and_the_chief_goes_on(
     make_cluster: MakeCluster,
 ) -> None:
@@ -56,6 +57,7 @@ def test_a_hung_server_is_ended_by_its_own_supervisor_and_the_chief_goes_on(
     every_step_was_done(cluster)
 
 
+@pytest.mark.nightly
 def test_the_next_chief_goes_on_without_a_worker_that_is_frozen(make_cluster: MakeCluster) -> None:
     """It is worker 0, so the other worker is renumbered."""
     cluster = make_cluster(parameters=SLOW, stall_seconds=10, starting_deadline_seconds=60)
@@ -133,6 +135,7 @@ def test_the_next_chief_goes_on_without_a_worker_that_is_cut_off(
     every_step_was_done(cluster)
 
 
+@pytest.mark.nightly
 def test_a_hung_training_process_is_ended_by_its_supervisor(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(**ONE, parameters=SLOW, stall_seconds=5)
     first = cluster.start("chief")

@@ -12,6 +12,7 @@ from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_a_chief_that_is_killed_resumes_from_its_checkpoint(
     make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -95,6 +95,7 @@ def test_parameter_servers_lose_no_update_and_no_count(
     assert counts == [{"missed": STEPS, "right": STEPS}] * 2, "two of the four examples of each step"
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 @pytest.mark.timeout(1000)
 def test_every_optimizer_moves_two_replicas_as_one_process() -> None:
@@ -114,6 +115,7 @@ def assert_heard(chief: RunningTask, model_dir: Path) -> None:
     assert list((model_dir / "logs" / "train").iterdir())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_models_own_steps(make_cluster: MakeCluster, options: dict[str, Any]) -> None:
     fitted = make_cluster(**options, entrypoint="three:Fitted", parameters={**PARAMETERS, "told": True})
@@ -132,7 +134,8 @@ def test_a_models_own_steps(make_cluster: MakeCluster, options: dict[str, Any]) 
     assert kernel(own.model_dir, 2) == pytest.approx(wanted, abs=1e-6)
 
 
-@pytest.mark.parametrize("program", ["Stepping", pytest.param("Measuring", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("program", ["Stepping", "Measuring"])
 def test_a_models_own_results_under_parameter_servers(make_cluster: MakeCluster, program: str) -> None:
     replicas = {"chief": 1, "worker": 2, "ps": 1}
     cluster = make_cluster(entrypoint=f"three:{program}", replicas=replicas, parameters=PARAMETERS)
@@ -148,6 +151,7 @@ def test_a_models_own_results_under_parameter_servers(make_cluster: MakeCluster,
         assert 0.0 < scored["loss"] < 2.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_models_own_compute_metrics(make_cluster: MakeCluster, options: dict[str, Any]) -> None:
     cluster = make_cluster(**options, entrypoint="three:Measuring", parameters=PARAMETERS)
@@ -159,6 +163,7 @@ def test_a_models_own_compute_metrics(make_cluster: MakeCluster, options: dict[s
         assert (found["batches"], found["two"]) == (batches, 2.0)
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_a_second_optimizer_moves_two_replicas_as_one_and_is_resumed(make_cluster: MakeCluster) -> None:
     parameters = {"globalBatchSize": 8, "stepsPerEpoch": 4}

@@ -82,6 +82,7 @@ def test_a_finished_run_trains_anew_and_its_evaluator_passes_over_what_was_there
     assert model_files.epochs(second.model_dir) == [1, 2]
 
 
+@pytest.mark.thorough
 def test_as_many_checkpoints_stay_as_the_parameters_say_and_records_have_the_rate(
     make_cluster: MakeCluster,
 ) -> None:
@@ -95,6 +96,7 @@ def test_as_many_checkpoints_stay_as_the_parameters_say_and_records_have_the_rat
     assert model_files.epochs(cluster.model_dir) == [3, 4]
 
 
+@pytest.mark.thorough
 def test_an_epoch_whose_checkpoint_could_not_be_written_is_trained_and_scored_again(
     make_cluster: MakeCluster,
 ) -> None:
