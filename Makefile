@@ -84,7 +84,7 @@ shapes: $(STAMP)  ## Trains programs of every shape by every strategy; RENEW=--r
 	$(BIN)/python -m pytest -n 2 tests/worker/matrix/test_shapes.py $(RENEW)
 
 .PHONY: runtime
-runtime: $(STAMP)  ## Most thorough tests of the runtime, and a sixth of the matrix of programs
+runtime: $(STAMP)  ## Half of the thorough tests of the runtime, and a sixth of the matrix of programs
 	$(BIN)/python -m pytest -n $(JOBS) -m "(thorough or shapes) and not nightly" tests/worker
 
 VERSIONS ?= 2.16 2.17 2.18 2.19 2.20 2.21 2.20@3.9
@@ -96,7 +96,8 @@ test-tensorflow: $(STAMP)  ## Tries the runtime on other TensorFlows, from PyPI:
 .PHONY: thorough
 thorough: $(STAMP)  ## The real tests that `make test` leaves out: half an hour
 	LAUNCHER_TEST_FRESH=1 $(BIN)/python -m pytest -n 2 -m thorough $(REAL)
-	$(BIN)/python -m pytest --hypothesis-profile=searching tests/unit tests/api/pod_spec/test_strategic_merge.py
+	$(BIN)/python -m pytest --hypothesis-profile=searching tests/unit tests/local/test_store.py \
+		tests/api/pod_spec/test_strategic_merge.py
 
 DOCKER ?= docker
 TAG ?= dev

@@ -22,8 +22,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test fails because a busy machine is slow, and each commit is tested with the same inputs;
 # `--hypothesis-profile=searching` tries others.
-hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
-hypothesis.settings.register_profile("searching", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
+hypothesis.settings.register_profile("searching", deadline=None, print_blob=True, max_examples=400)
 hypothesis.settings.load_profile("steady")
 
 

@@ -209,7 +209,7 @@ def test_any_value_in_any_place_is_read_or_named(whole: Path, tmp_path: Path, fi
     document = json.loads(path.read_text())
     ways = list(places(document))
 
-    @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.sampled_from(ways), ODD, st.booleans())
     def check(way: tuple[Any, ...], value: Any, removed: bool) -> None:
         changed = json.loads(json.dumps(document))

@@ -226,7 +226,7 @@ def test_listed(api: Api, stored: Object, patch: Object) -> None:
     same(api, stored, patch)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PATCHES)
 def test_any(api: Api, stored: Object, patch: Object) -> None:
     same(api, stored, patch)

@@ -11,7 +11,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.config.spec import TrainingCluster
@@ -166,7 +166,6 @@ def expanded(text: str) -> str:
     return out
 
 
-@settings(max_examples=150, deadline=None)
 @given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
 def test_any_text(first: str, second: str, third: str) -> None:
     document = {
@@ -243,7 +242,6 @@ def with_text_everywhere(text: str) -> Object:
     }
 
 
-@settings(max_examples=150, deadline=None)
 @given(ANY_TEXT)
 def test_no_text_changes_what_a_manifest_is(text: str) -> None:
     (plain,) = loading_from(quoted(with_text_everywhere("x")))

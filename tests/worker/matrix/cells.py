@@ -1,4 +1,4 @@
-"""The matrix: strategies by styles by shapes, the cells of a quick subset, and the expected refusals."""
+"""The matrix: strategies by styles by shapes, and the expected refusals."""
 
 from __future__ import annotations
 
@@ -75,8 +75,6 @@ STYLES: Final = {
     "script": "script",
     "function": "function",
 }
-QUICK: Final = ("Mirrored-2", "MultiWorkerMirrored", "ParameterServer")
-"""Of these strategies `make test` has cells: starting another one takes longer than a cell of it."""
 KERAS_3: Final = "keras-3"
 PROGRAMS: Final = {
     "fit": "styles:Fitted",
@@ -145,11 +143,6 @@ def resumes(cell: Cell) -> bool:
 def exports(cell: Cell) -> bool:
     """Returns whether the model is exported and loaded again: by another style, since it is as slow."""
     return _turn(cell) == 1
-
-
-def is_quick(cell: Cell) -> bool:
-    """Returns whether `make test` runs it: a strategy of each kind, in every style."""
-    return cell.strategy in QUICK and represents(cell)
 
 
 def represents(cell: Cell) -> bool:

@@ -116,6 +116,7 @@ def test_an_epoch_whose_checkpoint_could_not_be_written_is_trained_and_scored_ag
     assert model_files.iterations(cluster.model_dir, 3) == 3 * model_files.iterations(cluster.model_dir, 1)
 
 
+@pytest.mark.thorough
 def test_a_run_that_did_not_finish_goes_on_under_the_next_submission(make_cluster: MakeCluster) -> None:
     first = make_cluster(**ONE, parameters={"epochs": 1000})
     chief = first.start("chief")
