@@ -27,10 +27,10 @@ FROM build AS launcher-packages
 RUN --mount=type=cache,target=/root/.cache/pip \
     --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    python3 /build/select.py /build/lock.txt jinja2 kubernetes pydantic pyyaml rich urllib3 websocket-client -aiohttp -aiohttp-retry \
+    python3 /build/select.py /build/lock.txt jinja2 kubernetes packaging pydantic pyyaml rich urllib3 websocket-client kopf prometheus-client -aiohttp-retry \
     > /build/launcher.txt \
     && ${INSTALL} -r /build/launcher.txt
-# The Kubernetes client's asynchronous half, which alone needs aiohttp, is as large as the other; of the latter's
+# The Kubernetes client's asynchronous half, which alone needs aiohttp-retry, is as large as the other; of the latter's
 # generated modules, 33 MB of text, only the compiled form is kept.
 RUN kubernetes="$(cat /build/site-packages)/kubernetes" \
     && rm -r "${kubernetes}/aio" \

@@ -62,9 +62,9 @@ lint: $(STAMP)  ## Style, types, the import contract, the workflows and the link
 .PHONY: unit
 unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds
 	$(BIN)/python -m pytest -n $(JOBS) tests --ignore=tests/api --ignore=tests/local --ignore=tests/worker \
-		--ignore=tests/images --ignore=tests/kind --ignore=tests/peers --ignore=tests/chart
+		--ignore=tests/images --ignore=tests/kind --ignore=tests/peers --ignore=tests/chart --ignore=tests/gpu
 
-REAL := tests/worker tests/local tests/api tests/chart tests/images tests/kind
+REAL := tests/worker tests/local tests/api tests/chart tests/images tests/kind tests/gpu
 .PHONY: real
 real: $(STAMP)  ## The tests with real TensorFlow processes and a real Kubernetes API server: minutes
 	$(BIN)/python -m pytest -n $(JOBS) -m "not thorough and not shapes" $(REAL)
@@ -124,6 +124,38 @@ test-kind: $(STAMP) $(if $(LAUNCHER_TEST_KUBECONFIG),,images plain-image)  ## Th
 .PHONY: test-peers
 test-peers: $(STAMP)  ## The tests with Kueue, JobSet, Volcano and coscheduling, of those that LAUNCHER_TEST_KUBECONFIG's cluster has
 	$(BIN)/python -m pytest tests/peers
+
+# More for the checks, as in GPU="--only matrix,xla"; --help prints what it takes.
+GPU ?=
+# A Python that has TensorFlow with CUDA already, in place of .venv-gpu.
+GPU_PYTHON ?=
+# A folder with the wheels of requirements/gpu.txt, where no index can be reached.
+GPU_WHEELS ?=
+
+.PHONY: test-gpu
+test-gpu:  ## Checks on an NVIDIA GPU: strategies, precision, XLA, memory, speed; skipped with the reason where there is none
+	@command -v nvidia-smi > /dev/null || { echo "skipped: no NVIDIA GPU here: nvidia-smi, which comes with the" \
+		"driver, is not on the PATH"; exit 0; }; \
+	began=$$(date +%s); python="$(GPU_PYTHON)"; \
+	if test -z "$$python"; then $(MAKE) --no-print-directory .venv-gpu/.installed || exit; python=.venv-gpu/bin/python; fi; \
+	"$$python" -m tests.gpu --seconds $$((580 - $$(date +%s) + began)) $(GPU)
+
+.venv-gpu/.installed: requirements/gpu.txt requirements/uv.txt
+	@test -n "$(PYTHON)" || { echo "No Python 3.10 to 3.13 found, which TensorFlow 2.21 needs." >&2; exit 1; }
+	@echo "Making .venv-gpu (about 6 GB; a few minutes, the first time)"
+	@$(PYTHON) -m venv --clear .venv-gpu
+	@# From another folder: here uv would leave tensorflow out, see [tool.uv] in pyproject.toml.
+	@if test -n "$(GPU_WHEELS)"; then .venv-gpu/bin/python -m pip install --disable-pip-version-check --no-index \
+		--find-links "$(GPU_WHEELS)" $(INSTALL_FLAGS) -r requirements/gpu.txt; \
+	else .venv-gpu/bin/python -m pip install --disable-pip-version-check $(INSTALL_FLAGS) -r requirements/uv.txt \
+		&& (cd / && "$(CURDIR)/.venv-gpu/bin/uv" pip install --python "$(CURDIR)/.venv-gpu/bin/python" \
+			--compile-bytecode $(INSTALL_FLAGS) -r "$(CURDIR)/requirements/gpu.txt") \
+		|| .venv-gpu/bin/python -m pip install --disable-pip-version-check $(INSTALL_FLAGS) -r requirements/gpu.txt; fi
+	@touch $@
+
+.PHONY: bench-gpu
+bench-gpu: $(STAMP)  ## Trains ResNet-50 and a transformer by the runtime and by hand on a GPU; BENCH="--tiny" tries it on a CPU
+	@$(if $(GPU_PYTHON),$(GPU_PYTHON),$(BIN)/python) -m tests.gpu.speed $(BENCH)
 
 .PHONY: format
 format: $(STAMP)  ## Formats the code and sorts its imports
@@ -185,6 +217,10 @@ bench-train: $(STAMP)  ## Trains by the runtime and by the tutorials' loops in t
 bench-buckets: $(STAMP)  ## Saves and resumes 500 MB in a bucket, beside the library's own upload and download
 	@$(BIN)/python -m benchmarks.buckets $(BENCH)
 
+.PHONY: bench-checkpoints
+bench-checkpoints: $(STAMP)  ## Saves a model of 1 GB with Adam's slots to a disk, S3 and gs://, and prints the pause of each
+	@$(BIN)/python -m benchmarks.checkpoints $(BENCH)
+
 .PHONY: bench-recovery
 bench-recovery: $(STAMP)  ## Kills a task of each role and times the next step; BENCH="--backend kubernetes --image ..."
 	@$(BIN)/python -m benchmarks.recovery $(BENCH)
@@ -215,7 +251,7 @@ chaos: $(STAMP)  ## Kills tasks of real runs at random; CHAOS="--rounds 3 --stra
 
 .PHONY: lock
 lock: $(STAMP)  ## Renews the lock files; UPGRADE=--upgrade takes the newest versions
-	$(BIN)/uv pip compile pyproject.toml --extra worker --group dev --output-file requirements/lock.txt \
+	$(BIN)/uv pip compile pyproject.toml --extra worker --extra controller --group dev --output-file requirements/lock.txt \
 		--universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--custom-compile-command "make lock" --quiet $(UPGRADE)
 	$(BIN)/uv pip compile --group setup --constraints requirements/lock.txt --output-file requirements/uv.txt \

@@ -78,6 +78,8 @@ def _round(
     url: str, folder: Path, model: Any, number: int, steps: _Steps, times: dict[str, list[float]]
 ) -> None:
     from worker.checkpoints.model_directory import ModelDirectory
+    from worker.checkpoints.position import Position
+    from worker.checkpoints.state_copy import StateCopy
 
     def timed(name: str, act: Callable[[], object]) -> None:
         began = time.perf_counter()
@@ -88,7 +90,7 @@ def _round(
         times.setdefault("steps/s", []).append(steps.rate(chief.files.settle))
 
     chief = ModelDirectory(url, files=MirroredFiles(Bucket(url), str(folder / "chief"), ("checkpoints",)))
-    timed("save", lambda: chief.save(model, number))
+    timed("save", lambda: chief.save(StateCopy.unread(model, Position(number))))
     timed("upload", uploads)
     local = next((folder / "chief" / "checkpoints").glob(f"ckpt-{number}.data-*"))
     timed("plain upload", lambda: steps.rate(lambda: _plain_upload(url, local)))

@@ -61,7 +61,7 @@ def measured(rounds: int, checkout: Path | None, directory: Path) -> str:
         "--help": [sys.executable, "-m", "launcher", "--help"],
         "pydantic, Jinja2 and PyYAML alone": [sys.executable, "-c", LIBRARIES],
         "render, the demo": render(),
-        # The two clients of launcher/backends/kubernetes/api_server/transport.py: one is only for a proxy.
+        # What launcher/backends/kubernetes/api_server/transport.py imports, beside Python's own client.
         "import http.client, ssl": [sys.executable, "-c", "import http.client, ssl"],
         "import urllib3": [sys.executable, "-c", "import urllib3"],
     }

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.first_step import free_ports
 from benchmarks.measuring import ENVIRONMENT, ROOT
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import cpu_seconds, descendants
 from worker.contract.environment import Env
 from worker.contract.records import Progress, Record
 from worker.contract.run_config import RunConfig
@@ -120,7 +120,7 @@ class Contestant:
         """Returns user and system time so far by role: the sum of its tasks."""
         roles: dict[str, float] = {}
         for (role, _), process in self._processes.items():
-            roles[role] = roles.get(role, 0.0) + sum(cpu_seconds(pid) for pid in _family(process.pid))
+            roles[role] = roles.get(role, 0.0) + sum(cpu_seconds(pid) for pid in descendants(process.pid))
         return roles
 
     def finish(self) -> dict[str, float]:
@@ -172,7 +172,7 @@ class Contestant:
 
     def _signal(self, number: signal.Signals) -> None:
         for process in self._processes.values():
-            for pid in _family(process.pid):
+            for pid in descendants(process.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
 
@@ -243,22 +243,11 @@ class _Memory:
     def _watch(self) -> None:
         while not self._stopping.wait(_MEMORY_SECONDS):
             for task, pid in self._processes.items():
-                family = {each: sum(_memory_of(each, "status", "VmHWM")) for each in _family(pid)}
+                family = {each: sum(_memory_of(each, "status", "VmHWM")) for each in descendants(pid)}
                 largest = max(family, key=family.__getitem__)
                 others = (_memory_of(each, "smaps_rollup", "Private") for each in family if each != largest)
                 total = family[largest] + sum(itertools.chain.from_iterable(others))
                 self._peaks[task] = max(self._peaks[task], total)
-
-
-def _family(pid: int) -> list[int]:
-    found = [pid]
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            for child in task.read_text().split():
-                found += _family(int(child))
-        except OSError:
-            continue
-    return found
 
 
 def _memory_of(pid: int, file: str, field: str) -> list[float]:

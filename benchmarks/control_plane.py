@@ -25,6 +25,8 @@ from typing import Final
 
 DEFAULT_ASSETS: Final = "/usr/local/kubebuilder/bin"
 BINARIES: Final = ("etcd", "kube-apiserver", "kube-controller-manager")
+GANG_FEATURES: Final = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+"""Alpha in Kubernetes 1.36: PodGroups, and a scheduler that starts the pods of one together."""
 TOKEN: Final = "administrator-of-the-test-cluster"
 START_SECONDS: Final = 60
 STOP_SECONDS: Final = 10
@@ -72,12 +74,12 @@ def assets() -> Path:
 
 @contextmanager
 def control_plane(
-    directory: Path, version: str | None = None, more: Sequence[str] = ()
+    directory: Path, version: str | None = None, more: Sequence[str] = (), gang: bool = False
 ) -> Iterator[ControlPlane]:
     """Starts the three servers, with all state and logs in `directory`, and stops them at the end.
 
     `version`, such as 1.33, makes later servers behave as that version did; None: as they are. `more` are
-    controllers beside CONTROLLERS.
+    controllers beside CONTROLLERS. With `gang` the server knows GANG_FEATURES.
     Raises UnavailableError when there are no binaries, RuntimeError when they do not start.
     """
     binaries = assets()
@@ -122,6 +124,7 @@ def control_plane(
             f"--service-account-signing-key-file={key}",
             "--service-cluster-ip-range=10.0.0.0/24",
             *emulated,
+            *([GANG_FEATURES, "--runtime-config=scheduling.k8s.io/v1alpha2=true"] if gang else ()),
         )
         certificate = certificates / "apiserver.crt"
         _wait("kube-apiserver", lambda: certificate.exists() and _ready(f"{url}/readyz", certificate), check)
@@ -136,6 +139,7 @@ def control_plane(
             "--kube-api-qps=200",
             "--kube-api-burst=400",
             *emulated,
+            *([GANG_FEATURES] if gang else ()),
         )
         # Pods are refused until their namespace has its service account.
         account = f"{url}/api/v1/namespaces/default/serviceaccounts/default"
@@ -144,12 +148,14 @@ def control_plane(
 
 
 @contextmanager
-def scheduler(directory: Path, kubeconfig: Path) -> Iterator[None]:
-    """Lets a scheduler place the pods of the control plane. Raises UnavailableError when there is none."""
+def scheduler(directory: Path, kubeconfig: Path, *more: str) -> Iterator[None]:
+    """Lets a scheduler place the pods of the control plane, with these flags besides. Raises UnavailableError
+    when there is none.
+    """
     binary = assets() / "kube-scheduler"
     if not binary.exists():
         raise UnavailableError(f"no {binary.name} in {binary.parent} (KUBEBUILDER_ASSETS)")
-    flags = (f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0")
+    flags = (f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0", *more)
     with _process(binary, flags, directory / f"{binary.name}.log"):
         yield
 

@@ -129,7 +129,7 @@ def tasks(loaded: Loaded, directory: Path) -> dict[str, dict[str, str]]:
                 Env.ROLE: role,
                 Env.CONFIG: str(directory / "run.json"),
                 Env.TASK_DIR: str(task_directory),
-                Env.SOURCE: str((loaded.directory / (spec.program.source or "")).parent),
+                Env.SOURCE: str((loaded.directory / (spec.program.shipped or "")).parent),
             }
     return environments
 

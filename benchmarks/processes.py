@@ -28,6 +28,16 @@ def with_environment(beginning: str, *whole: str) -> list[int]:
     return [process for _, process in sorted(found)]
 
 
+def descendants(process: int) -> list[int]:
+    """Returns the process and those that it and they have started, as far as their parents live."""
+    found = [process]
+    for each in found:  # it grows
+        for children in Path(f"/proc/{each}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += map(int, children.read_text().split())
+    return found
+
+
 def send(processes: Iterable[int], number: signal.Signals) -> None:
     """Sends the signal to each process that still exists."""
     for process in processes:

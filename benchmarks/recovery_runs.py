@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from benchmarks import clusters, pods, processes
 from benchmarks.first_step import free_ports
@@ -26,8 +27,12 @@ from worker.contract.records import Event, Record
 
 Task = tuple[str, int]
 SOURCES = [clusters.PROGRAMS / name for name in ("small.py", "marked.py", "bare.py")]
-_MARK = re.compile(r'(step|training|evaluated) at "?([\d.]+)')
+_MARK = re.compile(r'(step|training|evaluated) at "?([\d.]+)"?(?: after (\d+))?')
 _EVENTS = {Event.TRAINING: "training", Event.EVALUATION: "evaluated", Event.READY: "ready"}
+_REPLACED_SECONDS = 300.0
+_GRACE_SECONDS = 8
+_ROUNDED = 0.001
+"""The precision of the times, in seconds."""
 _CONNECTED = "waiting for the next generation of workers"
 """What a worker of an elastic collective does that could train."""
 
@@ -35,14 +40,16 @@ _CONNECTED = "waiting for the next generation of workers"
 @dataclass(frozen=True)
 class Shape:
     """A strategy with its tasks, the primary's role first. `victims` are killed one after the other;
-    `in_place`: only their training processes, which are started again in their pods. `elastic`: workers come
-    and go, and `joins` is the one that `scale` adds at the end.
+    `in_place`: only their training processes, which are started again in their pods; `deleted`: their pods
+    are deleted, and have their grace. `elastic`: workers come and go, and `joins` is the one that `scale`
+    adds at the end.
     """
 
     strategy: str
     replicas: Mapping[str, int]
     victims: Sequence[Task]
     in_place: bool = False
+    deleted: bool = False
     elastic: bool = False
     joins: Task | None = None
 
@@ -50,12 +57,19 @@ class Shape:
     def name(self) -> str:
         """Returns the name in the table."""
         name = f"{self.strategy}, elastic" if self.has_generations else self.strategy
+        if self.deleted:
+            return f"{name}, pod deleted"
         return f"{name}, in its pod" if self.in_place else name
 
     @property
     def has_generations(self) -> bool:
         """Returns whether the others go on without a lost task, and do not wait for its Job."""
         return self.elastic and self.strategy == "MultiWorkerMirrored"
+
+    @property
+    def keeps_itself(self) -> bool:
+        """Returns whether its tasks have the training in memory, also when one pod is lost."""
+        return len(self.tasks) > 1 and "evaluator" not in self.replicas and not self.has_generations
 
     @property
     def tasks(self) -> list[Task]:
@@ -67,18 +81,36 @@ class Shape:
         """Returns the task that begins the training."""
         return next(iter(self.replicas)), 0
 
+    def repeats(self, victim: Task) -> bool:
+        """Returns whether the training begins again somewhere when `victim` is lost."""
+        return victim[0] != "evaluator" and (self.strategy, victim[0]) != ("ParameterServer", "worker")
+
     def loses(self, victim: Task) -> list[Task]:
-        """Returns the tasks that restart when `victim` is killed, itself included."""
+        """Returns the tasks whose Jobs start them again when `victim` is killed, itself included."""
+        if self.deleted:
+            return [victim]
         if self.strategy == "MultiWorkerMirrored":
             return self.tasks
         return [victim, self.primary] if victim[0] == "ps" else [victim]
 
 
+class Backup(NamedTuple):
+    """TensorFlow's BackupAndRestore by `frequency`, "epoch" or a number of steps, with epochs of
+    `epoch_steps`.
+    """
+
+    frequency: str
+    epoch_steps: int
+
+
 @dataclass
 class Marks:
-    """The lines of the tasks, with times in seconds since the epoch."""
+    """The lines of the tasks, with times in seconds since the epoch. `steps` has how many steps were done, of
+    each line that says it.
+    """
 
     found: list[tuple[float, str, Task]] = field(default_factory=list)
+    steps: list[tuple[float, int]] = field(default_factory=list)
 
     def add(self, task: Task, line: str) -> None:
         """A line that `task` has printed."""
@@ -89,6 +121,8 @@ class Marks:
             self.found.append((record.time, _EVENTS[record.event], task))
         elif match := _MARK.search(line):
             self.found.append((float(match[2]), match[1], task))
+            if match[3] is not None:
+                self.steps.append((float(match[2]), int(match[3])))
 
     def first(self, kind: str, after: float, task: Task | None = None) -> float | None:
         """Returns the time of the first such line after `after`, of `task`, or of any but an evaluator."""
@@ -103,12 +137,24 @@ class Marks:
         """Returns when the run recovered from the kill of `victim`: an evaluator has evaluated, a
         coordinator's worker has run a step; for other tasks, a training has begun after the kill.
         """
+        # A deleted pod goes on for a while: a worker as long as its grace period lets it.
+        since = self.first("replaced", killed, victim) if shape.deleted else killed
         if victim[0] == "evaluator":
-            return self.first("evaluated", killed, victim)
+            return None if since is None else self.first("evaluated", since, victim)
         if shape.strategy == "ParameterServer" and victim[0] == "worker":
-            return self.first("step", killed, victim)
+            return None if since is None else self.first("step", since, victim)
         began = self.first("training", killed, shape.primary)
         return None if began is None else self.first("step", began)
+
+    def lost(self, begun: float, killed: float, recovered: float) -> tuple[int, float]:
+        """Returns how many steps were done when the task was killed, and again after the recovery; and since
+        when, in seconds before the kill. The training had `begun` after the kill before.
+        """
+        before = [(time, done) for time, done in self.steps if begun - _ROUNDED <= time < killed]
+        again = min((done for time, done in self.steps if time >= recovered - _ROUNDED), default=0)
+        steps = max(0, max((done for _, done in before), default=0) - again)
+        since = [time for time, done in before if done >= again]
+        return steps, killed - min(since, default=killed)
 
     def pause(self, begin: float, end: float) -> float:
         """Returns the longest time without a step of any task in between."""
@@ -137,9 +183,15 @@ class Training(Protocol):
 
 
 class ByHand:
-    """Processes of the script `bare`. Whoever has to start again is started at once, by the same signal."""
+    """Processes of the script `bare`, or with a `backup` of `backed_up`. Whoever has to start again is
+    started at once, by the same signal.
+    """
 
-    def __init__(self, shape: Shape, directory: Path) -> None:
+    def __init__(self, shape: Shape, directory: Path, backup: Backup | None = None) -> None:
+        script = "bare.py" if backup is None else "backed_up.py"
+        self._command = [sys.executable, str(clusters.PROGRAMS / script), shape.strategy]
+        if backup is not None:
+            self._command += [str(directory / "backup"), backup.frequency, str(backup.epoch_steps)]
         self.marks = Marks()
         self._shape = shape
         self._directory = directory
@@ -196,10 +248,9 @@ class ByHand:
             environment["TF_CONFIG"] = json.dumps(
                 {"cluster": cluster, "task": {"type": role, "index": index}}
             )
-        command = [sys.executable, str(clusters.PROGRAMS / "bare.py"), self._shape.strategy]
         with self._log(task).open("ab") as log:
             self._processes[task] = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self._command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
 
@@ -215,6 +266,10 @@ class Submitted:
         self._directory = directory
         self._lines: queue.SimpleQueue[LogLine] = queue.SimpleQueue()
         self._over = False
+        self._attempts: dict[Task, int] = {}
+        self._watching = ThreadPoolExecutor(1)
+        self.replacement: Future[pods.Replacement] | None = None
+        """Of the pod that was deleted last."""
         spec: dict[str, Any] = {"image": image} if image else {}
         if bare:
             # The shell is process 1 of the container, which nothing inside can kill.
@@ -223,19 +278,27 @@ class Submitted:
             entrypoint = "Evaluated" if "evaluator" in shape.replicas else "Marked"
             parameters = {
                 "epochs": 100_000,
-                "stepsPerEpoch": 40,
+                "stepsPerEpoch": 400 if "evaluator" in shape.replicas else 24_000,
                 "globalBatchSize": 32,
                 "stepsPerExecution": 1,
             }
             spec["program"] = {"entrypoint": f"marked:{entrypoint}", "parameters": parameters}
-        restarts = len(shape.victims) + 1 if shape.in_place else 0
+        if not bare and shape.in_place and shape.keeps_itself:
+            spec |= {"modelDir": None, "storage": None}
+        # On a cluster the supervisor is killed with its pod, so nothing can start again there.
+        may_restart = shape.in_place or shape.deleted or backend == "kubernetes"
+        restarts = len(shape.victims) + 1 if may_restart else 0
         spec["runPolicy"] = {"backoffLimit": len(shape.victims) + 1, "restartsInPlace": restarts}
-        roles = {}
+        roles: dict[str, Any] = {}
+        if shape.deleted and "worker" in shape.replicas:
+            # A worker of ParameterServer works on for its grace.
+            roles["worker"] = {"podTemplate": {"spec": {"terminationGracePeriodSeconds": _GRACE_SECONDS}}}
         if shape.elastic and not bare:
-            roles["worker"] = {"minReplicas": 1, "maxReplicas": shape.replicas["worker"] + 1}
+            roles.setdefault("worker", {}).update(minReplicas=1, maxReplicas=shape.replicas["worker"] + 1)
         on_host = backend == "local"
+        name = f"recovery-{os.getpid()}"  # others may measure beside this one
         self._file = clusters.write(
-            directory, "recovery", shape.strategy, shape.replicas, SOURCES, spec, roles, on_host=on_host
+            directory, name, shape.strategy, shape.replicas, SOURCES, spec, roles, on_host=on_host
         )
 
     def __enter__(self) -> Submitted:
@@ -250,6 +313,7 @@ class Submitted:
 
     def __exit__(self, *_: object) -> None:
         self._run.delete()
+        self._watching.shutdown()
 
     def _follow(self) -> None:
         try:
@@ -263,7 +327,11 @@ class Submitted:
         """See `Training`."""
         while not self._lines.empty():
             line = self._lines.get()
-            self.marks.add((line.role, line.index), line.text)
+            task = (line.role, line.index)
+            if line.attempt > self._attempts.get(task, 0):
+                self._attempts[task] = line.attempt
+                self.marks.found.append((time.time(), "replaced", task))
+            self.marks.add(task, line.text)
         if self._over:
             raise RuntimeError(f"the run is over: {self._run.status()}")
 
@@ -283,6 +351,12 @@ class Submitted:
             # The training process is the newest.
             processes.send(found[-1:] if self._shape.in_place else found, signal.SIGKILL)
             return now
-        return pods.kill_in_pod(
-            self._run.name, self._run.namespace, role, index, in_place=self._shape.in_place
-        )
+        task = (self._run.name, self._run.namespace, role, index)
+        if self._shape.deleted:
+            now, pod = pods.delete(*task)
+            selector = pods.labels(self._run.name, role, index)
+            self.replacement = self._watching.submit(
+                pods.replacement, pod, self._run.namespace, selector, _REPLACED_SECONDS
+            )
+            return now
+        return pods.kill_in_pod(*task, in_place=self._shape.in_place)

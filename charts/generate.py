@@ -1,11 +1,12 @@
-"""Makes what the chart has from the code: values.schema.json, the README's table, the version. `make chart`
-runs it, and a test compares.
+"""Makes what the chart has from the code: values.schema.json, the README's table, the version, and its
+controller's rights and kind. `make chart` runs it, and a test compares.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 import launcher
+from launcher.backends.kubernetes.preflight import needed_rights
 from launcher.config import schema
 from launcher.tfjob.conversion import VERSIONS
 
@@ -63,6 +65,17 @@ OWN: Final[dict[str, Any]] = {
     "tolerations": {"type": "array", "items": _MAPPING},
     "affinity": _MAPPING,
     "priorityClassName": _NAME,
+    "controller.enabled": _SWITCH,
+    "controller.replicas": _COUNT,
+    "controller.namespaces": {
+        "type": "array",
+        "items": {"type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"},
+        "uniqueItems": True,
+    },
+    "controller.crd": _SWITCH,
+    "controller.resources": _MAPPING,
+    "dashboard.enabled": _SWITCH,
+    "dashboard.labels": _TEXTS,
     "test.timeoutSeconds": {"type": "integer", "minimum": 1},
 }
 """The type of each value that is the chart's own."""
@@ -128,7 +141,9 @@ def _told_apart(value: Any, definitions: Mapping[str, Any]) -> Any:
     if "oneOf" in kept:
         flat, full = kept.pop("oneOf")
         named = [{"required": [name]} for name in definitions[full["$ref"].rsplit("/", 1)[1]]["properties"]]
-        return {**kept, "if": {"anyOf": named}, "then": full, "else": flat}
+        # Of what is no object, `required` says that it has everything.
+        is_full = {"type": "object", **({"anyOf": named} if flat["type"] == "object" else {})}
+        return {**kept, "if": is_full, "then": full, "else": flat}
     choices = kept.get("anyOf")
     if choices is None:
         return kept
@@ -201,7 +216,24 @@ def chart() -> str:
     return re.sub(r"(?m)^appVersion: .*$", f'appVersion: "{launcher.__version__}"', text)
 
 
-MADE: Final = {"values.schema.json": values_schema, "README.md": readme, "Chart.yaml": chart}
+def tfjob_definition() -> str:
+    """The spec of the definition of TFJobs."""
+    text = (CHART.parent.parent / "manifests" / "controller" / "crd.yaml").read_text(encoding="utf-8")
+    return textwrap.dedent(text.partition("\nspec:\n")[2])
+
+
+def controller_rules() -> str:
+    """The rules of the controller's role."""
+    return "".join(f"- {json.dumps(rule)}\n" for rule in needed_rights.of_controller())
+
+
+MADE: Final = {
+    "values.schema.json": values_schema,
+    "README.md": readme,
+    "Chart.yaml": chart,
+    "files/tfjob-definition.yaml": tfjob_definition,
+    "files/controller-rules.yaml": controller_rules,
+}
 
 if __name__ == "__main__":
     for name, make in MADE.items():

@@ -30,6 +30,9 @@ ORDER = (
     "Metadata",
     "Spec",
     "Program",
+    "RemoteSource",
+    "GitSource",
+    "ArchiveSource",
     "Role",
     "WorkerRole",
     "RoleTemplate",
@@ -40,9 +43,17 @@ ORDER = (
     "Storage",
     "RunPolicy",
     "Evaluation",
+    "Checkpoints",
+    "KeepBest",
     "StrategyOptions",
     "Scheduling",
     "TensorBoard",
+    "Monitoring",
+    "PodMonitor",
+    "Peer",
+    "LabelSelector",
+    "Requirement",
+    "IpBlock",
     "DataService",
 )
 
@@ -358,7 +369,19 @@ OUTPUT_TEXT = (
     "`schema status` and `schema list` print it as JSON Schema. With `--watch` each change is a document, as "
     "JSON in a line of its own."
 )
-OUTPUT = ("Run", "Metadata", "Status", "Progress", "Evaluation", "Membership", "Role", "Task", "RunList")
+OUTPUT = (
+    "Run",
+    "Metadata",
+    "Status",
+    "Progress",
+    "Checkpoint",
+    "AtStake",
+    "Evaluation",
+    "Membership",
+    "Role",
+    "Task",
+    "RunList",
+)
 
 
 def _output() -> list[str]:

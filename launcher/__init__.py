@@ -33,17 +33,19 @@ if sys.argv[:1] == ["-m"] and not getattr(sys.flags, "safe_path", False):
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from launcher.api import convert, doctor, find, render, runs, submit
+    from launcher.api import convert, doctor, find, render, runs, submit, verify
     from launcher.backends.base import Board, Finding, LogLine, RunEvent
     from launcher.config.spec import TrainingCluster
     from launcher.errors import BackendError, ConflictError, LauncherError, NotFoundError, Problem, SpecError
     from launcher.plan.topology import build
     from launcher.run import Run
     from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
+    from launcher.task_orders import Profile, Stacks
     from launcher.validation.loader import Loaded, load
+    from launcher.verification.verdict import Difference, Verdict
 
 _NAMES = {
-    "launcher.api": ("convert", "doctor", "find", "render", "runs", "submit"),
+    "launcher.api": ("convert", "doctor", "find", "render", "runs", "submit", "verify"),
     "launcher.backends.base": ("Board", "Finding", "LogLine", "RunEvent"),
     "launcher.errors": (
         "BackendError",
@@ -57,13 +59,16 @@ _NAMES = {
     "launcher.run": ("Run",),
     "launcher.config.spec": ("TrainingCluster",),
     "launcher.status": ("Phase", "RoleStatus", "RunStatus", "TaskStatus"),
+    "launcher.task_orders": ("Profile", "Stacks"),
     "launcher.plan.topology": ("build",),
+    "launcher.verification.verdict": ("Difference", "Verdict"),
 }
 
 __all__ = [
     "BackendError",
     "Board",
     "ConflictError",
+    "Difference",
     "Finding",
     "LauncherError",
     "Loaded",
@@ -71,13 +76,16 @@ __all__ = [
     "NotFoundError",
     "Phase",
     "Problem",
+    "Profile",
     "RoleStatus",
     "Run",
     "RunEvent",
     "RunStatus",
     "SpecError",
+    "Stacks",
     "TaskStatus",
     "TrainingCluster",
+    "Verdict",
     "__version__",
     "build",
     "convert",
@@ -87,6 +95,7 @@ __all__ = [
     "render",
     "runs",
     "submit",
+    "verify",
 ]
 
 __version__ = "0.2.0"

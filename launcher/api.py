@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Union, get_args
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args
 
-from launcher import file_from_python, plan_of_file, tfjob
+from launcher import file_from_python, file_from_script, plan_of_file, tfjob
 from launcher.backends import backend_choice, label_selector
 from launcher.backends.base import Backend, Finding, Plan
 from launcher.backends.checked_names import check_names
@@ -15,11 +15,15 @@ from launcher.config.spec import TrainingCluster
 from launcher.errors import Problem, SpecError
 from launcher.plan import serialization
 from launcher.run import Run
-from launcher.validation import loader, rules
+from launcher.validation import loader, rules, source
 from launcher.validation.loader import Loaded
+
+if TYPE_CHECKING:
+    from launcher.verification.verdict import Verdict
 
 BackendName = Literal["kubernetes", "local"]
 Form = Literal["jobs", "jobset"]
+Layers = Literal["random", "statistics"]
 What = Union[TrainingCluster, Loaded, Mapping[str, Any], str, "os.PathLike[str]", Callable[..., Any]]
 """The path of a cluster.yaml or TFJob; the content of one, as a mapping or as models; or a class or a
 function.
@@ -43,8 +47,8 @@ def render(
         kinds = [item["kind"] for item in launcher.render("cluster.yaml")]
     """
     _check_choice("form", form, Form)
-    loaded = plan_of_file.placed(_loaded(what, overrides, fields), namespace, "default")
-    return [dict(item) for item in plan_of_file.plan(loaded, as_jobset=form == "jobset").objects]
+    placed = plan_of_file.placed(loaded(what, overrides, fields), namespace, "default")
+    return [dict(item) for item in plan_of_file.plan(placed, as_jobset=form == "jobset").objects]
 
 
 def convert(what: str | os.PathLike[str] | Mapping[str, Any], *, overrides: Sequence[str] = ()) -> str:
@@ -52,18 +56,18 @@ def convert(what: str | os.PathLike[str] | Mapping[str, Any], *, overrides: Sequ
     text has a comment for each difference from Kubeflow's operator. Raises SpecError, also where it is no
     TFJob.
     """
-    return converted(_loaded(what, overrides, {}))
+    return converted(loaded(what, overrides, {}))
 
 
-def converted(loaded: Loaded) -> str:
+def converted(file: Loaded) -> str:
     """Returns the text of the cluster.yaml that a TFJob, as it was loaded, is equivalent to. Raises SpecError
     where it is no TFJob.
     """
-    if loaded.conversion is None:
+    if file.conversion is None:
         message = "expected a TFJob: this is a TrainingCluster already"
-        raise SpecError([Problem(loaded.source, 0, 0, "kind", message)])
-    remarks = {(): tfjob.HEADER, **loaded.conversion.remarks}
-    return serialization.as_yaml_with_comments(loaded.conversion.value, remarks)
+        raise SpecError([Problem(file.source, 0, 0, "kind", message)])
+    remarks = {(): tfjob.HEADER, **file.conversion.remarks}
+    return serialization.as_yaml_with_comments(file.conversion.value, remarks)
 
 
 def submit(
@@ -105,14 +109,14 @@ def submit(
 
     Raises SpecError with all that is wrong, ConflictError when the name is in use, and BackendError.
     """
-    loaded = _loaded(what, overrides, fields)
+    one = loaded(what, overrides, fields)
     _check_choice("backend", backend, BackendName)
     if allow_network and backend != "local":
         raise _refused("allow_network", "is about runs on this machine: expected backend='local'")
     chosen = backend_choice.named(backend, context, allow_network=allow_network)
-    notes = rules.notices(loaded.cluster, local=backend == "local")
-    notes += loaded.conversion.notes if loaded.conversion is not None else []
-    plan = plan_of_file.submission(loaded, namespace, chosen.namespace)
+    notes = rules.notices(one.cluster, local=backend == "local") + source.notices(one)
+    notes += one.conversion.notes if one.conversion is not None else []
+    plan = plan_of_file.submission(one, namespace, chosen.namespace)
     return start(plan, chosen, detach=detach, replace=replace, notes=notes)
 
 
@@ -130,6 +134,38 @@ def start(
     """
     told = backend.submit(plan, detach=detach, replace=replace, owners=owners)
     return Run(plan.run, plan.namespace, backend, (*notes, *told.splitlines()))
+
+
+def verify(
+    what: What,
+    *,
+    steps: int = 20,
+    workers: int = 2,
+    without: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    allow_network: bool = False,
+    **fields: Any,
+) -> Verdict:
+    """Trains a few steps in one process, and by the strategy, on this machine, and compares the two.
+
+    `what`, `overrides`, `allow_network` and `fields` are those of `submit`. `workers` is how many workers, or
+    devices of one task, are tried at most. `without` leaves out what differs by design: `"random"` layers, or
+    the `"statistics"` that batch normalization takes of each replica's own examples. Nothing is left of it.
+
+        verdict = launcher.verify("cluster.yaml")
+        assert verdict.agrees, verdict.causes
+
+    Raises SpecError, also for a run that trains nothing that one process could train, BackendError, and
+    LauncherError where a training fails.
+    """
+    from launcher import verification
+
+    one = loaded(what, overrides, fields)
+    for each in without:
+        _check_choice("without", each, Layers)
+    return verification.verify(
+        one, steps=steps, workers=workers, without=without, allow_network=allow_network
+    )
 
 
 def find(
@@ -188,8 +224,8 @@ def doctor(
     return cluster.examine(namespace or cluster.namespace, objects)
 
 
-def _loaded(what: Any, overrides: Sequence[str], fields: Mapping[str, Any]) -> Loaded:
-    """Returns one valid run. Raises SpecError."""
+def loaded(what: Any, overrides: Sequence[str], fields: Mapping[str, Any]) -> Loaded:
+    """Returns one valid run; the arguments are those of `submit`. Raises SpecError."""
     if isinstance(overrides, str):
         raise _refused("overrides", f'expected a list, as in ["{overrides}"]')
     if callable(what):
@@ -197,8 +233,13 @@ def _loaded(what: Any, overrides: Sequence[str], fields: Mapping[str, Any]) -> L
         checked = loader.check(document, overrides, directory=directory, source=file_from_python.called(what))
         # The caller runs this code already, so it may be shipped from any folder.
         return dataclasses.replace(checked, allow_outside=True)
+    if file_from_script.is_script(what):
+        document, directory = file_from_script.cluster(what, fields)
+        checked = loader.check(document, overrides, directory=directory, source=os.fspath(what))
+        return dataclasses.replace(checked, allow_outside=True)
     if fields:
-        raise _refused(", ".join(fields), "only a class or a function takes fields: use overrides")
+        message = "only a script, a class or a function takes fields: use overrides"
+        raise _refused(", ".join(fields), message)
     if isinstance(what, Loaded):
         checked = loader.check(what.cluster, overrides, directory=what.directory, source=what.source)
         return dataclasses.replace(checked, conversion=what.conversion, allow_outside=what.allow_outside)
@@ -207,11 +248,11 @@ def _loaded(what: Any, overrides: Sequence[str], fields: Mapping[str, Any]) -> L
     if not isinstance(what, str | os.PathLike):
         message = "expected a path, a mapping, a TrainingCluster, or a class or a function"
         raise _refused("", f"{message}, not {type(what).__name__}")
-    loaded = loader.load(what, overrides)
-    if len(loaded) > 1:
-        message = f"it holds {len(loaded)} runs: take them one by one, from load()"
-        raise SpecError([Problem(loaded[0].source, 0, 0, "", message)])
-    return loaded[0]
+    found = loader.load(what, overrides)
+    if len(found) > 1:
+        message = f"it holds {len(found)} runs: take them one by one, from load()"
+        raise SpecError([Problem(found[0].source, 0, 0, "", message)])
+    return found[0]
 
 
 def _check_choice(argument: str, given: str | None, choices: Any) -> None:

@@ -7,7 +7,8 @@
     └── BackendError    5    the cluster or this machine cannot be reached, or refused
 
 Other exit codes: 0, done; 1, the run was carried out, and failed; 2, wrong usage of the command line, or a
-Python that lacks packages; 130, interrupted by Ctrl-C; 70, an error in the launcher itself.
+Python that lacks packages; 3 of `verify`, the trainings differ; 130, interrupted by Ctrl-C; 70, an error in
+the launcher itself.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from launcher.redaction import redacted_message
+
+DIFFERS: Final = 3
+"""Of `verify`, which looks for no run."""
 
 INTERRUPTED: Final = 130
 """128 + SIGINT, as a shell reports it."""

@@ -4,10 +4,12 @@ file of its module, or the folder around that.
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import os
-import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,17 +17,16 @@ from typing import Any, Final
 
 from pydantic.alias_generators import to_camel
 
+from launcher import notebook_cells, object_names
 from launcher.config.spec import API_VERSION
 from launcher.errors import Problem, SpecError
-from launcher.object_names import LABEL_LENGTH
 
 CALLER: Final = ("--", "-m", "worker.function")
 """What the worker runtime runs where the training is a function. `module:function` is appended."""
 
 _PROGRAM: Final = ("model", "train_dataset")
-_NOTEBOOK: Final = (
-    "write its cell to a file, with `%%writefile train.py` as the cell's first line, and import it from there"
-)
+_CELLS: Final = "notebook.py"
+"""What has the code of a notebook's cells."""
 _SCRIPT: Final = "put it into a module of its own, and import it from there"
 
 
@@ -57,7 +58,7 @@ def cluster(given: Callable[..., Any], fields: Mapping[str, Any]) -> tuple[dict[
         _check_arguments(given, parameters)
         _call(given, code, spec)
     spec["program"] = {**program, **_mapping(given, spec, "program")}
-    metadata = {"name": name or _run_name(given)}
+    metadata = {"name": name or object_names.run_name(given.__name__)}
     document = {"apiVersion": API_VERSION, "kind": "TrainingCluster", "metadata": metadata, "spec": spec}
     return document, code.directory
 
@@ -84,11 +85,6 @@ def _mapping(given: Callable[..., Any], spec: Mapping[str, Any], field: str) -> 
     return value
 
 
-def _run_name(given: Callable[..., Any]) -> str:
-    """Returns `train_MNIST` as `train-mnist`."""
-    return re.sub(r"[^a-z0-9]+", "-", given.__name__.lower()).strip("-")[:LABEL_LENGTH]
-
-
 def _find(given: Callable[..., Any], source: str | None) -> _Code:
     """Returns the module and folder from which every task will import it."""
     if not (inspect.isclass(given) or inspect.isfunction(given)):
@@ -96,9 +92,11 @@ def _find(given: Callable[..., Any], source: str | None) -> _Code:
     name, module_name = given.__qualname__, given.__module__
     module = sys.modules.get(module_name)
     file = getattr(module, "__file__", None)
+    if module_name == "__main__" and file:
+        raise _refused(given, f"it is defined in the script that runs: {_SCRIPT}")
     if module_name == "__main__":
-        where = "in the script that runs" if file else "in a notebook or a prompt, which has no file to ship"
-        raise _refused(given, f"it is defined {where}: {_SCRIPT if file else _NOTEBOOK}")
+        _check_program(given)
+        return _of_a_cell(given, vars(module), source)
     if file is None or not file.endswith(".py"):
         raise _refused(given, f"there is no Python file of its module {module_name} to ship: {_SCRIPT}")
     if getattr(module, name, None) is not given:
@@ -106,13 +104,32 @@ def _find(given: Callable[..., Any], source: str | None) -> _Code:
             f"{module_name} does not have it by that name: define it there, outside of functions and classes"
         )
         raise _refused(given, message)
-    if inspect.isclass(given):
-        missing = [method for method in _PROGRAM if not callable(getattr(given, method, None))]
-        if missing:
-            message = "a program has model() and train_dataset(batch_size), and this has no"
-            raise _refused(given, f"{message} {' and no '.join(missing)}; a function is the training itself")
+    _check_program(given)
     directory, shipped = _shipped(given, Path(file), source)
     return _Code(directory, shipped, f"{module_name}:{name}")
+
+
+def _check_program(given: Callable[..., Any]) -> None:
+    missing = [method for method in _PROGRAM if not callable(getattr(given, method, None))]
+    if inspect.isclass(given) and missing:
+        message = "a program has model() and train_dataset(batch_size), and this has no"
+        raise _refused(given, f"{message} {' and no '.join(missing)}; a function is the training itself")
+
+
+def _of_a_cell(given: Callable[..., Any], namespace: Mapping[str, Any], source: str | None) -> _Code:
+    """Returns a module with the code of the notebook's cells."""
+    if source is not None:
+        raise _refused(
+            given, "source: it is defined in a notebook, whose code travels by itself: leave it out"
+        )
+    try:
+        text = notebook_cells.module(given, namespace)
+    except notebook_cells.NotShippedError as error:
+        raise _refused(given, f"it is defined in a notebook: {error}") from None
+    directory = Path(tempfile.mkdtemp(prefix="tf-launcher-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    (directory / _CELLS).write_text(text, encoding="utf-8")
+    return _Code(directory, _CELLS, f"{Path(_CELLS).stem}:{given.__name__}")
 
 
 def _check_arguments(given: Callable[..., Any], parameters: Mapping[str, Any]) -> None:

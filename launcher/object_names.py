@@ -78,6 +78,12 @@ def job_name(run: str, role: str) -> str:
     return f"{run}-{in_names(role)}"
 
 
+def run_name(text: str) -> str:
+    """Returns `train_MNIST` as `train-mnist`, and `01_mnist` as `run-01-mnist`."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return (name if name[:1].isalpha() else f"run-{name}")[:LABEL_LENGTH].strip("-")
+
+
 def is_dns_1035(name: str) -> bool:
     """Returns whether a Service may have this name. A run's name must be valid, since its Service has it."""
     return len(name) <= LABEL_LENGTH and _DNS_1035.fullmatch(name) is not None

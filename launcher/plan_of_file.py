@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from typing import Any
+from typing import Any, Final
 
 from launcher.backends.base import Plan
 from launcher.backends.checked_names import check_names
@@ -14,6 +14,8 @@ from launcher.plan.program_files import ProgramFiles
 from launcher.plan.topology import Topology
 from launcher.validation import source
 from launcher.validation.loader import Loaded
+
+_MAKE_PODS: Final = ("Job", "JobSet", "Deployment")
 
 
 def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
@@ -41,7 +43,8 @@ def submission(loaded: Loaded, wanted: str | None, own: str) -> Plan:
 
 
 def rendered(loaded: Loaded, wanted: str | None, form: str) -> list[dict[str, Any]]:
-    """Returns the objects of one run for somebody else to apply; `form` is `jobs` or `jobset`. They have no
+    """Returns the objects of one run for somebody else to apply; `form` is `jobs` or `jobset`. What pods
+    mount or ask for precedes them: a kubelet that misses it waits before it looks again. They have no
     namespace where neither the file nor `wanted` says one: then that of kubectl's context is theirs, which is
     where the commands look for the run.
 
@@ -51,7 +54,7 @@ def rendered(loaded: Loaded, wanted: str | None, form: str) -> list[dict[str, An
     made = plan(placed(loaded, wanted, "default"), as_jobset=form == "jobset").objects
     for item in [] if decided else made:
         del item["metadata"]["namespace"]
-    return list(made)
+    return sorted(made, key=lambda item: item["kind"] in _MAKE_PODS)
 
 
 def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
@@ -88,9 +91,10 @@ def _plan(loaded: Loaded, planned: Topology, program: ProgramFiles | None, run_i
         field = "spec" if program is None else "spec.program.source"
         hint = "shorten it" if program is None else "give it fewer files, shorter names, or less in them"
         raise SpecError([Problem(loaded.source, 0, 0, field, f"{large}: {hint}")])
+    tasks = [address for role in planned.addresses.values() for address in role]
     return Plan(
         run=planned.run,
         namespace=planned.namespace,
         objects=objects,
-        addresses=[address for role in planned.addresses.values() for address in role],
+        addresses=[*tasks, *planned.metrics_addresses],
     )

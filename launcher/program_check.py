@@ -8,6 +8,7 @@ volume; the Python is that of the tasks of the local backend.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import os
 import shutil
@@ -66,14 +67,7 @@ def problems(loaded: Loaded, plan: Plan, seconds: float = SECONDS) -> tuple[list
     config = run_config(plan.objects)
     if config is None or not config.entrypoint:
         return [], ()
-    python = shutil.which(tasks_python())
-    if python is None:
-        raise _refused(f"{PYTHON_VARIABLE} names {tasks_python()}, which is no program")
-    if tasks_python() == sys.executable and importlib.util.find_spec("tensorflow") is None:
-        raise _refused(
-            f"there is no TensorFlow in {sys.prefix}, whose packages would stand for the image's; "
-            f"{PYTHON_VARIABLE} may name a Python that has it"
-        )
+    python = check_python("--import")
     files = source.read(loaded)
     with tempfile.TemporaryDirectory(prefix="tf-launcher-") as folder:
         root = Path(folder)
@@ -82,12 +76,17 @@ def problems(loaded: Loaded, plan: Plan, seconds: float = SECONDS) -> tuple[list
             **os.environ,
             **places,
             **_variables(loaded),
-            "PYTHONPATH": _python_path(root / "runtime"),
+            "PYTHONPATH": runtime_path(root / "runtime"),
         }
         for name in Env.RESERVED:
             environment.pop(name, None)
         environment[Env.LOCAL] = folder
         environment["PYTHONUNBUFFERED"] = "1"  # what it prints before it crashes is read, too
+        environment[Env.TASK_DIR] = str(root / "task")
+        if config.source is not None:
+            environment[Env.SOURCE] = str(root / "source")
+            config = dataclasses.replace(config, source=config.source if files is None else None)
+        environment[Env.PACKAGES] = str(root / "packages")
         environment[Env.CONFIG] = str(root / "run.json")
         (root / "run.json").write_text(config.to_json(), encoding="utf-8")
         if files is not None:
@@ -108,13 +107,29 @@ def problems(loaded: Loaded, plan: Plan, seconds: float = SECONDS) -> tuple[list
     return [loaded.problem(place, text)], outcome.notices
 
 
+def check_python(asked: str) -> str:
+    """Returns the path of the tasks' Python. Raises SpecError, about what was `asked`, where it lacks
+    TensorFlow, as far as that can be seen from here.
+    """
+    python = shutil.which(tasks_python())
+    if python is None:
+        raise _refused(asked, f"{PYTHON_VARIABLE} names {tasks_python()}, which is no program")
+    if tasks_python() == sys.executable and importlib.util.find_spec("tensorflow") is None:
+        raise _refused(
+            asked,
+            f"there is no TensorFlow in {sys.prefix}, whose packages would stand for the image's; "
+            f"{PYTHON_VARIABLE} may name a Python that has it",
+        )
+    return python
+
+
 def _variables(loaded: Loaded) -> dict[str, str]:
     """Returns those variables of the task that trains whose value is in the file."""
     role = topology.build(loaded.cluster).roles[0]
     return {variable.name: variable.value for variable in role.env if variable.value is not None}
 
 
-def _python_path(folder: Path) -> str:
+def runtime_path(folder: Path) -> str:
     """Returns a module path with the worker package of this launcher, and none of its other packages, which
     may be those of another Python. `folder` is made for it.
     """
@@ -125,8 +140,8 @@ def _python_path(folder: Path) -> str:
     return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
-def _refused(message: str) -> SpecError:
-    return SpecError([Problem("--import", 0, 0, "", message)])
+def _refused(asked: str, message: str) -> SpecError:
+    return SpecError([Problem(asked, 0, 0, "", message)])
 
 
 def _run(command: Sequence[str], environment: dict[str, str], folder: Path, seconds: float) -> Outcome:

@@ -8,12 +8,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from launcher.backends.base import Backend, Board, LogLine, RunEvent, Selection
 from launcher.config.spec import RoleName
 from launcher.errors import ConflictError, LauncherError
 from launcher.status import RunStatus
+
+if TYPE_CHECKING:
+    from launcher.task_orders import Profile, Stacks
 
 _FRAME_HEIGHT: Final = 900
 """Pixels, of the report in a notebook."""
@@ -72,16 +75,18 @@ class Run:
         since: float | None = None,
         tail: int | None = None,
         previous: bool = False,
+        raw: bool = False,
     ) -> Iterator[LogLine]:
         """Yields what the tasks have printed, task by task: all tasks, those of one or several roles, or the
-        tasks `index` of these; then, with `follow`, what they print until the run has ended.
+        tasks `index` of these; then, with `follow`, what they print until the run has ended. What TensorFlow
+        prints at every start is left out unless `raw` is set.
 
         `since` limits it to the last seconds, `tail` to the last lines of each pod. `previous` reads the pods
         and processes that a task had before its latest one. Raises NotFoundError for a role or an index that
         the run does not have. `print(line)` prints a line for people to read; `line.text` is what the task
         printed.
         """
-        from launcher.task_records import presentation
+        from launcher.task_records import presentation, task_output
 
         roles = [role] if isinstance(role, str) else role or ()
         indexes = [index] if isinstance(index, int) else index or ()
@@ -90,6 +95,7 @@ class Run:
         return (
             line if line.record is None else replace(line, said=presentation.describe(line.record))
             for line in found
+            if raw or line.record is not None or not task_output.is_chatter(line.text)
         )
 
     def events(self, *, follow: bool = False) -> Iterator[RunEvent]:
@@ -151,6 +157,24 @@ class Run:
         ConflictError where there is nothing to show.
         """
         return self._backend.tensorboard(self.name, self.namespace, port)
+
+    def stacks(self, *tasks: str) -> list[Stacks]:
+        """Returns the Python stacks of the training processes, which go on: of all tasks that run, or of the
+        given ones, named as `logs` takes them (`worker`, `worker-1`). Raises NotFoundError for a task that
+        the run does not have.
+        """
+        from launcher import task_orders
+
+        return task_orders.stacks(self._backend, self.name, self.namespace, tasks)
+
+    def profile(self, steps: int = 20, *, timeout: float = 300.0) -> Profile:
+        """Has TensorFlow's profiler run in all tasks that train for the next steps, at least so many, and
+        returns where the model directory has the result, for TensorBoard. Raises ConflictError where the run
+        has no `modelDir`, does not train now, or the steps take longer than `timeout` seconds.
+        """
+        from launcher import task_orders
+
+        return task_orders.profile(self._backend, self.name, self.namespace, steps, timeout)
 
     def report(self) -> str:
         """Returns the report of the run until now: one HTML page to write to a file. It loads no other files.

@@ -81,12 +81,17 @@ class Narrator:
             self._last_lines[key].append(line.text)
 
     def _restarts(self, before: RunStatus | None, after: RunStatus) -> list[News]:
-        """Returns the tasks that are retried, with their last lines where they have not reported an error."""
-        earlier = {(task.role, task.index): task.restarts for task in before.tasks} if before else {}
+        """Returns the tasks that are retried, with their last lines where they have not reported an error,
+        and those whose deleted pods are replaced.
+        """
+        earlier = {(task.role, task.index): task for task in before.tasks} if before else {}
         said = []
         for task in after.tasks:
-            if task.restarts > earlier.get((task.role, task.index), 0):
-                name = who(task.role, task.index, after)
+            known = earlier.get((task.role, task.index))
+            name = who(task.role, task.index, after)
+            if before is not None and before.phase is not Phase.SUSPENDED and _has_taken_over(known, task):
+                said.append(News(name, "its pod was deleted, and has been replaced", task.created))
+            elif task.restarts > (known.restarts if known is not None else 0):
                 attempt = task.before.attempt if task.before is not None else -1
                 lines = self._last_lines.pop((task.role, task.index, attempt), ())
                 said += [News(name, f"  | {text}", task.created) for text in lines]
@@ -108,6 +113,11 @@ class Narrator:
         self._said[key] = record.content, record.time
         name = who(line.role, line.index, status)
         return News(name, presentation.describe(record), record.time, shown.tone(record.content) == "bad")
+
+
+def _has_taken_over(before: TaskStatus | None, after: TaskStatus) -> bool:
+    """Returns whether the task has another pod than before, which was deleted."""
+    return before is not None and before.deleted and before.pod != after.pod
 
 
 def _role(news: News) -> str:
@@ -182,7 +192,9 @@ def endings(before: RunStatus | None, after: RunStatus) -> list[News]:
         if role.role in known and (was := known[role.role].desired) != role.desired:
             said.append(News("run", f"is to have {counted(role.desired, role.role)}, {was} before"))
         ended = None if role.waiting else _end(role.role, after)
-        if text := _role_end(known.get(role.role), role, after):
+        waited = [other for name, other in known.items() if name != role.role]
+        waited += after.roles[: after.roles.index(role)]
+        if text := _role_end(known.get(role.role), role, after, waited):
             said.append(News(role.role, text, ended, bad=text.startswith("failed")))
     return said
 
@@ -213,9 +225,9 @@ def _started(status: RunStatus | None, role: str) -> int:
 def _has_started(task: TaskStatus) -> bool:
     if task.restarts > 0:
         return True
-    # A pod that no node had accepted when it was deleted ends as Failed, too.
-    nowhere = task.deleted and task.started is None and task.running is None
-    return task.phase is not Phase.PENDING and not nowhere
+    # A pod that is deleted before its container ran ends as Failed, too.
+    never_ran = task.deleted and task.running is None
+    return task.phase is not Phase.PENDING and not never_ran
 
 
 def _task_news(before: TaskStatus | None, after: TaskStatus) -> list[tuple[str, bool]]:
@@ -255,9 +267,19 @@ def whole_seconds(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def waiting(role: RoleStatus) -> str:
-    """Returns why a role's tasks do not start: `waits (Unschedulable): 0/3 nodes are available`."""
+def waiting(role: RoleStatus, others: Iterable[RoleStatus] = ()) -> str:
+    """Returns why a role's tasks do not start: `waits (Unschedulable): 0/3 nodes are available`. Where one of
+    the `others` waits for the same, just its name stands for it.
+    """
+    for other in others:
+        if other.waiting and (other.reason, _cause(other)) == (role.reason, _cause(role)):
+            return f"waits ({role.reason}), as {other.role} does"
     return f"waits ({role.reason}): {role.message}"
+
+
+def _cause(role: RoleStatus) -> str:
+    """Returns the message without how many tasks it is true of."""
+    return role.message.partition(" tasks: ")[2] or role.message
 
 
 def event(event: RunEvent) -> str:
@@ -268,8 +290,12 @@ def event(event: RunEvent) -> str:
     return f"{when} {mark} {event.about:<12} {event.reason}: {event.message}{times}"
 
 
-def findings(found: Sequence[Finding]) -> Iterator[str]:
-    """Yields a line for each finding, a line with what to do about it, and a conclusion."""
+def findings(
+    found: Sequence[Finding],
+    works: str = "a run can be submitted",
+    fails: str = "a run cannot be submitted here",
+) -> Iterator[str]:
+    """Yields a line for each finding, a line with what to do about it, and the conclusion."""
     width = max(len(finding.subject) for finding in found)
     for finding in found:
         yield f"{finding.verdict:<8} {finding.subject:<{width}}  {finding.message}"
@@ -277,7 +303,7 @@ def findings(found: Sequence[Finding]) -> Iterator[str]:
             yield f"{'':<{width + 9}}  {finding.advice}"
     missing = [finding.subject for finding in found if finding.verdict == "missing"]
     yield ""
-    yield f"a run cannot be submitted here: see {', '.join(missing)}" if missing else "a run can be submitted"
+    yield f"{fails}: see {', '.join(missing)}" if missing else works
 
 
 def left_out(lines: int) -> str:
@@ -314,10 +340,12 @@ def stopped_with_run(role: RoleStatus, status: RunStatus) -> str:
     return "released" if own and all(task.exit_code == 0 for task in own) else "stopped"
 
 
-def _role_end(before: RoleStatus | None, after: RoleStatus, status: RunStatus) -> str:
+def _role_end(
+    before: RoleStatus | None, after: RoleStatus, status: RunStatus, others: Sequence[RoleStatus]
+) -> str:
     if after.waiting:
         # The number of waiting tasks changes too often to be printed each time.
-        return "" if before is not None and before.reason == after.reason else waiting(after)
+        return "" if before is not None and before.reason == after.reason else waiting(after, others)
     if before is not None and before.phase is after.phase:
         return ""
     if after.phase is Phase.SUCCEEDED:

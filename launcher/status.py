@@ -33,8 +33,17 @@ INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 ATTEMPT_ANNOTATION: Final = f"{DOMAIN}/attempt"
 """The number of a pod among those of its index, from 0."""
 
+FAILURES: Final = (
+    "batch.kubernetes.io/job-index-failure-count",
+    "batch.kubernetes.io/job-index-ignored-failure-count",
+)
+"""Annotations by which a Job says how many pods of an index it has replaced; not of every Job."""
+
 ADMISSION: Final = "AwaitsAdmission"
 """The reason of a run that waits for a queue's admission."""
+
+SUPERVISOR_LOST: Final = "SupervisorLost"
+"""The reason of a run on this machine that nobody carries on."""
 
 RUN_ENDED: Final = "RunEnded"
 RUN_FAILED: Final = "RunFailed"
@@ -139,7 +148,8 @@ class RunStatus:
     """The run. Its phase is the primary role's. `ended`: every role has ended, or the supervisor has.
 
     `roles` begin with the primary; a broken run has none. `created`, `started` and `finished` are
-    seconds since the epoch, `finished` the primary's. `labels` are those of its objects.
+    seconds since the epoch, `finished` the primary's, and `suspended` since when it is. `labels` are those of
+    its objects.
     """
 
     run: str
@@ -155,6 +165,7 @@ class RunStatus:
     records: Records = field(default_factory=dict)
     created: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    suspended: float | None = None
 
     def _repr_html_(self) -> str:
         """A table of the roles, for a notebook."""
@@ -253,7 +264,7 @@ def fold(
     if lost and not ended:
         ended = True
         if phase not in _TERMINAL:
-            phase, reason = Phase.LOST, "SupervisorLost"
+            phase, reason = Phase.LOST, SUPERVISOR_LOST
             message = "its supervisor is gone, killed or shut down with the machine, and its tasks with it"
     metadata = primary["metadata"]
     return RunStatus(
@@ -270,6 +281,7 @@ def fold(
         records=records or {},
         created=seconds(metadata.get("creationTimestamp")),
         labels=labels_of(primary),
+        suspended=seconds((condition(primary, "Suspended") or {}).get("lastTransitionTime")),
     )
 
 
@@ -453,10 +465,10 @@ def _task(job: Mapping[str, Any], index: int, pods: Sequence[Mapping[str, Any]])
     # Deleted pods did not fail: a suspension deletes them, for one.
     earlier = [other for other in pods if other is not pod and not _deleted(other)]
     last = _pod_task(job, index, pod)
-    if not earlier:
-        return last
-    before = _pod_task(job, index, max(earlier, key=_age))
-    return dataclasses.replace(last, restarts=len(earlier), before=before)
+    # Deleted pods that were replaced count here, once they are gone, too.
+    replaced = sum(int(annotations_of(pod).get(name, 0)) for name in FAILURES)
+    before = _pod_task(job, index, max(earlier, key=_age)) if earlier else None
+    return dataclasses.replace(last, restarts=max(len(earlier), replaced), before=before)
 
 
 def _pod_task(job: Mapping[str, Any], index: int, pod: Mapping[str, Any]) -> TaskStatus:

@@ -61,6 +61,12 @@ class Browser:
         self._call("Page.navigate", url=url)
         self._until("Page.loadEventFired")
 
+    def click(self, selector: str) -> None:
+        """Clicks on what leads to another page, and waits for it."""
+        self._events.clear()
+        self.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
+        self._until("Page.loadEventFired")
+
     def evaluate(self, expression: str) -> Any:
         """Returns the value of a JavaScript expression in the page."""
         found = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)

@@ -10,7 +10,6 @@ import contextlib
 import http.client
 import importlib.util
 import json
-import random
 import socket
 import ssl
 import subprocess
@@ -18,6 +17,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.free_ports import free_ports
 
 BUCKET = "models"
 _SECONDS = 60.0
@@ -44,7 +45,7 @@ def gcs_server(directory: Path) -> Iterator[dict[str, str]]:
         check=True,
         capture_output=True,
     )
-    port = _free_port()
+    (port,) = free_ports(1)
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
             [
@@ -143,10 +144,3 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
             target.sendall(content)
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)
-
-
-def _free_port() -> int:
-    while True:
-        port = random.randrange(10_000, 32_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port

@@ -6,9 +6,7 @@ import contextlib
 import http.client
 import json
 import os
-import random
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from tests.free_ports import free_ports
 
 KEY, SECRET = "an-access-key", "a-secret-that-nobody-may-see-7f3a"
 BUCKET = "models"
@@ -31,7 +31,7 @@ class S3Server:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._ports = _free_ports(8)
+        self._ports = free_ports(8)
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"http://127.0.0.1:{self._ports[0]}"
         directory.mkdir(parents=True)
@@ -198,15 +198,3 @@ def faulty(server: S3Server) -> Iterator[FaultyProxy]:
         yield proxy
     finally:
         proxy.stop()
-
-
-def _free_ports(count: int) -> list[int]:
-    """Below Linux' ephemeral ports, or a connection could take one in the meantime."""
-    found: dict[int, socket.socket] = {}
-    while len(found) < count:
-        port = random.randrange(10_000, 32_000)
-        with contextlib.suppress(OSError):
-            found[port] = socket.create_server(("127.0.0.1", port))
-    for opened in found.values():
-        opened.close()
-    return list(found)

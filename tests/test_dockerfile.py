@@ -101,16 +101,16 @@ def required(extra: str) -> set[str]:
 
 def test_the_images_hold_what_the_project_requires() -> None:
     launcher, worker = selections()
-    assert {name for name in launcher if not name.startswith("-")} == required("")
+    assert {name for name in launcher if not name.startswith("-")} == required("") | required("controller")
     # tensorflow-cpu replaces tensorflow where it exists.
     assert set(worker) == required("worker") | {"tensorflow-cpu"}
 
 
 def test_a_selection_of_the_real_lock(select: ModuleType) -> None:
     launcher, worker = (set(names(select.select(LOCK, wanted))) for wanted in selections())
-    assert {"pydantic-core", "markupsafe", "urllib3"} <= launcher
+    assert {"pydantic-core", "markupsafe", "urllib3", "aiohttp"} <= launcher
     assert {"numpy", "grpcio", "protobuf", "h5py"} <= worker
-    assert not (launcher | worker) & {"pytest", "mypy", "ruff", "hatchling", "aiohttp"}
+    assert not (launcher | worker) & {"pytest", "mypy", "ruff", "hatchling", "aiohttp-retry"}
     assert not launcher & {"numpy", "tensorflow", "tensorflow-cpu"}
     assert not worker & {"kubernetes", "pydantic"}
 

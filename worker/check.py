@@ -32,7 +32,7 @@ from worker.process.activity import Activity
 from worker.process.watch import Watch
 from worker.program import LoadedProgram, load, user_roots
 from worker.reporting import Reporter
-from worker.runtime import prepare_environment
+from worker.runtime import prepare_environment, prepare_program
 from worker.task import Task, from_environment
 
 _NO_DEVICE = "-1"
@@ -50,6 +50,7 @@ def main() -> int:
     task: Task | None = None
     try:
         task = from_environment()
+        prepare_program(task, reporter)
         prepare_environment(task.config.keras)
         os.environ["CUDA_VISIBLE_DEVICES"] = _NO_DEVICE
         if (data := prefetch.bucket_of(task.config.parameters)) is not None:
@@ -86,12 +87,12 @@ class _Strategy:
 
     def __init__(self, task: Task) -> None:
         """Divides the CPU, which must be done before the program is imported."""
-        from worker import strategies
+        from worker import devices
 
         self._task = small(task)
         self.built: Any = None
         self._servers: list[Any] = []
-        strategies.prepare(self._task)
+        devices.prepare(self._task)
 
     def build(self) -> None:
         """Builds it, if it is not there yet."""

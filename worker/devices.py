@@ -6,7 +6,7 @@ import os
 import platform
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import tensorflow as tf
 
@@ -32,7 +32,7 @@ def report(task: Task, reporter: Reporter, strategy: Any = None, tasks: int = 0)
         several = tasks if uses_coordinator(strategy) else 1
         replicas = strategy.num_replicas_in_sync * several
     else:
-        replicas = tasks * max(1, len(_gpus()))
+        replicas = tasks * max(1, len(gpus()))
     made = Devices(replicas, tasks, _devices(), tf.version.VERSION, _lacking(task), _runtime(task))
     reporter.emit(made)
     if task.is_primary and (notice := versions.untested(tf.version.VERSION)):
@@ -42,6 +42,61 @@ def report(task: Task, reporter: Reporter, strategy: Any = None, tasks: int = 0)
 def on_server(role: str, index: int) -> Any:
     """Returns a context in which operations are placed on the server of that task."""
     return tf.device(f"/job:{role}/replica:0/task:{index}/device:CPU:0")
+
+
+def prepare(task: Task) -> None:
+    """Divides each GPU into `logicalGpus` devices of at most `gpuMemoryMB`, or the CPU into `logicalCpus`
+    where there is no GPU. Call it before TensorFlow's first operation.
+    """
+    parts = [_part(task)] * logical_gpus(task)
+    for gpu in gpus():
+        if parts != [_WHOLE]:
+            _divide(gpu, parts)
+    count = logical_cpus(task)
+    if count > 1:
+        (cpu, *_) = tf.config.list_physical_devices("CPU")
+        _divide(cpu, [_WHOLE] * count)
+
+
+def server_options(task: Task) -> Any:
+    """Returns the configuration of this task's server, which does not follow `prepare`; None where it needs
+    none.
+    """
+    limit = _part(task).memory_limit
+    if limit is None or not gpus():
+        return None
+    config = tf.compat.v1.ConfigProto()
+    for _ in gpus():
+        config.gpu_options.experimental.virtual_devices.add(memory_limit_mb=[limit])
+    return config
+
+
+def logical_gpus(task: Task) -> int:
+    """Returns into how many devices each GPU is divided."""
+    return int(task.config.strategy_options.get("logicalGpus", 1))
+
+
+def logical_cpus(task: Task) -> int:
+    """Returns the number of logical CPUs; 1 where there are GPUs, which are then the devices."""
+    count = int(task.config.strategy_options.get("logicalCpus", 1))
+    return 1 if count == 1 or gpus() else count
+
+
+def gpus() -> list[Any]:
+    """Returns the GPUs that TensorFlow sees. It starts none."""
+    return list(tf.config.list_physical_devices("GPU"))
+
+
+_WHOLE: Final = tf.config.LogicalDeviceConfiguration()
+
+
+def _part(task: Task) -> Any:
+    return tf.config.LogicalDeviceConfiguration(task.config.strategy_options.get("gpuMemoryMB"))
+
+
+def _divide(device: Any, parts: list[Any]) -> None:
+    if tf.config.get_logical_device_configuration(device) != parts:
+        tf.config.set_logical_device_configuration(device, parts)
 
 
 def check(task: Task) -> None:
@@ -77,11 +132,7 @@ def _runtime(task: Task) -> str:
 def _lacking(task: Task) -> str:
     """Returns the GPUs that the task asked for if it has none; else ""."""
     asked = task.config.gpus.get(task.role, "")
-    return "" if not asked or _gpus() else asked
-
-
-def _gpus() -> list[Any]:
-    return list(tf.config.list_physical_devices("GPU"))
+    return "" if not asked or gpus() else asked
 
 
 def _devices() -> list[Device]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.contract.exit_codes import ExitCode
+from worker.contract.notebook_lines import located
 from worker.tf_compat import connections
 
 _FIT_OF_KERAS_3 = (
@@ -58,9 +59,22 @@ _WHERE_TO_WRITE = (
     "a program's own folder and its image are read-only: write below os.environ['MODEL_DIR'], which is "
     "spec.modelDir"
 )
+_WHAT_THE_IMAGE_LACKS = (
+    "what the image lacks, pip installs by program.packages, such as [scikit-learn==1.7.0]; a file beside "
+    "the script travels with it where program.source is their folder"
+)
 _FORGOTTEN = re.compile(r"\b(Iteration|Job|Dataset)\b.{0,60}\bnot found", re.I)
 _DEVICE_FAULT = re.compile(r"cuda|cudnn|cublas|device-side|xid|\becc\b", re.I)
 """Matches the text of an error of a GPU, which may not occur in a retry."""
+_NO_MEMORY = re.compile(r"OOM when allocating|out of memory|failed to allocate", re.I)
+"""Matches the text of a ResourceExhaustedError about memory: there are others, as of a long message."""
+_LESS_MEMORY = "a smaller globalBatchSize takes less, and so does mixed precision (mixed_float16)"
+_MORE_GPU_MEMORY = (
+    f"{_LESS_MEMORY}; spec.strategyOptions.gpuMemoryMB, where it is given, may be more, and other processes "
+    "on the GPU take of the same memory"
+)
+_TAKEN_GPU = "NCCL: invalid usage"
+"""TensorFlow's text (core/nccl/nccl_manager.cc), with NCCL's, where two ranks are on one GPU."""
 _NOT_A_SENTENCE = (
     "Graph execution error",
     "Detected at node",
@@ -147,6 +161,17 @@ def classify(
     if isinstance(error, SystemExit):
         message = f"the program called sys.exit({error.code!r}) while {doing}"
         return program_error(message, frames(error, roots))
+    if _is_out_of_memory(error):
+        advice = _LESS_MEMORY if "device:CPU" in str(error) else _MORE_GPU_MEMORY
+        return program_error(
+            f"the memory did not suffice while {doing}: {text}; {advice}", frames(error, roots)
+        )
+    if _TAKEN_GPU in str(error) and is_op_error(error):
+        message = (
+            f"NCCL cannot connect the devices of the tasks ({_cut(text)}): of tasks that share a GPU it "
+            "connects none; leave spec.strategyOptions.communication out, or give each task a GPU of its own"
+        )
+        return program_error(message)
     if is_lost_peer(error):
         what = "something could not be reached" if alone else "a task was lost"
         return Failure(f"{what} while {doing}: {text}", ExitCode.RETRYABLE)
@@ -176,6 +201,8 @@ def classify(
             shown = whole
     elif shown and _could_not_write(error):
         text = f"{text}; {_WHERE_TO_WRITE}"
+    elif isinstance(error, ModuleNotFoundError) and shown:
+        text = f"{text}; {_WHAT_THE_IMAGE_LACKS}"
     return program_error(f"{text} (while {doing})", shown)
 
 
@@ -277,6 +304,7 @@ def _add(
         if path == folder or folder in path.parents:
             shown = path.name if path == folder else str(path.relative_to(folder))
             code = linecache.getline(filename, line).strip()
+            shown, line = located(filename, line, shown)
             summary = traceback.FrameSummary(shown, line, function, lookup_line=False, line=code)
             if summary not in summaries:
                 summaries.append(summary)
@@ -340,6 +368,12 @@ def _is_device_fault(error: BaseException) -> bool:
     errors = _tensorflow_errors()
     is_internal = errors is not None and isinstance(error, errors.InternalError)
     return is_internal and bool(_DEVICE_FAULT.search(str(error)))
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    errors = _tensorflow_errors()
+    is_exhausted = errors is not None and isinstance(error, errors.ResourceExhaustedError)
+    return is_exhausted and bool(_NO_MEMORY.search(str(error)))
 
 
 def _could_not_write(error: BaseException) -> bool:

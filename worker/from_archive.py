@@ -17,6 +17,8 @@ from pathlib import Path
 OLDEST = (3, 9)
 PROGRAM_ERROR = 70
 """The value of `worker.contract.exit_codes.ExitCode`, which an older Python cannot import."""
+MODULES = "modules.zip"
+"""That of `worker.contract.environment`, which is in this file."""
 
 
 def main() -> int:
@@ -41,8 +43,8 @@ def main() -> int:
 
 def _unpack(archive: str) -> str:
     directory = Path(os.environ.get("TF_LAUNCHER_TASK_DIR") or tempfile.mkdtemp(), "runtime")
-    with zipfile.ZipFile(archive) as opened:
-        opened.extractall(str(directory))
+    with zipfile.ZipFile(archive) as opened, zipfile.ZipFile(io.BytesIO(opened.read(MODULES))) as modules:
+        modules.extractall(str(directory))
     return str(directory)
 
 

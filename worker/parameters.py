@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,11 +17,10 @@ class TrainingParameters:
     """The parameters of the training. `steps_per_epoch` is None for the dataset's own size.
     `steps_per_execution` is None ("auto") for a number that is measured during training.
 
-    `checkpoint_epochs` is the number of epochs between two checkpoints; the last epoch always has one.
-    `keep_checkpoints` is how many of them are kept, the newest.
     `iteration` says how a custom loop iterates over its data: "steps" takes `steps_per_execution` steps in
     one call, "batches" calls the step for each batch of the dataset, "epoch" runs the whole epoch in one
-    call.
+    call. A script's `fit` may begin with `initial_epoch`, and validates after the epochs, from 1, that are in
+    `validation_freq` or are multiples of it.
 
     Where `batch_size_per_replica` is given, `global_batch_size` is valid only after `with_replicas`.
     """
@@ -31,9 +30,9 @@ class TrainingParameters:
     global_batch_size: int = 64
     batch_size_per_replica: int | None = None
     steps_per_execution: int | None = None
-    checkpoint_epochs: int = 1
-    keep_checkpoints: int = 5
     iteration: str = ITERATIONS[0]
+    initial_epoch: int = 0
+    validation_freq: int | Collection[int] = 1
 
     @classmethod
     def read(cls, parameters: Mapping[str, Any]) -> TrainingParameters:
@@ -47,8 +46,6 @@ class TrainingParameters:
             global_batch_size=parameters.get(GLOBAL) or cls.global_batch_size,
             batch_size_per_replica=parameters.get(PER_REPLICA),
             steps_per_execution=None if steps_per_execution == "auto" else steps_per_execution,
-            checkpoint_epochs=parameters.get("checkpointEpochs", cls.checkpoint_epochs),
-            keep_checkpoints=parameters.get("keepCheckpoints", cls.keep_checkpoints),
             iteration=parameters.get("iteration") or cls.iteration,
         )
 
@@ -60,6 +57,13 @@ class TrainingParameters:
             return self
         return replace(self, global_batch_size=count * self.batch_size_per_replica)
 
+    def validates(self, epoch: int) -> bool:
+        """Returns whether `epoch`, from 0, ends with an evaluation."""
+        frequency = self.validation_freq
+        if isinstance(frequency, int):
+            return (epoch + 1) % frequency == 0
+        return epoch + 1 in frequency
+
     def size_for(self, global_batch_size: int) -> str:
         """Returns the parameter that gives batches of this size, such as `globalBatchSize: 32`."""
         given = self.batch_size_per_replica
@@ -67,3 +71,35 @@ class TrainingParameters:
         if given is not None and global_batch_size % replicas == 0:
             return f"{PER_REPLICA}: {global_batch_size // replicas}"
         return f"{GLOBAL}: {global_batch_size}"
+
+
+@dataclass(frozen=True)
+class CheckpointPlan:
+    """When a training is saved, and what is kept: `spec.checkpoints`, and the parameters checkpointEpochs and
+    keepCheckpoints, which are older names of everyEpochs and keep.
+
+    The last epoch always has a checkpoint. Where neither `every_seconds` nor `every_steps` is given, what a
+    save costs decides how often the middle of an epoch is saved. `keep` is the number of epochs' checkpoints
+    that stay, the newest; the best by the metric `best` stays, too, where it is not None. `mode` is Min or
+    Max.
+    """
+
+    every_seconds: int | None = None
+    every_steps: int | None = None
+    every_epochs: int = 1
+    keep: int = 5
+    best: str | None = None
+    mode: str = "Min"
+
+    @classmethod
+    def read(cls, checkpoints: Mapping[str, Any], parameters: Mapping[str, Any]) -> CheckpointPlan:
+        """Reads the two. The launcher has refused a file in which they contradict each other."""
+        best = checkpoints.get("keepBest") or {}
+        return cls(
+            checkpoints.get("everySeconds"),
+            checkpoints.get("everySteps"),
+            checkpoints.get("everyEpochs") or parameters.get("checkpointEpochs", cls.every_epochs),
+            checkpoints.get("keep") or parameters.get("keepCheckpoints", cls.keep),
+            best.get("metric"),
+            best.get("mode", cls.mode),
+        )

@@ -33,7 +33,9 @@ class Program(Protocol):
         each tensor is `[batch_size, ...]`, the GLOBAL size, which the runtime shares out over the replicas.
         It may be infinite; one that ends is repeated. With ParameterServer every worker runs its own copy of
         the pipeline, which is sent to it: shuffle it without a seed. With a compiled model of Keras 2
-        it may be a `tf.keras.utils.experimental.DatasetCreator`.
+        it may be a `tf.keras.utils.experimental.DatasetCreator`. It may be what Keras' fit takes, too:
+        arrays, or a tuple (features, labels) or (features, labels, sample_weights) of them, which are
+        batched, and shuffled in each pass; a PyDataset or Sequence, whose batches are shuffled; a generator.
         """
 
     def evaluation_dataset(self, batch_size: int) -> Any:
@@ -124,7 +126,12 @@ class LoadedProgram:
 
     `roots` are the file or folders of the user's own code, `notices` are sentences for the user. `datasets`
     are what its methods have returned. `element` is the `element_spec` of its training data, None before
-    `train_dataset` was called.
+    `train_dataset` was called. `is_keras_3` says which Keras its model is of, once `model` was called.
+    """
+
+    is_of_one_process = False
+    """Whether it is written for one process: its own steps know of no replicas, and a global batch need not
+    be divisible by their number.
     """
 
     def __init__(self, instance: Any, entrypoint: str, roots: Sequence[Path]) -> None:
@@ -134,6 +141,7 @@ class LoadedProgram:
         self.datasets: list[Any] = []
         self.element: Any = None
         self._instance = instance
+        self.is_keras_3 = False
 
     def has(self, method: str) -> bool:
         """Returns whether the program defines the optional `method`."""
@@ -156,6 +164,7 @@ class LoadedProgram:
             raise self._wrong("model()", f"a {kind}, not a tf.keras.Model or keras.Model{hint}")
         if not keras_models.is_compiled(model):
             raise self._wrong("model()", "a model that is not compiled: call model.compile(...) in it")
+        self.is_keras_3 = keras_models.is_keras_3(model)
         return model
 
     def optimizers(self) -> dict[str, Any]:
@@ -228,8 +237,16 @@ class LoadedProgram:
     def _dataset(self, method: str, batch_size: int) -> Any:
         import tensorflow as tf
 
-        given = dataset = getattr(self._instance, method)(batch_size)
+        from worker.data_adapters import fit_data
+
         call = f"{method}({batch_size})"
+        given = dataset = fit_data.of_program(
+            getattr(self._instance, method)(batch_size),
+            method,
+            batch_size,
+            keras_3=self.is_keras_3,
+            call=f"{self.entrypoint}: {call}",
+        )
         if method == "train_dataset" and _is_creator(given):
             dataset = given.dataset_fn(tf.distribute.InputContext())
             call = f"the dataset_fn of {call}"

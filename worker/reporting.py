@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from worker.contract import records
@@ -13,16 +13,17 @@ from worker.failures import Failure
 
 
 class Reporter:
-    """Prints `Record`s, one at a time."""
+    """Prints `Record`s, one at a time. `tell` gets each line, too."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, tell: Callable[[str], None] = lambda _: None) -> None:
         self.task = task
+        self._tell = tell
         self._lock = threading.Lock()
 
     def emit(self, content: Content) -> None:
         """Prints one record."""
         with self._lock:
-            records.emit(self.task, content)
+            self._tell(records.emit(self.task, content))
 
     def notice(self, message: str) -> None:
         """Emits a sentence that the user should read."""

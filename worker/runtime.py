@@ -12,16 +12,18 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
-from worker import scripts
+from worker import packages, scripts, sources
 from worker.buckets import prefetch
 from worker.buckets.bucket import check_library, is_bucket
 from worker.collective.elastic_rendezvous import Elastic
-from worker.contract.environment import GRPC_FAIL_FAST
+from worker.contract.environment import GIT_KEYS, GRPC_FAIL_FAST, Env
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Doing, Done
 from worker.contract.task_names import DATA_WORKER, DISPATCHER
@@ -33,10 +35,15 @@ from worker.process.sigterm import leave_on_signal
 from worker.process.watch import Watch, stalled
 from worker.reporting import Reporter
 from worker.supervisor import starter, supervisor
+from worker.supervisor.metrics import Metrics
 from worker.supervisor.state import Limits
 from worker.task import Task, from_environment
 
-_DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+_DEFAULTS = {
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    # Memory of a GPU is taken when it is needed. A server has no other switch for it, nor a user's script.
+    "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+}
 _AGAIN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from worker import runtime; runtime.start_training(sys.argv[1:])"
@@ -52,11 +59,12 @@ def main(arguments: Sequence[str]) -> int:
         task = from_environment()
         _check_version(task)
         _check_bucket(task)
+        environment.update(prepare_program(task, reporter))
     except Failure as failure:
         reporter.failed(failure)
         print(f"worker: {failure.message}", file=sys.stderr)
         return failure.exit_code
-    prepare_environment(task.config.keras)
+    prepare_environment(task.config.keras, is_script=task.config.script is not None)
     # The role decides, as TFConfigClusterResolver().task_type does, but before TensorFlow is imported.
     seconds = max(task.config.stall_seconds, task.config.starting_deadline_seconds)
     first = stalled("starting", seconds)
@@ -67,18 +75,21 @@ def main(arguments: Sequence[str]) -> int:
     collective = collective and elastic is None
     limits = Limits(task.grace_seconds, task.config.restarts_in_place, collective)
     peers = {} if task.serves else task.peers
-    return supervisor.supervise(work, first, task.name, peers, limits, elastic)
+    metrics = Metrics({"run": task.config.run, "role": task.role, "task": task.name})
+    return supervisor.supervise(
+        work, first, task.name, peers, limits, elastic, metrics, directory=task.directory
+    )
 
 
 def start_training(arguments: Sequence[str]) -> NoReturn:
-    """Starts training processes for a supervisor that has lost its starter. The last four arguments are the
+    """Starts training processes for a supervisor that has lost its starter. The last five arguments are the
     pipes and the supervisor's process id.
     """
-    *own, orders, reports, signs, parent = arguments
+    *own, orders, reports, signs, stacks, parent = arguments
     task = from_environment()
-    prepare_environment(task.config.keras)
+    prepare_environment(task.config.keras, is_script=task.config.script is not None)
     work = _work(task, scripts.parse(own))
-    starter.serve(work, starter.Pipes(int(orders), int(reports), int(signs)), int(parent))
+    starter.serve(work, starter.Pipes(int(orders), int(reports), int(signs), int(stacks)), int(parent))
 
 
 def _check_version(task: Task) -> None:
@@ -96,13 +107,37 @@ def _check_version(task: Task) -> None:
 
 def _check_bucket(task: Task) -> None:
     """Raises Failure where this task needs a library for a bucket and the image lacks it."""
-    if task.config.entrypoint is None or task.role in (DISPATCHER, "ps"):
+    if task.config.trained is None or task.role in (DISPATCHER, "ps"):
         return
     directory, data = task.config.model_dir or "", prefetch.bucket_of(task.config.parameters)
     if data is not None:
         check_library(data)
     if is_bucket(directory) and not task.serves and task.role != DATA_WORKER:
         check_library(directory)
+
+
+def prepare_program(task: Task, reporter: Reporter) -> Mapping[str, str]:
+    """Brings the program's source and the packages that it asks for, where this task runs its code. Returns
+    the environment variables that were set for it. Raises Failure.
+    """
+    folder, config = os.environ.get(Env.PACKAGES), task.config
+    seconds = float(config.starting_deadline_seconds)
+
+    def say(doing: str) -> None:
+        reporter.emit(Doing(doing))
+
+    if config.source is not None and task.source is not None:
+        leave_on_signal()
+        parts = [each for each in os.environ.get(Env.SOURCE_PARTS, "").split(os.pathsep) if each]
+        scratch = Path(task.directory or tempfile.mkdtemp())
+        sources.fetch(config.source, parts, task.source, scratch, seconds, say)
+        for key in GIT_KEYS:
+            os.environ.pop(key, None)
+    if not config.packages or not folder:
+        return {}
+    variables = packages.install(config.packages, Path(folder), seconds, say)
+    os.environ.update(variables)
+    return variables
 
 
 def _work(task: Task, script: Sequence[str]) -> starter.Work:
@@ -145,10 +180,12 @@ def _preload(task: Task) -> None:
     import_tensorflow(keras=not (task.serves or task.role in (DISPATCHER, DATA_WORKER)))
 
 
-def prepare_environment(keras: int | None) -> None:
+def prepare_environment(keras: int | None, *, is_script: bool = False) -> None:
     """Sets the variables that TensorFlow reads at import. `keras` is the spec's; for None the
-    image decides.
+    image decides, and for a script what decides for `python SCRIPT`.
     """
+    if is_script and keras is None:
+        keras = 2 if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True") else 3
     os.environ.update([GRPC_FAIL_FAST])
     os.environ["KERAS_BACKEND"] = "tensorflow"
     # The package behind tf.keras: keras, or tf_keras.
@@ -170,7 +207,7 @@ def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 
 def _run(task: Task, watch: Watch, body: Callable[[Task, Reporter, Watch], int]) -> int:
     leave_on_signal()
-    reporter = Reporter(task.name)
+    reporter = Reporter(task.name, watch.tell)
     try:
         code = body(task, reporter, watch)
     except BaseException as error:  # noqa: BLE001 - whatever a program raises must be told
@@ -190,7 +227,11 @@ def _serve(task: Task, reporter: Reporter, watch: Watch) -> int:
     if task.role == "worker":  # which carries out the data's graph
         _fetch(task, reporter, watch)
     reporter.emit(Doing("importing TensorFlow"))
-    return server.serve(task, reporter, watch)
+    import_tensorflow(keras=False)
+    from worker.copies.neighbours import hosting
+
+    with hosting(task, os.environ.get(Env.COPIES_DIR)):
+        return server.serve(task, reporter, watch)
 
 
 def _serve_data(task: Task, reporter: Reporter, watch: Watch) -> int:
@@ -229,7 +270,12 @@ def _evaluate(task: Task, reporter: Reporter, watch: Watch) -> int:
         from worker.evaluation.sidecar import Evaluator
 
         devices.check(task)
+        devices.prepare(task)
         devices.report(task, reporter)
+        if task.config.script is not None:
+            from worker.script.evaluator import evaluate
+
+            return evaluate(task, reporter, doing.enter, watch.came_further)
         _fetch(task, reporter, watch)
         doing.enter(f"importing {task.config.entrypoint}")
         loaded = program.load(
@@ -266,6 +312,10 @@ def _train(task: Task, watch: Watch) -> int:
         if task.generation is None:
             return _run(task, watch, _introduce)
     leave_on_signal()
+    if task.config.script is not None:
+        from worker.script.run import run
+
+        return run(task, watch)
     from worker.training.trainer import train
 
     return train(task, watch)

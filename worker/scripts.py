@@ -10,35 +10,29 @@ import contextlib
 import faulthandler
 import importlib.util
 import os
-import runpy
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from worker.collective.leaving import leave_last
 from worker.contract.environment import Env
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Done
-from worker.failures import Failure, classify, frames, program_error
+from worker.failures import Failure, classify, program_error
 from worker.peers.start_barrier import gather
 from worker.process.activity import Activity
-from worker.process.watch import Silence, Watch, stalled
+from worker.process.watch import UNWATCHED_SECONDS, Silence, Watch, stalled
 from worker.reporting import Reporter, failed
+from worker.script import main_module
 from worker.task import Task, from_environment
 from worker.tf_compat import connections
 from worker.tf_compat.checkpoint_io import save_here
 
 USAGE = "python -m worker -- SCRIPT [ARGUMENTS], or -- -m MODULE [ARGUMENTS]"
-_UNWATCHED_SECONDS = 1e9
-"""Limit for a script that never calls `worker.alive`: as good as none."""
 _LEAVING_SECONDS = 60.0
 """Limit for the functions that a failed script has registered with atexit."""
-_FIRST_RETRYABLE = 128
-"""TFJob's convention for exit codes: a task with 128 or above is retried; below, the program is wrong."""
 _KEPT: list[object] = []
 """Objects that must live as long as the process: to delete a remote function sends a message to each task."""
 
@@ -76,7 +70,7 @@ class _Run:
     def silence(self) -> Silence:
         """Returns how long the script may be silent."""
         if not self.watched:
-            return stalled(self.doing, _UNWATCHED_SECONDS)
+            return stalled(self.doing, UNWATCHED_SECONDS)
         return stalled(f"{self.doing} (worker.alive() was not called)", self.task.config.stall_seconds)
 
     def alive(self) -> None:
@@ -147,7 +141,7 @@ class _Script:
         global _current
         self._task = task
         self._watch = watch
-        self._reporter = Reporter(task.name)
+        self._reporter = Reporter(task.name, watch.tell)
         self._activity = _activity(task, watch, self._reporter)
         self._is_module = command[0] == "-m"
         self._name, *self._arguments = command[1:] if self._is_module else command
@@ -163,15 +157,15 @@ class _Script:
             if self._task.config.is_coordinated:
                 save_here()
             self._watch.expect(self._run.silence())
-            self._execute(path)
+            _KEPT.append(main_module.execute(path, self._arguments, is_module=self._is_module))
             self._check_took_part()
         except KeyboardInterrupt:
             return ExitCode.PREEMPTED
         except BaseException as error:  # noqa: BLE001 - whatever a script raises must be told
             _KEPT.append(error)
             return self._fail(error)
-        self._watch.expect(stalled("leaving", _UNWATCHED_SECONDS))
-        _leave_python()
+        self._watch.expect(stalled("leaving", UNWATCHED_SECONDS))
+        main_module.leave_python()
         self._run.release("done", ExitCode.DONE)
         leave_last(self._task, self._activity)
         self._reporter.emit(Done())
@@ -182,7 +176,7 @@ class _Script:
         not exist.
         """
         if self._is_module:
-            _lead_module_path(str(Path.cwd()))
+            main_module.lead_module_path(str(Path.cwd()))
             try:
                 spec = importlib.util.find_spec(self._name)
             except (ModuleNotFoundError, ValueError):
@@ -195,19 +189,9 @@ class _Script:
         path = Path(self._name).absolute()
         if not path.exists():
             raise program_error(f"there is no script {path} to run; {_contents(path.parent)}")
-        _lead_module_path(str(path.parent))
+        main_module.lead_module_path(str(path.parent))
         self._roots.append(_root_of(path))
         return str(path)
-
-    def _execute(self, path: str) -> None:
-        sys.argv[:] = [path, *self._arguments]
-        runner = runpy.run_module if self._is_module else runpy.run_path
-        options: dict[str, Any] = {"alter_sys": True} if self._is_module else {}
-        try:
-            _KEPT.append(runner(path, run_name="__main__", **options))
-        except SystemExit as error:
-            if error.code not in (None, 0):
-                raise
 
     def _check_took_part(self) -> None:
         """Raises Failure where each task of a collective has trained alone."""
@@ -239,28 +223,11 @@ class _Script:
         if not isinstance(error, SystemExit):
             failure = classify(error, self._run.doing, self._roots)
             return failure.exit_code, failure
-        if not isinstance(error.code, int):
-            failure = program_error(f"{self._name}: {error.code}", frames(error, self._roots))
-            return failure.exit_code, failure
-        code = error.code & 0xFF
-        message = f"{self._name} called sys.exit({error.code})"
-        if code == ExitCode.RETRYABLE or code >= _FIRST_RETRYABLE:
-            return code, Failure(f"{message}: retried", ExitCode.RETRYABLE)
-        return ExitCode.PROGRAM_ERROR, program_error(message, frames(error, self._roots))
+        return main_module.of_exit(error, self._name, self._roots)
 
 
 def _activity(task: Task, watch: Watch, reporter: Reporter) -> Activity:
     return Activity(watch, reporter, task.config.stall_seconds, task.config.starting_deadline_seconds)
-
-
-def _lead_module_path(directory: str) -> None:
-    """Puts the script's folder first on the module path, as `python SCRIPT` does, in place of the directory
-    in which `python -m worker` was started.
-    """
-    if sys.path and sys.path[0] in ("", str(Path.cwd())):
-        sys.path[0] = directory
-    else:
-        sys.path.insert(0, directory)
 
 
 def _root_of(path: Path) -> Path:
@@ -278,16 +245,6 @@ def _contents(folder: Path) -> str:
     except OSError:
         return f"there is no folder {folder}"
     return f"{folder} has {', '.join(names[:10]) or 'no files'}"
-
-
-def _leave_python() -> None:
-    """Does what the interpreter does at its end, because this process leaves by `os._exit`, which
-    skips it.
-    """
-    for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.current_thread():
-            thread.join()
-    atexit._run_exitfuncs()
 
 
 def _is_in_collective() -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
+from worker import devices
 from worker.contract.strategies import PARTITIONERS
 from worker.failures import Failure, program_error
 from worker.task import Task
@@ -19,46 +21,37 @@ _MIN_SHARD_BYTES = 256 << 10
 _GPU_ADVICE = "ask for nvidia.com/gpu in resources and use an image with GPU support"
 
 
-def prepare(task: Task) -> None:
-    """Divides the CPU into `logicalCpus` devices where there is no GPU. Call it before TensorFlow's first
-    operation.
-    """
-    count = _logical_cpus(task)
-    if count == 1:
-        return
-    (cpu, *_) = tf.config.list_physical_devices("CPU")
-    if len(tf.config.get_logical_device_configuration(cpu) or ()) == count:
-        return
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+Locate = Callable[[Collection[str]], Mapping[str, str]]
 
 
-def build(task: Task) -> tf.distribute.Strategy:
-    """Builds the strategy `task.config.strategy` in a task that runs the training loop.
+def build(task: Task, locate: Locate | None = None) -> tf.distribute.Strategy:
+    """Builds the strategy `task.config.strategy` in a task that runs the training loop. `locate` says where
+    the tasks of a collective with these addresses are.
 
     ParameterServer: every worker and ps must answer before, or the call blocks without a limit. Within
     `Membership` it connects to those that do.
     MultiWorkerMirrored: the call blocks until all tasks make it, and no TensorFlow operation may run before.
     Raises Failure, which names the option, for a strategy that does not work with the devices here.
     """
-    builders = {
+    builders: dict[str, Callable[[Task], tf.distribute.Strategy]] = {
         "OneDevice": _one_device,
         "Mirrored": _mirrored,
         "CentralStorage": _central_storage,
-        "MultiWorkerMirrored": _multi_worker_mirrored,
+        "MultiWorkerMirrored": partial(_multi_worker_mirrored, locate=locate),
         "ParameterServer": _parameter_server,
         "TPU": _tpu,
     }
     name = task.config.strategy
     if name not in builders:
         raise program_error(f"spec.strategy: this image knows {', '.join(builders)}, not {name!r}")
-    prepare(task)
+    devices.prepare(task)
     return builders[name](task)
 
 
 def _one_device(task: Task) -> tf.distribute.Strategy:
     given = task.config.strategy_options.get("device")
     if given is None:
-        return tf.distribute.OneDeviceStrategy("/gpu:0" if _gpus() else "/cpu:0")
+        return tf.distribute.OneDeviceStrategy("/gpu:0" if devices.gpus() else "/cpu:0")
     return tf.distribute.OneDeviceStrategy(_present("device", given, "the first GPU or the CPU"))
 
 
@@ -85,11 +78,8 @@ def _mirrored(task: Task) -> tf.distribute.Strategy:
     options: Any = task.config.strategy_options
     chosen = options.get("crossDeviceOps")
     packs = int(options.get("numPacks", 1))
-    if chosen == "Nccl" and not _gpus():
-        raise program_error(
-            "spec.strategyOptions.crossDeviceOps: Nccl sums over GPUs, and there is none here; "
-            f"{_GPU_ADVICE}, or choose HierarchicalCopy or ReductionToOneDevice"
-        )
+    if chosen == "Nccl":
+        _check_nccl(task, "crossDeviceOps: Nccl sums over", "HierarchicalCopy or ReductionToOneDevice")
     ops = {
         None: lambda: None,
         "Nccl": lambda: tf.distribute.NcclAllReduce(num_packs=packs),
@@ -100,36 +90,61 @@ def _mirrored(task: Task) -> tf.distribute.Strategy:
         raise _unknown("crossDeviceOps", chosen)
     make: Any = ops[chosen]
     given = options.get("devices")
-    devices = (
+    chosen_devices = (
         _cpus(task) if given is None else [_present("devices", each, "all GPUs or the CPU") for each in given]
     )
-    return tf.distribute.MirroredStrategy(devices=devices, cross_device_ops=make())
+    return tf.distribute.MirroredStrategy(devices=chosen_devices, cross_device_ops=make())
 
 
 def _central_storage(task: Task) -> tf.distribute.Strategy:
     return tf.distribute.experimental.CentralStorageStrategy(compute_devices=_cpus(task))
 
 
-def _multi_worker_mirrored(task: Task) -> tf.distribute.Strategy:
+def _multi_worker_mirrored(task: Task, locate: Locate | None) -> tf.distribute.Strategy:
     options: Any = task.config.strategy_options
     chosen = options.get("communication", "AUTO")
     implementations = tf.distribute.experimental.CommunicationImplementation
     if chosen not in implementations.__members__:
         raise _unknown("communication", chosen)
-    if chosen == "NCCL" and not _gpus():
-        # TensorFlow only warns, and uses RING.
-        raise program_error(
-            "spec.strategyOptions.communication: NCCL connects GPUs, and there is none here; "
-            f"{_GPU_ADVICE}, or choose AUTO or RING"
-        )
+    if chosen == "NCCL":
+        _check_nccl(task, "communication: NCCL connects", "AUTO or RING")
     communication = tf.distribute.experimental.CommunicationOptions(
         bytes_per_pack=int(options.get("bytesPerPack", 0)), implementation=implementations[chosen]
     )
     with with_local_cpus(len(_cpus(task) or [])):
         return tf.distribute.MultiWorkerMirroredStrategy(
-            cluster_resolver=tf.distribute.cluster_resolver.TFConfigClusterResolver(),
+            cluster_resolver=_Resolver(locate),
             communication_options=communication,
         )
+
+
+def _check_nccl(task: Task, option: str, others: str) -> None:
+    """Raises Failure where NCCL has nothing to connect. TensorFlow only warns, or fails in the first step."""
+    if not devices.gpus():
+        raise program_error(
+            f"spec.strategyOptions.{option} GPUs, and there is none here; {_GPU_ADVICE}, or choose {others}"
+        )
+    if devices.logical_gpus(task) > 1:
+        raise program_error(
+            f"spec.strategyOptions.{option} GPUs, and not the devices of one GPU (logicalGpus); "
+            f"choose {others}"
+        )
+
+
+class _Resolver(tf.distribute.cluster_resolver.TFConfigClusterResolver):  # type: ignore[misc]
+    """The cluster of TF_CONFIG, with each task where it is."""
+
+    def __init__(self, locate: Locate | None) -> None:
+        super().__init__()
+        self._cluster_spec = super().cluster_spec()
+        if locate is not None:
+            jobs = self._cluster_spec.as_dict()
+            places = locate({address for job in jobs.values() for address in job})
+            located = {name: [places[address] for address in job] for name, job in jobs.items()}
+            self._cluster_spec = tf.train.ClusterSpec(located)
+
+    def cluster_spec(self) -> tf.train.ClusterSpec:
+        return self._cluster_spec
 
 
 def _parameter_server(task: Task) -> tf.distribute.Strategy:
@@ -193,24 +208,14 @@ def _tpu(task: Task) -> tf.distribute.Strategy:
     return tf.distribute.TPUStrategy(resolver)
 
 
-def _gpus() -> list[Any]:
-    return list(tf.config.list_physical_devices("GPU"))
-
-
-def _logical_cpus(task: Task) -> int:
-    """Returns the number of logical CPUs; 1 where there are GPUs, which are then the devices."""
-    count = int(task.config.strategy_options.get("logicalCpus", 1))
-    return 1 if count == 1 or _gpus() else count
-
-
 def _cpus(task: Task) -> list[str] | None:
     """Returns the names of the CPU devices, or None for TensorFlow's own choice: all GPUs, else the CPU."""
-    count = _logical_cpus(task)
+    count = devices.logical_cpus(task)
     return [f"/device:CPU:{index}" for index in range(count)] if count > 1 else None
 
 
-def _numbered(devices: list[Any]) -> Iterator[tuple[Any, int]]:
-    for device in devices:
+def _numbered(given: list[Any]) -> Iterator[tuple[Any, int]]:
+    for device in given:
         yield device, tf.DeviceSpec.from_string(device.name).device_index
 
 

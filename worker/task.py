@@ -72,6 +72,13 @@ class Task:
             if (role, index) != (self.role, self.index)
         }
 
+    @property
+    def rank(self) -> int:
+        """Returns this task's number among those of a collective: 0 for the one that hosts TensorFlow's
+        coordination service, the chief or else worker 0.
+        """
+        return 0 if self.role == "chief" else self.index + ("chief" in self.cluster)
+
     def pod(self, role: str, index: int) -> str:
         """Returns the pod name of a task of `cluster`."""
         pods = self.generation.pods if self.generation is not None else {}

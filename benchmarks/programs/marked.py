@@ -1,4 +1,6 @@
-"""The program of `benchmarks.recovery`: each step prints its time to the log of the task that runs it."""
+"""The program of `benchmarks.recovery`: each step prints to the log of the task that runs it its time,
+and how many steps were done before it.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,11 @@ STEP_MICROSECONDS = 25_000
 class Marked(ByLoss):
     """Trained by the runtime's loop, or by the one in `bare`."""
 
+    def model(self) -> Any:
+        """The same, which knows how far it is."""
+        self._model = super().model()
+        return self._model
+
     def train_dataset(self, batch_size: int) -> Any:
         """All samples once, slowly."""
         return samples().batch(batch_size, drop_remainder=True).apply(sleep(STEP_MICROSECONDS))
@@ -23,7 +30,7 @@ class Marked(ByLoss):
     def loss(self, labels: Any, predictions: Any) -> Any:
         """Of each example."""
         now = tf.strings.as_string(tf.timestamp(), precision=3)
-        tf.print("step at", now, output_stream=sys.stdout)
+        tf.print("step at", now, "after", self._model.optimizer.iterations, output_stream=sys.stdout)
         return super().loss(labels, predictions)
 
 

@@ -12,6 +12,9 @@ from launcher.backends.log_selection import Selection as Selection
 from launcher.object_names import PROGRAM as PROGRAM
 
 if TYPE_CHECKING:
+    import socket
+    from contextlib import AbstractContextManager
+
     from launcher.status import RunStatus, TaskStatus
     from worker.contract.records import Record
 
@@ -219,6 +222,11 @@ class Backend(Protocol):
     def history(self, run: str, namespace: str) -> History:
         """The run's past, from its submission until now."""
 
+    def histories(self, run: str, namespace: str) -> Iterator[History]:
+        """Yields the run's past again and again, each time until now, and does not wait. What was read
+        of a log is not read again. The caller may stop at any time.
+        """
+
     def suspend(self, run: str, namespace: str) -> None:
         """Stops the tasks, to be started again by `resume`. Raises ConflictError after the run's end."""
 
@@ -235,6 +243,11 @@ class Backend(Protocol):
     def kill(self, run: str, namespace: str, task: str) -> None:
         """Ends the process of a task, such as `worker-1`, by SIGKILL: for its Job it has failed. Raises
         NotFoundError for a task that the run does not have, ConflictError for one that does not run.
+        """
+
+    def supervisor(self, run: str, namespace: str, task: TaskStatus) -> AbstractContextManager[socket.socket]:
+        """A connection to the supervisor of a task that runs, for an order: see `worker.contract.orders`.
+        Raises BackendError where it cannot be reached.
         """
 
     def stop(self, run: str, namespace: str, *, at_once: bool) -> None:

@@ -130,13 +130,13 @@ class Patience:
             self._say_once(f"{message}; it is asked again")
 
     def _say_once(self, text: str) -> None:
+        left = self.left()
         with self._lock:
             if self._told:
                 return
             self._told = True
         if self._tell is not None:
-            until = "" if self._limit is None else f"; this is given up after {self._limit:g} s"
-            self._tell(f"{text}{until}")
+            self._tell(text if left is None else f"{text}; this is given up in {round(left, left < 1):g} s")
 
     def _over(self, what: str) -> OutOfPatienceError:
         return OutOfPatienceError(

@@ -37,16 +37,23 @@ report it, and one that the failing chief has released can leave.
 """
 
 
+STUCK_SECONDS: Final = 900.0
+"""A pod whose image cannot be pulled may start once somebody has mended what is missing. The run's own
+`startingDeadlineSeconds`, whose default this is, says how long that may take.
+"""
+
+
 @dataclass(frozen=True)
 class Limits:
-    """How long tasks get to end by themselves, in seconds. The reasons stand at the constants of the same
-    names.
+    """How long tasks get to end by themselves, or to start, in seconds. The reasons stand at the constants of
+    the same names.
     """
 
     peers_seconds: float = PEERS_SECONDS
     evaluator_seconds: float = EVALUATOR_SECONDS
     other_image_seconds: float = OTHER_IMAGE_SECONDS
     failed_seconds: float = FAILED_SECONDS
+    stuck_seconds: float = STUCK_SECONDS
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,9 @@ class Role:
 
     `least` is how many tasks the run needs of elastic workers, 0 of all other roles, and `left` how many have
     not failed for good. `short_since` is when fewer than needed were first seen.
+
+    `stuck` says why its tasks cannot start if nobody mends that; `stuck_since` is when that was first seen,
+    None where they can. `stuck_for_good`: nobody can mend it.
     """
 
     role: str
@@ -76,6 +86,9 @@ class Role:
     least: int = 0
     left: int = 0
     short_since: float | None = None
+    stuck: str = ""
+    stuck_since: float | None = None
+    stuck_for_good: bool = False
 
 
 class Since:
@@ -150,15 +163,22 @@ def _before_the_end(primary: Role, others: Sequence[Role], now: float, limits: L
     """Stops a primary that cannot go on: TensorFlow's coordinator would wait for ever for a lost ps."""
     if primary.stopped or primary.phase is Phase.SUSPENDED:
         return _NOTHING
-    missed = [(since, role) for role in others if (since := _missed_since(role)) is not None]
+    missed = [
+        # The primary may be about to fail for the same reason: it gets the time to report it.
+        (since + limits.failed_seconds, _why_missed(role))
+        for role in others
+        if (since := _missed_since(role)) is not None
+    ]
+    missed += [
+        (role.stuck_since + _stuck_seconds(role, limits), _why_stuck(role, limits))
+        for role in (primary, *others)
+        if role.stuck_since is not None and (role is primary or _is_needed(role))
+    ]
     if not missed:
         return _NOTHING
-    since, role = min(missed, key=lambda found: found[0])
-    # The primary may be about to fail for the same reason: it gets the time to report it.
-    due = since + limits.failed_seconds
+    due, why = min(missed)
     if now < due:
         return Decision(due=due)
-    why = _why_missed(role)
     notice = f"{why}: {primary.job} is stopped"
     return Decision(stops=(Stop((primary.job,), RUN_FAILED, f"Stopped, since {why}", notice, why),))
 
@@ -168,6 +188,18 @@ def _missed_since(role: Role) -> float | None:
     if role.ended_at is not None:
         return role.ended_at if role.phase is Phase.FAILED and _is_needed(role) else None
     return role.short_since if role.left < role.least else None
+
+
+def _stuck_seconds(role: Role, limits: Limits) -> float:
+    return limits.failed_seconds if role.stuck_for_good else limits.stuck_seconds
+
+
+def _why_stuck(role: Role, limits: Limits) -> str:
+    if role.stuck_for_good:
+        return f"{role.job} can never start: {role.stuck}"
+    return (
+        f"{role.job} could not start for {limits.stuck_seconds:g} s (startingDeadlineSeconds): {role.stuck}"
+    )
 
 
 def _why_missed(role: Role) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -36,10 +37,22 @@ def run_config(objects: Iterable[Mapping[str, Any]]) -> RunConfig | None:
     return None
 
 
-def no_model_directory(run: str) -> ConflictError:
-    """The error for a run that has no files to copy."""
+def with_config(objects: Iterable[dict[str, Any]], **changes: Any) -> list[dict[str, Any]]:
+    """The objects, with changed fields of what every task of the run reads."""
+    changed = []
+    for item in objects:
+        data = dict(item.get("data") or {}) if item["kind"] == "ConfigMap" else {}
+        for name, text in data.items():
+            with contextlib.suppress(ValueError):
+                data[name] = dataclasses.replace(RunConfig.from_json(text), **changes).to_json()
+        changed.append({**item, "data": data} if data else item)
+    return changed
+
+
+def no_model_directory(run: str, purpose: str = "copy from") -> ConflictError:
+    """The error for a run that has no files for the `purpose`."""
     return ConflictError(
-        f"run {run} has no model directory to copy from",
+        f"run {run} has no model directory to {purpose}",
         "Submit it with a `modelDir` in its spec, such as /model.",
     )
 
@@ -49,13 +62,20 @@ def clean_policy(job: dict[str, Any]) -> str:
     return str(submitted(job, "spec", "runPolicy", "cleanPolicy") or "Running")
 
 
+def starting_deadline(job: dict[str, Any]) -> float | None:
+    """The startingDeadlineSeconds of the run's file, None where it has the default."""
+    given = submitted(job, "spec", "runPolicy", "startingDeadlineSeconds")
+    return None if given is None else float(given)
+
+
 def trains_anew(before: dict[str, Any], now: dict[str, Any]) -> str:
     """What becomes of the model of a run that has succeeded, whose name is submitted again. `before` and
     `now` are its primary Jobs, or JobSets; "" where it has no model, or nothing is trained now.
     """
     for item in (before, now):
         given = submitted(item, "spec") or {}
-        trains = given.get("mode", "Train") == "Train" and "entrypoint" in (given.get("program") or {})
+        is_program = bool({"entrypoint", "script"} & (given.get("program") or {}).keys())
+        trains = given.get("mode", "Train") == "Train" and is_program
         if not (trains and given.get("modelDir")):
             return ""
     return (

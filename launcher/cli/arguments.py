@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from launcher.cli.strict_parser import StrictParser, duration
+from launcher.cli.strict_parser import port as port_number
 
 BACKENDS = ("kubernetes", "local")
 FORMS = ("json", "yaml", "wide", "name")
@@ -14,6 +15,16 @@ def file(parser: StrictParser, text: str = "a cluster.yaml or TFJob, or - for st
     """Of a command on a file's runs."""
     parser.add_argument("file", metavar="FILE", help=text, nargs="?")
     parser.add_argument("-f", "--filename", metavar="FILE", help="the same, as kubectl has it")
+    overrides(parser)
+    parser.add_argument(
+        "--allow-outside",
+        action="store_true",
+        help="take a program.source outside the file's folder, by links too: you trust the file",
+    )
+
+
+def overrides(parser: StrictParser) -> None:
+    """Of a command on a file's runs, or a script's."""
     parser.add_argument(
         "--set",
         action="append",
@@ -23,17 +34,23 @@ def file(parser: StrictParser, text: str = "a cluster.yaml or TFJob, or - for st
         help="override a field by its whole path, which begins with spec. or metadata., as in "
         "spec.worker.replicas=4",
     )
-    parser.add_argument(
-        "--allow-outside",
-        action="store_true",
-        help="take a program.source outside the file's folder, by links too: you trust the file",
-    )
 
 
 def run(parser: StrictParser) -> None:
     """Of a command on one run."""
     parser.add_argument("name", metavar="NAME", help="the run's name")
     place(parser)
+
+
+def tasks(parser: StrictParser) -> None:
+    """Of a command on some of a run's tasks."""
+    parser.add_argument(
+        "tasks",
+        nargs="*",
+        default=[],
+        metavar="TASK",
+        help="these only: a role (worker), a task (worker-1) or a pod's name (default: all)",
+    )
 
 
 def namespace(parser: argparse._ActionsContainer, text: str) -> None:
@@ -62,6 +79,13 @@ def place(parser: argparse.ArgumentParser) -> None:
         help="where to look (default: on this machine, then in the current context's cluster)",
     )
     context(parser)
+
+
+def port(parser: argparse.ArgumentParser) -> None:
+    """Of a command that serves pages."""
+    parser.add_argument(
+        "--port", type=port_number, default=0, metavar="N", help="on this machine (default: any that is free)"
+    )
 
 
 def output(parser: argparse.ArgumentParser, wide: str) -> None:

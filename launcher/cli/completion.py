@@ -187,6 +187,8 @@ _BY_DESTINATION: Final[Mapping[str, Callable[[Mapping[str, str]], Iterator[Candi
     "role": _roles,
     "context": _contexts,
     "file": _files,
+    "folder": _files,
+    "script": _files,
     "filename": _files,
     "output": _files,
     "target": _files,

@@ -17,8 +17,9 @@ from rich.text import Text
 from launcher import sentences
 from launcher.backends.base import PROGRAM, Backend, LogLine, Selection
 from launcher.errors import BackendError
-from launcher.status import ADMISSION, Phase, RoleStatus, RunStatus, TaskStatus, latest
+from launcher.status import ADMISSION, SUPERVISOR_LOST, Phase, RoleStatus, RunStatus, TaskStatus, latest
 from launcher.task_records import (
+    checkpoint_age,
     evaluator_outcome,
     presentation,
     record_sentences,
@@ -172,6 +173,8 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
         out.print(Text(record_sentences.membership(members)))
     if (evaluation := latest(status.records, Evaluation)) is not None:
         out.print(record_sentences.evaluation(evaluation))
+    if (saved := checkpoint_age.of_run(status)) is not None:
+        out.print(Text(saved[0], style="red" if saved[1] else ""))
 
 
 def live_table(status: RunStatus, why: Iterable[RenderableType] = ()) -> RenderableType:
@@ -229,7 +232,8 @@ def headline(status: RunStatus, now: float | None = None) -> Text:
     until = status.finished or ((now or time.time()) if not status.ended else None)
     is_over = bool(status.finished or status.ended)
     word, shown = ("after", sentences.duration) if is_over else ("for", sentences.whole_seconds)
-    took = f" {word} {shown(max(0.0, until - status.started))}" if status.started and until else ""
+    since = status.started if status.phase is not Phase.SUSPENDED else status.suspended
+    took = f" {word} {shown(max(0.0, until - since))}" if since and until else ""
     words = {
         Phase.SUCCEEDED: "has succeeded",
         Phase.FAILED: "has failed",
@@ -258,7 +262,7 @@ def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
     yield from backend.places(status.run, status.namespace).items()
     found = status.run + backend.options(status.namespace)
     yield "show logs", f"{PROGRAM} logs {found}"
-    if status.phase is Phase.LOST:
+    if status.phase is Phase.LOST and status.reason == SUPERVISOR_LOST:
         yield "resume", f"submit it again (from its last backup), or {PROGRAM} delete {found}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from launcher.cli.usage import wrong_usage
@@ -31,18 +32,26 @@ def _file(options: Namespace) -> str:
     return str(given[0])
 
 
-def load(options: Namespace) -> list[Loaded]:
-    """Returns the runs of the file, and prints what its reader may not expect. Raises SpecError."""
-    from launcher.validation import loader, rules, source
+def _read(options: Namespace) -> list[Loaded]:
+    from launcher.validation import loader, source
 
-    loaded = loader.load(
+    return loader.load(
         _file(options),
         options.overrides,
         allow_outside=options.allow_outside,
         further=source.problems,
     )
+
+
+def load(options: Namespace) -> list[Loaded]:
+    """Returns the runs of the file, and prints what its reader may not expect. Raises SpecError."""
+    from launcher.validation import rules, source
+
+    read: Callable[[Namespace], list[Loaded]] = getattr(options, "read", _read)
+    loaded = read(options)
     for one in loaded:
-        for notice in rules.notices(one.cluster, local=getattr(options, "backend", None) == "local"):
+        local = getattr(options, "backend", None) == "local"
+        for notice in [*rules.notices(one.cluster, local=local), *source.notices(one)]:
             print(f"{one.source}: note: {notice}", file=sys.stderr)
         if one.conversion is not None and options.command != "convert":
             message = f"a TFJob; `{PROGRAM} convert` says where it is not as with the training-operator"

@@ -26,15 +26,15 @@ WHERE = """\
 A command looks for a run on this machine, then in the cluster of the kubeconfig's
 current context. --backend local or kubernetes looks there alone, --context in that
 cluster. The namespace is that of -n, else the context's own; on this machine it is
-`default`. `list` shows the runs of both. Only `submit` must be told where: it starts a
-run in the cluster, unless it has --backend local.
+`default`. `list` and `ui` show the runs of both. Only `submit` must be told where: it
+starts a run in the cluster, unless it has --backend local.
 """
 
 EXIT_CODES = {
     0: "done; the run succeeded",
     1: "the run failed",
     2: "the file or the usage is wrong, or this Python lacks a package",
-    3: "there is no such run, or no such task of it",
+    3: "there is no such run, or no such task of it; verify: the trainings differ",
     4: "the run's state forbids it",
     5: "the backend cannot be reached, or refused",
     INTERNAL_ERROR: "an error in the launcher itself",
@@ -43,11 +43,12 @@ EXIT_CODES = {
 
 
 _ELSEWHERE = {
-    **dict.fromkeys(("apply", "create", "run", "start", "up"), "submit"),
+    **dict.fromkeys(("apply", "create", "start", "up"), "submit"),
     **dict.fromkeys(("ls", "ps"), "list"),
     "get": "list or status",
     **dict.fromkeys(("down", "rm", "remove", "uninstall"), "delete"),
     **dict.fromkeys(("pause", "stop"), "suspend"),
+    **dict.fromkeys(("dashboard", "serve"), "ui"),
     "config": "render",
     "edit": "submit --replace",
     "port-forward": "tensorboard",
@@ -152,6 +153,7 @@ def parser() -> StrictParser:
     )
     top.implied = {"--dry-run": ("client", ("client", "server"))}
     top.elsewhere = _ELSEWHERE
+    top.with_rest = ("run",)
     top.set_defaults(command="help", run=cmd_help.run, topic=None, top=top)
     top.add_argument("--version", action="version", version=VERSION)
     subparsers = top.add_subparsers(metavar="COMMAND", parser_class=cast("Any", LateParser))

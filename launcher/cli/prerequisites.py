@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PACKAGES: Final = {
     "jinja2": "jinja2",
     "kubernetes": "kubernetes",
+    "packaging": "packaging",
     "pydantic": "pydantic",
     "rich": "rich",
     "urllib3": "urllib3",

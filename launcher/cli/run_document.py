@@ -15,6 +15,7 @@ from pydantic.alias_generators import to_camel
 from launcher.backends.base import Place
 from launcher.object_names import ROLE_LABEL
 from launcher.status import RoleStatus, RunStatus, TaskStatus, latest, latest_with_time
+from launcher.task_records import checkpoint_age
 from worker.contract import records
 from worker.contract.records import Content
 
@@ -47,6 +48,25 @@ class Progress(_Model):
     metrics: dict[str, Number] = Field(description="By name.")
     learning_rate: Number | None = Field(description="At the end of an epoch; null within one.")
     time: Time = Field(description="When that was said.")
+
+
+class Checkpoint(_Model):
+    """The newest checkpoint of the training."""
+
+    epochs: int = Field(description="That it has, whole.")
+    steps: int = Field(description="Of the next epoch.")
+    taken: Time | None = Field(description="As of when; null where there is none yet.")
+    every_seconds: float | None = Field(description="To the next one; null where steps decide.")
+    failing_since: Time | None = Field(description="Since when newer ones cannot be written; else null.")
+    problem: str = Field(description='Why not; "" where they can.')
+    time: Time = Field(description="When that was said.")
+
+
+class AtStake(_Model):
+    """What a kill would cost now."""
+
+    seconds: float = Field(description="Of work since the newest checkpoint.")
+    steps: int | None = Field(description="As far as they were reported; null where that is not known.")
 
 
 class Evaluation(_Model):
@@ -127,6 +147,10 @@ class Status(_Model):
     completion_time: Time | None = Field(description="When the primary role ended.")
     duration_seconds: float | None = Field(description="From its start until its end, or now.")
     progress: Progress | None = Field(description="Of the training; null before it begins.")
+    checkpoint: Checkpoint | None = Field(description="Null before there is one.")
+    at_stake: AtStake | None = Field(
+        description="Null in a run that does not train now, or has no checkpoint."
+    )
     evaluation: Evaluation | None = Field(description="Null before there is one.")
     membership: Membership | None = Field(description="Null in a run that is not elastic, or has not begun.")
     export: str | None = Field(description="Where the exported model is, as the tasks see it.")
@@ -158,6 +182,7 @@ def of_run(status: RunStatus, place: Place, now: float, model_directory: str | N
     """Returns the document of a run, as JSON values."""
     until = status.finished or now
     exported = latest(status.records, records.Exported)
+    lost = checkpoint_age.at_stake(status, now)
     document = Run(
         api_version=API_VERSION,
         kind="Run",
@@ -178,6 +203,8 @@ def of_run(status: RunStatus, place: Place, now: float, model_directory: str | N
             completion_time=_time_or_null(status.finished),
             duration_seconds=None if status.started is None else round(max(0.0, until - status.started), 3),
             progress=_of_record(Progress, records.Progress, status),
+            checkpoint=_checkpoint(status),
+            at_stake=None if lost is None else AtStake(seconds=round(lost.seconds, 3), steps=lost.steps),
             evaluation=_of_record(Evaluation, records.Evaluation, status),
             membership=_of_record(Membership, records.MembershipRecord, status),
             export=None if exported is None else exported.path,
@@ -187,6 +214,22 @@ def of_run(status: RunStatus, place: Place, now: float, model_directory: str | N
         ),
     )
     return document.model_dump(mode="json", by_alias=True)
+
+
+def _checkpoint(status: RunStatus) -> Checkpoint | None:
+    newest = latest_with_time(status.records, records.Checkpoint)
+    if newest is None:
+        return None
+    said, at = newest
+    return Checkpoint(
+        epochs=said.epochs,
+        steps=said.steps,
+        taken=_time_or_null(said.taken or None),
+        every_seconds=said.every_seconds or None,
+        failing_since=_time_or_null(said.failing_since or None),
+        problem=said.problem,
+        time=_time(at),
+    )
 
 
 def of_runs(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

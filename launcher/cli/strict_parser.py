@@ -27,6 +27,9 @@ class StrictParser(argparse.ArgumentParser):
     elsewhere: Mapping[str, str] = MappingProxyType({})
     """Commands of other programs -> the launcher's."""
 
+    with_rest: Sequence[str] = ()
+    """Commands whose words behind `--` are another program's, and become `rest`."""
+
     def parse_args(  # type: ignore[override] # one signature in place of the overloads
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> Any:
@@ -36,7 +39,11 @@ class StrictParser(argparse.ArgumentParser):
             value, values = self.implied.get(word, ("", ()))
             if value and not set(words[number + 1 : number + 2]) & set(values):
                 words[number] = f"{word}={value}"
-        options, unknown = self.parse_known_args(words, namespace)
+        takes_rest = words[:1] != [] and words[0] in self.with_rest and "--" in words
+        end = words.index("--") if takes_rest else len(words)
+        options, unknown = self.parse_known_args(words[:end], namespace)
+        if takes_rest:
+            options.rest = words[end + 1 :]
         used: StrictParser = getattr(options, "parser", self)
         several = next((each for each in used._actions if each.nargs == "*"), None)
         if several is not None and not any(word.startswith("-") for word in unknown):
@@ -82,6 +89,8 @@ class StrictParser(argparse.ArgumentParser):
         known = [option for action in self._actions for option in action.option_strings]
         near = nearest(name, known)
         meant = f"; did you mean {near}{equals}{value}?" if near else ""
+        if self.get_default("rest") is not None:
+            meant += "; what the script is to take stands behind --"
         self.error(f"there is no option {name}{meant}")
 
     def error(self, message: str) -> NoReturn:

@@ -7,17 +7,23 @@ Field names are those of Kubernetes where it has one. Durations are in seconds, 
 # Annotations are evaluated at definition: pydantic would have to evaluate each from its text, which takes a
 # fifth of this module's import.
 
+import posixpath
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic.alias_generators import to_camel
 
+from launcher.config import package_lines
 from launcher.config.role_fields import RoleField, apart, by, entries, joined, maps
 from launcher.config.value_types import (
+    ArchiveUrl,
     CheckpointName,
+    Cidr,
+    Commit,
     Count,
     DnsLabel,
     EnvName,
+    FolderPath,
     HttpUrl,
     Items,
     LabelKey,
@@ -25,11 +31,15 @@ from launcher.config.value_types import (
     MountPath,
     Named,
     ObjectName,
+    Package,
     Quantity,
     RunName,
+    ScriptPath,
     Seconds,
+    Sha256,
     Text,
 )
+from worker.contract.notebook_lines import NOTEBOOK
 from worker.contract.strategies import StrategyName
 
 API_VERSION = "launcher/v1alpha1"
@@ -37,7 +47,7 @@ API_VERSION = "launcher/v1alpha1"
 RoleName = Literal["chief", "worker", "ps", "evaluator", "dispatcher", "data-worker"]
 """The last two are of `spec.dataService`; the file has no field of their names."""
 Mode = Literal["Train", "Evaluate", "Predict"]
-Gang = Literal["Kueue", "Volcano", "Coscheduling"]
+Gang = Literal["Kueue", "Volcano", "Coscheduling", "Kubernetes"]
 
 
 class _Model(BaseModel):
@@ -216,28 +226,118 @@ class WorkerRole(Role):
     """With minReplicas: the greatest number that the workers may have. Left out: `replicas`."""
 
 
-class Program(_Model):
-    """A training program: plain Python with a model and a dataset."""
+class GitSource(_Model):
+    """A folder of a git repository. The tasks fetch it by git, which their image must have."""
 
-    source: Text | None = None
-    """A .py file or a folder beside this file. A ConfigMap carries it to the pods. Without it, the entrypoint
-    is a module of the image.
+    url: HttpUrl
+    """By https or http."""
+    commit: Commit
+    """Its whole hash: a branch or a tag may change."""
+    path: FolderPath | None = None
+    """The folder in it. Left out: all of it."""
+    secret_name: ObjectName | None = None
+    """The Secret with the keys username and password, of the run's namespace."""
+
+
+class ArchiveSource(_Model):
+    """A zip or tar archive. The tasks download it."""
+
+    url: ArchiveUrl
+    """By https, s3 (as `storage` says how that is reached) or gs."""
+    sha256: Sha256
+    path: FolderPath | None = None
+    """The folder in it. Left out: all of it."""
+
+
+class RemoteSource(_Model):
+    """A source that the tasks fetch: of git, or of archive."""
+
+    git: GitSource | None = None
+    archive: ArchiveSource | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> "RemoteSource":
+        if (self.git is None) == (self.archive is None):
+            raise ValueError("expected git or archive")
+        return self
+
+
+def _place(value: object) -> str:
+    return FETCHED_FORM if isinstance(value, dict | RemoteSource) else PATH_FORM
+
+
+PATH_FORM = "(path)"
+FETCHED_FORM = "(fetched)"
+Source = Annotated[
+    Annotated[Text, Tag(PATH_FORM)] | Annotated[RemoteSource, Tag(FETCHED_FORM)], Discriminator(_place)
+]
+
+
+FORMS: Final = (FLAT_FORM, FULL_FORM, PATH_FORM, FETCHED_FORM)
+"""What pydantic adds to the place of a problem in a value that may have either form."""
+
+
+class Program(_Model):
+    """A training program: plain Python with a model and a dataset, or a script that calls Keras' `fit`."""
+
+    source: Source | None = None
+    """A .py file or a folder beside this file, of 20 MB at most, which ConfigMaps carry to the pods; or `git`
+    or `archive`, which the tasks fetch. Without it, the entrypoint is a module of the image, and the script
+    the only file.
     """
     entrypoint: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")] | None = None
     """`module:object`, such as `mnist:Mnist`. Left out where a `command` runs the source itself."""
+    script: ScriptPath | None = None
+    """In place of an entrypoint: a Keras script, which is run unchanged and trained by the strategy. A .py
+    file or a notebook beside this file; with `source`, a file in it.
+    """
+    args: Items[Text] = ()
+    """The script's arguments: its `sys.argv[1:]`."""
     keras: Literal[2, 3] | None = None
     """The Keras behind tf.keras in the program: 2 is tf_keras, 3 is Keras 3. The default is 2 where the image
-    has tf_keras, as the launcher's own has, else 3. A program that imports `keras` trains with Keras 3 in any
-    case: the runtime sees which Keras its model is of.
+    has tf_keras, as the launcher's own has, else 3; of a script it is that of `python SCRIPT`, 3 without
+    TF_USE_LEGACY_KERAS=1. A program that imports `keras` trains with Keras 3 in any case: the runtime sees
+    which Keras its model is of.
     """
+    packages: Annotated[Items[Package], AfterValidator(package_lines.hashed)] = ()
+    """What the program needs beside the image, as lines of pip's: `scikit-learn==1.7.0`, with
+    `--hash=sha256:...` behind each or behind none. pip installs it when a task starts, into a volume of the
+    pod's own; what TensorFlow and Keras need keeps the image's versions.
+    """
+    packages_cache: MountPath | None = None
+    """A directory in a volume of yours, where the packages are installed once for all that mount it."""
     parameters: dict[str, Any] = {}
     """Passed to the program unchanged. The runtime itself reads epochs, stepsPerEpoch, globalBatchSize or
     batchSizePerReplica, stepsPerExecution, checkpointEpochs, keepCheckpoints (how many stay, 5 if left out)
     and iteration. A name that is similar to one of these is refused, unless the program's source has it as a
     string, as in `parameters["steps"]`. A dataDir that is an s3:// URL is copied to the disk of each task
     that reads the data, up to dataLimitGB (10^9 bytes, 10 if left out), and the program is given the local
-    directory.
+    directory. A script is passed none; its `fit` says all but checkpointEpochs, keepCheckpoints and
+    stepsPerExecution.
     """
+
+    @property
+    def trained(self) -> str | None:
+        """The entrypoint or script, which the runtime trains; None where a command runs the source."""
+        return self.entrypoint or self.script
+
+    @property
+    def shipped(self) -> str | None:
+        """The file or folder that travels with the run."""
+        if isinstance(self.source, RemoteSource):
+            return None
+        return self.script if self.source is None else self.source
+
+    @property
+    def script_file(self) -> str | None:
+        """The script's path below the shipped folder, or the shipped file's name; of a notebook, that of the
+        script that is made of it.
+        """
+        if self.script is None:
+            return None
+        path = posixpath.normpath(self.script)
+        path = posixpath.basename(path) if self.source is None else path
+        return f"{path}.py" if path.endswith(NOTEBOOK) else path
 
 
 class RunPolicy(_Model):
@@ -263,7 +363,9 @@ class RunPolicy(_Model):
     suspend: bool = False
     """Creates the run without starting it."""
     starting_deadline_seconds: Seconds = 900
-    """How long the chief waits for its peers to answer."""
+    """How long the chief waits for its peers to answer, and a command that follows the run for pods that
+    start only if somebody mends something, such as an image's name.
+    """
     stall_seconds: Annotated[int, Field(ge=5, le=2**31 - 1)] = 600
     """The chief is restarted after this time without progress. It must be longer than the longest step, and
     than the trace of the first step.
@@ -312,11 +414,13 @@ class Scheduling(_Model):
     Volcano a Queue.
     """
     gang: Gang | None = None
-    """The scheduler that starts all tasks that the strategy needs together. Left out: Kueue, if there is a
-    queue.
+    """The scheduler that starts all tasks that the strategy needs together; Kubernetes is the cluster's
+    own. Left out: Kueue, if there is a queue.
     """
     min_member: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Volcano, Coscheduling: how many tasks start together. Left out: the number that the strategy needs."""
+    """Volcano, Coscheduling, Kubernetes: how many tasks start together. Left out: the number that the
+    strategy needs.
+    """
     min_resources: dict[str, Quantity] = {}
     """Volcano, Coscheduling: the resources that must be free before any task starts. Left out: the
     scheduler's own estimate.
@@ -373,6 +477,15 @@ class StrategyOptions(_Model):
     """Mirrored, CentralStorage, MultiWorkerMirrored: a task without GPUs has this many devices, each a
     replica, to try how the program runs on several GPUs. Left out: 1.
     """
+    gpu_memory_mb: Annotated[int, Field(ge=1)] | None = Field(default=None, alias="gpuMemoryMB")
+    """OneDevice, Mirrored, CentralStorage, MultiWorkerMirrored, ParameterServer: the memory that each task
+    takes of each of its GPUs at most, in MiB, so that tasks can share a GPU. Left out: no limit. A task takes
+    what it needs, as it needs it, and keeps it.
+    """
+    logical_gpus: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Mirrored, CentralStorage, MultiWorkerMirrored: each GPU of a task is so many devices, each a replica,
+    with gpuMemoryMB of memory, to try on one GPU how the program runs on several. Left out: 1.
+    """
     accelerator: LabelValue | None = None
     """TPU: GKE's name of the slice, such as tpu-v5-lite-podslice. It selects the node."""
     topology: Annotated[str, Field(pattern=r"^[1-9]\d*x[1-9]\d*(x[1-9]\d*)?$")] | None = None
@@ -406,6 +519,38 @@ class Evaluation(_Model):
     """
 
 
+class KeepBest(_Model):
+    """The best epoch by a metric."""
+
+    metric: Text
+    """By the name in the epoch's line, such as accuracy; val_accuracy is that on the evaluation dataset, also
+    where an evaluator scores it.
+    """
+    mode: Literal["Min", "Max"]
+    """Which of two values is better."""
+
+
+class Checkpoints(_Model):
+    """When the training is saved to modelDir, and which checkpoints stay."""
+
+    every_seconds: Seconds | None = None
+    """Between two checkpoints in the middle of an epoch. Where neither this nor everySteps is given, the
+    runtime chooses: it measures what a save costs, and all saves take at most 1% of the time.
+    """
+    every_steps: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """At least as many steps are between two: a checkpoint comes at the end of an execution, see
+    stepsPerExecution.
+    """
+    every_epochs: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """At the end of every so many epochs; 1 if left out. The last epoch always has one. The evaluator scores
+    these, and only these.
+    """
+    keep: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """How many of the epochs' checkpoints stay, the newest; 5 if left out."""
+    keep_best: KeepBest | None = None
+    """Keeps the checkpoint of the best epoch, too."""
+
+
 MOST_DATA_WORKERS: Final = 1_000
 
 
@@ -418,12 +563,13 @@ class DataService(RoleTemplate):
     workers: Annotated[int, Field(ge=1, le=MOST_DATA_WORKERS)]
     """Number of data workers, which `scale` changes while the run is running."""
     sharding: Literal["Dynamic", "Off", "FileOrData"] = "Dynamic"
-    """How the data workers share the data, by TensorFlow's ShardingPolicy. Dynamic (DYNAMIC): each takes the
-    next file or example that none has taken; an example is visited once an epoch, or not at all where a data
-    worker is lost. FileOrData (FILE_OR_DATA): each has a fixed part, of the files or else of the examples; an
-    example is visited at least once where a data worker is lost, and the others wait for its return. Its
-    shuffle before the parts needs a seed: else some examples are in two parts and others in none. Off (OFF):
-    each has all of the data, in an order of its own; nothing is said of how often an example is visited.
+    """How the data workers share the data, by TensorFlow's ShardingPolicy. Dynamic (DYNAMIC): a pass is cut
+    into parts, and each takes the next one that none has taken; an example is visited once an epoch, also
+    where the run is interrupted, or not at all where a data worker is lost. FileOrData (FILE_OR_DATA): each
+    has a fixed part, of the files or else of the examples; an example is visited at least once where a data
+    worker is lost, and the others wait for its return. Its shuffle before the parts needs a seed: else some
+    examples are in two parts and others in none. Off (OFF): each has all of the data, in an order of its own;
+    nothing is said of how often an example is visited.
     """
     share_across_workers: bool | None = None
     """MultiWorkerMirrored, ParameterServer: whether the tasks that train share one pass over the data.
@@ -450,6 +596,76 @@ class TensorBoard(_Model):
     tolerations: Annotated[Items[dict[str, Any]], RoleField("pod", joined)] = ()
     """Added to those of the primary role, where both must be on one node."""
     affinity: Annotated[dict[str, Any], RoleField("pod")] = {}
+
+
+class Requirement(_Model):
+    """Kubernetes' LabelSelectorRequirement."""
+
+    key: LabelKey
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: Items[LabelValue] | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Requirement":
+        if bool(self.values) != (self.operator in ("In", "NotIn")):
+            raise ValueError("expected values with In and NotIn, and none with Exists and DoesNotExist")
+        return self
+
+
+class LabelSelector(_Model):
+    """Kubernetes' LabelSelector. An empty one, {}, selects all."""
+
+    match_labels: dict[LabelKey, LabelValue] | None = None
+    match_expressions: Items[Requirement] | None = None
+
+
+class IpBlock(_Model):
+    """A range of IP addresses."""
+
+    cidr: Cidr
+    excluded: Items[Cidr] | None = Field(default=None, alias="except")
+    """Ranges in it that are left out."""
+
+
+class Peer(_Model):
+    """Kubernetes' NetworkPolicyPeer: pods by podSelector, in the run's own namespace or in those of
+    namespaceSelector; or an ipBlock.
+    """
+
+    pod_selector: LabelSelector | None = None
+    namespace_selector: LabelSelector | None = None
+    ip_block: IpBlock | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> "Peer":
+        selects = self.pod_selector is not None or self.namespace_selector is not None
+        if selects == (self.ip_block is not None):
+            raise ValueError("expected podSelector or namespaceSelector, or both, or else ipBlock")
+        return self
+
+
+class PodMonitor(_Model):
+    """A PodMonitor (monitoring.coreos.com/v1), by which the Prometheus operator's Prometheus finds the
+    tasks.
+    """
+
+    labels: dict[LabelKey, LabelValue] = {}
+    """Its labels, by which a Prometheus chooses its PodMonitors, such as release: prometheus."""
+    interval_seconds: Seconds | None = None
+    """Between two scrapes. Left out: the Prometheus' own."""
+
+
+class Monitoring(_Model):
+    """Each task's supervisor serves metrics for Prometheus, at `/metrics`."""
+
+    port: Annotated[int, Field(ge=1024, le=65_535)]
+    """The port of each pod. On this machine each task has another one."""
+    scrapers: Items[Peer] = Field(alias="from")
+    """Who may reach the port: the run's NetworkPolicy admits them there, and nowhere else. It has no effect
+    on this machine, whose own processes reach the ports, and no others.
+    """
+    pod_monitor: PodMonitor | None = None
+    """Made with the run. Left out: none."""
 
 
 class Spec(_Model):
@@ -514,6 +730,8 @@ class Spec(_Model):
     """Data workers that carry out train_dataset() beside the training."""
     evaluation: Evaluation = Field(default_factory=Evaluation.model_construct)
     """How the trained model is scored."""
+    checkpoints: Checkpoints = Field(default_factory=Checkpoints.model_construct)
+    """When the training is saved to modelDir, and which checkpoints stay."""
     template: RoleTemplate = Field(default_factory=RoleTemplate.model_construct)
     """Defaults for all roles."""
     run_policy: RunPolicy = Field(default_factory=RunPolicy.model_construct)
@@ -522,6 +740,13 @@ class Spec(_Model):
     """Which scheduler or queue decides when and where the pods start."""
     tensorboard: TensorBoard | None = None
     """A TensorBoard beside the run, which shows its curves."""
+    monitoring: Monitoring | None = None
+    """Metrics of every task, for Prometheus."""
+
+    @property
+    def trains_program(self) -> bool:
+        """Whether the runtime trains a program or a script; otherwise a command does as it likes."""
+        return self.program is not None and self.program.trained is not None
 
 
 class TrainingCluster(_Model):

@@ -2,12 +2,15 @@
 
 # Annotations are evaluated at definition: see `launcher.config.spec`.
 
+import ipaddress
 import re
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
 from launcher import object_names
+from launcher.config import package_lines
+from worker.contract.notebook_lines import NOTEBOOK
 
 
 def _checked(predicate: Any, expected: str) -> AfterValidator:
@@ -39,6 +42,13 @@ def _all_named(values: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]
     if not all(isinstance(value.get("name"), str) for value in values):
         raise ValueError("expected a list in which every entry has a name")
     return values
+
+
+def _is_cidr(value: str) -> bool:
+    try:
+        return "/" in value and ipaddress.ip_network(value, strict=False) is not None
+    except ValueError:
+        return False
 
 
 T = TypeVar("T")
@@ -88,9 +98,42 @@ HttpUrl = Annotated[
         "a URL without user, password and query, such as https://minio.example.com:9000",
     ),
 ]
+Package = Annotated[Text, AfterValidator(package_lines.checked)]
+ArchiveUrl = Annotated[
+    Text,
+    _checked(
+        re.compile(r"(https?|s3|gs)://[A-Za-z0-9.\-\[\]:]+(/[^\s?#@]*)?/[^\s?#@/]+").fullmatch,
+        "the URL of an archive, by https, s3 or gs, without user, password and query",
+    ),
+]
+Sha256 = Annotated[
+    str, _checked(re.compile(r"[0-9a-f]{64}").fullmatch, "64 hexadecimal digits in lower case")
+]
+Commit = Annotated[
+    str,
+    _checked(
+        re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}").fullmatch,
+        "a commit by its whole hash, as `git rev-parse` prints it",
+    ),
+]
+FolderPath = Annotated[
+    Text,
+    _checked(
+        lambda path: path and not path.startswith("/") and ".." not in path.split("/"),
+        "the path of a folder inside, such as train",
+    ),
+]
 CheckpointName = Annotated[
     str, _checked(re.compile(r"ckpt-[1-9]\d{0,8}").fullmatch, "the name of a checkpoint, such as ckpt-3")
 ]
+ScriptPath = Annotated[
+    Text,
+    _checked(
+        lambda path: path.endswith((".py", NOTEBOOK)),
+        "the path of a Python script or a notebook, such as ./train.py",
+    ),
+]
+Cidr = Annotated[str, _checked(_is_cidr, "a range of IP addresses, such as 10.0.0.0/8")]
 Named = Annotated[Items[dict[str, Any]], AfterValidator(_all_named)]
 Count = Annotated[int, Field(ge=0, le=100_000)]
 Seconds = Annotated[int, Field(ge=1, le=2**31 - 1)]

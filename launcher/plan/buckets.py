@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from launcher.config.spec import Spec, Storage
+from launcher.config.spec import RemoteSource, Spec, Storage
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
 from worker.contract.environment import BUCKET_KEYS, BUCKET_SCHEME
@@ -29,7 +29,7 @@ def mirrors(topology: Topology, role: ResolvedRole) -> bool:
     open its URL. Scripts see the URL as it is.
     """
     spec = topology.cluster.spec
-    is_runtime = role.uses_runtime and not role.runs_script and is_program(spec)
+    is_runtime = role.uses_runtime and not role.runs_script and spec.trains_program
     return is_runtime and role.touches_model_dir and scheme(spec.model_dir) == BUCKET_SCHEME
 
 
@@ -39,7 +39,7 @@ def prefetches(topology: Topology, role: ResolvedRole) -> bool:
     """
     spec = topology.cluster.spec
     reads = role.uses_runtime and not role.runs_script and role.name not in ("ps", DISPATCHER)
-    return reads and is_program(spec) and has_data(spec)
+    return reads and spec.trains_program and has_data(spec)
 
 
 def has_data(spec: Spec) -> bool:
@@ -48,9 +48,11 @@ def has_data(spec: Spec) -> bool:
     return isinstance(given, str) and scheme(given) == BUCKET_SCHEME
 
 
-def is_program(spec: Spec) -> bool:
-    """Whether the runtime knows the program, which a script's is not."""
-    return spec.program is not None and spec.program.entrypoint is not None
+def has_source(spec: Spec) -> bool:
+    """Whether the program's source is an archive in a bucket."""
+    source = spec.program.source if spec.program is not None else None
+    archive = source.archive if isinstance(source, RemoteSource) else None
+    return archive is not None and scheme(archive.url) == BUCKET_SCHEME
 
 
 def variables(topology: Topology) -> list[Object]:

@@ -1,7 +1,8 @@
 """Which scheduler or queue starts the run's pods together, and how many of them must start at once. Pure.
 
 Sources: https://volcano.sh/en/docs/podgroup/, https://scheduler-plugins.sigs.k8s.io/docs/plugins/coscheduling/,
-https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
+https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/,
+https://kubernetes.io/docs/concepts/scheduling-eviction/gang-scheduling/
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 
 from launcher.config.spec import Gang, RoleName, Spec
 from launcher.config.yaml_positions import FieldPath
+from launcher.lists_and_counts import listed
 from launcher.object_names import GROUP_LABEL, QUEUE_LABEL
 from launcher.plan import roles
 from launcher.plan.topology import Topology, templates
@@ -26,6 +28,7 @@ SCHEDULERS: Final[dict[Gang, str]] = {
 API_VERSIONS: Final[dict[Gang, str]] = {
     "Volcano": "scheduling.volcano.sh/v1beta1",
     "Coscheduling": "scheduling.x-k8s.io/v1alpha1",
+    "Kubernetes": "scheduling.k8s.io/v1alpha2",
 }
 """Of the PodGroup."""
 
@@ -46,17 +49,17 @@ def broken(topology: Topology) -> Iterator[tuple[FieldPath, str]]:
     here: FieldPath = ("spec", "scheduling", "queue")
     if scheduling.gang == "Kueue" and scheduling.queue is None:
         yield here, "missing: Kueue admits a run by its queue; name a LocalQueue of the run's namespace"
-    if scheduling.gang == "Coscheduling" and scheduling.queue is not None:
-        yield here, "Coscheduling has no queues: remove it, or use gang: Kueue or Volcano"
+    if scheduling.gang in ("Coscheduling", "Kubernetes") and scheduling.queue is not None:
+        yield here, f"{scheduling.gang} has no queues: remove it, or use gang: Kueue or Volcano"
     owners: dict[str, tuple[Gang, ...]] = {
-        "min_member": ("Volcano", "Coscheduling"),
+        "min_member": ("Volcano", "Coscheduling", "Kubernetes"),
         "min_resources": ("Volcano", "Coscheduling"),
         "schedule_timeout_seconds": ("Coscheduling",),
     }
     for field, known in owners.items():
         if getattr(scheduling, field) and roles.gang(spec) not in known:
             alias = type(scheduling).model_fields[field].alias or field
-            yield ("spec", "scheduling", alias), f"it is for gang: {' or '.join(known)}: remove it"
+            yield ("spec", "scheduling", alias), f"it is for gang: {listed(known, last='or')}: remove it"
     most = sum(role.replicas for role in topology.roles if role.name != "evaluator")
     if roles.gang(spec) in API_VERSIONS and (scheduling.min_member or 0) > most:
         message = f"expected at most {most}: more tasks there are not, the evaluator apart"
@@ -112,6 +115,13 @@ def membership(topology: Topology, role: RoleName) -> tuple[dict[str, str], dict
     return {}, {}
 
 
+def scheduling_group(topology: Topology, role: RoleName) -> dict[str, str] | None:
+    """The pod's field that makes it a member of the PodGroup of Kubernetes itself; None where it is none."""
+    if roles.gang(topology.cluster.spec) != "Kubernetes" or role == "evaluator":
+        return None
+    return {"podGroupName": topology.run}
+
+
 def gates(topology: Topology) -> list[dict[str, str]]:
     """The scheduling gates of a pod. Kueue's webhook would add its own; where that does not answer, no pod
     must start unadmitted.
@@ -130,8 +140,12 @@ def pod_group(topology: Topology) -> dict[str, object] | None:
     spec = topology.cluster.spec
     found = roles.gang(spec)
     needed = members(topology)
-    fields: dict[str, object] = {"minMember": sum(needed.values())}
     scheduling = spec.scheduling
+    if found == "Kubernetes":
+        count = scheduling.min_member or sum(needed.values())
+        policy = {"schedulingPolicy": {"gang": {"minCount": count}}}
+        return {"apiVersion": API_VERSIONS[found], "spec": policy}
+    fields: dict[str, object] = {"minMember": sum(needed.values())}
     given: dict[str, object] = {"minMember": scheduling.min_member}
     given["minResources"] = scheduling.min_resources or None
     if found == "Volcano":

@@ -8,7 +8,7 @@ from typing import Any, Final
 from launcher import object_names
 from launcher.config.yaml_positions import FieldPath
 from launcher.object_names import CONTAINER
-from launcher.plan.roles import CONFIG_PATH, TASK_PATH
+from launcher.plan.roles import CONFIG_PATH, TASK_PATH, TASK_VOLUME
 from launcher.pod_spec.strategic_merge import DIRECTIVE, check, strategic_merge
 from worker.contract.environment import Env
 
@@ -21,14 +21,14 @@ _SKELETON: Final[Object] = {
     "spec": {
         "restartPolicy": "Never",
         "subdomain": _OURS,
-        "volumes": [{"name": "launcher-config"}, {"name": "launcher-task"}],
+        "volumes": [{"name": "launcher-config"}, {"name": TASK_VOLUME}],
         "containers": [
             {
                 "name": CONTAINER,
                 "env": [{"name": name, "value": _OURS} for name in sorted(Env.RESERVED)],
                 "volumeMounts": [
                     {"name": "launcher-config", "mountPath": CONFIG_PATH},
-                    {"name": "launcher-task", "mountPath": TASK_PATH},
+                    {"name": TASK_VOLUME, "mountPath": TASK_PATH},
                 ],
             }
         ],

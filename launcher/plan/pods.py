@@ -12,26 +12,37 @@ from pydantic.alias_generators import to_camel
 
 from launcher import object_names
 from launcher.config.role_fields import in_kubernetes
-from launcher.config.spec import EnvVar
+from launcher.config.spec import EnvVar, RemoteSource
 from launcher.plan import buckets, gang_scheduling, job_failures, roles, runtime_archive, storage
 from launcher.plan.program_files import ProgramFiles
 from launcher.plan.roles import (
     CONFIG_PATH,
+    COPIES_PATH,
+    PACKAGES_PATH,
+    PARTS_PATH,
     RUNTIME_PATH,
     SHM_PATH,
     SOURCE_PATH,
     TASK_PATH,
+    TASK_VOLUME,
     TMP_PATH,
     ResolvedRole,
     present,
 )
-from launcher.plan.topology import Topology
-from worker.contract.environment import ARCHIVE, GRPC_FAIL_FAST, Env
-from worker.contract.run_config import GRACE_SECONDS, DataService, RunConfig
+from launcher.plan.topology import INDEX, Topology
+from worker.contract.environment import ARCHIVE, GIT_KEYS, GRPC_FAIL_FAST, Env
+from worker.contract.run_config import GRACE_SECONDS, DataService, FetchedSource, RunConfig
 from worker.contract.task_names import DATA_WORKER, DISPATCHER
 
 RUN_FILE: Final = "run.json"
 CLUSTER_FILE: Final = "cluster.json"
+
+PART_KEY: Final = "part"
+"""Of a ConfigMap with a part of the source's archive."""
+PACKAGES_VOLUME: Final = "launcher-packages"
+COPIES_VOLUME: Final = "launcher-copies"
+METRICS_PORT: Final = "metrics"
+"""The port's name, by which a PodMonitor finds it."""
 
 SHM_SIZE: Final = "1Gi"
 """Shared memory of a role with GPUs, where containers have 64 MiB. NCCL's own advice:
@@ -60,8 +71,7 @@ class ContainerPlan:
     command: tuple[str, ...]
     args: tuple[str, ...]
     env: list[Object]
-    port: int
-    port_name: str
+    ports: list[Object]
     read_only_root: bool
     volume_mounts: list[Object]
     fields: Mapping[str, Any]
@@ -121,7 +131,34 @@ def selector(topology: Topology) -> dict[str, str]:
     return {object_names.RUN_LABEL: topology.run}
 
 
-def run_config(topology: Topology, run_id: str) -> RunConfig:
+@dataclass(frozen=True)
+class MonitoringPlan:
+    """Who reaches the metrics' port, and the `labels` and `endpoint` of a PodMonitor, where there is one."""
+
+    port: int
+    scrapers: list[Object]
+    has_pod_monitor: bool
+    labels: Mapping[str, str]
+    endpoint: Object
+
+
+def monitoring_plan(topology: Topology) -> MonitoringPlan | None:
+    """None where the file asks for no metrics."""
+    monitoring = topology.cluster.spec.monitoring
+    if monitoring is None:
+        return None
+    given = monitoring.pod_monitor
+    seconds = given.interval_seconds if given is not None else None
+    return MonitoringPlan(
+        port=monitoring.port,
+        scrapers=[peer.model_dump(exclude_none=True) for peer in monitoring.scrapers],
+        has_pod_monitor=given is not None,
+        labels={**(given.labels if given is not None else {}), **labels(topology)},
+        endpoint={"port": METRICS_PORT} | ({} if seconds is None else {"interval": f"{seconds}s"}),
+    )
+
+
+def run_config(topology: Topology, run_id: str, source: ProgramFiles | None = None) -> RunConfig:
     """What every task of the run reads."""
     spec = topology.cluster.spec
     policy = spec.run_policy
@@ -135,11 +172,14 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
         strategy_options=spec.strategy_options.model_dump(exclude_none=True),
         evaluation=spec.evaluation.model_dump(exclude_defaults=True),
         entrypoint=spec.program.entrypoint if spec.program else None,
+        script=spec.program.script_file if spec.program else None,
+        args=spec.program.args if spec.program else (),
         keras=spec.program.keras if spec.program else None,
         parameters=spec.program.parameters if spec.program else {},
         model_dir=spec.model_dir,
         replicas={role.name: role.replicas for role in topology.roles},
-        gpus={role.name: asked for role in topology.roles if (asked := role.gpus)},
+        # Under TPU a claim is one for chips.
+        gpus={role.name: role.gpus for role in topology.roles if role.gpus and spec.strategy != "TPU"},
         allow_cpu=[role.name for role in topology.roles if role.given.allow_cpu],
         travels=[role.name for role in topology.roles if role.uses_runtime and role.travels],
         # A task that trains alone opens no port.
@@ -151,8 +191,27 @@ def run_config(topology: Topology, run_id: str) -> RunConfig:
         grace_seconds={name: grace for name, grace in graces.items() if grace != GRACE_SECONDS},
         data_service=_data_service(topology),
         scripts=[role.name for role in topology.roles if role.runs_script],
+        packages=spec.program.packages if spec.program else (),
+        source=_fetched(topology, source),
         evaluator_memory=next((role.memory for role in topology.roles if role.name == "evaluator"), 0),
+        ps_memory=next((role.memory for role in topology.roles if role.name == "ps"), 0),
+        checkpoints=spec.checkpoints.model_dump(exclude_none=True),
     )
+
+
+def _fetched(topology: Topology, source: ProgramFiles | None) -> FetchedSource | None:
+    """Where the tasks get the source from that is not mounted, None where it is."""
+    if source is not None and not source.is_mounted:
+        return FetchedSource("parts", source.digest)
+    program = topology.cluster.spec.program
+    given = program.source if program is not None else None
+    if not isinstance(given, RemoteSource):
+        return None
+    if given.git is not None:
+        return FetchedSource("git", given.git.commit, given.git.url, given.git.path or "")
+    if given.archive is not None:
+        return FetchedSource("archive", given.archive.sha256, given.archive.url, given.archive.path or "")
+    return None
 
 
 _SHARDING: Final = {"Dynamic": "DYNAMIC", "Off": "OFF", "FileOrData": "FILE_OR_DATA"}
@@ -218,17 +277,25 @@ def _container_plan(
         command=tuple(map(escaped, _command(role))),
         args=tuple(map(escaped, role.args)),
         env=_env(topology, role, source),
-        port=role.port,
-        port_name="tfjob-port" if custom else "tensorflow",
+        ports=_ports(topology, role),
         # An image that is to run as it is may write wherever its files let user 65532 write.
         read_only_root=not custom,
         volume_mounts=mounts,
         fields=others(
             ContainerPlan,
             role.fields("container")
-            | {"workingDir": role.given.working_dir or _script_directory(role, source)},
+            | {"workingDir": role.given.working_dir or _script_directory(topology, role, source)},
         ),
     )
+
+
+def _ports(topology: Topology, role: ResolvedRole) -> list[Object]:
+    name = "tfjob-port" if roles.is_custom(topology.cluster.spec) else "tensorflow"
+    found: list[Object] = [{"name": name, "containerPort": role.port, "protocol": "TCP"}]
+    monitoring = topology.cluster.spec.monitoring
+    if monitoring is not None and role.uses_runtime:
+        found.append({"name": METRICS_PORT, "containerPort": monitoring.port, "protocol": "TCP"})
+    return found
 
 
 def needs_archive(role: ResolvedRole, source: ProgramFiles | None) -> bool:
@@ -279,9 +346,14 @@ def escaped(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def _script_directory(role: ResolvedRole, source: ProgramFiles | None) -> str | None:
+def _script_directory(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) -> str | None:
     """The working directory in which a command finds the program's files."""
-    return SOURCE_PATH if source is not None and role.runs_script else None
+    return SOURCE_PATH if role.runs_script and _has_source(topology, role, source) else None
+
+
+def _has_source(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) -> bool:
+    """Whether the role's tasks have the source's folder. One that is fetched is fetched where it is used."""
+    return source is not None if _fetched(topology, source) is None else role.runs_code
 
 
 def others(plan: type[Any], fields: Object) -> Object:
@@ -316,10 +388,20 @@ def _pod_fields(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
             **in_kubernetes(spec.scheduling, "pod"),
             "schedulerName": gang_scheduling.scheduler_name(spec),
             "schedulingGates": gang_scheduling.gates(topology),
+            "schedulingGroup": gang_scheduling.scheduling_group(topology, role.name),
+            "shareProcessNamespace": _shares_processes(role) or None,
             **role.fields("pod"),
             "affinity": storage.affinity(topology, role),
         },
     )
+
+
+def _shares_processes(role: ResolvedRole) -> bool:
+    """Whether the pod has one process namespace. Otherwise the task is process 1, which does not get SIGTERM
+    before it has a handler: a pod that is deleted while it starts would be there for its whole grace period.
+    A container of the user's beside it keeps a namespace of its own.
+    """
+    return role.uses_runtime and len(role.pod["spec"]["containers"]) == 1
 
 
 def _env(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) -> list[Object]:
@@ -338,18 +420,49 @@ def _env(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) ->
         {"name": Env.CONFIG, "value": f"{CONFIG_PATH}/{RUN_FILE}"},
         {"name": Env.TASK_DIR, "value": TASK_PATH},
     ]
+    if role.keeps_copies:
+        variables.append({"name": Env.COPIES_DIR, "value": COPIES_PATH})
     if (elastic := topology.elastic) is not None:
         variables.append({"name": Env.ELASTIC_WORKERS, "value": elastic.to_json()})
-    if source is not None:
+    if (address := topology.metrics_address(role.name, INDEX)) is not None:
+        variables.append({"name": Env.METRICS, "value": address})
+    if _has_source(topology, role, source):
         variables.append({"name": Env.SOURCE, "value": SOURCE_PATH})
+        if source is not None and source.parts:
+            variables.append({"name": Env.SOURCE_PARTS, "value": ":".join(_part_paths(source))})
+        variables += _git_credentials(topology)
+    if role.packages is not None:
+        variables.append({"name": Env.PACKAGES, "value": escaped(role.packages)})
     own = [entry(variable) for variable in role.env]
     told = [*_for_buckets(topology, role), *_for_programs(topology, role)]
     return [*variables, *told, *_transport(topology, role), *_module_path(role, source), *own]
 
 
+def part_name(run: str, number: int) -> str:
+    """The name of the ConfigMap with this part of the source's archive."""
+    return f"{run}-source-{number:02}"
+
+
+def _part_paths(source: ProgramFiles) -> list[str]:
+    return [f"{PARTS_PATH}/{number:02}/{PART_KEY}" for number in range(len(source.parts))]
+
+
+def _git_credentials(topology: Topology) -> list[Object]:
+    program = topology.cluster.spec.program
+    given = program.source if program is not None else None
+    if not isinstance(given, RemoteSource) or given.git is None or given.git.secret_name is None:
+        return []
+    secret = given.git.secret_name
+    return [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+        for name, key in zip(GIT_KEYS, ("username", "password"), strict=True)
+    ]
+
+
 def _for_buckets(topology: Topology, role: ResolvedRole) -> list[Object]:
     """How the role's tasks reach a bucket. Variables that the user gives are left to the user."""
-    if not buckets.mirrors(topology, role) and not buckets.prefetches(topology, role):
+    fetches = role.runs_code and buckets.has_source(topology.cluster.spec)
+    if not fetches and not buckets.mirrors(topology, role) and not buckets.prefetches(topology, role):
         return []
     given = {variable.name for variable in role.env}
     return [each for each in buckets.variables(topology) if each["name"] not in given]
@@ -414,13 +527,25 @@ def _volumes(
     own = role.fields("container")["volumeMounts"]
     mounts: list[Object] = [
         {"name": "launcher-config", "mountPath": CONFIG_PATH, "readOnly": True},
-        {"name": "launcher-task", "mountPath": TASK_PATH},
+        {"name": TASK_VOLUME, "mountPath": TASK_PATH},
     ]
     volumes: list[Object] = [
         {"name": "launcher-config", "configMap": {"name": f"{run}-config"}},
-        {"name": "launcher-task", "emptyDir": {}},
+        {"name": TASK_VOLUME, "emptyDir": {}},
     ]
-    if source is not None:
+    if role.keeps_copies:
+        # It counts towards the pod's own limit of memory, so it needs no limit of its own.
+        mounts.append({"name": COPIES_VOLUME, "mountPath": COPIES_PATH})
+        volumes.append({"name": COPIES_VOLUME, "emptyDir": {"medium": "Memory"}})
+    if _fetched(topology, source) is not None:
+        if role.runs_code:
+            mounts.append({"name": "launcher-source", "mountPath": SOURCE_PATH})
+            volumes.append({"name": "launcher-source", "emptyDir": {}})
+            for number in range(len(source.parts) if source is not None else 0):
+                name = f"launcher-part-{number:02}"
+                mounts.append({"name": name, "mountPath": f"{PARTS_PATH}/{number:02}", "readOnly": True})
+                volumes.append({"name": name, "configMap": {"name": part_name(run, number)}})
+    elif source is not None:
         mounts.append({"name": "launcher-source", "mountPath": SOURCE_PATH, "readOnly": True})
         volumes.append(
             {"name": "launcher-source", "configMap": {"name": f"{run}-source", "items": source_items(source)}}
@@ -428,12 +553,15 @@ def _volumes(
     if needs_archive(role, source):
         mounts.append({"name": "launcher-runtime", "mountPath": RUNTIME_PATH, "readOnly": True})
         volumes.append({"name": "launcher-runtime", "configMap": {"name": f"{run}-runtime"}})
+    if role.packages == PACKAGES_PATH:
+        mounts.append({"name": PACKAGES_VOLUME, "mountPath": PACKAGES_PATH})
+        volumes.append({"name": PACKAGES_VOLUME, "emptyDir": {}})
     taken = {str(mount["mountPath"]).rstrip("/") for mount in role.pod_mounts}
     if TMP_PATH not in taken and not roles.is_custom(topology.cluster.spec):
         # The root file system is read-only, and TensorFlow does not start without a writable /tmp.
         mounts.append({"name": "launcher-tmp", "mountPath": TMP_PATH})
         volumes.append({"name": "launcher-tmp", "emptyDir": {}})
-    if role.asks_for_gpus and SHM_PATH not in taken:
+    if role.gpus and SHM_PATH not in taken:
         mounts.append({"name": "launcher-shm", "mountPath": SHM_PATH})
         memory = {"medium": "Memory", "sizeLimit": SHM_SIZE}
         volumes.append({"name": "launcher-shm", "emptyDir": memory})

@@ -48,13 +48,19 @@ def render(topology: Topology, program: ProgramFiles | None = None, run_id: str 
     else:
         objects = [*jobs, _print("service", **common, ports=pods.service_ports(topology))]
     objects.append(
-        _print("configmap", **common, name=f"{topology.run}-config", data=_config(topology, run_id))
+        _print("configmap", **common, name=f"{topology.run}-config", data=_config(topology, run_id, program))
     )
-    if program is not None:
+    if program is not None and program.parts:
+        names = (pods.part_name(topology.run, number) for number in range(len(program.parts)))
+        objects += [_part_map(common, name, part) for name, part in zip(names, program.parts, strict=True)]
+    elif program is not None:
         objects.append(_source_map(common, f"{topology.run}-source", program))
     if any(pods.needs_archive(role, program) for role in topology.roles):
         objects.append(_runtime_map(common, f"{topology.run}-runtime", program))
-    objects.append(_print("networkpolicy", **common))
+    monitored = pods.monitoring_plan(topology)
+    objects.append(_print("networkpolicy", **common, monitoring=monitored))
+    if monitored is not None and monitored.has_pod_monitor:
+        objects.append(_print("podmonitor", **common, monitoring=monitored))
     if (board := topology.cluster.spec.tensorboard) is not None:
         planned = tensorboard.board_plan(topology, board)
         templates = ("deployment", "tensorboard-service", "tensorboard-networkpolicy")
@@ -110,8 +116,8 @@ def _content_id(topology: Topology, program: ProgramFiles | None) -> str:
     return digest.hexdigest()[:16]
 
 
-def _config(topology: Topology, run_id: str) -> dict[str, str]:
-    data = {pods.RUN_FILE: pods.run_config(topology, run_id).to_json()}
+def _config(topology: Topology, run_id: str, program: ProgramFiles | None) -> dict[str, str]:
+    data = {pods.RUN_FILE: pods.run_config(topology, run_id, program).to_json()}
     if topology.file_roles:
         data[pods.CLUSTER_FILE] = json.dumps(topology.training_cluster, separators=(",", ":"))
     return data
@@ -127,6 +133,11 @@ def _source_map(common: Object, name: str, program: ProgramFiles) -> Object:
         except UnicodeDecodeError:
             binary[key] = base64.b64encode(content).decode()
     return _print("configmap", **common, name=name, data=text, binary=binary)
+
+
+def _part_map(common: Object, name: str, part: bytes) -> Object:
+    binary = {pods.PART_KEY: base64.b64encode(part).decode()}
+    return _print("configmap", **common, name=name, data={}, binary=binary)
 
 
 def _runtime_map(common: Object, name: str, program: ProgramFiles | None) -> Object:

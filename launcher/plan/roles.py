@@ -44,7 +44,11 @@ RUNTIME_COMMAND: Final = ("python", "-m", "worker")
 CONFIG_PATH: Final = "/etc/tf-launcher"
 SOURCE_PATH: Final = "/opt/tf-launcher/source"
 RUNTIME_PATH: Final = ARCHIVE.rpartition("/")[0]
+PARTS_PATH: Final = "/opt/tf-launcher/parts"
+PACKAGES_PATH: Final = "/opt/tf-launcher/packages"
 TASK_PATH: Final = "/var/run/tf-launcher"
+TASK_VOLUME: Final = "launcher-task"
+COPIES_PATH: Final = "/var/run/tf-launcher-copies"
 TMP_PATH: Final = "/tmp"  # noqa: S108 - a path in the pod
 SHM_PATH: Final = "/dev/shm"  # noqa: S108 - a path in the pod
 
@@ -91,8 +95,14 @@ class ResolvedRole:
     """Whether it runs the worker runtime, whose exit codes have a meaning."""
     runs_script: bool
     """Whether its command names a script: an image's own, or one for the runtime to run."""
+    runs_code: bool
+    """Whether its tasks import the program: a server carries out graphs, and imports nothing of it."""
+    packages: str | None
+    """Where its tasks install the packages that the program asks for; None where they install none."""
     touches_model_dir: bool
     """Whether its tasks read or write `modelDir`."""
+    keeps_copies: bool
+    """Whether its tasks keep copies of the training in memory."""
     runtime: str | None
     """Travels or Image, where the file says it. Under Custom, where there is none, Image."""
 
@@ -181,14 +191,14 @@ class ResolvedRole:
         return int(self.pod["spec"].get("terminationGracePeriodSeconds") or GRACE_SECONDS)
 
     @property
-    def asks_for_gpus(self) -> bool:
-        """Whether its resources have GPUs; what a podTemplate asks for does not count."""
-        return bool(_gpus(requirements(self.given.resources).get("limits", {})))
-
-    @property
     def gpus(self) -> str:
-        """The GPUs that the program's container asks for: `nvidia.com/gpu: 8`; "" where it asks for none."""
-        return ", ".join(f"{name}: {count}" for name, count in _gpus(self._limits))
+        """The GPUs that the program's container asks for: `nvidia.com/gpu: 8`; "" where it asks for none.
+
+        A device by a claim counts as one: which class it has stands in an object of the cluster's.
+        """
+        claims = (self._container.get("resources") or {}).get("claims") or ()
+        names = dict.fromkeys(claim["name"] for claim in claims)
+        return ", ".join([*_gpus(self._limits), *(f"resourceClaim {name}" for name in names)])
 
     @property
     def memory(self) -> int:
@@ -221,6 +231,7 @@ def resolve(spec: Spec, name: RoleName, role: Role) -> ResolvedRole:
         default = RoleTemplate.model_construct(**role_fields.merged(default, layer))
     given = default.model_copy(update={"resources": _resources(spec, name, default.resources)})
     custom = is_custom(spec)
+    runs_script = custom or given.command not in (None, RUNTIME_COMMAND) or bool(given.args)
     least = role.min_replicas if isinstance(role, WorkerRole) else None
     most = role.max_replicas if isinstance(role, WorkerRole) and least is not None else None
     return ResolvedRole(
@@ -232,8 +243,11 @@ def resolve(spec: Spec, name: RoleName, role: Role) -> ResolvedRole:
         pod_templates=(spec.template.pod_template, role.pod_template),
         uses_runtime=not custom
         and (given.command is None or given.command[: len(RUNTIME_COMMAND)] == RUNTIME_COMMAND),
-        runs_script=custom or given.command not in (None, RUNTIME_COMMAND) or bool(given.args),
+        runs_script=runs_script,
+        runs_code=_runs_code(spec, name),
+        packages=_packages(spec, name),
         touches_model_dir=_touches_model_dir(spec, name),
+        keeps_copies=not runs_script and spec.mode == "Train" and _trains(spec, name),
         runtime="Image" if custom else spec.runtime,
     )
 
@@ -270,9 +284,7 @@ def is_own_image(image: str) -> bool:
 
 
 def gang(spec: Spec) -> Gang | None:
-    """What starts the run's pods together: Kueue, Volcano, Coscheduling, or None. `queue` without `gang`
-    means Kueue.
-    """
+    """What starts the run's pods together, or None. `queue` without `gang` means Kueue."""
     scheduling = spec.scheduling
     return scheduling.gang or ("Kueue" if scheduling.queue is not None else None)
 
@@ -318,16 +330,33 @@ def _is_on_slice(spec: Spec, name: RoleName) -> bool:
     return spec.strategy == "TPU" and name not in BESIDE
 
 
-def _gpus(limits: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The GPUs among the limits of a container, by name and count."""
-    asked = [(name, str(count)) for name, count in limits.items() if _GPU.fullmatch(name)]
-    return [(name, count) for name, count in asked if count != "0"]
+def _gpus(limits: Mapping[str, Any]) -> list[str]:
+    """The GPUs among the limits of a container, as `nvidia.com/gpu: 8`."""
+    asked = {name: str(count) for name, count in limits.items() if _GPU.fullmatch(name)}
+    return [f"{name}: {count}" for name, count in asked.items() if count != "0"]
 
 
 def covers(mount_path: str, path: str) -> bool:
     """Whether the path lies at or under the mount."""
     mount = mount_path.rstrip("/")
     return path == mount or path.startswith(f"{mount}/")
+
+
+def _runs_code(spec: Spec, role: RoleName) -> bool:
+    return role not in (*DATA_ROLES, "ps", *STRATEGIES[spec.strategy].servers)
+
+
+def _packages(spec: Spec, role: RoleName) -> str | None:
+    program = spec.program
+    if program is None or not program.packages or not _runs_code(spec, role):
+        return None
+    return program.packages_cache or PACKAGES_PATH
+
+
+def _trains(spec: Spec, role: RoleName) -> bool:
+    """Whether its tasks hold the state of the training; a worker of a coordinator has none of it."""
+    strategy = STRATEGIES[spec.strategy]
+    return role in strategy.losses and (role == "ps" or role not in strategy.servers)
 
 
 def _touches_model_dir(spec: Spec, role: RoleName) -> bool:

@@ -6,13 +6,14 @@ import importlib.util
 import io
 import re
 import zipfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from launcher.errors import LauncherError
 from launcher.plan.program_files import ProgramFiles
-from worker.contract.environment import ARCHIVE
+from worker.contract.environment import ARCHIVE, MODULES
 
 KEY: Final = ARCHIVE.rpartition("/")[2]
 """Of the ConfigMap."""
@@ -54,13 +55,17 @@ def _packed(with_images: bool) -> bytes:
         images = (root / _FEWER_IMAGES).iterdir()
         # By the names that they have in the image: the program sees no difference.
         files.update((f"{_IMAGES}/{path.name}", path) for path in images if path.is_file())
+    contents = {f"worker/{name}": path.read_bytes() for name, path in sorted(files.items())}
+    # Small files compress by a quarter better as one.
+    modules = _zip(contents, zipfile.ZIP_STORED)
+    return _zip({"__main__.py": (root / _MAIN).read_bytes(), MODULES: modules}, zipfile.ZIP_DEFLATED)
+
+
+def _zip(contents: Mapping[str, bytes], compression: int) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        archive.writestr(zipfile.ZipInfo("__main__.py", _EPOCH), (root / _MAIN).read_bytes())
-        for name, path in sorted(files.items()):
-            entry = zipfile.ZipInfo(f"worker/{name}", _EPOCH)
-            entry.compress_type = zipfile.ZIP_STORED if name.endswith(".gz") else zipfile.ZIP_DEFLATED
-            archive.writestr(entry, path.read_bytes())
+    with zipfile.ZipFile(buffer, "w", compression, compresslevel=9) as archive:
+        for name, content in contents.items():
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), content, compression)
     return buffer.getvalue()
 
 

@@ -14,11 +14,29 @@ from launcher.config.spec import RoleName, Storage
 from launcher.config.yaml_positions import FieldPath
 from launcher.lists_and_counts import listed
 from launcher.plan import buckets, roles
-from launcher.plan.roles import CONFIG_PATH, RUNTIME_PATH, SOURCE_PATH, TASK_PATH, TMP_PATH, ResolvedRole
+from launcher.plan.roles import (
+    CONFIG_PATH,
+    COPIES_PATH,
+    PACKAGES_PATH,
+    PARTS_PATH,
+    RUNTIME_PATH,
+    SOURCE_PATH,
+    TASK_PATH,
+    TMP_PATH,
+    ResolvedRole,
+)
 from launcher.plan.topology import Topology
 from worker.contract.environment import BUCKET_SCHEME
 
-RESERVED_PATHS: Final = (CONFIG_PATH, SOURCE_PATH, RUNTIME_PATH, TASK_PATH)
+RESERVED_PATHS: Final = (
+    CONFIG_PATH,
+    SOURCE_PATH,
+    PARTS_PATH,
+    PACKAGES_PATH,
+    RUNTIME_PATH,
+    TASK_PATH,
+    COPIES_PATH,
+)
 """Where the launcher mounts what every pod gets. /tmp may be mounted over, or into."""
 _NO_DIRECTORIES: Final = (*RESERVED_PATHS, "/dev", "/proc", "/sys")
 
@@ -91,9 +109,10 @@ class Place:
 
     @property
     def _is_for_data(self) -> bool:
-        """Whether `storage` says how the program's data are reached."""
+        """Whether `storage` says how the program's data or source are reached."""
         spec = self.spec
-        return buckets.is_program(spec) and not roles.is_custom(spec) and buckets.has_data(spec)
+        has_data = spec.trains_program and buckets.has_data(spec)
+        return not roles.is_custom(spec) and (has_data or buckets.has_source(spec))
 
     @property
     def _claim_fields(self) -> list[str]:

@@ -97,8 +97,17 @@ class Topology:
         since `ndots:5` has a name of fewer dots tried in all of them first:
         https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/
         """
-        host = f"{self.job_name(role)}-{index}.{self.run}"
-        return f"{host}:{self.role(role).port}"
+        return f"{self._host(role, index)}:{self.role(role).port}"
+
+    def _host(self, role: RoleName, index: int | str) -> str:
+        return f"{self.job_name(role)}-{index}.{self.run}"
+
+    def metrics_address(self, role: RoleName, index: int | str) -> str | None:
+        """Where a task serves metrics, as `address` has it; None where it serves none."""
+        monitoring = self.cluster.spec.monitoring
+        if monitoring is None or not self.role(role).uses_runtime:
+            return None
+        return f"{self._host(role, index)}:{monitoring.port}"
 
     @property
     def elastic(self) -> ElasticWorkers | None:
@@ -113,6 +122,12 @@ class Topology:
             before, _, after = self.address(role.name, INDEX).partition(INDEX)
             found[role.name] = [f"{before}{index}{after}" for index in range(role.max_replicas)]
         return found
+
+    @property
+    def metrics_addresses(self) -> list[str]:
+        """Of all tasks that serve metrics, also of those that elastic workers may get."""
+        tasks = ((role.name, index) for role in self.roles for index in range(role.max_replicas))
+        return [found for task in tasks if (found := self.metrics_address(*task)) is not None]
 
     @cached_property
     def training_cluster(self) -> dict[str, list[str]]:

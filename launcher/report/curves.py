@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from launcher.backends.base import LogLine
 from launcher.report.restarts import Restart
-from worker.contract.records import Evaluation, Progress, Record
+from worker.contract.records import Evaluation, GpuUse, Progress, Record
 
 _MOST_POINTS: Final = 240
 _MOST_CHARTS: Final = 24
 _MOST_EPOCHS: Final = 1e9
 _LARGEST: Final = 1e100
+_WINDOW: Final = 10.0
+"""Seconds, within which all tasks measure their GPUs once."""
 
 LOSS: Final = "loss"
 SPEED: Final = "steps per second"
+GPU_USE: Final = "GPU use, %"
+GPU_MEMORY: Final = "GPU memory, GiB"
+FROM_ZERO: Final = (SPEED, GPU_USE, GPU_MEMORY)
+"""The curves that are not the program's: their axes begin at 0."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +37,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Values of the training, or of the evaluations (`held_out`)."""
+    """Values of the training, or of the evaluations (`held_out`). `hue`: that of its colour, where runs share
+    a chart.
+    """
 
     name: str
     held_out: bool
     points: tuple[Point, ...]
+    hue: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,8 +57,8 @@ class Curve:
 
 
 def curves(lines: Iterable[LogLine], restarts: Sequence[Restart]) -> list[Curve]:
-    """The loss, then the metrics by name, then steps per second. Of an epoch that was trained twice, only the
-    last values count.
+    """The loss, then the metrics by name, then steps per second, and what the GPUs did. Of an epoch that was
+    trained twice, only the last values count.
     """
     records = sorted((line.record for line in lines if line.record is not None), key=lambda r: r.time)
     progress = [(record, said) for record in records if isinstance(said := record.content, Progress)]
@@ -67,6 +77,8 @@ def curves(lines: Iterable[LogLine], restarts: Sequence[Restart]) -> list[Curve]
             found.append(Curve(name, tuple(pair), breaks))
     if SPEED in speed:
         found.append(Curve(SPEED, (Series("training", False, speed[SPEED]),), breaks))
+    for name, points in _of_gpus(records, progress).items():
+        found.append(Curve(name, (Series("training", False, points),), breaks))
     return found
 
 
@@ -111,6 +123,37 @@ def _series(found: Iterable[tuple[float | None, Mapping[str, float]]]) -> dict[s
     return {
         name: _thinned([Point(*item) for item in sorted(values.items())]) for name, values in series.items()
     }
+
+
+def _of_gpus(
+    records: Sequence[Record], progress: Sequence[tuple[Record, Progress]]
+) -> dict[str, tuple[Point, ...]]:
+    """The mean use of all tasks' GPUs, and the most memory of one, at the epoch that was reached then."""
+    windows: dict[int, list[GpuUse]] = {}
+    for record in records:
+        if isinstance(record.content, GpuUse):
+            windows.setdefault(int(record.time / _WINDOW), []).append(record.content)
+    reached = [(record.time, place) for record, said in progress if (place := position(said)) is not None]
+    return _series(
+        (_reached(reached, (window + 0.5) * _WINDOW), _summed(said)) for window, said in windows.items()
+    )
+
+
+def _summed(measured: Sequence[GpuUse]) -> dict[str, float]:
+    use = [value for each in measured for value in each.use]
+    memory = [value for each in measured for value in each.memory]
+    found = {GPU_USE: sum(use) / len(use)} if use else {}
+    return {**found, GPU_MEMORY: max(memory) / 1024} if memory else found
+
+
+def _reached(known: Sequence[tuple[float, float]], time: float) -> float | None:
+    """The epochs that were done at the time, between those that are `known`; None before them."""
+    after = bisect(known, (time, math.inf))
+    if after == 0:
+        return None
+    (earlier, begin), (later, end) = known[after - 1], known[min(after, len(known) - 1)]
+    share = (time - earlier) / (later - earlier) if later > earlier else 0.0
+    return begin + share * max(0.0, end - begin)
 
 
 def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:

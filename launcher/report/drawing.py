@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.report.amounts import number, rate
-from launcher.report.curves import SPEED, Curve, Point
+from launcher.report.curves import FROM_ZERO, Curve, Point
 
 _SECONDS: Final = (
     0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800,
@@ -31,7 +31,7 @@ class Tick:
 class Line:
     """One series in a chart. `points` are those of an SVG polyline in a square of 100 by 100, with y
     downwards. `dots` are (x, y, title) in percent, with y upwards. `first` and `last` are the values at the
-    ends.
+    ends. `hue` is the series'.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Line:
     dots: tuple[tuple[float, float, str], ...]
     first: str
     last: str
+    hue: str
 
 
 @dataclass(frozen=True)
@@ -86,13 +87,13 @@ def chart(curve: Curve, dots: int = 40) -> Chart:
     points = [point for series in curve.series for point in series.points]
     left, right = _epochs(points)
     values = [point.value for point in points]
-    ticks = _ticks(min(0.0 if curve.name == SPEED else values[0], *values), max(values))
+    ticks = _ticks(min(0.0 if curve.name in FROM_ZERO else values[0], *values), max(values))
     low, high = ticks[0], ticks[-1]
 
     def place(point: Point) -> tuple[float, float]:
         return share(point.epoch - left, right - left), share(point.value - low, high - low)
 
-    written = rate if curve.name == SPEED else number
+    written = rate if curve.name in FROM_ZERO else number
     lines = []
     for series in curve.series:
         places = [place(point) for point in series.points]
@@ -109,6 +110,7 @@ def chart(curve: Curve, dots: int = 40) -> Chart:
                 else (),
                 written(series.points[0].value),
                 written(series.points[-1].value),
+                series.hue,
             )
         )
     return Chart(

@@ -15,7 +15,7 @@ from launcher.lists_and_counts import counted
 from launcher.redaction import redacted_message
 from launcher.report import drawing
 from launcher.report.amounts import duration, number, rate
-from launcher.report.curves import LOSS, SPEED, Curve, curves, last
+from launcher.report.curves import FROM_ZERO, GPU_USE, LOSS, SPEED, Curve, curves, last
 from launcher.report.drawing import Chart, Tick, share
 from launcher.report.events import ReportEvent, report_events, shortened
 from launcher.report.processes import by_process
@@ -31,10 +31,10 @@ from launcher.report.timeline import (
 )
 from launcher.report.timeline_rows import Legend, Row, legend, row
 from launcher.status import Phase, RoleStatus, RunStatus
-from launcher.task_records import evaluator_outcome, task_devices
+from launcher.task_records import checkpoint_age, evaluator_outcome, task_devices
 from launcher.task_records.presentation import State
 
-_BADGES: Final = {
+BADGES: Final = {
     Phase.PENDING: ("plain", "Pending"),
     Phase.RUNNING: ("running", "Running"),
     Phase.SUSPENDED: ("warning", "Suspended"),
@@ -43,6 +43,8 @@ _BADGES: Final = {
     Phase.LOST: ("bad", "Lost"),
     Phase.BROKEN: ("bad", "Broken"),
 }
+"""The kind and the text of each phase's badge."""
+
 _MOST_TABLE_ROWS: Final = 500
 _MOST_LETTERS: Final = 60
 """Of a parameter, or of a command."""
@@ -131,14 +133,16 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
     rows = tuple(row(group, begin, end, status) for group in grouped(tasks, end - begin))
     columns, values = _table(drawn)
     devices = task_devices.of_run(status)
+    saved = checkpoint_age.of_run(status, history.seen)
     return Report(
         run=status.run,
-        badge=_BADGES[status.phase],
+        badge=BADGES[status.phase],
         ended=status.ended or status.finished is not None,
         facts=(
             *_facts(status, begin, zone),
             *_program(history.spec),
             *(text for _, text, bad in devices if not bad),
+            *([saved[0]] if saved is not None and not saved[1] else []),
         ),
         total=duration(where.total),
         remarks=where.remarks,
@@ -148,6 +152,7 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
         troubles=(
             *filter(None, [evaluator_outcome.trouble(status)]),
             *(text for _, text, bad in devices if bad),
+            *([saved[0]] if saved is not None and saved[1] else []),
         ),
         figures=_figures(history, where, drawn, again),
         parts=_parts(where),
@@ -186,8 +191,8 @@ def _program(spec: Mapping[str, Any]) -> list[str]:
     """What is trained, and how: the strategy, and the program with its parameters."""
     found = [f"strategy {spec['strategy']}"] if "strategy" in spec else []
     program = spec.get("program") or {}
-    if entrypoint := program.get("entrypoint"):
-        found.append(f"program {entrypoint}")
+    if trained := program.get("entrypoint") or program.get("script"):
+        found.append(f"program {trained}")
     elif command := spec.get("command") or (spec.get("chief") or {}).get("command"):
         found.append(f"command {_cut(shlex.join(map(str, command)))}")
     values = [f"{name} {_cut(_written(value))}" for name, value in (program.get("parameters") or {}).items()]
@@ -237,7 +242,7 @@ def _figures(
     if trained:
         found.append(Figure("Training", f"{share(trained, where.total):.0f} %", f"{duration(trained)} of it"))
     named = {curve.name: curve for curve in drawn}
-    metrics = [name for name in named if name not in (LOSS, SPEED)]
+    metrics = [name for name in named if name not in (LOSS, *FROM_ZERO)]
     for name in [*metrics[:1], LOSS]:
         curve = named.get(name)
         for held_out, of_what in ((True, "evaluation"), (False, "training")):
@@ -247,6 +252,9 @@ def _figures(
                 break
     if SPEED in named and (speed := last(named[SPEED], held_out=False)) is not None:
         found.append(Figure("Steps per second", rate(speed.value), f"epoch {speed.epoch:.3g}"))
+    if GPU_USE in named:
+        values = [point.value for point in named[GPU_USE].series[0].points]
+        found.append(Figure("GPU use", f"{sum(values) / len(values):.0f} %", "mean of all GPUs"))
     if again:
         kinds = {
             "by a suspension or a move": sum(restart.stopped for restart in again),
@@ -280,7 +288,7 @@ def _table(drawn: Sequence[Curve]) -> tuple[tuple[str, ...], tuple[tuple[str, ..
     columns: list[str] = []
     of_epoch: dict[float, dict[str, str]] = {}
     for curve in drawn:
-        written = rate if curve.name == SPEED else number
+        written = rate if curve.name in FROM_ZERO else number
         for series in curve.series:
             name = f"{curve.name}, evaluation" if series.held_out else curve.name
             columns.append(name)

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from launcher.backends.base import History
 from launcher.errors import Problem, SpecError
 from launcher.plan.template_cache import TemplateCache
+from launcher.redaction import redacted
 from launcher.report.model import Report, report
 
 _LONGEST: Final = 4_000
@@ -25,7 +26,12 @@ _FORBIDDEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\
 
 def page(shown: Report) -> str:
     """The page as one document, which loads nothing from elsewhere."""
-    return _environment().get_template("report.html.j2").render(report=shown)
+    return rendered("report.html.j2", report=shown)
+
+
+def rendered(template: str, **values: Any) -> str:
+    """What one of the templates makes of the values."""
+    return _environment().get_template(template).render(values)
 
 
 def page_of(history: History) -> str:
@@ -56,7 +62,8 @@ def write(text: str, path: str) -> None:
 def _printable(value: Any) -> Any:
     if isinstance(value, Markup) or not isinstance(value, str):  # a macro of the template, escaped already
         return value
-    text = value if len(value) <= _LONGEST else f"{value[: _LONGEST - 1]}…"
+    text = redacted(value)
+    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     return _FORBIDDEN.sub("\ufffd", text)
 
 

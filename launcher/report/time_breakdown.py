@@ -34,6 +34,7 @@ _WORDS: Final[Mapping[State, str]] = {
 }
 """In the order in which they are shown."""
 
+_GONE: Final = "suspended, or in pods that are gone"
 _LEAST_SHARE: Final = 0.004
 _LEAST_SECONDS: Final = 0.05
 
@@ -130,7 +131,8 @@ def _describe(state: State, tasks: Sequence[TaskTimeline], restarts: Sequence[Re
         names = _awaited(primary.segments, tasks)
         return f"waiting for {listed(names, MOST_NAMES)}" if names else _WORDS[state]
     if state is State.STOPPED:
-        return f"suspended or moved ({counted(sum(r.stopped for r in own), 'time')})"
+        times = sum(restart.stopped for restart in own)
+        return f"suspended or moved ({counted(times, 'time')})" if times else _GONE
     if state is State.DOWN:
         return _lost([restart for restart in own if not restart.stopped])
     return _WORDS[state]

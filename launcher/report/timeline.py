@@ -148,7 +148,10 @@ class _Builder:
         self._key = first.role, first.index
         self._status = history.status
         self._records = records
-        self._pulls = pulls.get(f"{first.role} {first.index}", ())
+        name = f"{first.role} {first.index}"
+        self._pulls = pulls.get(name, ())
+        self._told = min((event.time for event in history.events if event.about == name), default=None)
+        """When the first event about a pod of the task came."""
         self._until = until
         self._attempts = attempts
         self._training = training
@@ -160,6 +163,11 @@ class _Builder:
         marks: list[Mark] = []
         released = None
         cursor, before = self._begin, State.HELD
+        first = self._attempts[0]
+        if self._told is not None and first.created is not None and self._told < first.created - 1:
+            # It had a pod before that is gone.
+            cursor, before = max(cursor, self._told), State.STOPPED
+            self._add(State.HELD, self._begin, cursor, first.attempt)
         for number, attempt in enumerate(self._attempts):
             created = max(cursor, attempt.created or attempt.started or cursor)
             self._add(before, cursor, created, attempt.attempt)

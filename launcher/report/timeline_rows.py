@@ -64,7 +64,8 @@ class Marker:
 @dataclass(frozen=True)
 class Row:
     """A row. `outcome` is a kind (`good`, `bad`, `plain` or `running`) and how the task ended or what it
-    does. `open`: it goes on. `words` says all of the row as text, for screen readers.
+    does. `open`: it goes on. `words` says all of the row as text, for screen readers. `tasks` are those whose
+    row it is, as `worker-1`.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Row:
     outcome: tuple[str, str]
     open: bool
     words: str
+    tasks: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def row(group: TaskGroup, begin: float, end: float, status: RunStatus) -> Row:
         outcome=_outcome(task, status) if not group.mixed else ("plain", "various"),
         open=not status.ended and task.latest.phase in (Phase.RUNNING, Phase.PENDING),
         words=_words(segments, task, begin),
+        tasks=tuple(f"{each.role}-{each.index}" for each in group.tasks),
     )
 
 

@@ -15,6 +15,7 @@ from launcher.status import RunStatus
 from launcher.task_records import record_sentences, task_devices
 from worker.contract.records import (
     EVENTS,
+    Checkpoint,
     Content,
     Devices,
     Doing,
@@ -22,6 +23,7 @@ from worker.contract.records import (
     Evaluation,
     Exported,
     Failed,
+    GpuUse,
     Loaded,
     MembershipRecord,
     Notice,
@@ -90,6 +92,10 @@ def _always(_new: Any, _old: Any, _seconds: float) -> bool:
 
 def _never(_new: Any, _old: Any, _seconds: float) -> bool:
     return False
+
+
+def _fails_or_works_again(new: Any, old: Any, _seconds: float) -> bool:
+    return bool(new.problem) != bool(old is not None and old.problem)
 
 
 @dataclass(frozen=True)
@@ -190,6 +196,14 @@ PRESENTATION: Final[Mapping[type[Content], Presentation]] = {
         document="progress",
         in_place=True,
     ),
+    Checkpoint: Presentation(
+        sentence=record_sentences.checkpoint,
+        told=_fails_or_works_again,
+        listed=_fails_or_works_again,
+        begins=_stays,
+        tone=lambda checkpoint: "bad" if checkpoint.problem else "plain",
+        document="checkpoint",
+    ),
     Evaluation: Presentation(
         sentence=record_sentences.evaluation,
         told=_always,
@@ -226,6 +240,12 @@ PRESENTATION: Final[Mapping[type[Content], Presentation]] = {
         begins=_finishes,
         tone=lambda _: "good",
         document="export",
+    ),
+    GpuUse: Presentation(
+        sentence=record_sentences.gpu_use,
+        told=_never,
+        listed=_never,
+        begins=_stays,
     ),
     Notice: Presentation(
         sentence=lambda notice: notice.message,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from launcher.lists_and_counts import counted
 from launcher.status import RunStatus
 from worker.contract.records import (
+    Checkpoint,
     Evaluation,
     Event,
+    GpuUse,
     MembershipRecord,
     Predicted,
     Predicting,
@@ -34,6 +37,16 @@ def waiting(waiting: Waiting) -> str:
     return "; ".join([text, *named[:_MOST_REASONS]])
 
 
+def gpu_use(measured: GpuUse) -> str:
+    """Returns `GPUs: in use 87 %, 91 %; memory 40,213 of 81,559 MiB, 39,871 of 81,559 MiB`."""
+    pairs = zip(measured.memory, measured.total, strict=False)
+    parts = {
+        "in use": ", ".join(f"{use} %" for use in measured.use),
+        "memory": ", ".join(f"{used:,} of {total:,} MiB" for used, total in pairs),
+    }
+    return f"GPUs: {'; '.join(f'{name} {text}' for name, text in parts.items() if text)}"
+
+
 def _names(tasks: Sequence[str]) -> str:
     return ", ".join(tasks[:3]) + (f" and {len(tasks) - 3} more" if len(tasks) > 3 else "")
 
@@ -43,6 +56,19 @@ def training(training: Training) -> str:
     steps, done = training.steps_per_epoch, training.initial_epoch
     text = f"trains {training.epochs} epochs" + (f" of {steps} steps" if steps is not None else "")
     return f"{text}; {done} done before" if done else text
+
+
+def checkpoint(checkpoint: Checkpoint) -> str:
+    """Returns `newest checkpoint: step 340 of epoch 2`; where newer ones fail, since when and why."""
+    step = f"step {checkpoint.steps:,} of epoch {checkpoint.epochs + 1}"
+    saved = step if checkpoint.steps else f"epoch {checkpoint.epochs}"
+    text = f"newest checkpoint: {saved if checkpoint.taken else 'none'}"
+    if checkpoint.copied_every:
+        text += f"; a copy in memory every {checkpoint.copied_every:.0f} s"
+    if not checkpoint.problem:
+        return text
+    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(checkpoint.failing_since))
+    return f"nothing is saved since {since}: {checkpoint.problem}; {text}"
 
 
 def position(progress: Progress) -> str:

@@ -28,7 +28,8 @@ def of_role(status: RunStatus, role: str) -> str:
 def of_task(task: TaskStatus, records: Mapping[str, Record]) -> str:
     """Returns the activity of one task. Records of an earlier pod do not count."""
     since = (task.running or task.started or 0.0) - 1.0  # Kubernetes' times are in whole seconds
-    own = [record for record in records.values() if record.time >= since]
+    # What the GPUs do is measured at any time, and says nothing of what the task does.
+    own = [record for record in records.values() if record.time >= since and record.event != Event.GPU_USE]
     newest = max(own, key=lambda record: record.time, default=None)
     shown = None if newest is None else presentation.of(newest)
     if newest is None or shown is None:

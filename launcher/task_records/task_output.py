@@ -13,6 +13,7 @@ _CHATTER: Final = re.compile(
     | .*\ computation\ placer\ already\ registered
     | .*\ TF-TRT\ Warning:\ Could\ not\ find\ TensorRT
     | WARNING:\ All\ log\ messages\ before\ absl::InitializeLog
+    | pluggable_device_options\ \{$  # the rest of a line of TensorFlow 2.16's
     | To\ enable\ the\ following\ instructions:
     """,
     re.VERBOSE,

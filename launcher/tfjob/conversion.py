@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,11 +24,15 @@ _ROLES: Final[Mapping[str, RoleName]] = {
     "PS": "ps",
     "Evaluator": "evaluator",
 }
+_BY_NAME: Final = {name.lower(): role for name, role in _ROLES.items()}
+"""The operator takes the types in any spelling."""
 _REPLICAS: Final = ("spec", "tfReplicaSpecs")
 _POLICY: Final = ("spec", "runPolicy")
 _GANG: Final = (*_POLICY, "schedulingPolicy")
-_OPERATORS: Final = "training.kubeflow.org/"
-_MANAGER: Final = "kubeflow.org/training-operator"
+OPERATORS: Final = "training.kubeflow.org/"
+"""The prefix of the training-operator's labels and finalizers."""
+MANAGER: Final = "kubeflow.org/training-operator"
+"""The `managedBy` of those TFJobs that the training-operator took."""
 
 Object = dict[str, Any]
 
@@ -70,6 +74,11 @@ def convert(value: Mapping[str, Any]) -> Conversion:
     found.problems = fields.problems(value)
     _Converter(fields.without(value, found.problems), found).run()
     return found
+
+
+def roles(given: Iterable[str]) -> dict[RoleName, str]:
+    """Returns the TFJob's own key of each role, in its spelling."""
+    return {_BY_NAME[key.lower()]: key for key in given if key.lower() in _BY_NAME}
 
 
 def _version(value: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
@@ -165,15 +174,13 @@ class _Converter:
 
     def _choose_roles(self) -> None:
         given = self._spec.get("tfReplicaSpecs") or {}
-        by_name = {name.lower(): name for name in _ROLES}
         for key, spec in given.items():
             here: FieldPath = (*_REPLICAS, key)
-            name = by_name.get(key.lower())
-            if name is None:
+            role = _BY_NAME.get(key.lower())
+            if role is None:
                 expected = f"expected {listed(list(_ROLES), last='or')}{did_you_mean(key, _ROLES)}"
                 self._problem(here, f"unknown replica type; {expected}")
                 continue
-            role = _ROLES[name]
             if role in self._types:
                 message = f"there is a {self._types[role]} already, and they are the same: keep one"
                 self._problem(here, message)
@@ -223,9 +230,9 @@ class _Converter:
         if template["spec"].get("restartPolicy"):
             self._remark(("spec", role, "restartPolicy"), remarks.POD_RESTART_POLICY)
         labels = {
-            f"{_OPERATORS}job-name": str(self._run.fields.get("name") or ""),
-            f"{_OPERATORS}replica-type": self._types[role].lower(),
-            **({f"{_OPERATORS}job-role": "master"} if role == "chief" else {}),
+            f"{OPERATORS}job-name": str(self._run.fields.get("name") or ""),
+            f"{OPERATORS}replica-type": self._types[role].lower(),
+            **({f"{OPERATORS}job-role": "master"} if role == "chief" else {}),
         }
         return templates.lift(template, labels)
 
@@ -288,8 +295,8 @@ class _Converter:
         self._remark((*at, "cleanPolicy"), remarks.LEFT if clean == "None" else remarks.CLEANED)
         if found["backoffLimit"] is not None:
             self._remark((*at, "backoffLimit"), remarks.BACKOFF_LIMIT)
-        if (manager := policy.get("managedBy") or _MANAGER) != _MANAGER:
-            message = f"expected {_MANAGER}, not {manager}: leave it out, to have the run here"
+        if (manager := policy.get("managedBy") or MANAGER) != MANAGER:
+            message = f"expected {MANAGER}, not {manager}: leave it out, to have the run here"
             self._problem((*_POLICY, "managedBy"), message)
         return found
 

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from launcher import tfjob
 from launcher.config import yaml_positions
-from launcher.config.spec import API_VERSION, FLAT_FORM, FULL_FORM, TrainingCluster
+from launcher.config.spec import API_VERSION, FORMS, TrainingCluster
 from launcher.config.yaml_positions import MAX_BYTES, MAX_DEPTH, Document, FieldPath
 from launcher.errors import Problem, SpecError
 from launcher.lists_and_counts import did_you_mean, listed, nearest
@@ -70,7 +70,9 @@ def load(
     source = "standard input" if path == STDIN else _printable(path)
     directory = Path.cwd() if path == STDIN else Path(path).absolute().parent
     if path.endswith((".py", ".ipynb")):
-        message = f"a program: give the cluster.yaml that names it; `{PROGRAM} init` writes one"
+        message = (
+            f"a program: `{PROGRAM} run` trains a script; for others give the cluster.yaml that names them"
+        )
         raise SpecError([Problem(source, 0, 0, "", message)])
     documents = yaml_positions.parse(_read(path, source), source)
     if not documents:
@@ -308,7 +310,7 @@ def _build(value: dict[str, Any]) -> tuple[TrainingCluster | None, list[ErrorDet
 
 def _path(error: ErrorDetails) -> tuple[str | int, ...]:
     """Returns the path without the entries that pydantic adds for a union's form or a mapping's key."""
-    return tuple(part for part in error["loc"] if part not in (FLAT_FORM, FULL_FORM, "[key]"))
+    return tuple(part for part in error["loc"] if part not in (*FORMS, "[key]"))
 
 
 def _without(value: dict[str, Any], errors: Sequence[ErrorDetails]) -> dict[str, Any]:
@@ -341,6 +343,7 @@ STAND_INS: Final = {
     "metadata": {"name": "run"},
     "name": "run",
     "entrypoint": "module:object",
+    "script": "script.py",
 }
 
 

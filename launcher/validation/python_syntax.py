@@ -25,3 +25,40 @@ def trees(files: Mapping[str, bytes]) -> Iterator[tuple[str, ast.Module]]:
         if name.endswith(".py"):
             with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
                 yield name, parse(text, name)
+
+
+def entrypoint_tree(files: Mapping[str, bytes], entrypoint: str) -> tuple[str, ast.Module] | None:
+    """Returns the name and the tree of the file that an entrypoint `module:object` is in."""
+    stem = entrypoint.partition(":")[0].replace(".", "/")
+    return next((each for each in trees(files) if each[0] in (f"{stem}.py", f"{stem}/__init__.py")), None)
+
+
+def classes(tree: ast.Module, name: str) -> tuple[list[ast.ClassDef], bool]:
+    """Returns the class of that name and those that it inherits from, as far as they are in the same file;
+    and whether these are all.
+    """
+    known = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    found: list[ast.ClassDef] = []
+    names, whole = [name], True
+    for each in names:
+        if each not in known:
+            whole = False
+        elif known[each] not in found:
+            found.append(known[each])
+            whole = whole and not known[each].decorator_list and not known[each].keywords
+            names += [ast.unparse(base) for base in known[each].bases]
+    return found, whole
+
+
+def lacks_method(files: Mapping[str, bytes], entrypoint: str, name: str) -> bool:
+    """Returns whether the entrypoint is a class that certainly has no attribute of that name."""
+    found = entrypoint_tree(files, entrypoint)
+    if found is None:
+        return False
+    own, whole = classes(found[1], entrypoint.partition(":")[2])
+    return whole and name not in {
+        word
+        for node in own
+        for each in ast.walk(node)
+        for word in (getattr(each, "name", ""), getattr(each, "id", ""), getattr(each, "attr", ""))
+    }

@@ -10,6 +10,8 @@ from typing import Final
 from launcher import object_names
 from launcher.config import role_fields
 from launcher.config.spec import (
+    Program,
+    RemoteSource,
     Requirements,
     RoleTemplate,
     Spec,
@@ -20,13 +22,14 @@ from launcher.config.spec import (
     requirements,
 )
 from launcher.config.yaml_positions import FieldPath
-from launcher.lists_and_counts import did_you_mean
-from launcher.plan import gang_scheduling, jobset, pod_template, roles, storage, topology
+from launcher.lists_and_counts import did_you_mean, listed
+from launcher.plan import buckets, gang_scheduling, jobset, pod_template, roles, storage, topology
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
 from launcher.validation import kubernetes_fragments, parameter_names
 from worker.contract.environment import Env
-from worker.contract.parameters import parameter_problems
+from worker.contract.notebook_lines import NOTEBOOK
+from worker.contract.parameters import SCRIPT_PARAMETERS, parameter_problems
 from worker.contract.strategies import PARTITIONERS, STRATEGIES, Kind
 from worker.contract.task_names import pod_name
 
@@ -43,15 +46,24 @@ def broken(cluster: TrainingCluster) -> list[Violation]:
     spec = cluster.spec
     planned = topology.build(cluster)
     found = [*_replicas(spec), *_options(planned), *_custom(spec), *_program(planned), *_evaluation(spec)]
-    found += [*_mode(planned), *_data_service(planned), *_elastic(planned)]
+    found += [
+        *_checkpoints(spec),
+        *_packages(planned),
+        *_fetched_source(planned),
+        *_mode(planned),
+        *_data_service(planned),
+        *_elastic(planned),
+    ]
     found += gang_scheduling.broken(planned)
+    found += _monitoring(planned)
     if spec.tensorboard is not None:
         found += _resources(spec.tensorboard, ("spec", "tensorboard"))
         found += kubernetes_fragments.of_role(spec.tensorboard, ("spec", "tensorboard"))
     templates = _templates(planned)
     found += templates
     if not any("podTemplate" in path for path, _ in templates):
-        found += [*_mounts(planned), *storage.place(planned).problems()]
+        found += [*_mounts(planned), *_batch(planned), *storage.place(planned).problems()]
+        found += _other_ports(planned)
     if not found:
         found += _limits(planned)
     return found
@@ -67,13 +79,13 @@ def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
         found += _about_data_service(spec)
     if spec.mode != "Train" and spec.evaluator is not None and spec.evaluator.replicas:
         found.append(f"spec.evaluator: none is started, since mode: {spec.mode} trains nothing")
-    if spec.program is not None and spec.program.entrypoint is not None and spec.program.source is None:
+    if spec.program is not None and spec.program.entrypoint is not None and spec.program.shipped is None:
         found += parameter_names.notices(spec.program.parameters)
     found += _plain_commands(cluster)
     if _keeps_nothing(spec):
         found.append(
-            "spec.modelDir: not given, so the run keeps no model and no checkpoint, and one that is "
-            "interrupted begins anew; modelDir: /model keeps them"
+            "spec.modelDir: not given, so the run keeps no model and no checkpoint, and one whose tasks are "
+            "all lost begins anew; modelDir: /model keeps them"
         )
     return found
 
@@ -95,8 +107,9 @@ def _plain_commands(cluster: TrainingCluster) -> Iterator[str]:
 
 def _keeps_nothing(spec: Spec) -> bool:
     """Returns whether the trained model is lost. A script may save it by itself."""
-    is_program = spec.program is not None and spec.program.entrypoint is not None
-    return is_program and spec.mode == "Train" and spec.model_dir is None and not roles.is_custom(spec)
+    return (
+        spec.trains_program and spec.mode == "Train" and spec.model_dir is None and not roles.is_custom(spec)
+    )
 
 
 def _replicas(spec: Spec) -> Iterator[Violation]:
@@ -176,6 +189,27 @@ def _elastic(planned: Topology) -> Iterator[Violation]:
             break
     if STRATEGIES[spec.strategy].kind is Kind.COLLECTIVE:
         yield from _elastic_collective(spec, worker)
+
+
+def _batch(planned: Topology) -> Iterator[Violation]:
+    """Yields a batch that the replicas cannot divide, where their number is certain: without GPUs."""
+    spec = planned.cluster.spec
+    if spec.mode != "Train" or planned.elastic is not None or spec.program is None or spec.strategy == "TPU":
+        return
+    trains = [role for role in planned.roles if role.name in ("chief", "worker")]
+    size = spec.program.parameters.get("globalBatchSize")
+    is_coordinated = STRATEGIES[spec.strategy].kind is Kind.COORDINATED
+    if spec.program.entrypoint is None or is_coordinated or any(role.gpus for role in trains):
+        return
+    options = spec.strategy_options
+    devices = len(options.devices or ()) or options.logical_cpus or 1
+    replicas = devices * sum(role.replicas for role in trains)
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1 or not size % replicas:
+        return
+    lower = size - size % replicas
+    choices = " or ".join(str(each) for each in (lower, lower + replicas) if each)
+    message = f"{size} cannot be divided by {replicas} replicas; use {choices}"
+    yield ("spec", "program", "parameters", "globalBatchSize"), message
 
 
 def _fixed(spec: Spec) -> str:
@@ -259,8 +293,23 @@ def _options(planned: Topology) -> Iterator[Violation]:
     if options.num_packs is not None and options.cross_device_ops not in ("Nccl", "HierarchicalCopy"):
         message = "packs are made by crossDeviceOps: Nccl or HierarchicalCopy; give that too"
         yield ("spec", "strategyOptions", "numPacks"), message
+    if "logical_gpus" in known.options and (options.logical_gpus or 1) > 1:
+        yield from _shared_gpus(options)
     if spec.strategy == "TPU":
         yield from _slice(spec)
+
+
+def _shared_gpus(options: StrategyOptions) -> Iterator[Violation]:
+    """Yields what several devices of one GPU lack, or cannot do."""
+    if options.gpu_memory_mb is None:
+        message = "each device takes a part of the GPU's memory; give gpuMemoryMB too"
+        yield ("spec", "strategyOptions", "logicalGpus"), message
+    for name, other in (("cross_device_ops", "HierarchicalCopy"), ("communication", "RING")):
+        if str(getattr(options, name)).upper() == "NCCL":
+            message = (
+                f"NCCL connects GPUs, and not the devices of one (logicalGpus): use {other}, or leave it out"
+            )
+            yield ("spec", "strategyOptions", _alias(options, name)), message
 
 
 def _slice(spec: Spec) -> Iterator[Violation]:
@@ -305,11 +354,11 @@ def _alias(options: StrategyOptions, name: str) -> str:
 def _custom(spec: Spec) -> Iterator[Violation]:
     """Yields what only Custom allows, and what it does not allow."""
     if roles.is_custom(spec):
-        if spec.program is not None and spec.program.entrypoint is not None:
+        if spec.program is not None and spec.trains_program:
             message = (
                 "Custom runs the image's own command: remove it, or say which strategy the program is for"
             )
-            yield ("spec", "program", "entrypoint"), message
+            yield _trained(spec.program), message
         if spec.runtime is not None:
             yield ("spec", "runtime"), "Custom runs the image's own command, and no runtime: remove it"
         if spec.chief is not None and spec.chief.replicas and spec.strategy_options.success_policy:
@@ -341,20 +390,59 @@ def _asks_for_tpu(spec: Spec) -> bool:
 def _program(planned: Topology) -> Iterator[Violation]:
     spec = planned.cluster.spec
     program = spec.program
-    if program is not None and program.entrypoint is not None and spec.command is not None:
-        message = "give an entrypoint or a command, not both: a program is run by the worker runtime"
+    if program is not None and program.trained is not None and spec.command is not None:
+        what = "an entrypoint" if program.entrypoint is not None else "a script"
+        message = f"give {what} or a command, not both: a program is run by the worker runtime"
         yield ("spec", "command"), message
-    if program is not None and program.entrypoint is None and program.source is None:
-        yield ("spec", "program"), "give an entrypoint, or a source for a command to run"
-    if program is not None and program.entrypoint is not None:
+    if program is not None and program.trained is None and program.source is None:
+        yield ("spec", "program"), "give an entrypoint or a script, or a source for a command to run"
+    if program is not None and program.trained is not None:
         for name, message in parameter_problems(program.parameters):
             yield ("spec", "program", "parameters", name), message
-    if (program is None or program.entrypoint is None) and not roles.is_custom(spec):
+    if program is not None and (program.script is not None or program.args):
+        yield from _script(planned, program)
+    if not spec.trains_program and not roles.is_custom(spec):
         for role in planned.roles:
             if _needs_entrypoint(planned, role):
                 at: FieldPath = ("spec", "program") if program is None else ("spec", "program", "entrypoint")
                 yield at, f"required unless {role.name}.command is set"
                 return
+
+
+def _trained(program: Program) -> FieldPath:
+    """Returns the field that says what the runtime trains."""
+    return ("spec", "program", "entrypoint" if program.entrypoint is not None else "script")
+
+
+def _script(planned: Topology, program: Program) -> Iterator[Violation]:
+    """Yields what a script cannot have beside it."""
+    spec = planned.cluster.spec
+    if program.script is None:
+        message = "they are a script's, and there is none: give script, or put them into parameters"
+        yield ("spec", "program", "args"), message
+        return
+    if program.entrypoint is not None:
+        yield ("spec", "program", "script"), "give an entrypoint or a script, not both"
+    for name in program.parameters:
+        if name not in SCRIPT_PARAMETERS:
+            message = (
+                f"a script is passed none but {listed(SCRIPT_PARAMETERS)}: its fit() says how it is trained; "
+                "use args for what it reads from sys.argv"
+            )
+            yield ("spec", "program", "parameters", name), message
+    if spec.mode != "Train":
+        message = (
+            f"mode: {spec.mode} takes a program's methods; a script calls evaluate() and predict() itself"
+        )
+        yield ("spec", "mode"), message
+    if buckets.scheme(spec.model_dir) is not None:
+        message = "a script writes files beside its checkpoints: give a path, such as /model"
+        yield ("spec", "modelDir"), message
+    if spec.evaluation.method == "SidecarEvaluator":
+        yield ("spec", "evaluation", "method"), "it takes a program's methods: use Loop for a script"
+    if planned.elastic is not None and STRATEGIES[spec.strategy].kind is Kind.COLLECTIVE:
+        message = f"under {spec.strategy} a script has a fixed number of workers: remove it"
+        yield ("spec", "worker", "minReplicas"), message
 
 
 def _needs_entrypoint(planned: Topology, role: ResolvedRole) -> bool:
@@ -363,6 +451,60 @@ def _needs_entrypoint(planned: Topology, role: ResolvedRole) -> bool:
         # Workers serve the coordinator, unless no task trains at all.
         return spec.program is None and all(other.command is None for other in planned.roles)
     return not role.runs_script
+
+
+def _packages(planned: Topology) -> Iterator[Violation]:
+    """Yields why the packages that a program asks for would not be installed where it runs."""
+    spec = planned.cluster.spec
+    program, here = spec.program, ("spec", "program", "packages")
+    if program is None:
+        return
+    if not program.packages:
+        if program.packages_cache is not None:
+            yield ("spec", "program", "packagesCache"), "there are no packages to install: remove it"
+        return
+    if roles.is_custom(spec):
+        yield here, "Custom runs the image's own command, and no runtime to install them: remove it"
+        return
+    for role in planned.roles:
+        if role.packages is None:
+            continue
+        if not role.uses_runtime:
+            message = (
+                f"the runtime installs them, and {role.name}.command runs without it: give args: "
+                "[--, SCRIPT] in its place"
+            )
+            yield here, message
+        if program.packages_cache is not None and not _is_mounted(role, program.packages_cache):
+            message = f"no volumeMount of the {role.name} has it: mount a volume of yours there"
+            yield ("spec", "program", "packagesCache"), message
+
+
+def _is_mounted(role: ResolvedRole, path: str) -> bool:
+    return any(
+        roles.covers(mount["mountPath"], path) and not mount.get("readOnly") for mount in role.pod_mounts
+    )
+
+
+def _fetched_source(planned: Topology) -> Iterator[Violation]:
+    """Yields why a source that the tasks are to fetch would not be there."""
+    spec = planned.cluster.spec
+    program, here = spec.program, ("spec", "program", "source")
+    if program is None or not isinstance(program.source, RemoteSource):
+        return
+    if roles.is_custom(spec):
+        yield here, "Custom runs the image's own command, and no runtime to fetch it: give a file or a folder"
+        return
+    for role in planned.roles:
+        if role.runs_code and not role.uses_runtime:
+            message = (
+                f"the runtime fetches it, and {role.name}.command runs without it: give args: [--, SCRIPT] "
+                "in its place"
+            )
+            yield here, message
+    if program.script is not None and program.script.endswith(NOTEBOOK):
+        message = "a notebook becomes a script before the run: give a source that is a file or a folder"
+        yield ("spec", "program", "script"), message
 
 
 def _evaluation(spec: Spec) -> Iterator[Violation]:
@@ -382,6 +524,31 @@ def _evaluation(spec: Spec) -> Iterator[Violation]:
             else f"under {spec.strategy} every sample is visited once as it is: remove it"
         )
         yield ("spec", "evaluation", "exact"), message
+
+
+def _checkpoints(spec: Spec) -> Iterator[Violation]:
+    given, here = spec.checkpoints, ("spec", "checkpoints")
+    if not given.model_fields_set:
+        return
+    if not spec.trains_program or spec.mode != "Train":
+        yield here, "only the training of a program is saved by the runtime: remove it"
+    elif spec.model_dir is None:
+        yield here, "there is no place for checkpoints: give spec.modelDir"
+    parameters = spec.program.parameters if spec.program is not None else {}
+    for name, older, value in (
+        ("everyEpochs", "checkpointEpochs", given.every_epochs),
+        ("keep", "keepCheckpoints", given.keep),
+    ):
+        if value is not None and parameters.get(older, value) != value:
+            message = (
+                f"{value}, and program.parameters.{older} says {parameters[older]}, which means the same"
+            )
+            yield (*here, name), f"{message}: remove one of the two"
+    best, evaluator = given.keep_best, spec.evaluator
+    is_own = evaluator is not None and (evaluator.command is not None or evaluator.args is not None)
+    if best is not None and best.metric.startswith("val_") and is_own:
+        message = "the evaluator is a script, which tells the training nothing: give a metric of the training"
+        yield (*here, "keepBest", "metric"), message
 
 
 def _data_service(planned: Topology) -> Iterator[Violation]:
@@ -427,6 +594,22 @@ def _about_data_service(spec: Spec) -> Iterator[str]:
             "spec.dataService: the dispatcher has no lasting place for its journal, so the training starts "
             "again from its last checkpoint when that pod is replaced; a modelDir in a volume has one"
         )
+
+
+def _monitoring(planned: Topology) -> Iterator[Violation]:
+    """Yields why a run cannot serve the metrics that the file asks for."""
+    monitoring, here = planned.cluster.spec.monitoring, ("spec", "monitoring")
+    if monitoring is None:
+        return
+    if not any(role.uses_runtime for role in planned.roles):
+        yield here, "the worker runtime serves metrics, and the tasks run commands without it: remove it"
+    if not monitoring.scrapers:
+        yield (*here, "from"), "expected at least one entry: nobody could reach the port"
+    for role in planned.roles:
+        if role.uses_runtime and monitoring.port == role.port:
+            message = f"each task's TensorFlow listens on {role.port}: choose another port"
+            yield (*here, "port"), message
+            return
 
 
 def _templates(planned: Topology) -> list[Violation]:
@@ -510,6 +693,18 @@ def _mounts(planned: Topology) -> Iterator[Violation]:
                 index = given.volume_mounts.index(mount)
                 message = f"there is no volume {mount.name} for the {role.name}{known}"
                 yield ("spec", where, "volumeMounts", index, "name"), message
+
+
+def _other_ports(planned: Topology) -> Iterator[Violation]:
+    """Yields a port for metrics that another container of a pod has. Their podTemplates are valid."""
+    monitoring = planned.cluster.spec.monitoring
+    for role in planned.roles if monitoring is not None else ():
+        for container in role.pod["spec"]["containers"]:
+            taken = {port["containerPort"] for port in container.get("ports") or ()}
+            if monitoring is not None and monitoring.port in taken:
+                message = f"the {role.name}'s container {container['name']} has it: choose another port"
+                yield ("spec", "monitoring", "port"), message
+                return
 
 
 _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
+import posixpath
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from launcher.config.spec import Spec
+from launcher.config.spec import Program, Spec
 from launcher.errors import Problem, SpecError
 from launcher.lists_and_counts import nearest
-from launcher.plan.program_files import ProgramFiles
-from launcher.validation import keras_options, parameter_names, python_in_data, python_syntax
+from launcher.plan import topology
+from launcher.plan.program_files import MOST_BYTES, MOUNTED_BYTES, ProgramFiles
+from launcher.validation import (
+    endless_data,
+    keras_options,
+    notebook,
+    parameter_names,
+    python_in_data,
+    python_syntax,
+)
 from launcher.validation.loader import Loaded
+from worker.contract.notebook_lines import NOTEBOOK
 from worker.contract.strategies import STRATEGIES
-
-MAX_BYTES: Final = 900_000
-"""A ConfigMap holds 1 MiB, names and base64 included. A program is smaller; data does not belong in it."""
 
 SKIPPED: Final = frozenset({"__pycache__", "node_modules", "venv"})
 """Folders that are never part of a program, beside the hidden ones."""
-
+_PREDICTED: Final = "predict_dataset"
 
 MAX_DEPTH: Final = 60
 """Levels of nested folders."""
@@ -47,27 +55,84 @@ def problems(loaded: Loaded) -> list[Problem]:
 
 def _checked(loaded: Loaded) -> tuple[dict[str, bytes] | None, list[Problem]]:
     program = loaded.cluster.spec.program
-    if program is None or program.source is None:
+    if program is None or program.shipped is None:
         return None, []
-    here = ("spec", "program", "source")
+    here = ("spec", "program", "script" if program.source is None else "source")
     try:
-        files = _files(loaded, program.source)
+        files = _files(loaded, program.shipped)
     except _RefusedError as error:
         return None, [loaded.problem(here, str(error))]
     found: list[Problem] = []
+    if (book := _notebook(program, files)) is not None:
+        try:
+            files = _with_script(files, book)[0]
+        except notebook.NotebookError as error:
+            return None, [loaded.problem(("spec", "program", "script"), f"{book}: {error}")]
     missing = _missing(files, program.entrypoint) if program.entrypoint is not None else ""
     if missing:
         found.append(loaded.problem(("spec", "program", "entrypoint"), missing))
+    if program.entrypoint is not None and not missing:
+        is_prediction = loaded.cluster.spec.mode == "Predict"
+        if is_prediction and python_syntax.lacks_method(files, program.entrypoint, _PREDICTED):
+            message = f"{program.entrypoint} has no {_PREDICTED}(batch_size), which mode: Predict needs"
+            found.append(loaded.problem(("spec", "program", "entrypoint"), message))
+    if program.script_file is not None and (wrong := _wrong_script(files, program.script_file)):
+        found.append(loaded.problem(("spec", "program", "script"), wrong))
     if program.entrypoint is not None:
         parameters = ("spec", "program", "parameters")
         names = parameter_names.misspelt(program.parameters, files)
         found += [loaded.problem((*parameters, name), message) for name, message in names]
-    if program.entrypoint is not None and not missing and _has_several(loaded.cluster.spec):
+    if program.trained is not None and not missing and _has_several(loaded.cluster.spec):
         options = keras_options.unsupported(files, program.keras == 3)
         found += [loaded.problem(here, message) for message in options]
+    if not ProgramFiles(files).is_mounted:
+        found += [
+            loaded.problem(
+                here,
+                f"{program.shipped} has over {MOUNTED_BYTES:,} bytes, which the runtime unpacks, and the "
+                f"{role.name} runs without it: give args: [--, SCRIPT] in the place of its command",
+            )
+            for role in topology.build(loaded.cluster).roles
+            if role.runs_code and not role.uses_runtime
+        ]
     if loaded.cluster.spec.data_service is not None and loaded.cluster.spec.mode == "Train" and not missing:
         found += [loaded.problem(here, message) for message in python_in_data.found(files)]
+    if program.entrypoint is not None and loaded.cluster.spec.mode == "Train" and not missing:
+        steps = ("spec", "program", "parameters", "stepsPerEpoch")
+        endless = "" if steps[-1] in program.parameters else endless_data.found(files, program.entrypoint)
+        if endless:
+            advice = "give the number of steps of an epoch, or let train_dataset() return one pass"
+            found.append(loaded.problem(steps, f"needed: {endless}: {advice}"))
     return files, found
+
+
+def notices(loaded: Loaded) -> list[str]:
+    """Returns what of a notebook is not in its script."""
+    program = loaded.cluster.spec.program
+    if program is None or program.shipped is None:
+        return []
+    with contextlib.suppress(_RefusedError, notebook.NotebookError):  # which are told by `read`
+        files = _files(loaded, program.shipped)
+        if (book := _notebook(program, files)) is not None:
+            return [f"{book}: {notice}" for notice in _with_script(files, book)[1]]
+    return []
+
+
+def _notebook(program: Program, files: Mapping[str, bytes]) -> str | None:
+    """Returns the path of the notebook that is the run's script; None where that is a script already."""
+    path = (program.script_file or "").removesuffix(".py")
+    return path if path.endswith(NOTEBOOK) and path in files else None
+
+
+def _with_script(files: Mapping[str, bytes], book: str) -> tuple[dict[str, bytes], list[str]]:
+    """Returns the files with the script in the place of the notebook, and what was left out. Raises
+    NotebookError.
+    """
+    made = notebook.script(files[book], posixpath.basename(book))
+    folder = posixpath.dirname(book)
+    written = {posixpath.join(folder, name): text.encode() for name, text in made.files.items()}
+    others = {name: content for name, content in files.items() if name != book}
+    return {**others, **written, f"{book}.py": made.text.encode()}, made.notices
 
 
 def _has_several(spec: Spec) -> bool:
@@ -91,9 +156,9 @@ def _files(loaded: Loaded, source: str) -> dict[str, bytes]:
         for name, path in _walk(root):
             _check_inside(path, f"{source} has {name}, which", allowed)
             total += path.stat().st_size
-            if total > MAX_BYTES:
-                message = f"over {MAX_BYTES:,} bytes, which a ConfigMap cannot carry: leave data out of it"
-                raise _RefusedError(f"{source} has {message}")
+            if total > MOST_BYTES:
+                message = "leave data out of it, or have the tasks fetch it (source.git, source.archive)"
+                raise _RefusedError(f"{source} has over {MOST_BYTES:,} bytes: {message}")
             files[name] = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise _RefusedError(f"no such file or folder: {_shown(source)} (beside the cluster file)") from None
@@ -104,7 +169,7 @@ def _files(loaded: Loaded, source: str) -> dict[str, bytes]:
         raise _RefusedError(
             f"cannot be read: {message}" + (f": {_shown(str(where))}" if where else "")
         ) from None
-    if not any(name.endswith(".py") for name in files):
+    if not any(name.endswith((".py", NOTEBOOK)) for name in files):
         raise _RefusedError(f"there is no .py file in {source}")
     return files
 
@@ -163,17 +228,41 @@ def _missing(files: Mapping[str, bytes], entrypoint: str) -> str:
         hint = f"; did you mean {near}:{name}?" if near else f"; there is {', '.join(modules[:5])}"
         return f"no module {module} in the source{hint}"
     try:
-        tree = python_syntax.parse(files[found], found)
-    except (RecursionError, MemoryError):
-        return f"{found}: not valid Python: nested too deeply"
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        return f"{found}{f':{line}' if line else ''}: not valid Python: {getattr(error, 'msg', error)}"
+        tree = _tree(files, found)
+    except _RefusedError as error:
+        return str(error)
     defined = set(_names(tree))
     if name in defined or "*" in defined:
         return ""
     near = nearest(name, defined)
     return f"{found} does not define {name}" + (f"; did you mean {module}:{near}?" if near else "")
+
+
+def _wrong_script(files: Mapping[str, bytes], script: str) -> str:
+    """Returns why the script cannot be run; "" where it can. Runs no code."""
+    if script not in files:
+        script = script.removesuffix(".py") if script.endswith(f"{NOTEBOOK}.py") else script
+        scripts = [path for path in files if path.endswith((".py", NOTEBOOK))]
+        near = nearest(script, scripts)
+        hint = f"; did you mean {near}?" if near else f"; there is {', '.join(scripts[:5])}"
+        return f"no file {_shown(script)} in the source{hint}"
+    try:
+        _tree(files, script)
+    except _RefusedError as error:
+        return str(error)
+    return ""
+
+
+def _tree(files: Mapping[str, bytes], path: str) -> ast.Module:
+    try:
+        return python_syntax.parse(files[path], path)
+    except (RecursionError, MemoryError):
+        raise _RefusedError(f"{path}: not valid Python: nested too deeply") from None
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise _RefusedError(
+            f"{path}{f':{line}' if line else ''}: not valid Python: {getattr(error, 'msg', error)}"
+        ) from None
 
 
 def _names(tree: ast.Module) -> Iterator[str]:

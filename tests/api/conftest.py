@@ -59,16 +59,26 @@ class Api:
         self.kubeconfig = kubeconfig
         self._client = config.new_client_from_config(str(kubeconfig))
 
-    def request(self, method: str, path: str, body: Any = None, **query: str) -> Response:
+    def request(
+        self, method: str, path: str, body: Any = None, *, accept: str = "application/json", **query: str
+    ) -> Response:
         """Sends one request; an error is a response like any other."""
-        return self._send(method, path, body, "application/json", query)
+        return self._send(method, path, body, "application/json", query, accept)
 
     def patch(self, path: str, body: Any, content_type: str, **query: str) -> Response:
         """Sends a patch of this content type."""
         return self._send("PATCH", path, body, content_type, query)
 
-    def _send(self, method: str, path: str, body: Any, content_type: str, query: dict[str, str]) -> Response:
-        headers = {"Accept": "application/json", "Content-Type": content_type}
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        content_type: str,
+        query: dict[str, str],
+        accept: str = "application/json",
+    ) -> Response:
+        headers = {"Accept": accept, "Content-Type": content_type}
         self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = f"{self._client.configuration.host}/{path}?{urlencode(query)}"
         answer = self._client.call_api(method, url, headers, body, _request_timeout=30)
@@ -155,12 +165,15 @@ CRDS = Path(os.environ.get("LAUNCHER_TEST_CRDS") or ROOT.parent / "shared" / "cr
 
 
 @contextmanager
-def installed(api: Api, *files: str) -> Iterator[None]:
-    """Installs the kinds that these files define, until the end. Skips the test where one file is missing."""
-    missing = [name for name in files if not (CRDS / f"{name}.yaml").is_file()]
+def installed(api: Api, *files: str | Path) -> Iterator[None]:
+    """Installs the kinds that these files define, until the end; a name is another project's. Skips the test
+    where one file is missing.
+    """
+    paths = [CRDS / f"{file}.yaml" if isinstance(file, str) else file for file in files]
+    missing = [path for path in paths if not path.is_file()]
     if missing:
-        pytest.skip(f"no {missing[0]}.yaml in {CRDS} (LAUNCHER_TEST_CRDS)")
-    definitions = [yaml.safe_load((CRDS / f"{name}.yaml").read_text()) for name in files]
+        pytest.skip(f"no {missing[0].name} in {missing[0].parent} (LAUNCHER_TEST_CRDS)")
+    definitions = [yaml.safe_load(path.read_text()) for path in paths]
     path = "apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     query = {"fieldManager": "tests", "force": "true"}
     for item in definitions:

@@ -241,7 +241,10 @@ def test_who_may_make_no_deployment_has_runs_without(api: Api, namespace: str, t
     found = {finding.subject: finding for finding in other.examine(namespace)}
     assert found["right to deployments"].verdict == "warning"
     assert "a run with spec.tensorboard is refused" in found["right to deployments"].advice
-    assert found["right to pods/portforward"].advice == "Without it, `tensorboard` opens no tunnel."
+    assert (
+        found["right to pods/portforward"].advice
+        == "Without it, `tensorboard`, `stacks` and `profile` open no tunnel."
+    )
     plain = plan(tmp_path, namespace).objects
     assert not any("deployments" in finding.subject for finding in other.examine(namespace, plain))
     asking = plan(tmp_path, namespace, *ASKED).objects

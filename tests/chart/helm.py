@@ -101,7 +101,8 @@ def find(home: Path, kubeconfig: Path = EMPTY_CONFIG) -> Helm:
 def sources(cluster: Path) -> list[str]:
     """Returns helm's arguments beside `-f cluster.yaml` for a program in a file beside it."""
     values = yaml.safe_load(cluster.read_text())
-    source = (values["spec"].get("program") or {}).get("source")
+    program = values["spec"].get("program") or {}
+    source = program.get("source") or program.get("script")
     if source is None or "program" in values:
         return []
     path = Path(source).as_posix()

@@ -74,10 +74,21 @@ WRONG = {
             f"shorten metadata.name, which is {LONG}, by 5"
         ),
     ),
+    "a source that there is not": (
+        ["--set-json", 'spec.program.source={"gti": {}}'],
+        "at '/spec/program/source': additional properties 'gti' not allowed",
+    ),
     "a program that is missing": (
         ["--set", "spec.program.source=./train.py"],
         (
             "spec.program.source is ./train.py, which is not among program.files (line.py): give it with "
+            "`--set-file 'program.files.train\\.py=./train.py'`, or in program.existingConfigMap"
+        ),
+    ),
+    "a script that is missing": (
+        ["--set", "spec.program.source=null,spec.program.entrypoint=null,spec.program.script=./train.py"],
+        (
+            "spec.program.script is ./train.py, which is not among program.files (line.py): give it with "
             "`--set-file 'program.files.train\\.py=./train.py'`, or in program.existingConfigMap"
         ),
     ),

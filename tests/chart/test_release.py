@@ -14,14 +14,15 @@ import pytest
 from launcher import plan_of_file
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.validation import loader
-from tests.api import users
-from tests.api.conftest import Api, wait_for
+from tests.api import installed_controller, users
+from tests.api.conftest import PATHS, Api, installed, wait_for
 from tests.api.kubelet import Kubelet
 from tests.chart.helm import CHART, CI_VALUES, find
 from tests.chart.releases import FULLNAME, RELEASE, Release
 
 VALUES = CHART / "ci" / "one-device-values.yaml"
 PRIMARY = "one-device-chief"
+DEFINITION = "apis/apiextensions.k8s.io/v1/customresourcedefinitions/tfjobs.kubeflow.org"
 OURS = (f"app.kubernetes.io/instance={RELEASE}", "tf-launcher.dev/run=one-device", "owner=helm")
 
 
@@ -251,3 +252,44 @@ def test_no_right_to_make_roles(release: Release, tmp_path: Path) -> None:
             "tells whether you have it."
         ),
     ]
+
+
+def controller(release: Release) -> Any:
+    path = f"{PATHS['Deployment'].format(release.namespace)}/{FULLNAME}-controller"
+    return release.api.request("GET", path).body
+
+
+def test_a_controller_of_one_namespace(release: Release, kubelet: Kubelet, tmp_path: Path) -> None:
+    """It has no right elsewhere, and the definition of TFJobs stays, also in an upgrade."""
+    values = ("--set", f"controller.enabled=true,controller.namespaces={{{release.namespace}}}")
+    try:
+        notes = release.done("install", *values)
+        assert f"tf-launcher-controller trains the TFJobs of {release.namespace}." in notes
+        assert {job["kind"] for job in release.objects()} == {
+            "CustomResourceDefinition", "Deployment", "Role", "RoleBinding", "ServiceAccount",
+        }  # fmt: skip
+        with installed_controller.running(release.api, controller(release), tmp_path / "pod") as made:
+            installed_controller.train(release.api, kubelet, made.log)
+        first = release.api.request("GET", DEFINITION).body["metadata"]["uid"]
+        release.done("upgrade", *values, "--set", "controller.replicas=1")
+        assert controller(release)["spec"]["replicas"] == 1
+        release.done("uninstall")
+        kept = release.api.request("GET", DEFINITION).body["metadata"]
+        assert (kept["uid"], "deletionTimestamp" in kept) == (first, False)
+        release.done("install", *values)
+        release.done("uninstall")
+    finally:
+        release.api.request("DELETE", DEFINITION)
+        assert wait_for(lambda: release.api.request("GET", DEFINITION).status == 404)
+
+
+def test_a_controller_in_the_operators_place(release: Release, kubelet: Kubelet, tmp_path: Path) -> None:
+    """The definition of TFJobs that is there stays as it is."""
+    with installed(release.api, "kubeflow.org_tfjobs"):
+        before = release.api.request("GET", DEFINITION).body
+        release.done("install", "--set", "controller.enabled=true")
+        with installed_controller.running(release.api, controller(release), tmp_path / "pod") as made:
+            installed_controller.train(release.api, kubelet, made.log)
+        release.done("uninstall")
+        after = release.api.request("GET", DEFINITION).body
+        assert (after["spec"], after["metadata"]) == (before["spec"], before["metadata"])

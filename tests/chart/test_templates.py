@@ -37,6 +37,7 @@ from tests.paths import SPECS
 NAMESPACED = {"ConfigMap", "Job", "Pod", "Role", "RoleBinding", "ServiceAccount"}
 TFJOBS = sorted((ROOT / "tests" / "specs" / "valid").glob("tfjob-*.yaml"))
 ONE_DEVICE = CHART / "ci" / "one-device-values.yaml"
+MANIFESTS = ROOT / "manifests" / "controller"
 
 
 @pytest.mark.parametrize("values", [None, *CI_VALUES], ids=lambda path: path.stem if path else "defaults")
@@ -112,6 +113,13 @@ def test_folders(helm: Helm, tmp_path: Path) -> None:
     assert source.read(loaded) == ProgramFiles(
         {name.removeprefix("src/"): text.encode() for name, text in files.items() if name != "not.py"}
     )
+
+
+def test_a_source_that_is_fetched(helm: Helm, tmp_path: Path) -> None:
+    file = SPECS / "valid" / "source-of-git.yaml"
+    (there,) = loader.load(str(file))
+    (here,) = loader.load(str(unpack(helm.template("-f", file), tmp_path)))
+    assert here.cluster == there.cluster
 
 
 def test_an_existing_config_map(helm: Helm) -> None:
@@ -246,6 +254,78 @@ def test_role_for_a_tensorboard(helm: Helm) -> None:
     assert rules == [rule for rule in needed_rights.rules(kinds) if rule is not needed_rights.TUNNEL]
 
 
+def test_role_for_a_pod_monitor(helm: Helm) -> None:
+    asked = {"port": 9090, "from": [{"podSelector": {}}]}
+    with_monitor = {**asked, "podMonitor": {}}
+    for wanted, kinds in ((asked, ()), (with_monitor, (needed_rights.MONITOR,))):
+        values = ("--set-json", f"spec.monitoring={json.dumps(wanted)}")
+        assert one(helm.template("-f", ONE_DEVICE, *values), "Role")["rules"] == needed_rights.rules(kinds)
+
+
+CONTROLLER = ("--set", "controller.enabled=true")
+
+
+def test_the_controller(helm: Helm) -> None:
+    """It is what `kubectl apply -k manifests/controller` makes, and no run is beside it."""
+    objects = helm.template(*CONTROLLER)
+    for item in objects:
+        kubernetes_validate.validate(item, "1.36", strict=True)
+        in_none = item["kind"] in ("CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding")
+        assert item["metadata"].get("namespace") == (None if in_none else "vision")
+        assert item["metadata"]["labels"]["app.kubernetes.io/component"] == "controller"
+    mine = {path.stem: list(yaml.safe_load_all(path.read_text())) for path in MANIFESTS.glob("*.yaml")}
+    theirs = [*mine["crd"], *mine["rights"], *mine["deployment"]]
+    assert sorted(item["kind"] for item in objects) == sorted(item["kind"] for item in theirs)
+    for kind in ("CustomResourceDefinition", "ClusterRole"):
+        for part in {"spec", "rules"} & one(theirs, kind).keys():
+            assert one(objects, kind)[part] == one(theirs, kind)[part]
+    assert one(theirs, "ClusterRole")["rules"] == needed_rights.of_controller()
+    assert one(objects, "Role")["rules"] == one(theirs, "Role")["rules"] == needed_rights.ELECTION
+    pods = [one(each, "Deployment")["spec"]["template"]["spec"] for each in (objects, theirs)]
+    for pod in pods:
+        (container,) = pod["containers"]
+        for name in ("image", "imagePullPolicy"):
+            container.pop(name, None)
+        pod.pop("serviceAccountName")
+        (spread,) = pod["topologySpreadConstraints"]
+        spread.pop("labelSelector")
+    assert pods[0] == pods[1]
+
+
+def test_the_controller_of_some_namespaces(helm: Helm) -> None:
+    objects = helm.template(
+        *CONTROLLER, "--set", "controller.namespaces={team-a,team-b},controller.crd=false"
+    )
+    assert {item["kind"] for item in objects} == {"Deployment", "Role", "RoleBinding", "ServiceAccount"}
+    subject = {"kind": "ServiceAccount", "name": "mnist-tf-launcher-controller", "namespace": "vision"}
+    rights = {item["metadata"]["namespace"]: item["rules"] for item in objects if item["kind"] == "Role"}
+    assert rights == {
+        "vision": needed_rights.ELECTION,
+        "team-a": needed_rights.of_controller(),
+        "team-b": needed_rights.of_controller(),
+    }
+    bindings = [item for item in objects if item["kind"] == "RoleBinding"]
+    roles = {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in objects if "rules" in item}
+    assert {(each["metadata"]["namespace"], each["roleRef"]["name"]) for each in bindings} == roles
+    assert all(each["subjects"] == [subject] for each in bindings)
+    (container,) = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["controller", "--namespace", "team-a", "--namespace", "team-b"]
+
+
+def test_a_controller_beside_a_run(helm: Helm) -> None:
+    """The two have accounts of their own, unless they are to have one that is there."""
+    objects = helm.template("-f", ONE_DEVICE, *CONTROLLER)
+    accounts = {item["metadata"]["name"] for item in objects if item["kind"] == "ServiceAccount"}
+    assert accounts == {"mnist-tf-launcher", "mnist-tf-launcher-controller"}
+    own = ("--set", "rbac.create=false,serviceAccount.create=false,serviceAccount.name=mine")
+    objects = helm.template("-f", ONE_DEVICE, *CONTROLLER, *own)
+    assert {item["kind"] for item in objects} == {
+        "ConfigMap", "CustomResourceDefinition", "Deployment", "Job", "Pod",
+    }  # fmt: skip
+    for kind in ("Deployment", "Job"):
+        assert one(objects, kind)["spec"]["template"]["spec"]["serviceAccountName"] == "mine"
+
+
 def test_an_account_of_ones_own(helm: Helm) -> None:
     arguments = ["--set", "rbac.create=false,serviceAccount.create=false,serviceAccount.name=mine"]
     objects = helm.template("-f", ONE_DEVICE, *arguments)
@@ -257,7 +337,7 @@ def test_names(helm: Helm) -> None:
     """Labels and pod names have at most 63 characters, whatever names are given."""
     long = "n" * 63
     for release, settings_ in (
-        ("r" * 53, ""),
+        ("r" * 53, "controller.enabled=true"),
         ("r" * 53, f"nameOverride={long}"),
         ("mnist", f"fullnameOverride={long}"),
         ("a." + "r" * 50, ""),

@@ -5,7 +5,9 @@ the tables.
 from __future__ import annotations
 
 import copy
+import gc
 import json
+import warnings
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -83,9 +85,17 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     # No answer improves by waiting.
     monkeypatch.setattr("launcher.backends.kubernetes.api_server.client.PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr("launcher.backends.patience.Patience.note_answer", lambda _: None)
-    with server(answering(b"{}")) as found:
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, f"http://127.0.0.1:{found.port}")))
-        yield found
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+    # What becomes of old connections must not be asked while a deep answer is read.
+    gc.disable()
+    try:
+        with server(answering(b"{}")) as found:
+            monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, f"http://127.0.0.1:{found.port}")))
+            yield found
+    finally:
+        gc.enable()
 
 
 def check(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> tuple[int, str]:

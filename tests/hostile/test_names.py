@@ -73,6 +73,8 @@ def test_a_namespace(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: s
         ["report", "my-run", "-o", str(tmp_path / "report.html")],
         ["list"],
         ["list", "--backend", "kubernetes"],
+        ["ui"],
+        ["report", "my-run", "--serve"],
         ["doctor"],
         ["doctor", "--role"],
     ]

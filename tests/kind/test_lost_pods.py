@@ -33,6 +33,19 @@ def test_a_pod_deleted(runs: Runs, role: str, index: int, how: dict[str, int]) -
     assert (last.fields["epoch"], last.fields["step"]) == (EPOCHS, 94)
 
 
+def test_nobody_waits_for_a_worker_whose_pod_is_gone(runs: Runs) -> None:
+    """TensorFlow would, for 20 s, when it closes the connection: the chief would have stalled."""
+    runs.submit("spec.program.parameters.epochs=60", "spec.runPolicy.stallSeconds=15", SOON)
+    runs.trains()
+    lost = runs.pod("worker", 1)
+    assert runs.api.request("DELETE", runs.path("Pod", lost)).status == 200
+    runs.succeeds()
+    assert not runs.job("chief")["status"].get("failed")
+    assert not runs.records("chief", event=Event.RESTARTED)
+    assert runs.pod("worker", 1) != lost
+    assert runs.records("worker", 1, event=Event.RELEASED), "it was taken in again"
+
+
 def test_an_evicted_worker_is_not_counted(runs: Runs) -> None:
     """A drained node must not count against a run that may not fail once."""
     runs.submit(f"spec.program.parameters.epochs={EPOCHS}", "spec.runPolicy.backoffLimit=0", SOON)

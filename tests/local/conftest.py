@@ -9,6 +9,7 @@ import pytest
 
 from launcher.backends.local.store import SupervisorSettings
 from launcher.errors import NotFoundError
+from tests.browser import Browser, browser
 from tests.local.command_line import CommandLine, delete_all
 from tests.local.machine import Machine
 
@@ -35,6 +36,27 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
             machine.backend.delete(status.run, status.namespace)
         except NotFoundError:
             pass
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """A machine whose runs the command line finds, and no cluster."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-kubeconfig"))
+    machine = Machine(
+        tmp_path / "state" / "tf-launcher",
+        SupervisorSettings(backoff=0.2, peers_seconds=1.0, evaluator_seconds=1.0),
+    )
+    yield machine
+    for status in machine.backend.runs():
+        machine.backend.delete(status.run, status.namespace)
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests of a module. They are skipped where there is none."""
+    with browser(tmp_path_factory.mktemp("chromium")) as started:
+        yield started
 
 
 @pytest.fixture

@@ -56,6 +56,7 @@ CALLS: dict[str, Callable[[LocalBackend, str, str], Any]] = {
     "events": lambda to, run, space: list(to.events(run, space, follow=False)),
     "tensorboard": lambda to, run, space: to.tensorboard(run, space),
     "history": lambda to, run, space: to.history(run, space),
+    "histories": lambda to, run, space: next(to.histories(run, space)),
     "suspend": lambda to, run, space: to.suspend(run, space),
     "resume": lambda to, run, space: to.resume(run, space),
     "stop": lambda to, run, space: to.stop(run, space),

@@ -167,15 +167,6 @@ def test_a_program_that_works(
         ),
         pytest.param(PROGRAM + WRONG_LOOP, [], "loss", marks=pytest.mark.thorough),
         (PROGRAM + "\nprint('a word'); os._exit(3)", [], "ended with exit code 3\n  a word\n"),
-        (
-            PROGRAM.replace(".repeat().batch", ".repeat().map(lambda x, y: (py(x), y)).batch").replace(
-                "\n\nclass Stop",
-                "\n\ndef py(x):\n    return tf.numpy_function(abs, [x], tf.float32)\n\nclass Stop",
-                1,
-            ),
-            [],
-            "train_dataset() calls Python code",
-        ),
         (EARLY, ["spec.strategyOptions.logicalCpus=2", *OF_MIRRORED], "was made before model() was called"),
     ],
     ids=[
@@ -188,7 +179,6 @@ def test_a_program_that_works(
         "steps",
         "loss",
         "crash",
-        "python",
         "early",
     ],
 )

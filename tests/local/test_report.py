@@ -5,16 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.backends.local.store import SupervisorSettings
 from launcher.cli import parser
 from launcher.status import Phase
-from tests.browser import Browser, browser
+from tests.browser import Browser
 from tests.local.machine import Machine, eventually, job
 
 EPOCH = {"epochs": 3, "step": 20, "steps": 20, "steps_per_second": 10.0, "epoch_end": True}
@@ -57,26 +55,6 @@ while not go.exists():
 emit("demo-worker-0", WasReleased("done"))
 """
 )
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    """A machine whose runs the command line finds."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    machine = Machine(
-        tmp_path / "state" / "tf-launcher",
-        SupervisorSettings(backoff=0.2, peers_seconds=1.0, evaluator_seconds=1.0),
-    )
-    yield machine
-    for status in machine.backend.runs():
-        machine.backend.delete(status.run, status.namespace)
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for all tests here."""
-    with browser(tmp_path_factory.mktemp("chromium")) as started:
-        yield started
 
 
 def begin(machine: Machine, go: Path) -> None:

@@ -274,3 +274,24 @@ def test_the_command_line_names_the_broken_run(copied: Machine, tmp_path: Path) 
         assert "Traceback" not in said.stderr
     assert launcher("delete", "demo").returncode == 0
     assert "demo" not in launcher("list").stdout
+
+
+def test_a_supervisor_that_ends_while_it_is_written_to_is_gone(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = machine.directory()
+    run.path.mkdir(parents=True)
+    os.mkfifo(run.control_path)
+    reader = run.open_control()
+    look = os.fstat
+
+    def ends(descriptor: int) -> os.stat_result:
+        os.close(reader)
+        return look(descriptor)
+
+    monkeypatch.setattr(os, "fstat", ends)
+    told = run.send("stop")
+    monkeypatch.undo()
+    run.path.joinpath("control").unlink()
+    run.path.rmdir()
+    assert told is False

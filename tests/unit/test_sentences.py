@@ -62,6 +62,23 @@ def test_why_a_role_waits_is_said_once() -> None:
     ]
 
 
+def test_two_roles_that_wait_for_the_same_say_it_once() -> None:
+    several = run(reason="ImagePullBackOff", message=f"1 of 2 tasks: {WORDS}")
+    server = dataclasses.replace(several.roles[0], role="ps", message=WORDS)
+    status = dataclasses.replace(several, roles=(*several.roles, server))
+    said = [f"waits (ImagePullBackOff): 1 of 2 tasks: {WORDS}", "waits (ImagePullBackOff), as worker does"]
+    assert texts(sentences.Narrator(), status) == said
+
+
+def test_a_deleted_pod_that_is_replaced_is_told() -> None:
+    narrator = sentences.Narrator()
+    texts(narrator, run(task(pod="a", running=1.0)))
+    texts(narrator, run(task(pod="a", running=1.0, deleted=True)))
+    again = run(task(pod="b", running=2.0))
+    assert texts(narrator, again) == ["its pod was deleted, and has been replaced"]
+    assert texts(narrator, again) == []
+
+
 FAILED = task(phase=Phase.FAILED, exit_code=137, message="out of memory: its limit is 2Gi")
 
 
@@ -108,7 +125,7 @@ def test_a_task_that_was_stopped_before_it_had_a_node_has_not_started() -> None:
     # Kubernetes lets a pod that it deletes end as Failed, also where no node had accepted it.
     stopped = dataclasses.replace(other, phase=Phase.FAILED, deleted=True)
     assert texts(narrator, run(task(), stopped)) == []
-    ran = dataclasses.replace(stopped, started=1.0)
+    ran = dataclasses.replace(stopped, started=1.0, running=2.0)
     assert texts(sentences.Narrator(), run(task(), ran)) == ["2 tasks started"]
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.free_ports import free_addresses
 from tests.worker import forked_tasks
 from worker.contract.environment import Env
 from worker.contract.records import Event, Record
@@ -141,12 +140,17 @@ class Cluster:
         model_dir: str | None = "",
         elastic: ElasticWorkers | None = None,
         sharding: str = "DYNAMIC",
+        variables: Callable[[str, int], Mapping[str, str]] = lambda role, index: {},
+        copies: Path | None = None,
         **config: Any,
     ) -> None:
+        """`variables` returns further environment variables of a task."""
         self.directory = directory
         self.source = source
         self.model_dir = directory / "model"
         self.elastic = elastic
+        self.variables = variables
+        self.copies = copies
         self.replicas = {**replicas, "worker": elastic.max} if elastic is not None else dict(replicas)
         tasks = [(role, index) for role, count in self.replicas.items() for index in range(count)]
         self.addresses = dict(zip(tasks, free_addresses(len(tasks)), strict=True))
@@ -177,10 +181,14 @@ class Cluster:
         )
         apart = ("evaluator", *DATA_ROLES)
         self._single = sum(count for role, count in replicas.items() if role not in apart) == 1
-        self._started: list[RunningTask] = []
+        self.tasks: list[RunningTask] = []
 
     def task_dir(self, role: str, index: int = 0) -> Path:
         return self.directory / "pods" / pod_name("tiny", role, index) / "task"
+
+    def copies_dir(self, role: str, index: int = 0) -> Path:
+        assert self.copies is not None
+        return self.copies / f"{role}-{index}"
 
     def environment(self, role: str, index: int = 0) -> dict[str, str]:
         config = self.directory / "run.json"
@@ -198,7 +206,12 @@ class Cluster:
             Env.CONFIG: str(config),
             Env.TASK_DIR: str(self.task_dir(role, index)),
             Env.SOURCE: str(self.source),
+            **self.variables(role, index),
         }
+        if self.copies is not None and role in ("chief", "worker", "ps"):
+            folder = self.copies_dir(role, index)
+            folder.mkdir(parents=True, exist_ok=True)
+            environment[Env.COPIES_DIR] = str(folder)
         tf_config = self.tf_config(role, index)
         if tf_config:
             environment[Env.TF_CONFIG] = json.dumps(tf_config)
@@ -241,14 +254,14 @@ class Cluster:
         else:
             process = forked_tasks.start(environment, self.directory, self.config.keras)
         task = RunningTask(pod_name("tiny", role, index), process)
-        self._started.append(task)
+        self.tasks.append(task)
         return task
 
     def start_all(self, but: tuple[str, ...] = ()) -> dict[tuple[str, int], RunningTask]:
         return {task: self.start(*task) for task in self.addresses if task[0] not in but}
 
     def stop(self) -> None:
-        for task in self._started:
+        for task in self.tasks:
             task.stop()
 
 
@@ -266,18 +279,3 @@ def eventually(condition: Callable[[], bool], what: str, seconds: float = PATIEN
     while not condition():
         assert time.monotonic() < deadline, f"never: {what}"
         time.sleep(0.05)
-
-
-def free_addresses(count: int) -> list[str]:
-    """Returns different ports that were free a moment ago.
-
-    They are below Linux' ephemeral ports, or a connection could take one in the meantime.
-    """
-    found: dict[str, socket.socket] = {}
-    while len(found) < count:
-        address = ("127.0.0.1", random.randrange(10_000, 32_000))
-        with contextlib.suppress(OSError):
-            found[f"{address[0]}:{address[1]}"] = socket.create_server(address)
-    for opened in found.values():
-        opened.close()
-    return list(found)

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, TextIO
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-FRESH: Final = os.environ.get("LAUNCHER_TEST_FRESH") == "1" or sys.platform != "linux"
 _LARGEST: Final = 1 << 17
 """Bytes of a request: a task's environment."""
 _AT_IMPORT: Final = ("TF_CPP", "TF_ENABLE", "CUDA", "GRPC", "KERAS", "LD_", "MALLOC", "OMP", "PYTHON", "XLA")
@@ -70,7 +69,7 @@ def _output(keras: int | None, code: str, *arguments: str) -> str:
 
 def start(environment: Mapping[str, str], directory: Path, keras: int | None, *code: str) -> Process:
     """Starts `python -m worker`, or `python -c CODE`, with this environment in `directory`."""
-    if FRESH:
+    if os.environ.get("LAUNCHER_TEST_FRESH") == "1" or sys.platform != "linux":
         command = ["-c", *code] if code else ["-m", "worker"]
         return fresh([sys.executable, *command], environment, directory)
     own = {name: value for name, value in environment.items() if name.startswith(_AT_IMPORT)}

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from launcher.backends.local.pod.pods import PYTHON_VARIABLE
 from launcher.plan import runtime_archive
+from worker.contract.environment import MODULES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RECORD: Final = Path(__file__).with_suffix(".json")
@@ -88,7 +89,9 @@ def _tree(folder: Path) -> Path:
     """The archive's own files and the tests: nothing else of the checkout is there."""
     tree = folder / "tree"
     with zipfile.ZipFile(io.BytesIO(runtime_archive.packed(None))) as archive:
-        archive.extractall(tree)
+        modules = io.BytesIO(archive.read(MODULES))
+    with zipfile.ZipFile(modules) as opened:
+        opened.extractall(tree)
     for name in _NEEDED:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tree / name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.worker.conftest import MakeCluster
+from tests.worker.forked_tasks import computed
 from worker.contract.environment import Env
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
@@ -80,3 +81,28 @@ def test_it_goes_on_where_it_may(make_cluster: MakeCluster, monkeypatch: pytest.
     chief = make_cluster(**ONE, gpus={"chief": ASKED}, allow_cpu=allowed).start("chief")
     assert chief.ended() == 0
     assert chief.until(Event.DEVICES).fields["lacking"] == ASKED
+
+
+_SERVER = """
+import json, sys
+from worker import devices
+from worker.contract.run_config import RunConfig
+from worker.task import Task
+
+def limits(options, gpus):
+    devices.gpus = lambda: ["GPU"] * gpus
+    config = RunConfig(
+        run="r", strategy="ParameterServer", strategy_options=options, replicas={"worker": 1},
+        starting_deadline_seconds=1, stall_seconds=1, chief_lost_seconds=1,
+    )
+    made = devices.server_options(Task(config, "worker", 0, {}, None, None))
+    each = made.gpu_options.experimental.virtual_devices if made else []
+    return [list(device.memory_limit_mb) for device in each]
+
+print(json.dumps([limits({"gpuMemoryMB": 512}, 2), limits({"gpuMemoryMB": 512}, 0), limits({}, 2)]))
+"""
+
+
+def test_a_server_limits_each_of_its_gpus() -> None:
+    """A server does not follow what is set for the process, so it gets the limit itself."""
+    assert computed(_SERVER) == [[[512.0], [512.0]], [], []]

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
-from tests.worker.cluster import ROOT, free_addresses
+from tests.free_ports import free_addresses
+from tests.worker.cluster import ROOT
 from worker.contract.exit_codes import ExitCode
 
 # A list of [strategy, options] in, for each what it made or the message; in one process, since that costs

@@ -245,6 +245,20 @@ def test_who_writes_where_nobody_can_is_told_where_to_write(tmp_path: Path, code
     assert ("write below os.environ['MODEL_DIR'], which is spec.modelDir" in message) == wrote
 
 
+def test_who_imports_what_the_image_lacks_is_told_how_to_have_it(tmp_path: Path) -> None:
+    (tmp_path / "lacks.py").write_text("import no_such_package\n")
+    try:
+        program.load("lacks:Thing", tmp_path, {})
+    except ModuleNotFoundError as error:
+        message = failures.classify(error, "importing lacks:Thing", [tmp_path]).message
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("lacks", None)
+    assert (
+        "No module named 'no_such_package'; what the image lacks, pip installs by program.packages" in message
+    )
+
+
 # Peers
 
 

@@ -52,7 +52,7 @@ class MirroredFiles:
     """The files below `bucket.url`. Names are relative to it.
 
     This task alone writes the folders in `own`, whose content is therefore known without asking. Errors that
-    a retry does not mend are raised as Failure, those of the thread by the next call.
+    a retry does not mend are raised as Failure, those of the thread by the next call, once.
     """
 
     is_mirrored = True
@@ -204,6 +204,9 @@ class MirroredFiles:
         shutil.rmtree(local, ignore_errors=True)
         return self.path(name)
 
+    def clear_unfinished(self) -> None:
+        """Does nothing: what a killed process has left is on its own disk."""
+
     def upload(self, name: str) -> None:
         """Uploads the local file, waits for that and removes it."""
         self._later(_Job(lambda bucket: bucket.upload(name, self._scratch / name)))
@@ -265,8 +268,9 @@ class MirroredFiles:
             self._alive()
 
     def _raise(self) -> None:
-        if self._error is not None:
-            raise self._error.as_failure()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error.as_failure()
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -300,8 +304,13 @@ class MirroredFiles:
             self._stop(BucketError(f"{self.root}: uploading failed: {error}", is_temporary=False))
 
     def _stop(self, error: BucketError) -> None:
+        """Gives up all that is still to be done: it was to come after what could not be written. The next
+        call raises the error, and the one after that begins anew.
+        """
         with self._changed:
-            self._error = error
+            self._error, self._thread = error, None
+            self._jobs.clear()
+            self._known.clear()
             self._changed.notify_all()
 
     def _upload_logs(self, bucket: Bucket) -> None:

@@ -13,6 +13,9 @@ from worker.buckets.bucket import Bucket, is_bucket
 from worker.buckets.mirror import MirroredFiles
 from worker.failures import writing
 
+_UNFINISHED = ".export-"
+"""The beginning of the name of a folder that is being written."""
+
 
 class Files(Protocol):
     """See `TensorFlowFiles` for what the methods do; for a bucket `MirroredFiles` says what differs."""
@@ -35,6 +38,7 @@ class Files(Protocol):
     def checkpoint_written(self, name: str) -> None: ...  # noqa: D102
     def fetch_checkpoint(self, name: str) -> bool: ...  # noqa: D102
     def write_folder(self, name: str, write: Callable[[str], None], last: str) -> str: ...  # noqa: D102
+    def clear_unfinished(self) -> None: ...  # noqa: D102
     def upload(self, name: str) -> None: ...  # noqa: D102
     def settle(self, give_up: Callable[[], bool] = ...) -> bool: ...  # noqa: D102
 
@@ -125,10 +129,9 @@ class TensorFlowFiles:
         may have written one. Returns the path.
         """
         path = self.path(name)
-        new = self.path(f".export-{uuid.uuid4().hex[:8]}")
+        new = self.path(f"{_UNFINISHED}{uuid.uuid4().hex[:8]}")
+        self.clear_unfinished()
         with writing(path):
-            for leftover in tf.io.gfile.glob(self.path(".export-*")):
-                tf.io.gfile.rmtree(leftover)
             tf.io.gfile.makedirs(new)
         try:
             write(new)
@@ -142,6 +145,12 @@ class TensorFlowFiles:
                 tf.io.gfile.rmtree(path)
             tf.io.gfile.rename(new, path)
         return path
+
+    def clear_unfinished(self) -> None:
+        """Removes what `write_folder` of a process that was killed has left: it may fill the volume."""
+        with contextlib.suppress(tf.errors.OpError):
+            for leftover in tf.io.gfile.glob(self.path(f"{_UNFINISHED}*")):
+                tf.io.gfile.rmtree(leftover)
 
     def upload(self, name: str) -> None:
         """Must be called when the file is at `local(name)`."""

@@ -3,13 +3,17 @@
     run-state.json                the run that owns the directory, and whether it is over
     checkpoints/ckpt-<epoch>      weights and optimizer after that epoch, for the evaluator and to resume
     checkpoints/checkpoint        the list of them, as TensorFlow's own tools read it
-    backup/ckpt-<epoch>-<steps>   a checkpoint in the middle of an epoch, saved on SIGTERM, to resume
+    checkpoints/best.json         the epoch whose checkpoint stays by spec.checkpoints.keepBest
+    backup/ckpt-<epoch>-<steps>   a checkpoint in the middle of an epoch, to resume
+    fits/<number>.json            a script's call of fit(): see `script.fit_records`
+    fits/<number>/                the same folders again, of its second call and those after it
+    files/                        what a script writes
     logs/                         TensorBoard: train, evaluation
     export/<version>              the SavedModel: 1 of the first run that finishes here, 2 of the next, as
                                   TensorFlow Serving reads them
 
 A checkpoint has the names of TensorFlow's tutorials, `tf.train.Checkpoint(model=model, optimizer=optimizer)`,
-and those of `tf.train.Checkpoint(root=model)` and `model.load_weights`: see `_by_every_name`.
+and those of `tf.train.Checkpoint(root=model)` and `model.load_weights`: see `state_copy`.
 
 A run that did not finish resumes at its newest checkpoint. A run that finished and is submitted again starts
 anew, as with TensorFlow's BackupAndRestore, which deletes its backup at the end of training. The export of
@@ -18,28 +22,31 @@ the finished run stays; only the user removes it.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from worker.checkpoints import state_copy
 from worker.checkpoints.files import Files, open_files
+from worker.checkpoints.position import Position
+from worker.checkpoints.state_copy import StateCopy
 from worker.failures import Failure, classify, is_lost_peer, program_error, writing
-from worker.tf_compat.trackable import Named, children
 
-FOLDERS = ("checkpoints", "backup")
+FOLDERS = ("checkpoints", "backup", "fits")
 """The folders that only the first task of a run writes."""
 _CHECKPOINT = re.compile(r"ckpt-(\d+)\.index$")
 _COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
 """Checkpoints of earlier versions lack it: they have only the names of `tf.train.Checkpoint(root=model)`."""
-_METRICS = "epoch_metrics"
-_METRIC = re.compile(rf"{_METRICS}/(\w+)/\.ATTRIBUTES/VARIABLE_VALUE")
+_VALUE = r"/(\w+)/\.ATTRIBUTES/VARIABLE_VALUE"
+_METRIC, _STATE = (re.compile(name + _VALUE) for name in (state_copy.METRICS, state_copy.RANDOM))
+_FILE = re.compile(r"(ckpt-\d+-\d+)\.(?:index|data-.*)")
 _BACKUP = re.compile(r"ckpt-(\d+)-(\d+)\.index$")
 _EXPORT = re.compile(r"([1-9]\d{0,17})/?")
 _MOST_EXPORTS = 10**18
@@ -47,34 +54,42 @@ _MOST_EXPORTS = 10**18
 """A bucket's folders are listed with a slash behind them."""
 
 
-@dataclass(frozen=True, order=True)
-class Position:
-    """How far a run is: `epochs` epochs are done, and `steps` steps of the next epoch."""
+@dataclass(frozen=True)
+class Life:
+    """How long a run has lived: `before` seconds in earlier attempts, and this one since the time `since`.
+    `losses` of them ended without a last checkpoint.
+    """
 
-    epochs: int = 0
-    steps: int = 0
+    before: float = 0.0
+    since: float = field(default_factory=time.time)
+    losses: int = 0
 
-    def within(self, epochs: int, steps_per_epoch: int) -> Position:
-        """Returns this position in a run of `epochs` epochs, whose number of steps may differ from that of
-        the run that saved it.
-        """
-        here = self if self.steps < steps_per_epoch else Position(self.epochs + 1)
-        return here if here.epochs < epochs else Position(epochs)
+    @property
+    def seconds(self) -> float:
+        """Returns the seconds until now."""
+        return self.before + max(0.0, time.time() - self.since)
 
-    def __str__(self) -> str:
-        return f"step {self.steps} of epoch {self.epochs + 1}" if self.steps else f"epoch {self.epochs}"
+    @classmethod
+    def of(cls, document: Any) -> Life:
+        """Reads what a state has of it; earlier versions write nothing."""
+        try:
+            return cls(float(document["before"]), float(document["since"]), int(document["losses"]))
+        except (ValueError, KeyError, TypeError, OverflowError):
+            return cls()
 
 
 @dataclass(frozen=True)
 class RunState:
-    """The content of `run-state.json`. `phase` is training, done or failed; `outcome` is a sentence. `export`
-    is the version of the run's SavedModel, the same for each of its attempts.
+    """The content of `run-state.json`. `phase` is training, left (by SIGTERM, for now), done or failed;
+    `outcome` is a sentence. `export` is the version of the run's SavedModel, the same for each of its
+    attempts.
     """
 
     run_id: str
     phase: str
     outcome: str = ""
     export: int = 1
+    life: Life = field(default_factory=Life)
 
 
 class ModelDirectory:
@@ -92,7 +107,9 @@ class ModelDirectory:
         self.files = files or open_files(root)
         self.root = self.files.root
         self._kept = kept
+        self._io_device = io_device
         self._options = tf.train.CheckpointOptions(experimental_io_device=io_device)
+        self._resumed: str | None = None
 
     def path(self, *parts: str) -> str:
         """Returns the path or URL of a file in the directory."""
@@ -105,7 +122,8 @@ class ModelDirectory:
             outcome, export = document.get("outcome", ""), int(document.get("export", 1))
             if not 0 < export <= _MOST_EXPORTS:
                 return None
-            return RunState(document["runId"], document["phase"], outcome, export)
+            life = Life.of(document.get("life"))
+            return RunState(document["runId"], document["phase"], outcome, export, life)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return None  # JSON that is no state
 
@@ -118,9 +136,15 @@ class ModelDirectory:
             "phase": state.phase,
             "outcome": state.outcome,
             "export": state.export,
+            "life": asdict(state.life),
         }
         self.files.write("run-state.json", json.dumps(document) + "\n")
         self.files.settle()
+
+    def leave(self, life: Life) -> None:
+        """Says that an attempt ends well, and another one will continue."""
+        if (state := self.read_state()) is not None:
+            self.write_state(replace(state, phase="left", life=Life(life.seconds, time.time(), life.losses)))
 
     def epochs(self) -> list[int]:
         """Returns the epochs of the complete checkpoints, ascending. TensorFlow writes a checkpoint's index
@@ -138,6 +162,14 @@ class ModelDirectory:
             Position(int(match.group(1)), int(match.group(2))) for match in self._found("backup", _BACKUP)
         )
 
+    def is_whole(self, position: Position) -> bool:
+        """Returns whether each tensor of a checkpoint in the middle of an epoch is as it was written."""
+        try:
+            _read_through(self._fetched(self._backup(position)))
+        except tf.errors.OpError:
+            return False
+        return True
+
     def position(self) -> Position:
         """Returns the position of the newest checkpoint, whether or not it can be read."""
         return max([Position(), *map(Position, self.epochs()), *self.backups()])
@@ -147,28 +179,34 @@ class ModelDirectory:
         for name in FOLDERS:
             self.files.remove_folder(name)
 
-    def save(self, model: Any, epoch: int) -> None:
-        """Saves weights, optimizer and its iterations, all or nothing; then removes the oldest
-        checkpoints. In a bucket it is saved when `files.settle()` returns True.
+    def save(
+        self,
+        copy: StateCopy,
+        go_on: Callable[[], bool] = lambda: True,
+        kept: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """Saves the checkpoint of an epoch, all or nothing; then removes the oldest ones, but not that of the
+        epoch `kept()`. In a bucket it is saved when `files.settle()` returns True.
+
+        Raises Failure where it cannot be written, Abandoned soon after `go_on()` is false.
         """
-        self._write(model, f"checkpoints/ckpt-{epoch}", epoch)
-        epochs = [saved for saved in self.epochs() if saved <= epoch][-self._kept :]
+        epoch = copy.position.epochs
+        self._write(copy, f"checkpoints/ckpt-{epoch}", go_on)
+        there, best = [saved for saved in self.epochs() if saved <= epoch], kept()
+        epochs = [saved for saved in there if saved == best or saved in there[-self._kept :]]
         with writing(self.path("checkpoints", "checkpoint")):
             self._write_index(epochs)
         for saved in self.epochs():
             if saved not in epochs:  # too old, or a later one that could not be read
                 self._remove(f"checkpoints/ckpt-{saved}")
-        for backup in self.backups():
-            self._remove(self._backup(backup))
+        self._clear_backups("")
 
-    def back_up(self, model: Any, position: Position, metrics: Mapping[str, Any]) -> None:
-        """Saves a checkpoint in the middle of an epoch, with the variables of `metrics`. Only `resume` and
-        `saved_metrics` read it, and the next epoch's `save` removes it.
+    def back_up(self, copy: StateCopy, go_on: Callable[[], bool] = lambda: True) -> None:
+        """Saves a checkpoint in the middle of an epoch as `save` does. Only `resume` and `saved_metrics` read
+        it, and the next one or the next epoch's `save` removes it.
         """
-        self._write(model, self._backup(position), position.epochs, metrics)
-        for backup in self.backups():
-            if backup != position:
-                self._remove(self._backup(backup))
+        self._write(copy, self._backup(copy.position), go_on)
+        self._clear_backups(self._backup(copy.position))
 
     def load(self, model: Any, epoch: int) -> None:
         """Loads weights and optimizer. Raises an error where the checkpoint restores nothing.
@@ -179,7 +217,7 @@ class ModelDirectory:
         self._load(model, f"checkpoints/ckpt-{epoch}")
 
     def resume(self, model: Any, notice: Callable[[str], None]) -> Position:
-        """Loads the newest checkpoint that is complete. Returns its position."""
+        """Loads the newest checkpoint that is complete, with the random state. Returns its position."""
         names = {Position(epoch): f"checkpoints/ckpt-{epoch}" for epoch in self.epochs()}
         names.update({backup: self._backup(backup) for backup in self.backups()})
         for position in sorted(names, reverse=True):
@@ -190,6 +228,8 @@ class ModelDirectory:
                     # but here there is none.
                     _read_through(self._fetched(name))
                 self._load(model, name)
+                self._load_random_state(model, name)
+                self._resumed = name
                 return position
             except (AssertionError, ValueError) as error:
                 raise program_error(
@@ -205,13 +245,16 @@ class ModelDirectory:
     def saved_metrics(self, position: Position) -> dict[str, Any]:
         """Returns the values of the metrics that `back_up` saved, by their names; none if it saved none."""
         name = self._backup(position)
-        if not self.files.fetch_checkpoint(name):
-            return {}
-        path = self.files.local(name)
+        return _values(self.files.local(name), _METRIC) if self.files.fetch_checkpoint(name) else {}
+
+    def resumed_beside(self, name: str) -> Any:
+        """Returns the array that the checkpoint of `resume` has beside the model; None where it has none."""
+        if self._resumed is None:
+            return None
+        path = self._fetched(self._resumed)
         with _reading(path):
-            reader = tf.train.load_checkpoint(path)
-            keys = [_METRIC.fullmatch(key) for key in reader.get_variable_to_shape_map()]
-            return {key[1]: reader.get_tensor(key[0]) for key in keys if key}
+            reader, key = tf.train.load_checkpoint(path), state_copy.beside_key(name)
+            return reader.get_tensor(key) if reader.has_tensor(key) else None
 
     def exports(self) -> list[int]:
         """Returns the versions that exist, ascending."""
@@ -244,12 +287,19 @@ class ModelDirectory:
     def _backup(self, position: Position) -> str:
         return f"backup/ckpt-{position.epochs}-{position.steps}"
 
-    def _write(self, model: Any, name: str, saves: int, metrics: Mapping[str, Any] | None = None) -> None:
+    def _clear_backups(self, kept: str) -> None:
+        """Removes all but one, and what a writer that was killed has left."""
+        prefixes = {match[1] for match in self._found("backup", _FILE)}
+        for name in sorted(f"backup/{prefix}" for prefix in prefixes):
+            if name != kept:
+                self._remove(name)
+
+    def _write(self, copy: StateCopy, name: str, go_on: Callable[[], bool]) -> None:
         self.files.before_checkpoint()
         path = self.files.local(name)
         with writing(path):
             tf.io.gfile.makedirs(path.rpartition("/")[0])
-            tf.train.Checkpoint(root=_by_every_name(model, saves, metrics)).write(path, options=self._options)
+            copy.write(path, self._io_device, go_on)
         self.files.checkpoint_written(name)
 
     def _fetched(self, name: str) -> str:
@@ -263,10 +313,19 @@ class ModelDirectory:
         # Not model.load_weights: that of Keras 3 cannot read TensorFlow's checkpoints.
         with _reading(path):
             by_name = tf.train.load_checkpoint(path).has_tensor(_COUNTER)
-            names = _tutorial_names(model) if by_name else {"root": model}
+            names = state_copy.tutorial_names(model) if by_name else {"root": model}
             status = tf.train.Checkpoint(**names).read(path, options=self._options)
         status.assert_existing_objects_matched()
         status.expect_partial()  # an evaluator, for instance, has made no optimizer
+
+    def _load_random_state(self, model: Any, name: str) -> None:
+        """Earlier versions have not written any."""
+        from worker.tf_compat import keras_models  # imports Keras: see `state_copy`
+
+        values = _values(self._fetched(name), _STATE)
+        for own, state in keras_models.random_states(model).items():
+            if own in values:
+                state.assign(values[own])
 
     def _write_index(self, epochs: list[int]) -> None:
         """Writes the file that tf.train.latest_checkpoint reads (checkpoint_state.proto), all or nothing.
@@ -291,30 +350,17 @@ class ModelDirectory:
                 self.files.remove([each])
 
 
-def _by_every_name(model: Any, saves: int, metrics: Mapping[str, Any] | None) -> Named:
-    """Returns the object from which a checkpoint is written: the model under each name that readers use, with
-    each variable stored once, and the variables of `metrics`.
-
-    `tf.train.CheckpointManager` writes the names `model`, `optimizer` and `save_counter` for
-    `tf.train.Checkpoint(model=model, optimizer=optimizer)`. Beside them are the model's own parts, as if the
-    model were the root, so that `tf.train.Checkpoint(root=model)` and `model.load_weights` read the file too.
-    Without these names they would restore nothing, and say so in warnings only.
-    """
-    # The counter is made in a thread of its own, where no strategy's scope applies. In a scope it would be a
-    # variable of the strategy, which the tasks of a collective create together.
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        counter = thread.submit(tf.Variable, saves, dtype=tf.int64, trainable=False).result()
-    further = {} if metrics is None else {_METRICS: Named(lambda: metrics)}
-    return Named(lambda: {**children(model), **_tutorial_names(model), "save_counter": counter, **further})
-
-
-def _tutorial_names(model: Any) -> dict[str, Any]:
-    return {"model": model} if model.optimizer is None else {"model": model, "optimizer": model.optimizer}
-
-
 def mismatch(error: BaseException) -> str:
     """Returns TensorFlow's message about a checkpoint of another model, without the variables' values."""
     return str(error).splitlines()[0].partition(" Showing ")[0].rstrip(".")
+
+
+def _values(path: str, name: re.Pattern[str]) -> dict[str, Any]:
+    """Returns what the checkpoint has under such names, by the part of them in brackets."""
+    with _reading(path):
+        reader = tf.train.load_checkpoint(path)
+        keys = [name.fullmatch(key) for key in reader.get_variable_to_shape_map()]
+        return {key[1]: reader.get_tensor(key[0]) for key in keys if key}
 
 
 def _read_through(path: str) -> None:
@@ -337,12 +383,13 @@ def _reading(path: str) -> Iterator[None]:
 @dataclass(frozen=True)
 class Beginning:
     """The result of `begin`. `finished` means that this very run is over already. `export` is the version
-    that the run writes.
+    that the run writes, and `life` how long it has lived.
     """
 
     finished: bool
     previous_run: bool
     export: int = 1
+    life: Life = field(default_factory=Life)
 
 
 def is_done(directory: ModelDirectory, run_id: str) -> bool:
@@ -376,5 +423,9 @@ def begin(directory: ModelDirectory, run_id: str, notice: Callable[[str], None])
         )
         # This precedes the state that names `run_id`: the evaluator must not see checkpoints of another run.
         directory.remove_checkpoints()
-    directory.write_state(RunState(run_id, "training", export=export))
-    return Beginning(finished=False, previous_run=not same, export=export)
+    life = Life()
+    if previous is not None and same:
+        was_lost, before = previous.phase == "training", previous.life
+        life = Life(before.seconds if was_lost else before.before, losses=before.losses + was_lost)
+    directory.write_state(RunState(run_id, "training", export=export, life=life))
+    return Beginning(finished=False, previous_run=not same, export=export, life=life)

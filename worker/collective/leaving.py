@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import queue
-import threading
 import time
 from collections.abc import Callable
 
@@ -35,30 +33,12 @@ def leave_together(task: Task, activity: Activity, alive: Callable[[], None]) ->
         leave_last(task, activity)
         return
     activity.enter("waiting for the first task to finish")
-    heard: queue.SimpleQueue[bool] = queue.SimpleQueue()
-
-    def listen() -> None:
-        try:
-            kv_store.get(_FINISHED)
-        except kv_store.ERRORS:
-            heard.put(False)
-        else:
-            heard.put(True)
-
-    threading.Thread(target=listen, name="finished", daemon=True).start()
     first = task.config.chief_address
-    finished = None
-    while finished is None:
-        # The first task's own supervisor ends it if it hangs, so an open port is enough.
-        gone = first is not None and not probes.connects(first)
-        if not gone:
-            alive()
-        with contextlib.suppress(queue.Empty):
-            finished = heard.get(timeout=1.0)
-        if gone and finished is None:
-            finished = False
-    if not finished:
-        raise Failure("the first task was lost before it had finished", ExitCode.RETRYABLE)
+    peers = {} if first is None else {"the first task": first}
+    try:
+        kv_store.gather([_FINISHED], peers, "waiting for it to finish", alive)
+    except (Failure, *kv_store.ERRORS) as error:
+        raise Failure("the first task was lost before it had finished", ExitCode.RETRYABLE) from error
 
 
 def leave_last(task: Task, activity: Activity) -> None:

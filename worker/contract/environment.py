@@ -8,6 +8,8 @@ ARCHIVE: Final = "/opt/tf-launcher/runtime/worker.zip"
 """The path at which a pod has the runtime that travels with a run. `python3 ARCHIVE` is `python
 -m worker`.
 """
+MODULES: Final = "modules.zip"
+"""The file in the archive that has the runtime's modules."""
 
 PORT: Final = 2222
 """Every task's gRPC port. 2222 is customary for TensorFlow."""
@@ -24,6 +26,12 @@ BUCKET_SCHEME: Final = "s3"
 BUCKET_KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 """The keys of the Secret that `storage.secretName` names, and the variables that tasks get them in. The last
 one may be missing.
+"""
+
+
+GIT_KEYS: Final = ("GIT_USERNAME", "GIT_PASSWORD")
+"""The variables in which a task that fetches a git repository has the user and the password, of the keys
+`username` and `password` of a Secret.
 """
 
 
@@ -46,10 +54,25 @@ class Env:
     """
     TASK_DIR: Final = "TF_LAUNCHER_TASK_DIR"
     """This task's private, writable directory; see `released_path`."""
+    COPIES_DIR: Final = "TF_LAUNCHER_COPIES_DIR"
+    """A directory in memory of this task's own, for copies of the training; unset where none are kept. It
+    outlives the training process, and not the pod.
+    """
     SOURCE: Final = "TF_LAUNCHER_SOURCE"
     """The directory of the program's source, which is put on the module path; unset without a source."""
+    SOURCE_PARTS: Final = "TF_LAUNCHER_SOURCE_PARTS"
+    """The files that the archive with the program's source is divided into, joined by `:`; unset where the
+    source is mounted.
+    """
+    PACKAGES: Final = "TF_LAUNCHER_PACKAGES"
+    """The directory for the packages that the program asks for; unset in a task that installs none."""
     ELASTIC_WORKERS: Final = "TF_LAUNCHER_ELASTIC_WORKERS"
     """How many workers an elastic run may have, as JSON; unset in all other runs. See `ElasticWorkers`."""
+
+    METRICS: Final = "TF_LAUNCHER_METRICS"
+    """Where the supervisor serves metrics: `host:port`, of which the port counts; or `fd:N`, a socket that
+    listens already. Unset where nobody asks for them.
+    """
 
     LOCAL: Final = "TF_LAUNCHER_LOCAL"
     """Set only where tasks are processes of this machine, where requests for resources have no effect. The
@@ -57,5 +80,18 @@ class Env:
     """
 
     RESERVED: Final = frozenset(
-        {TF_CONFIG, TASK_INDEX, ROLE, CONFIG, CLUSTER_FILE, TASK_DIR, SOURCE, ELASTIC_WORKERS}
+        {
+            TF_CONFIG,
+            TASK_INDEX,
+            ROLE,
+            CONFIG,
+            CLUSTER_FILE,
+            TASK_DIR,
+            COPIES_DIR,
+            SOURCE,
+            SOURCE_PARTS,
+            PACKAGES,
+            ELASTIC_WORKERS,
+            METRICS,
+        }
     )

@@ -29,6 +29,9 @@ PARAMETERS: Final = (
 )
 """The names in `spec.program.parameters` that the runtime reads. All others belong to the program."""
 
+SCRIPT_PARAMETERS: Final = ("checkpointEpochs", "keepCheckpoints", "stepsPerExecution")
+"""Those that a run of a script may have: its `fit` says the others."""
+
 _NEVER_NULL: Final = ("epochs", "checkpointEpochs", "keepCheckpoints", DATA_LIMIT)
 
 

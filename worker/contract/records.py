@@ -35,17 +35,22 @@ class Event:
     MEMBERSHIP: Final = "membership"
     TRAINING: Final = "training"
     PROGRESS: Final = "progress"
+    CHECKPOINT: Final = "checkpoint"
     EVALUATION: Final = "evaluation"
     LOADED: Final = "loaded"
     PREDICTING: Final = "predicting"
     PREDICTED: Final = "predicted"
     EXPORTED: Final = "exported"
+    GPU_USE: Final = "gpu-use"
     NOTICE: Final = "notice"
     FAILED: Final = "failed"
     RESTARTED: Final = "restarted"
     RELEASED: Final = "released"
     DONE: Final = "done"
 
+
+PARTS: Final = ("input", "computing", "peers", "saving")
+"""What a task does while it trains: it waits for its input, computes, waits for the other tasks, or saves."""
 
 _T = TypeVar("_T")
 
@@ -194,6 +199,25 @@ class Progress(NamedTuple):
     learning_rate: Number | None = None
 
 
+@_record(Event.CHECKPOINT)
+class Checkpoint(NamedTuple):
+    """The newest checkpoint: it has `epochs` epochs and `steps` steps of the next, as of the time `taken`, in
+    seconds since the epoch; 0 where there is none. `every_seconds` passes to the next one, 0 where steps
+    decide. Where newer ones cannot be written, `problem` is the reason, and `failing_since` the time from
+    which on. `copied_every` is the number of seconds between two copies in memory, which outlive the loss of
+    one task, 0 where there are none. To write it took `write_seconds`.
+    """
+
+    epochs: int
+    steps: int
+    taken: Seconds
+    every_seconds: Seconds
+    failing_since: Seconds = 0.0
+    problem: str = ""
+    copied_every: Seconds = 0.0
+    write_seconds: Seconds = 0.0
+
+
 @_record(Event.EVALUATION)
 class Evaluation(NamedTuple):
     """The scores of a checkpoint; "loss" is among the `metrics`. `epoch` is None if unknown."""
@@ -233,6 +257,17 @@ class Exported(NamedTuple):
     """The SavedModel is at `path`."""
 
     path: str
+
+
+@_record(Event.GPU_USE)
+class GpuUse(NamedTuple):
+    """What nvidia-smi says of the GPUs that the task sees, a number for each; what it does not know is left
+    out. `use` is in percent of the last second. `memory` of the `total` is in use by any process, in MiB.
+    """
+
+    use: Sequence[int]
+    memory: Sequence[int]
+    total: Sequence[int]
 
 
 @_record(Event.NOTICE)
@@ -293,11 +328,13 @@ Content = Union[  # Python 3.9 has no `|` for types.
     MembershipRecord,
     Training,
     Progress,
+    Checkpoint,
     Evaluation,
     Loaded,
     Predicting,
     Predicted,
     Exported,
+    GpuUse,
     Notice,
     Failed,
     Restarted,
@@ -437,8 +474,12 @@ def _as_json(value: Any) -> Any:
     return value
 
 
-def emit(task: str, content: Content) -> None:
-    """Prints a record and flushes: a pipe is block-buffered, and a reader needs the record at once."""
+def emit(task: str, content: Content) -> str:
+    """Prints a record and flushes: a pipe is block-buffered, and a reader needs the record at once. Returns
+    the line.
+    """
+    line = line_of(EVENTS[type(content)], task, time.time(), fields_of(content))
     # In one piece: another thread may print at the same time.
-    sys.stdout.write(f"{line_of(EVENTS[type(content)], task, time.time(), fields_of(content))}\n")
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+    return line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from worker.contract.environment import Env
 from worker.contract.json_values import count
@@ -74,6 +74,39 @@ class DataService:
 
 
 @dataclass(frozen=True)
+class Verification:
+    """A training of `steps` steps that is noted, to be compared with another one: see
+    `training.verification`. `without` are the random layers, and the batch normalization whose statistics
+    are each replica's own, that are left out: RANDOM, STATISTICS. `perturbed`: its weights begin off by as
+    much as float32 rounds.
+    """
+
+    RANDOM: ClassVar[str] = "random"
+    STATISTICS: ClassVar[str] = "statistics"
+
+    steps: int
+    without: Collection[str] = ()
+    perturbed: bool = False
+
+
+_LEFT_OUT: Final = ("script", "args", "data_service", "scripts", "packages", "source", "verification")
+_FOR_CHECKPOINTS: Final = ("evaluator_memory", "ps_memory", "checkpoints")
+
+
+@dataclass(frozen=True)
+class FetchedSource:
+    """Where a task gets the program's source from, and what it must be. `kind` is parts (of an archive, in
+    ConfigMaps), archive or git; `digest` is the archive's SHA-256 or the commit. `path` is the folder in it,
+    "" for all of it.
+    """
+
+    kind: str
+    digest: str
+    url: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """The run's configuration, the same for every task. The JSON names are the fields' own.
 
@@ -82,7 +115,8 @@ class RunConfig:
     is a path or a URL that `tf.io.gfile` opens. Durations are in seconds. `mode` is Train, Evaluate or
     Predict; the latter two read `checkpoint`, such as `ckpt-3`, or None for the newest. `strategy_options`
     and `evaluation` are the spec's, without the fields that the file leaves out. `keras` is 2 or 3, or None
-    where the image decides.
+    where the image decides. `script` is a path below the source, with the arguments `args`; a run has it or
+    an `entrypoint`, or neither.
 
     `run_id` differs between two submissions of the same name. In what `launcher render` prints it is a
     digest, so that the same file is the same run. `gpus` has the GPUs that the pods of a role ask for, such
@@ -91,8 +125,10 @@ class RunConfig:
     that made the run, "" in runs of launchers that did not record it. `travels` has the roles whose runtime
     goes with the run. A training process is started again in its pod at most `restarts_in_place` times within
     RESTART_SECONDS. `data_service` is None where the run has none. `scripts` has the roles whose tasks run a
-    script in the place of the program. `evaluator_memory` is the evaluator's limit in bytes, 0 where it has
-    none.
+    script in the place of the program. `packages` says what the program needs beside the image, by lines of
+    pip's. `source` is None where a task has the program's source already. `evaluator_memory` and `ps_memory`
+    are the limits of the evaluator and of each ps in bytes, 0 where it has none. `checkpoints` is the spec's,
+    as `evaluation` is. `verification` is set in a run of the command `verify` only.
     """
 
     run: str
@@ -107,6 +143,8 @@ class RunConfig:
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     entrypoint: str | None = None
+    script: str | None = None
+    args: Sequence[str] = ()
     keras: int | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     model_dir: str | None = None
@@ -120,6 +158,16 @@ class RunConfig:
     data_service: DataService | None = None
     scripts: Collection[str] = ()
     evaluator_memory: int = 0
+    packages: Sequence[str] = ()
+    source: FetchedSource | None = None
+    ps_memory: int = 0
+    checkpoints: Mapping[str, Any] = field(default_factory=dict)
+    verification: Verification | None = None
+
+    @property
+    def trained(self) -> str | None:
+        """Returns what the runtime trains: the entrypoint, or the script."""
+        return self.entrypoint or self.script
 
     @property
     def scores_program(self) -> bool:
@@ -139,7 +187,7 @@ class RunConfig:
     def to_json(self) -> str:
         """Returns one line with sorted keys, so that the same run gives the same ConfigMap."""
         document = asdict(self)
-        for name in ("data_service", "scripts", "evaluator_memory"):
+        for name in (*_LEFT_OUT, *_FOR_CHECKPOINTS):
             if not document[name]:
                 del document[name]
         return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -155,6 +203,10 @@ class RunConfig:
             given = {name: value for name, value in document.items() if name in known}
             if given.get("data_service") is not None:
                 given["data_service"] = DataService(**given["data_service"])
+            if given.get("source") is not None:
+                given["source"] = FetchedSource(**given["source"])
+            if given.get("verification") is not None:
+                given["verification"] = Verification(**given["verification"])
             return cls(**{"version": "", **given})
         except (AttributeError, TypeError) as error:
             raise ValueError(f"not a run configuration: {error}") from error

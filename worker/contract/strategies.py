@@ -79,22 +79,24 @@ PARTITIONERS: Final[Mapping[str, tuple[str, ...]]] = {
 """The options of each partitioner of ParameterServer, by the names of TensorFlow's parameters."""
 
 _BY_ITSELF: Final = {"chief": Loss.RESTART, "worker": Loss.RESTART}
+_LOGICAL: Final = ("logical_cpus", "logical_gpus")
+_MEMORY: Final = ("gpu_memory_mb",)
 
 STRATEGIES: Final[Mapping[str, Strategy]] = {
-    "OneDevice": Strategy(Kind.ONE_TASK, _BY_ITSELF, ("device",)),
+    "OneDevice": Strategy(Kind.ONE_TASK, _BY_ITSELF, ("device", *_MEMORY)),
     "Mirrored": Strategy(
-        Kind.ONE_TASK, _BY_ITSELF, ("devices", "cross_device_ops", "num_packs", "logical_cpus")
+        Kind.ONE_TASK, _BY_ITSELF, ("devices", "cross_device_ops", "num_packs", *_LOGICAL, *_MEMORY)
     ),
-    "CentralStorage": Strategy(Kind.ONE_TASK, _BY_ITSELF, ("logical_cpus",)),
+    "CentralStorage": Strategy(Kind.ONE_TASK, _BY_ITSELF, (*_LOGICAL, *_MEMORY)),
     "MultiWorkerMirrored": Strategy(
         Kind.COLLECTIVE,
         {"chief": Loss.RESTART, "worker": Loss.RESTART},
-        ("communication", "bytes_per_pack", "auto_shard", "logical_cpus"),
+        ("communication", "bytes_per_pack", "auto_shard", *_LOGICAL, *_MEMORY),
     ),
     "ParameterServer": Strategy(
         Kind.COORDINATED,
         {"chief": Loss.RESTART, "worker": Loss.SPARED, "ps": Loss.RESTART},
-        ("partitioner", *dict.fromkeys(option for own in PARTITIONERS.values() for option in own)),
+        ("partitioner", *dict.fromkeys(option for own in PARTITIONERS.values() for option in own), *_MEMORY),
     ),
     "TPU": Strategy(Kind.ONE_TASK, _BY_ITSELF, ("accelerator", "topology"), for_pods=True, modes=("Train",)),
     "Custom": Strategy(

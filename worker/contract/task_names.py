@@ -39,6 +39,13 @@ def leaving_path(task_dir: str, own: str, peer: str) -> str:
     return _peers_file(task_dir, own, peer, "leaving")
 
 
+def dismissed_path(task_dir: str, own: str, peer: str) -> str:
+    """Returns the path of the file that tells the server `peer`, which got SIGTERM, that its chief has saved.
+    Arguments as in `released_path`.
+    """
+    return _peers_file(task_dir, own, peer, "dismissed")
+
+
 def identity_path(task_dir: str, own: str, peer: str) -> str:
     """Returns the path of the file in which the server `peer` says what it runs. Arguments as in
     `released_path`.
@@ -51,6 +58,20 @@ def chief_path(task_dir: str, own: str, peer: str) -> str:
     Arguments as in `released_path`.
     """
     return _peers_file(task_dir, own, peer, "chief")
+
+
+def copies_path(task_dir: str, own: str, peer: str) -> str:
+    """Returns the path of the file in which the server `peer` says at which port it keeps copies of the
+    training. Arguments as in `released_path`.
+    """
+    return _peers_file(task_dir, own, peer, "copies")
+
+
+def profile_path(task_dir: str, own: str, peer: str) -> str:
+    """Returns the path of the file that tells `peer` to begin or end a profile. Arguments as in
+    `released_path`.
+    """
+    return _peers_file(task_dir, own, peer, "profile")
 
 
 def _peers_file(task_dir: str, own: str, peer: str, name: str) -> str:

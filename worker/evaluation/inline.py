@@ -5,12 +5,14 @@ however often the execution was tried. TensorFlow's own exact evaluation in Mode
 way.
 
 The data is cut into shards, one for each execution. Each execution reads all of the data and keeps its shard.
+What only Python can read, the chief reads and sends batch by batch.
 With `spec.evaluation.exact` the chief reads the data once and sends it to the workers that are free.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -54,8 +56,10 @@ class Evaluation:
         self._sums = Sums(steps.unread_metrics(training=False))
         service = _service(loop, dataset) if loop.evaluation.get("exact") else None
         self._score_job = tf.function(partial(self._of_job, service)) if service is not None else None
-        if service is None:
-            datasets.check_for_python(loop.program, dataset, "evaluation_dataset")
+        self._batches = dataset if service is None and datasets.calls_python(dataset) else None
+        self._score_batch = tf.function(self._of_batch, input_signature=[dataset.element_spec])
+        if self._batches is not None:
+            return
         give = carried(dataset, loop.program.entrypoint, "evaluation_dataset")
         self._datasets = executions.coordinator.create_per_worker_dataset(give).build()
         self._score_shard = tf.function(self._of_shard)
@@ -69,6 +73,8 @@ class Evaluation:
         return self._steps.results()
 
     def _by_shards(self) -> list[Any]:
+        if self._batches is not None:
+            return self._run(self._score_batch, ((batch,) for batch in self._batches))
         count = _SHARDS_PER_WORKER * self._loop.workers
         shards = [(tf.constant(count, tf.int64), tf.constant(shard, tf.int64)) for shard in range(count)]
         return self._run(self._score_shard, [(self._datasets, *shard) for shard in shards])
@@ -85,7 +91,7 @@ class Evaluation:
                 return found
         return []
 
-    def _run(self, function: Any, arguments: list[tuple[Any, ...]]) -> list[Any]:
+    def _run(self, function: Any, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
         # Metrics of the program's own classes are updated where they are.
         with self._loop.strategy.scope():
             self._steps.reset()
@@ -107,13 +113,20 @@ class Evaluation:
             job = tf.identity(job)
         return self._over(service.dataset(job))
 
+    def _of_batch(self, batch: Any) -> list[Any]:
+        """Returns the sums over the samples of one batch, which the chief has read."""
+        return self._with(batch, self._sums.zeros())
+
     def _over(self, dataset: Any) -> list[Any]:
         totals = self._sums.zeros()
         for batch in iter(dataset):
-            with self._sums.collected() as added:
-                self._loop.strategy.run(self._steps.evaluate, args=(batch,))
-            totals = [total + addend for total, addend in zip(totals, added)]
+            totals = self._with(batch, totals)
         return totals
+
+    def _with(self, batch: Any, totals: list[Any]) -> list[Any]:
+        with self._sums.collected() as added:
+            self._loop.strategy.run(self._steps.evaluate, args=(batch,))
+        return [total + addend for total, addend in zip(totals, added)]
 
 
 def _service(loop: Loop, dataset: Any) -> Service | None:

@@ -65,8 +65,7 @@ class ReplicaScorer:
             self._steps.reset()
         left = self._batches
         while left:
-            _, ran = self._iteration.run(min(self._packed(), left))
-            left -= ran
+            left -= self._iteration.run(min(self._packed(), left)).steps
             self._alive()
         return self._steps.results()
 

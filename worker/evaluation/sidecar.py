@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.checkpoints.best import best_of_evaluator
 from worker.checkpoints.files import open_files
 from worker.checkpoints.model_directory import ModelDirectory
 from worker.contract.exit_codes import ExitCode
@@ -24,7 +25,7 @@ from worker.evaluation.scoring import ReplicaScorer, Scorer
 from worker.failures import is_lost_peer, lost_chief, program_error, writing
 from worker.input import datasets
 from worker.input.batch_division import distribute
-from worker.parameters import TrainingParameters
+from worker.parameters import CheckpointPlan, TrainingParameters
 from worker.peers.chief_watch import ChiefWatch
 from worker.program import LoadedProgram
 from worker.progress import curves
@@ -56,8 +57,14 @@ class Evaluator:
         reporter: Reporter,
         enter: Callable[[str], None],
         scored: Callable[[], None] = lambda: None,
+        *,
+        folder: str = "",
+        ended: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`enter` is called with what the task begins to do, `scored` when a score is written."""
+        """`enter` is called with what the task begins to do, `scored` when a score is written. The
+        checkpoints are those of a `folder` of the model directory, of which the last is written when
+        `ended()`, or when the run is over.
+        """
         config = task.config
         if not config.model_dir:
             raise program_error("spec.modelDir: an evaluator needs it, to find the checkpoints")
@@ -70,7 +77,14 @@ class Evaluator:
         self._parameters = TrainingParameters.read(config.parameters).with_replicas(1)
         # A bucket may be gone for a while: nobody waits for the evaluator.
         files = open_files(config.model_dir, patience=config.chief_lost_seconds, notice=reporter.notice)
-        self._directory = ModelDirectory(config.model_dir, files=files)
+        self._run = self._directory = ModelDirectory(config.model_dir, files=files)
+        if folder:
+            self._directory = ModelDirectory(self._run.path(folder))
+        self._ended = ended
+        plan = CheckpointPlan.read(config.checkpoints, config.parameters)
+        self._best = best_of_evaluator(
+            self._directory.files, plan.best, plan.mode, config.run_id, offers=True
+        )
         self._latest_only = config.evaluation.get("checkpoints", "All") == "Latest"
         self._poll = _POLL_URL_SECONDS if "://" in config.model_dir else _POLL_SECONDS
         self._chief = (
@@ -85,6 +99,13 @@ class Evaluator:
 
     def run(self) -> int:
         """Returns the exit code."""
+        self.score()
+        self._check_scored()
+        self._reporter.emit(Done())
+        return ExitCode.DONE
+
+    def score(self) -> None:
+        """Scores the checkpoints until the last. Raises Failure where the chief is lost."""
         check_program(self._program)
         by_keras = self._config.evaluation.get("method") == "SidecarEvaluator"
         self._enter("running model()")
@@ -110,9 +131,11 @@ class Evaluator:
                 self._by_loop(model, dataset, batches)
         if self._without_chief:
             raise lost_chief(self._config.chief_lost_seconds)
-        self._check_scored()
-        self._reporter.emit(Done())
-        return ExitCode.DONE
+
+    @property
+    def is_over(self) -> bool:
+        """Returns whether no checkpoint will come, as far as is known now."""
+        return self._is_over() or self._ended()
 
     def _check_scored(self) -> None:
         """Raises Failure where the run is done and no checkpoint was scored, which would look
@@ -120,7 +143,7 @@ class Evaluator:
         """
         if self._read_note():
             return
-        state = self._directory.read_state()
+        state = self._run.read_state()
         phase = state.phase if state is not None and state.run_id == self._config.run_id else ""
         if phase == "done":
             raise program_error(
@@ -187,7 +210,7 @@ class Evaluator:
         each evaluation. It ends only when it has looked once more after the run was known to be over, so that
         it misses none.
         """
-        known, self._over = self._over, self._over or self._is_over()
+        known, self._over = self._over, self._over or self.is_over
         if not known:
             time.sleep(self._poll)
             self._directory.fetch_newest()
@@ -197,14 +220,14 @@ class Evaluator:
         """Waits until the chief has claimed the model directory: older checkpoints are an earlier run's.
         Returns False where the chief will not claim it.
         """
-        while (state := self._directory.read_state()) is None or state.run_id != self._config.run_id:
+        while (state := self._run.read_state()) is None or state.run_id != self._config.run_id:
             if self._is_chief_lost():
                 return False
             time.sleep(self._poll)
         return True
 
     def _is_over(self) -> bool:
-        state = self._directory.read_state()
+        state = self._run.read_state()
         if state is not None and (state.run_id != self._config.run_id or state.phase in ("done", "failed")):
             return True
         return self._is_chief_lost()
@@ -215,7 +238,7 @@ class Evaluator:
 
     def _score_all(self, model: Any, scorer: Scorer) -> None:
         """Scores every checkpoint that is there and not scored."""
-        state = self._directory.read_state()
+        state = self._run.read_state()
         if state is not None and state.run_id != self._config.run_id:
             return  # another run has claimed the model directory
         due = [epoch for epoch in self._directory.epochs() if epoch > self._evaluated]
@@ -250,6 +273,9 @@ class Evaluator:
                 self._writer.flush()
         self._reporter.emit(Evaluation(f"ckpt-{epoch}", epoch, metrics))
         self._evaluated = epoch
+        if self._best is not None:
+            self._best.check(metrics, self._reporter.notice)
+            self._best.offer(epoch, metrics)
         self._write_note()
         self._scored()
 

@@ -6,6 +6,9 @@ except TensorBoard's figures in `logs/evaluation`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory
@@ -37,16 +40,27 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
     """Reports loss and metrics of `checkpoint`, the newest for None. Returns objects that must outlive the
     tasks.
     """
-    program, strategy = loop.program, loop.strategy
     # A training that still runs may write another checkpoint while the tasks choose.
-    epoch, _ = by_first_task(strategy, loop.writes)(trained_model.choose(directory, checkpoint), True)
+    epoch, _ = by_first_task(loop.strategy, loop.writes)(trained_model.choose(directory, checkpoint), True)
     # The model comes first: lookup tables that a dataset uses are made in it.
     model = replica_model(loop)
+    metrics = score(loop, model, lambda: trained_model.load(loop, directory, model, epoch))
+    if loop.writes:
+        _write_summary(directory, epoch, metrics)
+        loop.hooks.reporter.emit(Evaluation(f"ckpt-{epoch}", epoch, metrics))
+    return model
+
+
+def score(loop: Loop, model: Any, load: Callable[[], None] = lambda: None) -> dict[str, float]:
+    """Returns loss and metrics of `model` on the program's evaluation dataset. `load` gives it its values,
+    once it has all variables.
+    """
+    program, strategy = loop.program, loop.strategy
     with strategy.scope():
         dataset, _ = datasets.evaluation_dataset(loop)
         model_build.build(model, dataset.element_spec, program.entrypoint)
-        trained_model.load(loop, directory, model, epoch)
-    loop.hooks.enter(f"evaluating ckpt-{epoch}")
+        load()
+    loop.hooks.enter("evaluating")
     with strategy.scope():
         steps = steps_of(
             program,
@@ -63,11 +77,7 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
         )
     by = scorer(loop, steps, executions)
     loop.hooks.kept.append(by)
-    metrics = by.run() if by is not None else {}
-    if loop.writes:
-        _write_summary(directory, epoch, metrics)
-        loop.hooks.reporter.emit(Evaluation(f"ckpt-{epoch}", epoch, metrics))
-    return model
+    return by.run() if by is not None else {}
 
 
 def _write_summary(directory: ModelDirectory, epoch: int, metrics: dict[str, float]) -> None:

@@ -114,6 +114,18 @@ def distribute(
     return Distributed(strategy.distribute_datasets_from_function(of_task), has_shares)
 
 
+def distributed_batch(strategy: Any, batch: Any) -> Any:
+    """Returns one batch of tensors as the elements of `distribute` are, with shares where there are several
+    replicas. Every task has the whole batch.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if replicas == 1:
+        return batch
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: _part(batch, context.replica_id_in_sync_group, replicas, None, True, 1)
+    )
+
+
 def _part(element: Any, replica: Any, replicas: int, size: int | None, has_shares: bool, fill: int) -> Any:
     """Returns the part of `replica` of a batch of `size` examples (None: not known in advance)."""
     if size is not None and size % replicas == 0:

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from worker.checkpoints.model_directory import Position
+from worker.checkpoints.position import Position
 from worker.context import Loop
 from worker.contract.run_config import ElasticWorkers
+from worker.data_adapters import fit_data
 from worker.failures import program_error
-from worker.input import batch_division, file_sharding, pass_length
+from worker.input import batch_division, file_sharding, pass_length, unread_iterations
+from worker.input.unread_iterations import Unread
 from worker.tf_compat import graphs
 from worker.tf_compat.graphs import CACHE, SHUFFLE, transformations
 from worker.tf_compat.strategies import worker_number
@@ -37,10 +39,11 @@ class Cycle(NamedTuple):
     batches: int
 
 
-def continued(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
+def continued(loop: Loop, dataset: Any, steps: int, position: Position, *, to_the_end: bool = True) -> Any:
     """Returns the training data of `steps` steps in an epoch, from the batch at `position` on, and without an
-    end; `dataset` itself at the beginning of the training. What data workers read is returned as it is:
-    `datasets.served_training` leaves out what comes from them.
+    end; `dataset` itself at the beginning of the training, unless it has what fit takes, or is shuffled for
+    it. What data workers read is returned as it is: `datasets.served_training` leaves out what comes from
+    them. With `to_the_end` nothing is read behind the last step.
 
     Raises Failure for data of which the beginning cannot be left out.
     """
@@ -51,21 +54,29 @@ def continued(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
             f"tf.data.Dataset, not a {type(dataset).__name__}"
         )
     done = steps_done(steps, position)
-    if not done or loop.data_service is not None:
+    numbered = fit_data.of(dataset)
+    if numbered is not None and loop.data_service is None:
+        file_sharding.check_whole(loop)
+        return numbered.from_batch(done)
+    if loop.data_service is not None or not (done or is_dataset):
         return dataset
-    loop.hooks.enter(f"leaving out the {done} batches of train_dataset() that are done")
+    if done:
+        loop.hooks.enter(f"leaving out the {done} batches of train_dataset() that are done")
     if not is_dataset:
         return _creator_from(loop, dataset, done)
     policy = file_sharding.policy(loop, dataset)
     if policy in (None, "DATA"):
+        unread = unread_iterations.of_fit(loop.program, loop.parameters, dataset)
+        if not (done or unread):
+            return dataset
         found = cycle(loop, dataset, steps, done)
         if found is None and loop.writes:
             loop.hooks.reporter.notice(
                 f"{_endless(loop)}, so all {done} batches that are done are read again, and left out; "
                 f"{_ADVICE}"
             )
-        return from_batch(dataset, done, found, loop.hooks.alive)
-    return _of_own_share(loop, dataset, done, policy)
+        return from_batch(dataset, done, found, loop.hooks.alive, unread=unread, to_the_end=to_the_end)
+    return _of_own_share(loop, dataset, done, policy) if done else dataset
 
 
 def steps_done(steps: int, position: Position) -> int:
@@ -82,11 +93,12 @@ def of_worker(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     """
     replicas = int(loop.strategy.num_replicas_in_sync)
     done = steps_done(steps, position) // loop.workers * replicas
-    if not done or graphs.has_random_order(dataset):
+    unread = unread_iterations.of_fit(loop.program, loop.parameters, dataset)
+    if not (done or unread) or graphs.has_random_order(dataset):
         return dataset.repeat()
     found = cycle(loop, dataset, steps * replicas, done)
     if found is not None:
-        return from_batch(dataset, done, found, seconds=_MOST_SECONDS)
+        return from_batch(dataset, done, found, seconds=_MOST_SECONDS, unread=unread)
     loop.hooks.reporter.notice(
         f"{_endless(loop)}, so each worker begins with the first batch again; {_ADVICE}"
     )
@@ -144,9 +156,12 @@ def from_batch(
     found: Cycle | None,
     alive: Alive | None = None,
     seconds: float | None = None,
+    unread: Unread | None = None,
+    to_the_end: bool = False,
 ) -> Any:
     """Returns `dataset`, one pass after the other without an end, from the batch after `done` ones on.
-    What is shuffled has the same order as if they had been read. `alive` and `seconds` are those of `left`.
+    What is shuffled has the same order as if they had been read, and those of fit that are `unread` begun.
+    `alive` and `seconds` are those of `left`, `to_the_end` is that of `Unread.later`.
     """
     # The last part tells TensorFlow that there is no end; what has none itself never reaches it.
     endless = dataset.repeat()
@@ -157,6 +172,9 @@ def from_batch(
     begun = _passes_over(repeated[0] if repeated else dataset, over * found.passes, alive)
     if repeated:
         begun = begun.flat_map(lambda *_: dataset.take(0))
+    if unread is not None:
+        begun = begun.concatenate(unread_iterations.begun(dataset, unread.before(over)))
+        endless = unread.later(dataset, over, to_the_end=to_the_end)
     return begun.concatenate(left(dataset, rest, alive, seconds)).concatenate(endless)
 
 
@@ -275,10 +293,7 @@ def _passes_over(dataset: Any, count: int, alive: Alive | None, *, sharded: bool
             one, count = one.concatenate(one), count // 2
         return before
 
-    def begun(_: Any) -> Any:
-        return tf.data.Dataset.choose_from_datasets([dataset], tf.data.Dataset.range(0))
-
-    return before.concatenate(tf.data.Dataset.range(count).flat_map(begun))
+    return before.concatenate(unread_iterations.begun(dataset, count))
 
 
 _WHOLE = 2**62

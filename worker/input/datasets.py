@@ -7,13 +7,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.checkpoints.model_directory import Position
+from worker.checkpoints.position import Position
 from worker.context import Loop
+from worker.data_adapters import fit_data
 from worker.failures import Failure, program_error
 from worker.input import batch_size, continuation, data_service_reader, file_sharding, pass_length
 from worker.input.batch_division import Distributed, batch_count, distribute, may_differ
 from worker.input.continuation import check_size
 from worker.input.dataset_transfer import carried
+from worker.input.pass_reader import PassProgress
 from worker.input.row_lookups import has_sparse_gradients, rows_vary
 from worker.input.seeding import train_dataset
 from worker.program import LoadedProgram
@@ -21,6 +23,12 @@ from worker.tf_compat.graphs import operation_types
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
 _BEGINNING = Position()
+_READ = "data_service_read"
+_CREATOR = "train_dataset() returns a DatasetCreator"
+_NOT_TOLD = (
+    "what data workers had given of this pass is not known any more: the first task's copy was lost with its "
+    "pod; some examples of the pass may be trained twice, and others not"
+)
 
 
 def training_dataset(loop: Loop) -> tuple[Any, int]:
@@ -39,9 +47,35 @@ def training_dataset(loop: Loop) -> tuple[Any, int]:
         return dataset, _steps_of_creator(loop)
     batch_size.check(loop, dataset)
     steps = steps_per_epoch(loop, dataset)
-    if uses_coordinator(loop.strategy):
-        check_for_python(loop.program, dataset)
+    if uses_coordinator(loop.strategy) and loop.data_service is None and calls_python(dataset):
+        _notice_of_chief(loop)
     return dataset, steps
+
+
+def _notice_of_chief(loop: Loop) -> None:
+    """Says what it costs that the chief reads the data. Raises Failure where it cannot."""
+    if loop.strategy.num_replicas_in_sync > 1:
+        raise program_error(
+            f"{loop.program.entrypoint}: train_dataset() is read by Python, and so by the chief, which can "
+            "send batches to workers of one device each: give a tf.data.Dataset of TensorFlow's operations, "
+            "or another spec.strategy"
+        )
+    loop.hooks.reporter.notice(
+        f"{loop.program.entrypoint}: train_dataset() is read by Python (arrays, a PyDataset, a generator or "
+        "Python code in a tf.data.Dataset), so the chief reads it and sends each batch to a worker, one step "
+        "at a time: its network and one of its cores bound the speed. The workers read a tf.data.Dataset of "
+        "files and TensorFlow's operations themselves"
+    )
+
+
+def read_by_chief(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
+    """Returns the training data, from the batch at `position` on and without an end, where the chief of a
+    ParameterServer run has to read them; None where the workers do.
+    """
+    if not isinstance(dataset, tf.data.Dataset) or loop.data_service is not None or not calls_python(dataset):
+        return None
+    left = continuation.continued(loop, dataset, steps, position, to_the_end=False)
+    return left.repeat().prefetch(tf.data.AUTOTUNE)
 
 
 def wants_equal_shapes(loop: Loop, model: Any, element: Any) -> bool:
@@ -51,9 +85,7 @@ def wants_equal_shapes(loop: Loop, model: Any, element: Any) -> bool:
     only rows of the shape that it had the first time: "Shape mismatch in the collective instance".
     """
     return (
-        _gathers(loop)
-        and may_differ(loop.strategy, element)
-        and has_sparse_gradients(loop.strategy, model, element)
+        _gathers(loop) and may_differ(loop.strategy, element) and has_sparse_gradients(loop, model, element)
     )
 
 
@@ -62,7 +94,7 @@ def wants_single_steps(loop: Loop, model: Any, element: Any) -> bool:
     even equally large batches do not give the sparse gradients of all steps the same shape. A notice says so
     where the file asks for several.
     """
-    wanted = _gathers(loop) and rows_vary(loop.strategy, model, element, loop.part_size)
+    wanted = _gathers(loop) and rows_vary(loop, model, element)
     asked = loop.parameters.steps_per_execution or 1
     if wanted and asked > 1 and loop.writes:
         loop.hooks.reporter.notice(
@@ -113,9 +145,19 @@ def served_training(loop: Loop, dataset: Any, steps: int, position: Position = _
     if service is None or (_has_shared_service(loop) and not loop.writes):
         return dataset
     done = continuation.steps_done(steps, position)
-    done = done if service.shared else done // loop.workers
-    given = data_service_reader.served(loop, service, dataset).read()
-    return continuation.left(given, _begun(loop, dataset, steps, done), loop.hooks.alive)
+    shares = service.shared or loop.workers == 1
+    saved = loop.beside.resumed(_READ) if shares and done else None
+    begun = None if saved is None else PassProgress.of(saved)
+    given = data_service_reader.served(loop, service, dataset, begun=begun)
+    out = 0
+    if begun is None or given.passes is None:
+        out = _begun(loop, dataset, steps, done if shares else done // loop.workers)
+    if shares and given.passes is not None:
+        read = given.passes.progress
+        loop.beside.add(_READ, lambda at: read(continuation.steps_done(steps, at) - done + out).values())
+        if out:
+            loop.hooks.reporter.notice(_NOT_TOLD)
+    return continuation.left(given.read(), out, loop.hooks.alive)
 
 
 def _begun(loop: Loop, dataset: Any, steps: int, done: int) -> int:
@@ -224,7 +266,7 @@ def check_batch_size(loop: Loop) -> None:
     size, replicas = loop.parameters.global_batch_size, loop.strategy.num_replicas_in_sync
     if loop.elastic is not None:
         check_size(loop)
-    elif size % replicas:
+    elif size % replicas and not loop.program.is_of_one_process:
         lower = size - size % replicas
         choices = [str(choice) for choice in (lower, lower + replicas) if choice]
         raise program_error(
@@ -242,11 +284,9 @@ def steps_per_epoch(loop: Loop, dataset: Any) -> int:
     given = loop.parameters.steps_per_epoch
     if given is not None:
         return given
+    if (failure := without_end(dataset)) is not None:
+        raise failure
     size = int(dataset.cardinality())
-    if size == tf.data.INFINITE_CARDINALITY:
-        raise program_error(
-            "spec.program.parameters.stepsPerEpoch: needed, because the training dataset is infinite"
-        )
     if size == tf.data.UNKNOWN_CARDINALITY:
         size = pass_length.count(loop, dataset)
     if size == 0:
@@ -254,24 +294,36 @@ def steps_per_epoch(loop: Loop, dataset: Any) -> int:
     return size
 
 
+def without_end(dataset: Any) -> Failure | None:
+    """Returns the Failure of a run without stepsPerEpoch whose train_dataset() has returned data without an
+    end; None where they have one.
+    """
+    if not isinstance(dataset, tf.data.Dataset):
+        return _needed(_CREATOR)
+    given_once = fit_data.of(dataset)
+    endless = int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
+    if endless or (given_once is not None and given_once.batches is None):
+        return _needed("the training dataset is infinite, or a generator")
+    return None
+
+
+def _needed(reason: str) -> Failure:
+    return program_error(f"spec.program.parameters.stepsPerEpoch: needed, because {reason}")
+
+
 def _counted(dataset: Any) -> int:
     """Returns the number of elements, which it counts by reading them."""
     return int(dataset.reduce(tf.constant(0, tf.int64), lambda count, *_: count + 1))
 
 
-def check_for_python(program: LoadedProgram, dataset: Any, method: str = "train_dataset") -> None:
-    """Refuses Python code in a dataset that workers run.
+def calls_python(dataset: Any) -> bool:
+    """Returns whether reading `dataset` runs Python code, which no other task can.
 
-    TensorFlow 2.21 calls tf.numpy_function and from_generator back on the chief, for every worker. That hangs
-    at times, because the chief may hold Python's lock while it waits for that worker. tf.py_function aborts
-    the workers' processes ("Check failed: ParseFullName" in DatasetToGraph).
+    TensorFlow 2.21 calls tf.numpy_function and from_generator of a worker's dataset back on the chief. That
+    hangs at times, because the chief may hold Python's lock while it waits for that worker. tf.py_function
+    aborts the workers' processes ("Check failed: ParseFullName" in DatasetToGraph).
     """
-    if operation_types(dataset) & {"EagerPyFunc", "PyFunc", "PyFuncStateless"}:
-        raise program_error(
-            f"{program.entrypoint}: {method}() calls Python code (from_generator, py_function or "
-            "numpy_function), which the workers of a ParameterServer run cannot; write it with TensorFlow "
-            "operations, or use another spec.strategy"
-        )
+    return bool(operation_types(dataset) & {"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 
 
 def ended_early(loop: Loop, epoch: int, done: int, steps: int) -> Failure:
@@ -292,12 +344,19 @@ def _steps_of_creator(loop: Loop) -> int:
     repeats and shards them itself.
     """
     if loop.parameters.steps_per_epoch is None:
-        raise program_error(
-            "spec.program.parameters.stepsPerEpoch: needed, because train_dataset() returns a DatasetCreator"
-        )
+        raise _needed(_CREATOR)
     if uses_coordinator(loop.strategy):
-        check_for_python(loop.program, loop.program.datasets[-1])
+        _check_creator(loop)
     return loop.parameters.steps_per_epoch
+
+
+def _check_creator(loop: Loop) -> None:
+    if calls_python(loop.program.datasets[-1]):
+        raise program_error(
+            f"{loop.program.entrypoint}: the dataset_fn of train_dataset() calls Python code "
+            "(from_generator, py_function or numpy_function), which the workers of a ParameterServer run "
+            "cannot; return the dataset itself, which the chief then reads"
+        )
 
 
 def _empty(loop: Loop) -> Failure:

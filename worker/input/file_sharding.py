@@ -57,6 +57,16 @@ def policy(loop: Loop, dataset: Any) -> str | None:
     return str(chosen.name)
 
 
+def check_whole(loop: Loop) -> None:
+    """Raises Failure where the file asks for another policy than DATA for data that all tasks have."""
+    chosen = loop.strategy_options.get("autoShard")
+    if chosen in ("FILE", "OFF"):
+        raise program_error(
+            f"{_AUTO_SHARD}: {chosen} is for a tf.data.Dataset, and train_dataset() returned arrays or "
+            "batches of Python code, of which each task takes its part of each batch: leave it out"
+        )
+
+
 def notice_unequal_files(loop: Loop, dataset: Any) -> None:
     """Emits a notice in the first task of what an epoch leaves out and repeats, as far as the files' sizes
     tell.

@@ -6,6 +6,7 @@ It reads them, but does not carry out the maps behind the last transformation th
 from __future__ import annotations
 
 import concurrent.futures
+import time
 from typing import Any
 
 import tensorflow as tf
@@ -20,6 +21,7 @@ from worker.tf_compat.strategies import worker_count
 _CHUNK = 32
 _KEY = "batches-of-a-pass"
 _SECONDS = 1.0
+_PATIENCE_SECONDS = 20.0
 
 
 def count(loop: Loop, dataset: Any, most: int | None = None) -> int:
@@ -28,13 +30,14 @@ def count(loop: Loop, dataset: Any, most: int | None = None) -> int:
     """
     if worker_count(loop.strategy) == 1:
         return _count(loop, dataset, most)
+    key = kv_store.numbered(_KEY)
     if loop.writes:
         found = _count(loop, dataset, most)
-        kv_store.put(_KEY, str(found))
+        kv_store.put(key, str(found))
         return found
     loop.hooks.enter("waiting for the first task to count the batches of train_dataset()")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        found_there = pool.submit(kv_store.get, _KEY)
+        found_there = pool.submit(kv_store.get, key)
         while not concurrent.futures.wait([found_there], _SECONDS).done:
             loop.hooks.alive()  # the first task's supervisor sees whether that one reads
         return int(found_there.result())
@@ -70,11 +73,18 @@ def elements(dataset: Any, loop: Loop, most: int | None = None) -> int:
     size = int(dataset.cardinality())
     if size >= 0:
         return size if most is None else min(size, most)
-    found = 0
+    found, told_at = 0, time.monotonic() + _PATIENCE_SECONDS
     read = dataset if most is None else dataset.take(most)
     for chunk in read.map(lambda *_: tf.constant(0, tf.int8)).batch(_CHUNK):
         found += int(chunk.shape[0])
         loop.hooks.alive()
+        if time.monotonic() > told_at and loop.writes and loop.parameters.steps_per_epoch is None:
+            told_at = float("inf")
+            loop.hooks.reporter.notice(
+                f"{loop.program.entrypoint}: train_dataset() has not ended after {found:,} elements, which "
+                "are counted, since an epoch is a pass: where it has no end, and to do without the count, "
+                "give spec.program.parameters.stepsPerEpoch"
+            )
     return found
 
 

@@ -51,18 +51,26 @@ def _leave_out(optimizer: Any) -> None:
     optimizer.__dict__["apply_gradients"] = masked_apply_gradients
 
 
-def left_out(model: Any, step: Callable[[Any], Any], batch: Any, share: Share | None, trains: bool) -> Any:
-    """Returns the result of `step(batch)`, which is the program's own code.
+def left_out(
+    model: Any,
+    step: Callable[[Any], Any],
+    batch: Any,
+    share: Share | None,
+    trains: bool,
+    *,
+    whole: bool = False,
+) -> Any:
+    """Returns the result of `step(batch)`, which is the program's own code. `whole` is that of `of`.
 
     Without an example the step changes neither the metrics of `model` nor, through the optimizers given to
     `leave_out`, the weights. Raises Failure where the step `trains` without one of them.
     """
     if share is None or replicas_share_variables(tf.distribute.get_strategy()):
-        with of(share):
+        with of(share, whole=whole):
             return step(batch)
     variables = [variable for metric in model.metrics for variable in metric.variables]
     before = [tf.identity(variable) for variable in variables]
-    with of(share):
+    with of(share, whole=whole):
         _current.applied = False
         returned = step(batch)
         if trains and not _current.applied:
@@ -106,15 +114,15 @@ def over_replicas(*values: Any) -> tuple[Any, ...]:
 
 
 @contextmanager
-def of(share: Share | None) -> Iterator[None]:
+def of(share: Share | None, *, whole: bool = False) -> Iterator[None]:
     """Sets `share` as that of the replica that is traced in the block: Keras multiplies losses by the
-    replica's part of the batch.
+    replica's part of the batch. With `whole` it does not, as in one process.
     """
-    _current.share, _current.scaled, _current.losses = share, False, []
+    _current.share, _current.scaled, _current.losses, _current.whole = share, False, [], whole
     try:
         yield
     finally:
-        _current.share = None
+        _current.share, _current.whole = None, False
 
 
 def current() -> Share | None:
@@ -129,6 +137,16 @@ def part() -> Any:
     """
     _current.scaled = True
     share = current()
+    if getattr(_current, "whole", False):
+        return tf.constant(1.0)
+    return None if share is None else share.part
+
+
+def whole_part() -> Any:
+    """Returns the traced replica's part of the global batch in a step that is written for one process; None
+    elsewhere, and where all replicas have the same.
+    """
+    share = current() if getattr(_current, "whole", False) else None
     return None if share is None else share.part
 
 

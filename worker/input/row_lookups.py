@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
+from worker.context import Loop
 from worker.input.batch_size import of_size
 from worker.tf_compat.graphs import lookup_shapes
 from worker.tf_compat.keras_models import has_own
 
 
-def has_sparse_gradients(strategy: Any, model: Any, element: Any) -> bool:
+def has_sparse_gradients(loop: Loop, model: Any, element: Any) -> bool:
     """Returns whether the model looks up rows of a variable, as an embedding does. It traces the model, and
     does not run it.
 
     The gradient of such a variable has a row for each look-up. A look-up in another tensor counts too:
     outside of a replica, TensorFlow reads a mirrored variable like any tensor.
     """
-    return bool(_lookup_shapes(strategy, model, element))
+    return bool(_lookup_shapes(loop, model, element))
 
 
-def rows_vary(strategy: Any, model: Any, element: Any, size: int) -> bool:
-    """Returns whether batches of the same `size` may look up different numbers of rows, as those of sequences
+def rows_vary(loop: Loop, model: Any, element: Any) -> bool:
+    """Returns whether batches of one size may look up different numbers of rows, as those of sequences
     do whose lengths differ: ragged ones, or ones padded to the longest of the batch. See
     `has_sparse_gradients`.
     """
-    return not all(
-        shape.is_fully_defined() for shape in _lookup_shapes(strategy, model, of_size(element, size))
-    )
+    return not all(shape.is_fully_defined() for shape in _lookup_shapes(loop, model, element))
 
 
-def _lookup_shapes(strategy: Any, model: Any, element: Any) -> list[Any]:
+def _lookup_shapes(loop: Loop, model: Any, element: Any) -> list[Any]:
+    element = of_size(element, loop.part_size)
     features = element[0] if isinstance(element, tuple) else element
     traced = tf.function(lambda inputs: model(inputs, training=False))
-    if has_own(model, "train_step") and not getattr(model, "inputs", None):
-        # It may call its parts, or itself with something else.
-        traced = tf.function(lambda batch: strategy.run(model.train_step, args=(batch,)))
+    program, size = loop.program, loop.parameters.global_batch_size
+    own = None  # it may call the model's parts, or the model with something else
+    if program.has("train_step"):
+        own = partial(program.train_step, model, global_batch_size=size)
+    elif has_own(model, "train_step") and not getattr(model, "inputs", None):
+        own = model.train_step
+    if own is not None:
+        traced = tf.function(lambda batch: loop.strategy.run(own, args=(batch,)))
         features = element
     return lookup_shapes(traced.get_concrete_function(features).graph)

@@ -15,10 +15,6 @@ from worker.context import Loop
 from worker.tf_compat import seeds
 from worker.tf_compat.strategies import uses_coordinator, worker_number
 
-_SEED = 87654321
-"""What TensorFlow takes where none is set (random_seed.py). So operations that the program gives a seed have
-the same order as elsewhere.
-"""
 _MAY_REORDER = ("batch", "interleave", "map")
 """The methods of a dataset that take `deterministic`."""
 
@@ -64,7 +60,8 @@ def alike(loop: Loop, *, apart: bool = False) -> Iterator[None]:
         yield
         return
     own = seeds.global_seed()
-    seed = (_SEED if own is None else own) + (worker_number(loop.strategy) if apart else 0)
+    # So operations that the program gives a seed have the same order as elsewhere.
+    seed = (seeds.UNSET if own is None else own) + (worker_number(loop.strategy) if apart else 0)
     of_python, of_numpy = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)

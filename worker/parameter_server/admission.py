@@ -96,7 +96,7 @@ class Admission:
     def _free(self, role: str, index: int) -> None:
         """Has this chief follow the one before it: what that had on the server is freed."""
         path = self._path(task_names.chief_path, role, index)
-        earlier = _read(path, role, index)
+        earlier = read_file(path, role, index)
         context_id = server_contexts.own_id()
         if earlier.isdecimal() and int(earlier) != context_id:
             server_contexts.close(self._task.cluster[role][index], int(earlier))
@@ -105,7 +105,7 @@ class Admission:
 
     def _identity(self, worker: int) -> Identity | None:
         return Identity.from_json(
-            _read(self._path(task_names.identity_path, "worker", worker), "worker", worker)
+            read_file(self._path(task_names.identity_path, "worker", worker), "worker", worker)
         )
 
     def _path(self, path_of: Any, role: str, index: int) -> str:
@@ -113,7 +113,7 @@ class Admission:
         return str(path_of(task.directory, task.name, task.pod(role, index)))
 
 
-def _read(path: str, role: str, index: int) -> str:
+def read_file(path: str, role: str, index: int) -> str:
     """Returns the text of a server's file, "" where there is none."""
     with on_server(role, index):
         # No attempt to read a missing file: a later operation on the server may raise that error, too.

@@ -68,11 +68,19 @@ class Executions:
         if self._pending:
             self._wait()
 
-    def join(self) -> None:
-        """Waits until all executions are done. Raises the error of an execution."""
+    def join(self) -> float:
+        """Waits until all executions are done. Returns for how many seconds the workers had nothing to do
+        meanwhile, on average. Raises the error of an execution.
+        """
+        idle, since = 0.0, time.monotonic()
         while self._pending:
+            workers = max(1, self._workers())
+            busy = min(workers, len(self._pending))
             self._wait()
+            now = time.monotonic()
+            idle, since = idle + (now - since) * (1 - busy / workers), now
         self.coordinator.join()
+        return idle
 
     def _wait(self) -> None:
         # get() would not notice the error of another execution.

@@ -1,8 +1,7 @@
 """The workers of a ParameterServer run that take steps: who is lost is left out, who answers is taken in.
 
 A thread looks at the workers that are away, and changes the cluster when one of them answers. Meanwhile the
-other workers continue. TensorFlow opens new connections then, and gRPC looks the names up anew: it does so by
-itself after 30 s at the earliest (GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS), and a new pod has a new
+other workers continue. TensorFlow opens new connections then, to where the tasks are now: a new pod has a new
 address.
 """
 
@@ -31,6 +30,8 @@ _PROBES_PER_SECOND = 200.0
 """Upper limit: a run may have a thousand workers that are not there."""
 _PROBES_AT_A_TIME = 64
 _CLOSING_SECONDS = 10.0
+_POD_ENDS_SECONDS = 3.0
+"""A pod whose only process has ended is gone within about a second."""
 
 
 class Membership:
@@ -60,10 +61,14 @@ class Membership:
         self._reported: set[int] = set()
         self._lost_at: dict[int, float] = {}
         self._postponed_since: float | None = None
+        self._refused_since: dict[int, float] = {}
+        self._gone: set[int] = set()
+        """Members whose pods are gone, and whose connections are known to fail."""
+        self._connections = threading.Lock()
         self._probing: dict[int, concurrent.futures.Future[str | None]] = {}
         self._closing = threading.Event()
         self._admission = Admission(task, reporter)
-        with connections.limited_to(lambda: self._members, self._connected):
+        with connections.limited_to(lambda: self._members, self._connected, probes.located):
             self.strategy = build()
         self._absences = coordinate(self.strategy, set(self._addresses) - self._members)
         self._report(self._members, "they answered")
@@ -100,22 +105,44 @@ class Membership:
                 self._note_lost(lost)
                 answering = set(faults) - set(lost) - self._admission.refused
                 # A lost worker leaves the cluster: its connection would be tried again ever less often.
-                if answering or self._members & set(lost):
-                    self._change(answering, away)
-                else:
+                if not (answering or self._members & (self._refusing(lost) | self._gone)):
                     self._postponed_since = None
+                elif self._connections.acquire(blocking=False):
+                    self._change(answering, away)
+                    self._connections.release()
                 self._closing.wait(max(_ROUND_SECONDS, len(away) / _PROBES_PER_SECOND))
+
+    def _refusing(self, lost: Mapping[int, str]) -> set[int]:
+        """Returns the workers whose pods are still there a while after the process has ended."""
+        now = time.monotonic()
+        for worker, reason in lost.items():
+            if reason == probes.REFUSED:
+                self._refused_since.setdefault(worker, now)
+            else:
+                self._refused_since.pop(worker, None)
+        return {worker for worker in lost if now - self._refused_since.get(worker, now) > _POD_ENDS_SECONDS}
 
     def _probed(self, away: set[int], pool: concurrent.futures.Executor) -> dict[int, str | None]:
         """Returns the `fault` of some workers that are away. It waits for none: a probe may take seconds, and
         other workers come meanwhile.
         """
         for worker in away - set(self._probing):
-            self._probing[worker] = pool.submit(probes.fault, self._addresses[worker])
+            self._probing[worker] = pool.submit(self._fault, worker)
         done = {worker: probe for worker, probe in self._probing.items() if probe.done()}
         for worker in done:
             del self._probing[worker]
         return {worker: probe.result() for worker, probe in done.items() if worker in away}
+
+    def _fault(self, worker: int) -> str | None:
+        """Returns why the worker cannot be used, None where it, or another one in its place, answers. Runs in
+        a thread of its own: where its pod is gone it waits until that is known of the connection, too.
+        """
+        there = connections.place(worker) if worker in self._members - self._gone else None
+        if there is not None and probes.absence(there) not in (None, probes.REFUSED):
+            with self._connections:
+                if not connections.answers(worker):
+                    self._gone.add(worker)
+        return probes.fault(self._addresses[worker])
 
     def _note_lost(self, faults: Mapping[int, str]) -> None:
         now = time.monotonic()
@@ -150,9 +177,11 @@ class Membership:
             return
         self._postponed_since = None
         self._members = members - refused
+        self._gone -= away
         joined = answering - refused
         for worker in joined:
             self._lost_at.pop(worker, None)
+            self._refused_since.pop(worker, None)
         self._absences.end(joined)
         if joined - self._reported:
             names = ", ".join(sorted(self._name[worker] for worker in joined - self._reported))

@@ -3,9 +3,9 @@
 `Server.join()` would block SIGTERM for ever. Here the main thread looks in turn at everything that may end
 the task.
 
-After SIGTERM a server goes on as long as its chief answers, at most for its pod's grace period. A chief that
-gets SIGTERM at the same time can save only with its servers. A chief that sees that a ps got SIGTERM saves
-and starts again.
+After SIGTERM a server goes on as long as its chief trains, at most for its pod's grace period. A chief that
+gets SIGTERM at the same time can save only with its servers. A chief that sees that a ps got SIGTERM saves,
+dismisses the ps, and starts again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -39,11 +40,20 @@ counts as stalled.
 """
 
 
+_FILES = (
+    task_names.released_path,
+    task_names.leaving_path,
+    task_names.dismissed_path,
+    task_names.chief_path,
+    task_names.profile_path,
+)
+
+
 def forget_release(task: Task) -> None:
     """Removes the files that an earlier container of this pod got. Call it before the server is up."""
-    if task.directory is not None:
-        for path_of in (task_names.released_path, task_names.leaving_path, task_names.chief_path):
-            Path(path_of(task.directory, task.name, task.name)).unlink(missing_ok=True)
+    for path in (_own(task, path_of) for path_of in _FILES):
+        if path is not None:
+            path.unlink(missing_ok=True)
 
 
 def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
@@ -51,6 +61,7 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
     tf = import_tensorflow(keras=False)
     from worker import devices
     from worker.parameter_server import admission
+    from worker.parameter_server.profiles import ServerProfile
 
     devices.check(task)
     devices.report(task, reporter, tasks=int(task.role == "worker"))
@@ -64,6 +75,7 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
             task_index=resolver.task_id,
             protocol=resolver.rpc_layer or "grpc",
             start=True,
+            config=devices.server_options(task),
         )
     except tf.errors.UnknownError as error:
         if "start" not in str(error):
@@ -74,7 +86,7 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
     reporter.emit(Ready())
     watch.came_further()
     watch.expect(stalled("serving", min(_HUNG_SECONDS, task.config.stall_seconds / 2)))
-    outcome = _until_released(task, watch, _Sigterm(task))
+    outcome = _until_released(task, watch, ServerProfile(task).look)
     reporter.emit(WasReleased(outcome))
     reporter.emit(Done())
     del server
@@ -82,11 +94,12 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
 
 
 class _Sigterm:
-    """Notes SIGTERM from now on, and ends the process after it once the chief does not answer."""
+    """Notes SIGTERM from now on, and ends the process after it once the chief does not need it any more."""
 
-    def __init__(self, task: Task) -> None:
-        self._chief = task.config.chief_address
-        self._path = _leaving(task)
+    def __init__(self, task: Task, chief: ChiefWatch | None) -> None:
+        self._chief = chief
+        self._path = _own(task, task_names.leaving_path)
+        self._dismissed = _own(task, task_names.dismissed_path)
         self._came = False
         self._look_at = 0.0
         if self._chief and self._path:
@@ -96,33 +109,41 @@ class _Sigterm:
         self._came = True
 
     def look(self) -> None:
-        """Writes the file that the chief reads after SIGTERM, and ends the process if the chief is gone. The
-        main loop calls it often.
+        """Writes the file that the chief reads after SIGTERM, and ends the process if the chief has saved or
+        does not train. The main loop calls it often.
         """
+        if not self._came:
+            return
+        if self._dismissed is not None and self._dismissed.exists():
+            os._exit(ExitCode.PREEMPTED)
         now = time.monotonic()
-        if not self._came or now < self._look_at:
+        if now < self._look_at:
             return
         if self._path is not None and not self._path.exists():
             self._path.touch()
-        if not probes.connects(self._chief or ""):
+        # A chief that waits for its tasks accepts connections, but has no gRPC server.
+        if self._chief is None or all(map(probes.fault, self._chief.places)):
             os._exit(ExitCode.PREEMPTED)
         self._look_at = now + _CHIEF_SECONDS * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
 
 
-def _until_released(task: Task, watch: Watch, sigterm: _Sigterm) -> str:
-    path = _released(task)
+def _until_released(task: Task, watch: Watch, look: Callable[[], None]) -> str:
+    """Returns the outcome that the chief has written. `look` is called in each round."""
+    path = _own(task, task_names.released_path)
     config = task.config
     chief = (
         ChiefWatch(config.chief_address, config.chief_lost_seconds, config.starting_deadline_seconds)
         if config.chief_address
         else None
     )
+    sigterm = _Sigterm(task, chief)
     while True:
         if path is not None and path.exists():
             return _outcome(path)
         if chief is not None and chief.lost:
             raise lost_chief(config.chief_lost_seconds)
         sigterm.look()
+        look()
         watch.alive()
         time.sleep(_POLL_SECONDS)
 
@@ -137,13 +158,8 @@ def _outcome(path: Path) -> str:
         time.sleep(0.01)
 
 
-def _released(task: Task) -> Path | None:
+def _own(task: Task, path_of: Callable[[str, str, str], str]) -> Path | None:
+    """Returns the path of a file of this task's, None where it has no directory."""
     if task.directory is None:
         return None
-    return Path(task_names.released_path(task.directory, task.name, task.name))
-
-
-def _leaving(task: Task) -> Path | None:
-    if task.directory is None:
-        return None
-    return Path(task_names.leaving_path(task.directory, task.name, task.name))
+    return Path(path_of(task.directory, task.name, task.name))

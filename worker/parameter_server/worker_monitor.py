@@ -20,13 +20,14 @@ PROBES_PER_SECOND = 20.0
 
 class WorkerMonitor:
     """Probes the workers one by one, in rounds. `say` gets a sentence at the end of a round that found a
-    change.
+    change, and `count` how many are there.
 
     A worker counts as gone after two failed rounds in a row, so that a short restart is not reported.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], count: Callable[[int], None] = lambda _: None) -> None:
         self._say = say
+        self._count = count
         self._lock = threading.Lock()
         self._workers: Mapping[str, str] = {}
         self._suspects: dict[str, str] = {}
@@ -38,6 +39,8 @@ class WorkerMonitor:
         with self._lock:
             self._workers = dict(workers)
             self._suspects, self._gone = {}, {}
+            if workers:
+                self._count(len(workers))
         if self._thread is None and workers:
             self._thread = threading.Thread(target=self._watch, name="attendance", daemon=True)
             self._thread.start()
@@ -74,8 +77,10 @@ class WorkerMonitor:
             self._gone.update(dict.fromkeys(new, now))
             for name in back:
                 del self._gone[name]
+            left = len(workers) - len(self._gone)
+            if new or back:
+                self._count(left)
             if new:
-                left = len(workers) - len(self._gone)
                 self._say(
                     f"training continues with {left} of {len(workers)} workers, without "
                     f"{probes.described(new)}: it is used again when it is back"

@@ -6,7 +6,10 @@ import random
 import threading
 import time
 
-from worker.peers.probes import connects
+from worker.peers.probes import place
+
+_FIRST_SECONDS = 2.0
+"""Interval until the first contact."""
 
 
 class ChiefWatch:
@@ -21,7 +24,15 @@ class ChiefWatch:
         self._lost_seconds = lost_seconds
         self._interval = max(0.2, min(max(5.0, lost_seconds / 10), lost_seconds / 3))
         self._deadline = time.monotonic() + starting_seconds + lost_seconds
+        self._last: str | None = None
         threading.Thread(target=self._watch, name="chief-watch", daemon=True).start()
+
+    @property
+    def places(self) -> list[str]:
+        """Returns its address, and where it has answered last: a name goes with the run's Service, before the
+        chief's pod does.
+        """
+        return [self._address, *filter(None, [self._last])]
 
     @property
     def lost(self) -> bool:
@@ -30,6 +41,9 @@ class ChiefWatch:
 
     def _watch(self) -> None:
         while True:
-            if connects(self._address):
+            found = place(self._address)
+            if found is not None:
+                self._last = found
                 self._deadline = time.monotonic() + self._lost_seconds
-            time.sleep(self._interval * random.uniform(0.75, 1.25))  # noqa: S311 - jitter
+            interval = self._interval if self._last is not None else min(self._interval, _FIRST_SECONDS)
+            time.sleep(interval * random.uniform(0.75, 1.25))  # noqa: S311 - jitter

@@ -38,16 +38,21 @@ class Unresolved(Exception):  # noqa: N818 - says what happened
     """The name was not found. The text says why, as the end of a sentence about its task."""
 
 
+def is_ip(host: str) -> bool:
+    """Returns whether `host` is an address, and no name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def look_up(host: str, port: int, seconds: float) -> list[Address]:
     """Returns all addresses of `host`, which is a name or an address. Raises `Unresolved` after at most
     `seconds`, plus the time of a query to the DNS servers. A look-up that takes longer goes on, and the next
     call gets its result.
     """
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        pass
-    else:
+    if is_ip(host):
         return _addresses(host, port)
     with _lock:
         lookup = _lookups.get((host, port))

@@ -10,7 +10,8 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
 
 from worker.peers import host_names
 
@@ -22,6 +23,9 @@ _THREADS = 64
 SILENT = "it accepts connections but does not answer"
 """The `fault` of a task that hangs. A task with another fault may be restarting."""
 
+REFUSED = "nothing listens on its port: connection refused"
+"""The `fault` of a task whose process has ended, in a pod that is still there."""
+
 # A client's connection preface and an empty SETTINGS frame (RFC 9113, sections 3.4 and 6.5). A gRPC server
 # sends its own SETTINGS as soon as it serves the connection. For a process that is stopped or hung, the
 # kernel still accepts connections, but nothing is sent.
@@ -32,6 +36,12 @@ def split(address: str) -> tuple[str, int]:
     """Splits `host:port`, with or without brackets around an IPv6 host. Raises ValueError."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def at_port(address: str, port: int) -> str:
+    """Returns the address of another port of the same host."""
+    host, _ = split(address)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def connects(address: str, seconds: float = PROBE_SECONDS) -> bool:
@@ -69,26 +79,65 @@ def fault(address: str, seconds: float = PROBE_SECONDS) -> str | None:
 
 def connect(address: str, seconds: float) -> socket.socket | str:
     """Returns a connection to `address`, or why there is none."""
+    made = _connect(address, seconds)
+    return made if isinstance(made, str) else made[0]
+
+
+def place(address: str, seconds: float = PROBE_SECONDS) -> str | None:
+    """Returns the IP address and port at which a process listens on `address`, None where none does."""
+    made = _connect(address, seconds)
+    if isinstance(made, str):
+        return None
+    connection, (host, port, *_) = made
+    connection.close()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _connect(address: str, seconds: float) -> tuple[socket.socket, Any] | str:
+    """Returns a connection and where it leads: the socket itself does not know that any more once the other
+    side has closed it.
+    """
     try:
         addresses = host_names.look_up(*split(address), seconds)
     except host_names.Unresolved as error:
         return str(error)
     reason = "its name has no address"
-    for family, place in addresses:
+    for family, there in addresses:
         connection = socket.socket(family, socket.SOCK_STREAM)
         try:
             connection.settimeout(seconds)
-            connection.connect(place)
-            return connection
+            connection.connect(there)
+            return connection, there
         except OSError as error:
             connection.close()
             reason = _unreachable(error)
     return reason
 
 
+def located(addresses: Collection[str]) -> dict[str, str]:
+    """Returns each of the addresses with the IP address at which its task answers in the place of the name;
+    unchanged where none answers, or by IPv6 alone, which TensorFlow cannot read. All are asked at once.
+
+    TensorFlow looks a name up when it connects, and may get the address of a pod that is gone: from a DNS
+    server's cache, or while the pod ends. gRPC looks it up again after 30 s at the earliest
+    (GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS), an interval for which TensorFlow has no option.
+    """
+    if not addresses:
+        return {}
+    with concurrent.futures.ThreadPoolExecutor(min(_THREADS, len(addresses))) as pool:
+        return dict(zip(addresses, pool.map(_located, addresses)))
+
+
+def _located(address: str) -> str:
+    if host_names.is_ip(split(address)[0]):
+        return address
+    found = place(address)
+    return address if found is None or found.startswith("[") else found
+
+
 def _unreachable(error: OSError) -> str:
     if isinstance(error, ConnectionRefusedError):
-        return "nothing listens on its port: connection refused"
+        return REFUSED
     if isinstance(error, TimeoutError):
         return "connecting to it times out: a NetworkPolicy, or its node?"
     return f"it cannot be reached: {error.strerror or error}: a NetworkPolicy?"

@@ -7,16 +7,16 @@ from typing import Any
 import tensorflow as tf
 
 from worker.input.batch_division import batch_count, cut
-from worker.tf_compat.strategies import uses_coordinator
+from worker.tf_compat.strategies import uses_coordinator, worker_count
 
 
 class ForwardPass:
     """Computes predictions: `function` returns the model's outputs, in their order, for a batch of features.
 
     It is a tf.function, unless the model was compiled to run eagerly. `features` is the `element_spec` of the
-    batches, of any size. Each replica of `strategy` gets a part of the batch. A replica without an example
-    gets the last example again, and the second prediction is dropped, so that no layer gets an empty batch.
-    Raises InvalidArgumentError where an output is not `[batch_size, ...]`.
+    batches, of any size. Each replica of `strategy` in this task gets a part of the batch. A replica without
+    an example gets the last example again, and the second prediction is dropped, so that no layer gets an
+    empty batch. Raises InvalidArgumentError where an output is not `[batch_size, ...]`.
     """
 
     def __init__(self, strategy: Any, model: Any, features: Any) -> None:
@@ -28,12 +28,13 @@ class ForwardPass:
 
     def _of_batch(self, features: Any) -> Any:
         count = tf.cast(batch_count(features), tf.int32)
-        replicas = self._strategy.num_replicas_in_sync
+        tasks = worker_count(self._strategy)
+        replicas = self._strategy.num_replicas_in_sync // tasks
         each = (count + replicas - 1) // replicas
 
         def of_replica(batch: Any) -> Any:
             if replicas > 1:
-                replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+                replica = tf.distribute.get_replica_context().replica_id_in_sync_group % replicas
                 # Cut the batch before it is copied to a GPU.
                 with tf.device("/device:CPU:0"):
                     begin = tf.minimum(replica * each, count - 1)

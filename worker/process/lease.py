@@ -172,8 +172,11 @@ class Lease:
         self._stopped = threading.Event()
         self._renewing: threading.Thread | None = None
 
-    def claim(self, alive: Callable[[], None] = lambda: None) -> None:
-        """Takes the lease, after some seconds where another run had it.
+    def claim(
+        self, alive: Callable[[], None] = lambda: None, make_room: Callable[[], None] = lambda: None
+    ) -> None:
+        """Takes the lease, after some seconds where another run had it. Calls `make_room` once no other run
+        writes to the directory, and before this one does.
 
         Raises Failure (PROGRAM_ERROR) where another run has it now, OSError where the file cannot be written.
         """
@@ -191,6 +194,7 @@ class Lease:
                     break
                 if (now.holder, now.counter) != (earlier.holder, earlier.counter):
                     raise self._taken(now)
+        make_room()
         counter = 0 if earlier is None else earlier.counter + 1
         while True:
             try:

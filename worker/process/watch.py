@@ -20,6 +20,9 @@ from worker.contract.exit_codes import ExitCode
 from worker.contract.records import EVENTS, Content, Failed, content_of, fields_of
 from worker.process.lease import Holder, Lease, message
 
+UNWATCHED_SECONDS = 1e9
+"""Limit for a script of the user's that does as it likes: as good as none."""
+
 
 @dataclass(frozen=True)
 class Silence:
@@ -70,6 +73,10 @@ class Watch:
         self._spoke = 0.0
         self._lock = threading.Lock()
 
+    def fall_silent(self) -> None:
+        """Says nothing from now on: for a fork of the child."""
+        self._pipe = None
+
     def expect(self, silence: Silence) -> None:
         """Makes `silence` valid from now on."""
         self._write(silence.to_json().encode() + b"\n", patient=True)
@@ -92,9 +99,25 @@ class Watch:
         """Says that the task has come further than before its last restart: see `Restarts`."""
         self._write(b'{"further": true}\n', patient=True)
 
+    def tell(self, record: str) -> None:
+        """Passes on a record's line. It is no sign of life: any thread may print one."""
+        self._write(record.encode() + b"\n", patient=True)
+
+    def spend(self, times: Mapping[str, float]) -> None:
+        """Says where the time of the training's steps went so far: see `StepTimes`."""
+        self._write(json.dumps({"spent": times}).encode() + b"\n", patient=True)
+
     def stepped(self) -> None:
         """Says that the first step is done."""
         self._write(b'{"stepped": true}\n', patient=True)
+
+    def trains(self, now: bool) -> None:
+        """Says whether this task takes orders for a profile from now on: see `training.profiling`."""
+        self._write(json.dumps({"trains": now}).encode() + b"\n", patient=True)
+
+    def profiled(self, answer: Mapping[str, Any]) -> None:
+        """Answers such an order."""
+        self._write(json.dumps({"profiled": answer}).encode() + b"\n", patient=True)
 
     def stay_down(self) -> None:
         """Says that another process in this pod would fail like this one."""

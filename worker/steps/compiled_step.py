@@ -12,6 +12,7 @@ from worker.input import replica_shares
 from worker.input.batch_division import Share, batch_count, counted
 from worker.program import LoadedProgram
 from worker.steps.own_results import flat
+from worker.steps.reductions import is_sum
 from worker.steps.step import Steps, scaled, unscaled
 from worker.tf_compat import keras_3, keras_models
 
@@ -52,12 +53,33 @@ class CompiledSteps(Steps):
             # An attribute of the instance has precedence over the class's method.
             metric.__dict__["update_state"] = self._weighed(metric.update_state)
         model.__dict__["compute_loss"] = _remembering(model.compute_loss)
+        if program.is_of_one_process:
+            self._weigh_scalars()
         if self._own_training:
             replica_shares.leave_out(model)
             self.trace_own("train_step", element, training=True)
         elif self._own_metrics:
             self.trace_own("compute_metrics", element, training=True)
         keras_3.mend_metrics(strategy, self.means.values())
+
+    def _weigh_scalars(self) -> None:
+        """Has the means of the model count a scalar of a step of its own as one process would: a mean over
+        the replica's examples by the replica's part of the batch, and what is their sum as a part of a sum.
+        """
+        for metric in keras_models.means_of(self.model):
+            update = getattr(metric.update_state, "of_metric", metric.update_state)
+
+            def update_state(values: Any, sample_weight: Any = None, *, update: Any = update) -> Any:
+                part = replica_shares.whole_part()
+                values = tf.convert_to_tensor(values)
+                if part is None or values.shape.rank or sample_weight is not None:
+                    return update(values, sample_weight=sample_weight)
+                if is_sum(values):
+                    values = tf.math.divide_no_nan(values, tf.cast(part, values.dtype))
+                return update(values, sample_weight=part * self.replicas)
+
+            update_state.of_metric = update  # type: ignore[attr-defined]
+            metric.__dict__["update_state"] = update_state
 
     as_compiled = True
 
@@ -89,11 +111,6 @@ class CompiledSteps(Steps):
             if keras_models.computes_loss(self.model):
                 self._loss_of(features, labels, predictions, weights, share, training=False)
         self._measure((features, labels, predictions, weights), share, training=False)
-
-    def end(self) -> None:
-        """Replaces the weights by their moving averages, where there are some, as Model.fit does."""
-        if keras_models.keeps_averages(self.model.optimizer):
-            keras_models.take_averages(self.model)
 
     def metrics(self) -> list[Any]:
         """Returns the metrics that the steps update."""
@@ -132,7 +149,9 @@ class CompiledSteps(Steps):
         size = tf.cast(batch_count(features) if share is None else share.examples, tf.float32)
         # A replica without an example computes on one filler example: a mean over none would be NaN.
         known = counted((features, labels, predictions, weights), share, least=1)
-        self._computed.size = size
+        # Keras 3 counts each batch once in the losses of single outputs, also a smaller last one.
+        each_batch_once = self.program.is_of_one_process and keras_models.is_keras_3(self.model)
+        self._computed.size = self.part_of(share) if each_batch_once else size
         try:
             loss, mean = self.compiled_loss(known, share, training)
         finally:

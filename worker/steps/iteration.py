@@ -6,15 +6,28 @@ It does so in the three ways of https://www.tensorflow.org/tutorials/distribute/
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from worker.input.batch_division import Distributed
+from worker.steps import peer_waits
 
 ALL = 2**31 - 1
 """Greater than the number of steps in any execution."""
+
+
+class Ran(NamedTuple):
+    """What an execution has done. `loss` is that of the last step, a tensor that may not be computed yet;
+    `steps` are fewer than wanted where a program's dataset has ended. They have waited `waits` seconds for
+    their input, and for other tasks.
+    """
+
+    loss: Any
+    steps: int
+    waits: tuple[float, float]
 
 
 class Iteration:
@@ -36,6 +49,9 @@ class Iteration:
     ) -> None:
         self._iterator = iter(dataset.elements)
         self._by_batch = by_batch or eagerly
+        # A TPU takes all steps of a call by itself, and has no clock.
+        has_clock = not isinstance(strategy, tf.distribute.TPUStrategy)
+        clock = tf.timestamp if has_clock else lambda: tf.constant(0.0, tf.float64)
 
         def of_replica(element: Any) -> Any:
             return step(*dataset.parts(element))
@@ -44,27 +60,43 @@ class Iteration:
             return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
 
         def one(batch: Any) -> Any:
-            return total(strategy.run(of_replica, args=(batch,)))
+            with peer_waits.noted(strategy) as waits:
+                losses = strategy.run(of_replica, args=(batch,))
+            return total(losses), peer_waits.total(waits)
 
         def packed(count: Any) -> Any:
             # The function captures the iterator. As an argument, it would be flattened and hashed for each
             # call, which took an eighth of a small model's time.
             iterator, losses = self._iterator, strategy.run(lambda: tf.constant(0.0))
+            waited = tf.zeros([2], tf.float64)
             for _ in tf.range(count):
-                losses = strategy.run(of_replica, args=(next(iterator),))
-            return total(losses)
+                asked = clock()
+                batch = next(iterator)
+                with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
+                    came = clock()
+                with peer_waits.noted(strategy) as waits:
+                    losses = strategy.run(of_replica, args=(batch,))
+                waited += tf.stack([came - asked, peer_waits.total(waits)])
+            return total(losses), waited
 
         self._one = one if eagerly else tf.function(one)
         self._packed = tf.function(packed)
 
-    def run(self, count: int) -> tuple[Any, int]:
-        """Runs at most `count` steps. Returns the loss of the last step, a tensor that may not be computed
-        yet, and the number of steps: fewer where a program's dataset has ended.
-        """
-        if self._by_batch:
-            loss, done = tf.constant(0.0), 0
-            for batch in itertools.islice(self._iterator, count):
-                loss = self._one(batch)
-                done += 1
-            return loss, done
-        return self._packed(tf.constant(count)), count
+    def step(self, element: Any) -> Any:
+        """Runs one step with an `element` that is none of the dataset's. Returns its loss, as `run` does."""
+        return self._one(element)[0]
+
+    def run(self, count: int) -> Ran:
+        """Runs at most `count` steps."""
+        if not self._by_batch:
+            loss, (for_input, for_peers) = self._packed(tf.constant(count))
+            return Ran(loss, count, (float(for_input), float(for_peers)))
+        loss, done, for_input, waits = tf.constant(0.0), 0, 0.0, []
+        asked = time.monotonic()
+        for batch in itertools.islice(self._iterator, count):
+            for_input += time.monotonic() - asked
+            loss, for_peers = self._one(batch)
+            waits.append(for_peers)
+            done += 1
+            asked = time.monotonic()
+        return Ran(loss, done, (for_input, sum(map(float, waits))))

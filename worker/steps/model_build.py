@@ -7,8 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from worker.failures import program_error, sentence
+from worker.input import replica_shares
 from worker.tf_compat import keras_models
 from worker.tf_compat.keras_models import has_own, is_keras_3
+from worker.tf_compat.strategies import worker_count
 
 
 def build(model: Any, element: Any, entrypoint: str) -> None:
@@ -22,16 +24,21 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
     if model.built and getattr(model, "inputs", None):
         return
     if not has_call(model):
-        if not keras_models.has_trainable_variables(model):
+        error = None if keras_models.has_trainable_variables(model) else _build_by_steps(model, element)
+        if error is not None or not keras_models.has_trainable_variables(model):
+            why = "" if error is None else f"its own step fails ({sentence(error)}); mend that, or "
             raise program_error(
                 f"{entrypoint}: model() returned a {type(model).__name__} without call(), with parts that "
-                "have no variables yet: make them there, by an Input for each part or by calling it once"
-            )
+                f"have no variables yet: {why}make them there, by an Input for each part or by calling it "
+                "once"
+            ) from error
         model.built = True
         return
     features = element[0] if isinstance(element, tuple) else element
     try:
-        if is_keras_3(model):
+        if keras_models.builds_by_shape(model) and isinstance(features, tf.TensorSpec):
+            model.build((None, *features.shape[1:]))
+        elif is_keras_3(model):
             model(tf.nest.map_structure(_zeros, features))
         else:
             # Tracing computes nothing, and Keras makes the variables outside of the trace.
@@ -45,6 +52,30 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
             f"{entrypoint}: the variables of model() depend on data: give its first layer an input "
             f"shape, or call it once on a batch before returning it ({sentence(error)})"
         ) from error
+
+
+def _build_by_steps(model: Any, element: Any) -> Exception | None:
+    """Traces a step of the model's own, which computes nothing, so that its parts make their variables.
+    Returns the last error where no trace succeeds.
+    """
+    strategy, failed = tf.distribute.get_strategy(), None
+    if is_keras_3(model) and strategy.num_replicas_in_sync > worker_count(strategy):
+        return None  # Keras 3 (3.15) makes wrong variables in the threads of several replicas
+    for name in ("test_step", "train_step"):
+
+        def step(batch: Any, name: str = name) -> None:
+            with replica_shares.of(None):
+                getattr(model, name)(batch)
+
+        if has_own(model, name):
+            try:
+                traced = tf.function(lambda batch, step=step: strategy.run(step, args=(batch,)))
+                traced.get_concrete_function(element)
+            except Exception as error:  # noqa: BLE001 - whatever the program raises is told
+                failed = error
+            else:
+                return None
+    return failed
 
 
 def has_call(model: Any) -> bool:

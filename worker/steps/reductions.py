@@ -12,11 +12,12 @@ import contextlib
 import functools
 import math
 import threading
-import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
+
+from worker.tf_compat.graphs import frames_of_operation
 
 _current = threading.local()
 _SAME = {"Identity", "Cast", "Reshape", "Squeeze", "StopGradient", "CheckNumerics", "Neg", "ExpandDims"}
@@ -31,23 +32,28 @@ class Reduction:
     """
 
     def __init__(self, operation: Any, factor: float, by_size: bool) -> None:
-        is_sum = operation.type == "Sum" and not by_size
+        self._is_sum = is_sum = operation.type == "Sum" and not by_size
         count = operation.inputs[0].shape.num_elements() if is_sum else 1
         self._is_mean = count is not None
         self._times = factor * (count or 1)
-        self.frames = [
-            traceback.FrameSummary(frame.filename, frame.lineno, frame.name)
-            for frame in operation.traceback or []
-        ]
+        self._of_sum = factor if is_sum else 0.0
+        self.frames = frames_of_operation(operation)
+
+    def is_sum(self) -> bool:
+        """Returns whether it is a sum over the replica's examples, whatever it is multiplied by."""
+        return self._is_sum and not self.is_mean()
 
     def is_mean(self) -> bool:
         """Returns whether it is the mean over the replica's examples."""
         return self._is_mean and math.isclose(self._times, 1.0, rel_tol=1e-6)
 
     def is_share(self, replicas: int, global_batch_size: int) -> bool:
-        """Returns whether those of all `replicas` add up to the mean over the global batch."""
+        """Returns whether those of all `replicas` add up to the mean over the global batch. What sums more
+        than a value of each example may look like a mean, too, such as a GAN's of real and made ones.
+        """
         wanted = 1.0 / (replicas if self._is_mean else global_batch_size)
-        return math.isclose(self._times, wanted, rel_tol=1e-6)
+        by_batch = math.isclose(self._of_sum, 1.0 / global_batch_size, rel_tol=1e-6)
+        return by_batch or math.isclose(self._times, wanted, rel_tol=1e-6)
 
 
 def reductions(value: Any) -> list[Reduction]:
@@ -58,17 +64,25 @@ def reductions(value: Any) -> list[Reduction]:
     return found if _collect(value, 1.0, False, found) else []
 
 
+def is_sum(value: Any) -> bool:
+    """Returns whether `value` is the sum of terms over the replica's examples, and not their mean."""
+    found = reductions(value)
+    return bool(found) and all(each.is_sum() for each in found)
+
+
 @contextlib.contextmanager
-def differentiated() -> Iterator[list[Any]]:
-    """Yields a list to which the losses are added that this thread differentiates in the block."""
+def differentiated(weigh: Callable[[Any], Any] | None = None) -> Iterator[list[Any]]:
+    """Yields a list to which the losses are added that this thread differentiates in the block. What `weigh`
+    returns for one is differentiated in its place.
+    """
     if not hasattr(tf.GradientTape.gradient, "noting"):
         tf.GradientTape.gradient = _noting(tf.GradientTape.gradient)
     targets: list[Any] = []
-    _current.targets = targets
+    _current.targets, _current.weigh = targets, weigh
     try:
         yield targets
     finally:
-        _current.targets = None
+        _current.targets = _current.weigh = None
 
 
 def _noting(original: Any) -> Any:
@@ -81,6 +95,9 @@ def _noting(original: Any) -> Any:
         targets = getattr(_current, "targets", None)
         if targets is not None:
             targets.extend(tf.nest.flatten(target))
+            if _current.weigh is not None:
+                with tape:
+                    target = tf.nest.map_structure(_current.weigh, target)
         return original(tape, target, *arguments, **options)
 
     gradient.noting = True  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from worker.context import Loop
 from worker.failures import program_error
 from worker.input import replica_shares
 from worker.tf_compat import keras_3, keras_models, versions
-from worker.tf_compat.strategies import uses_coordinator
+from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
 
 def replica_model(loop: Loop) -> Any:
@@ -69,14 +69,16 @@ def _check_scope(loop: Loop, model: Any) -> None:
 
 
 def _check_xla(loop: Loop, model: Any) -> None:
-    """Raises Failure where XLA cannot compile the steps of a Keras 2 `model`: it reaches no variable on
-    another machine, and on CPUs no other replica.
+    """Raises Failure where XLA cannot compile a step of a Keras 2 `model`, which is not on one device alone:
+    it reaches no variable elsewhere, and no other replica.
     """
     strategy, where = loop.strategy, ""
     if uses_coordinator(strategy):
         where = "under ParameterServer"
-    elif strategy.num_replicas_in_sync > 1 and "GPU" not in " ".join(strategy.extended.worker_devices):
-        where = "for several replicas on CPUs"
+    elif strategy.num_replicas_in_sync > 1:
+        where = "for several replicas"
+    elif replicas_share_variables(strategy) and "GPU" in strategy.extended.worker_devices[0]:
+        where = "under CentralStorage, which keeps the variables of a GPU on the CPU"
     if keras_models.uses_xla(model) and where:
         raise program_error(
             f"{loop.program.entrypoint}: model() is compiled with jit_compile=True, and TensorFlow cannot "

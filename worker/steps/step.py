@@ -8,22 +8,24 @@ gradients. The sum is the gradient of one replica with the whole batch, whatever
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
-from worker.failures import Failure, place, program_error
+from worker.failures import Failure, place, program_error, sentence
 from worker.input import replica_shares
-from worker.input.batch_division import Share, batch_count, counted
+from worker.input.batch_division import Share, batch_count, batch_size, counted
 from worker.input.batch_size import of_size
 from worker.program import LoadedProgram
 from worker.reporting import as_floats
-from worker.steps import metric_updates
+from worker.steps import batch_pairs, metric_updates
 from worker.steps.own_results import OwnResults, flat, results_of
-from worker.steps.reductions import differentiated, reductions
+from worker.steps.reductions import differentiated, is_sum, reductions
 from worker.steps.variable_exchange import Exchange
 from worker.tf_compat import keras_3, keras_models
+from worker.tf_compat.graphs import frames_of_operation
 from worker.tf_compat.keras_models import compiled_metrics, is_keras_3
 
 _LOSS = "loss(labels, predictions)"
@@ -62,6 +64,8 @@ class Steps:
         self.notice = notice or _ignore
         self._in_step: set[int] | None = None
         """The ids of the metrics that the program's train_step updates, once it was traced."""
+        self._may_compare: bool | None = None
+        """Whether the first trace of a training step has what `batch_pairs` looks for."""
         self._measured: set[bool] = set()
         """Whether a training step, or one of an evaluation, counts a loss, as far as they were traced."""
         self.means: dict[str, Any] = {}
@@ -86,7 +90,42 @@ class Steps:
 
         `share` is the replica's share of the global batch, None where all have the same.
         """
-        return self._train(batch, share)
+        part = self._train(batch, share)
+        if self._may_compare is None and self.replicas > 1 and not tf.executing_eagerly():
+            size = batch_size(batch)
+            self._may_compare = batch_pairs.may_compare(tf.compat.v1.get_default_graph(), size)
+        return part
+
+    def advise_of_pairs(self, element: Any) -> None:
+        """Gives notice where a step compares the examples of a batch with each other. Call it after the first
+        one, under the strategy's scope, in no replica's context. `element` is that of the constructor.
+        """
+        if not self._may_compare:
+            return
+        strategy = tf.distribute.get_strategy()
+
+        def train(batch: Any) -> Any:
+            # A tensor of each replica: TensorFlow gathers the one of all of them by doing nothing.
+            return self.train(tf.nest.map_structure(tf.identity, batch, expand_composites=True))
+
+        def traced(size: int) -> Any:
+            step = tf.function(lambda batch: strategy.run(train, args=(batch,)))
+            return step.get_concrete_function(of_size(element, size)).graph
+
+        size = max(1, self.global_batch_size // self.replicas)
+        try:
+            found = batch_pairs.comparing(traced, size)
+        except Exception:  # noqa: BLE001 - the program's code may take batches of one size only
+            return
+        if found is None:
+            return
+        where = place(frames_of_operation(found), self.program.roots)
+        self.notice(
+            f"{self.program.entrypoint}: {f'{where} compares' if where else 'the step compares'} the "
+            "examples of a batch with each other, as a contrastive loss does: each of the "
+            f"{self.replicas} replicas has the pairs of its own {size} examples, so the loss is not that of "
+            f"one process with {self.global_batch_size}; docs/train.md says how a replica gets the others'"
+        )
 
     def evaluate(self, batch: Any, share: Share | None = None) -> None:
         """Updates the metrics with a batch of evaluation examples, in a replica's context.
@@ -118,9 +157,30 @@ class Steps:
             self.trace_own("test_step", element, training=False)
         elif self._own_metrics:
             self.trace_own("compute_metrics", element, training=False)
-        elif self.program.has("train_step") and not (self._has_loss or is_keras_3(self.model)):
-            keras_models.build_compiled(self.model, element)
+        elif self.program.has("train_step"):
+            self._check_evaluation(element)
+            if not (self._has_loss or is_keras_3(self.model)):
+                keras_models.build_compiled(self.model, element)
         keras_3.mend_metrics(tf.distribute.get_strategy(), [*self.model.metrics, *self.means.values()])
+
+    def _check_evaluation(self, element: Any) -> None:
+        """Raises Failure where the model does not take the features of `element`, which train_step divides by
+        itself.
+        """
+        strategy, size = tf.distribute.get_strategy(), max(1, self.global_batch_size // self.replicas)
+        features = element[0] if isinstance(element, tuple) else element
+
+        def forward(inputs: Any) -> Any:
+            return strategy.run(lambda part: self.model(part, training=False), args=(inputs,))
+
+        try:
+            tf.function(forward).get_concrete_function(of_size(features, size))
+        except (TypeError, ValueError, KeyError) as error:
+            raise program_error(
+                f"{self.program.entrypoint}: model() does not take what evaluation_dataset() gives "
+                f"({sentence(error)}): give the program a test_step(model, batch) beside its train_step, or "
+                "no evaluation_dataset()"
+            ) from error
 
     as_compiled = False
     """Whether the steps compute what the model was compiled with."""
@@ -151,7 +211,10 @@ class Steps:
             metric.reset_state()  # one of the name "loss", too
 
     def end(self) -> None:
-        """Ends the training, before its callbacks hear of it. It is called as `reset` is."""
+        """Replaces the weights by the optimizer's moving averages, where it keeps some, as Model.fit does
+        before the callbacks hear of the end. It is called as `reset` is.
+        """
+        keras_models.take_averages(self.model)
 
     def results(self, training: bool = False) -> dict[str, float]:
         """Returns all metrics over all replicas, "loss" first. Every task of a collective must call it.
@@ -258,9 +321,11 @@ class Steps:
         """Gives notice of `losses`, differentiated in `step` of the program's own, that are means over a
         replica's examples: their gradients are added up.
         """
-        if self.replicas == 1:
+        if self.replicas == 1 or self.program.is_of_one_process:
             return
-        means = [term for loss in losses for term in reductions(loss) if term.is_mean()]
+        known = (self.replicas, self.global_batch_size)
+        terms = [term for loss in losses for term in reductions(loss)]
+        means = [term for term in terms if term.is_mean() and not term.is_share(*known)]
         if means:
             where = place(means[0].frames, self.program.roots)
             self.notice(
@@ -278,20 +343,32 @@ class Steps:
         returned: dict[str, Any] = {}
         losses: list[Any] = []
 
+        whole = self.program.is_of_one_process
+
         def step(batch: Any) -> None:
-            returned.update(flat(self._call(name, batch, training) or {}))
+            with differentiated(partial(self._weighed_loss, share)) if whole else nullcontext():
+                returned.update(flat(self._call(name, batch, training) or {}))
             losses.extend(replica_shares.losses())
 
-        replica_shares.left_out(self.model, step, batch, share, trains=training)
+        replica_shares.left_out(self.model, step, batch, share, trains=training, whole=whole)
         examples = batch_count(batch) if share is None else share.examples
 
         def mean(value: Any) -> Any:
             is_share = any(value is loss for loss in losses) or self.is_share(value)
+            is_share = is_sum(value) if whole else is_share
             value = tf.reduce_mean(tf.cast(value, tf.float32))
             return tf.math.divide_no_nan(value, self.part_of(share)) if is_share else value
 
         self.own_results[training].update_means(returned, examples, mean)
         return {name: mean(value) for name, value in returned.items() if name == "loss"}
+
+    def _weighed_loss(self, share: Share | None, loss: Any) -> Any:
+        """Returns the replica's share of `loss`, which a step written for one process differentiates: a mean
+        over the replica's examples, or their sum.
+        """
+        if loss.shape.rank != 0 or self.replicas == 1 or is_sum(loss):
+            return loss
+        return loss * tf.cast(self.part_of(share), loss.dtype)
 
     def trace_own(self, name: str, element: Any, training: bool) -> None:
         """Finds the results of the model's own code, and which of them are in a metric. It traces, and runs
@@ -303,7 +380,8 @@ class Steps:
         by_keras: list[bool] = []
 
         def once(batch: Any) -> None:
-            with replica_shares.of(None), differentiated() as targets:
+            whole = self.program.is_of_one_process
+            with replica_shares.of(None, whole=whole), differentiated() as targets:
                 given = self._call(name, batch, training)
                 losses.extend(targets)
                 by_keras.append(replica_shares.was_scaled())

@@ -55,13 +55,13 @@ class Together(Exchange):
     @contextmanager
     def reading(self, tape: tf.GradientTape, variables: Sequence[Any]) -> Iterator[list[Any]]:
         """Reads each variable once: a step that reads one twice gets the same value."""
-        sources = list(variables)
+        sources, read = list(variables), []
         with tape.stop_recording():
             for group in self._groups or []:
-                values = _fetched([variables[index] for index in group])
-                for index, value in zip(group, values):
+                together = [keras_models.tf_variable(variables[index]) for index in group]
+                for index, variable, value in zip(group, together, _fetched(together)):
                     sources[index] = value
-        read = [(variable, value) for variable, value in zip(variables, sources) if value is not variable]
+                    read.append((variable, value))
         for variable, value in read:
             tape.watch(value)
             # An attribute of the instance has precedence over the class's method.
@@ -76,39 +76,23 @@ class Together(Exchange):
     def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """Applies the gradients of a group on the group's ps."""
         if self._groups is None:
-            can = _takes_gradients_as_they_are(optimizer) and not _calls_functions()
+            # Clipping would happen on the worker.
+            can = keras_models.takes_gradients_as_they_are(optimizer) and not _calls_functions()
             self._groups = _groups(gradients, variables) if can else []
             super().apply(optimizer, gradients, variables)
             return
-        keras_models.begin_trace(optimizer)
         sent = list(gradients)
         for group in self._groups:
-            values = _sent([gradients[index] for index in group], variables[group[0]].device)
+            together = [keras_models.tf_variable(variables[index]) for index in group]
+            values = _sent([gradients[index] for index in group], together)
             for index, value in zip(group, values):
                 sent[index] = value
-        with self._fixed(optimizer):
-            # The sum over one replica would bring the gradients back to the worker.
-            pairs = zip(sent, variables)
-            optimizer.apply_gradients(pairs, **({"skip_gradients_aggregation": True} if self._groups else {}))
-
-    @contextmanager
-    def _fixed(self, optimizer: Any) -> Iterator[None]:
-        rate = self._learning_rate
-        if rate is None or not isinstance(keras_models.learning_rate(optimizer), tf.Variable):
-            yield
-            return
-        variable = keras_models.replace_learning_rate(optimizer, rate)
-        try:
-            yield
-        finally:
-            keras_models.replace_learning_rate(optimizer, variable)
-
-
-def _takes_gradients_as_they_are(optimizer: Any) -> bool:
-    """Returns whether the optimizer is Keras 2's and does not clip, which would happen on the worker."""
-    clips = [getattr(optimizer, name, None) for name in ("clipnorm", "clipvalue", "global_clipnorm")]
-    is_known = keras_models.clips_gradients_itself(optimizer)
-    return is_known and not hasattr(optimizer, "get_scaled_loss") and not any(clips)
+        with keras_models.fixed_rate(optimizer, self._learning_rate):
+            if not self._groups:
+                super().apply(optimizer, gradients, variables)
+                return
+            keras_models.begin_trace(optimizer)
+            keras_models.apply_sums(optimizer, zip(sent, variables))
 
 
 def _calls_functions() -> bool:
@@ -122,7 +106,9 @@ def _calls_functions() -> bool:
 def _groups(gradients: Sequence[Any], variables: Sequence[Any]) -> list[list[int]]:
     """Returns the indices of variables that are read together: two or more of one ps and type."""
     found: dict[tuple[str, Any], list[int]] = collections.defaultdict(list)
-    for index, (gradient, variable) in enumerate(zip(gradients, variables)):
+    for index, (gradient, variable) in enumerate(zip(gradients, map(keras_models.tf_variable, variables))):
+        if not isinstance(variable, tf.Variable):
+            continue  # it is split over the ps
         is_small = variable.shape.num_elements() * variable.dtype.size <= _LARGEST_BYTES
         # A variable from which only rows are looked up has sparse gradients, and is never read as a whole.
         if isinstance(gradient, tf.Tensor) and gradient.dtype == variable.dtype and is_small:
@@ -136,10 +122,10 @@ def _fetched(variables: Sequence[Any]) -> list[Any]:
     return _unpacked(packed, variables)
 
 
-def _sent(gradients: Sequence[Any], device: str) -> list[Any]:
+def _sent(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
     packed = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
-    with tf.device(device):
-        return _unpacked(packed, gradients)
+    with tf.device(variables[0].device):
+        return _unpacked(packed, variables)  # a trace may not know the shape of a gradient
 
 
 def _unpacked(packed: Any, like: Sequence[Any]) -> list[Any]:

@@ -53,13 +53,14 @@ class Work:
 
 
 class Pipes(NamedTuple):
-    """File descriptors: the starter's own two, and the one by which the training process gives signs of
-    life.
+    """File descriptors: the starter's own two, the one by which the training process gives signs of life, and
+    the file for the stacks of its threads.
     """
 
     orders: int
     reports: int
     signs: int
+    stacks: int
 
 
 def serve(work: Work, pipes: Pipes, supervisor: int) -> NoReturn:
@@ -76,6 +77,8 @@ def serve(work: Work, pipes: Pipes, supervisor: int) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGINT):
         # Only for the training process. On a terminal, or on this machine, the whole group gets it.
         signal.signal(number, signal.SIG_IGN)
+    # Before there is a training process: without a handler the signal would end it.
+    faulthandler.register(signal.SIGUSR1, pipes.stacks, all_threads=True)
     forks = _preload(work.preload) and work.forks and may_fork()
     if forks:
         # A child that searches its parent's objects for garbage copies the pages that they are in.
@@ -114,7 +117,6 @@ def _train(work: Work, pipes: Pipes, starter: int) -> NoReturn:
         _report(pipes, started=starter)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
     code = 1
     try:
         code = work.train(Watch(pipes.signs))

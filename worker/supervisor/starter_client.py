@@ -7,11 +7,19 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
+import threading
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from worker.supervisor import starter
 from worker.supervisor.orphans import end_children
+
+_QUIET_SECONDS = 0.2
+"""After so long without another line the stacks are complete: they have no end of their own."""
+_LOOK_SECONDS = 0.02
 
 
 class StarterClient:
@@ -24,7 +32,9 @@ class StarterClient:
         orders, self._orders = os.pipe()
         self.reports, reports = os.pipe()
         self.signs, signs = os.pipe()
-        theirs = starter.Pipes(orders, reports, signs)
+        # A file and no pipe: what writes the stacks must never wait for a reader.
+        self._stacks = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115 - closed by `close`
+        theirs = starter.Pipes(orders, reports, signs, self._stacks.fileno())
         parent = os.getpid()
         if forked:
             self.process = os.fork()
@@ -37,13 +47,14 @@ class StarterClient:
             # Popen would wait for its process, if it were not kept.
             self._popen = subprocess.Popen(command, pass_fds=theirs, env=dict(work.environment))
             self.process = self._popen.pid
-        for descriptor in theirs:
+        for descriptor in (orders, reports, signs):
             os.close(descriptor)
         os.set_blocking(self.signs, False)
         os.set_blocking(self.reports, False)
         self.child: int | None = None
         self.preloaded = False
         self._report_rest = self._sign_rest = b""
+        self._showing = threading.Lock()
 
     def start(self, environment: Mapping[str, str]) -> None:
         """Orders a training process, with further variables in its environment."""
@@ -74,15 +85,37 @@ class StarterClient:
         return status
 
     def said(self) -> list[Any]:
-        """Returns the documents that the training process has written: see `Watch`."""
+        """Returns the documents that the training process has written: see `Watch`. An empty line is one
+        without fields.
+        """
         *lines, self._sign_rest = (self._sign_rest + read(self.signs)).split(b"\n")
-        return [json.loads(line) for line in lines if line]
+        return [json.loads(line or b"{}") for line in lines]
 
     def send(self, number: signal.Signals) -> None:
         """Sends a signal to the training process, if there is one."""
         if self.child is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.child, number)
+
+    def stacks(self, seconds: float) -> str:
+        """Returns the stacks of all threads of the training process, as faulthandler writes them: in the
+        signal's handler, also while an operation holds Python's lock. "" where there is no such process, its
+        program has put another handler in place, or it does not answer within so many seconds.
+
+        Any thread may call it.
+        """
+        with self._showing:
+            child, descriptor = self.child, self._stacks.fileno()
+            if child is None or not _handles(child, signal.SIGUSR1):
+                return ""
+            os.ftruncate(descriptor, 0)
+            self.send(signal.SIGUSR1)
+            size, changed, until = 0, time.monotonic(), time.monotonic() + seconds
+            while (now := time.monotonic()) < until and not (size and now - changed > _QUIET_SECONDS):
+                time.sleep(_LOOK_SECONDS)
+                if (written := os.fstat(descriptor).st_size) != size:
+                    size, changed = written, time.monotonic()
+            return os.pread(descriptor, size, 0).decode(errors="replace")
 
     def kill(self) -> None:
         """Ends the training process, the starter, and what they have started."""
@@ -96,6 +129,7 @@ class StarterClient:
         """Frees what is left of one that has ended."""
         for descriptor in (self._orders, self.reports, self.signs):
             os.close(descriptor)
+        self._stacks.close()
 
     def _reported(self) -> int | None:
         """Reads the starter's reports. Returns the wait status of a training process that has ended."""
@@ -118,3 +152,13 @@ def read(descriptor: int) -> bytes:
         while part := os.read(descriptor, 65536):
             data += part
     return data
+
+
+def _handles(process: int, number: signal.Signals) -> bool:
+    """Returns whether the process has a handler for the signal, as it is taken for granted but on Linux."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return not Path("/proc/self/status").exists()
+    caught = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)

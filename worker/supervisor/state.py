@@ -40,6 +40,10 @@ _WAITING_SECONDS = 1.0
 """Interval between two looks while there is no training process."""
 _FAILED_GENERATIONS = 3
 """Limit for generations of the same tasks to fail, one after the other, before they have saved anything."""
+_NO_GENERATION_SAVED = (
+    f"{_FAILED_GENERATIONS + 1} times in a row the same tasks began to train together, and lost one of them "
+    "before anything was saved: this pod ends, and its Job makes another"
+)
 
 
 @dataclass(frozen=True)
@@ -198,8 +202,10 @@ class State:
         if self._ends_a_generation(code):
             state = replace(state, failed_generations=self.failed_generations + (code == ExitCode.RETRYABLE))
             goes_on = state.failed_generations <= _FAILED_GENERATIONS
+            if not goes_on:
+                actions += (Emit(Failed(_NO_GENERATION_SAVED, "", ExitCode.RETRYABLE)),)
         else:
-            goes_on = self.restarts.allowed(code)
+            goes_on = self.restarts.allowed(code, now)
         if not goes_on or self._is_told_to_stop or not self.may_restart:
             return state._left(*actions)
         return state, (*actions, Do.CLEAR)
@@ -212,7 +218,7 @@ class State:
             return self._started(now)
         if self._is_told_to_stop:
             return self._left()
-        restarts = self.restarts.added(now)
+        restarts = self.restarts.added(self.ended_with, now)
         state, start = replace(self, restarts=restarts)._started(now)
         return state, (Emit(Restarted(self.ended_with, restarts.count)), *start)
 
@@ -333,7 +339,7 @@ class State:
         number = -returncode
         message = f"the training process was ended by signal {number} ({signal.strsignal(number)})"
         if number == signal.SIGKILL:
-            message += "; if nobody sent it, the memory limit was reached: raise resources.limits.memory"
+            message += "; if nobody sent it, the memory limit was reached: raise the memory in resources"
         return 128 + number, (Emit(Failed(message, traceback="", exit_code=128 + number)),)
 
     def _started(self, now: float) -> Step:

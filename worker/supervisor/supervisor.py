@@ -17,6 +17,7 @@ import os
 import queue
 import select
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,11 +25,15 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from worker.collective.elastic_rendezvous import Elastic, Member, Rendezvous
-from worker.contract.records import Notice, emit
+from worker.contract.environment import Env
+from worker.contract.records import Content, Notice, emit
 from worker.parameter_server.worker_monitor import WorkerMonitor
 from worker.peers import probes
 from worker.process.lease import Holder, Lease
 from worker.process.watch import Silence
+from worker.supervisor import endpoint, gpu_use
+from worker.supervisor.metrics import Metrics
+from worker.supervisor.orders import Orders
 from worker.supervisor.orphans import adopt_orphans, end_children
 from worker.supervisor.starter import Work
 from worker.supervisor.starter_client import StarterClient, read
@@ -37,8 +42,10 @@ from worker.supervisor.state import Action, Do, Emit, Limits, Phase, ReportEnd, 
 _OWN_SECONDS = 0.1
 """More than this process itself needs between two looks."""
 _STACKS_SECONDS = 0.5
-_PEERS_END_SECONDS = 5.0
-"""Limit for the other tasks of a collective to notice that one was lost, which takes them 0.7 s."""
+_PEERS_END_SECONDS = 10.0
+"""Limit for the other tasks of a collective to notice that one was lost. It takes them 0.7 s, and 7 s where
+only its missing heartbeats tell; one that is back before is taken for the lost one, and all start twice.
+"""
 _PEERS_POLL_SECONDS = 0.05
 _DONE_SECONDS = 10.0
 """Limit for the other tasks to hear that the run is over."""
@@ -53,28 +60,33 @@ def supervise(
     addresses: Mapping[str, str],
     limits: Limits | None = None,
     elastic: Elastic | None = None,
+    metrics: Metrics | None = None,
+    directory: str | None = None,
 ) -> NoReturn:
     """Does `work` in a child process under watch, and leaves with its exit code or the agreed one.
 
     `first` is valid until the child sends another Silence. `addresses` (pod name to `host:port`) are the
     peers that may cause a stall. With `elastic` a training process is started whenever the chief's supervisor
-    says so. It forks, so it must be called while the process has one thread.
+    says so. It serves `metrics` where `Env.METRICS` says, and takes orders in the task's own `directory`. It
+    forks, so it must be called while the process has one thread.
     """
     state = State.ordered(task, first, addresses, limits or Limits(), elastic, time.monotonic())
-    os._exit(_Supervisor(work, state).run())
+    os._exit(_Supervisor(work, state, metrics or Metrics({}), directory).run())
 
 
 class _Supervisor:
     """Tells `State` what happens, and carries out what follows."""
 
-    def __init__(self, work: Work, state: State) -> None:
+    def __init__(self, work: Work, state: State, metrics: Metrics, directory: str | None) -> None:
         self._work = work
         self._state = state
+        self._metrics = metrics
         self._lease: Lease | None = None
         self._identity: Mapping[str, Any] = {}
         self._member: Member | None = None
         self._rendezvous: Rendezvous | None = None
-        self._monitor = WorkerMonitor(lambda sentence: emit(state.task, Notice(sentence)))
+        self._orders = Orders(state.task, directory, lambda: self._starter)
+        self._monitor = WorkerMonitor(lambda sentence: self._emit(Notice(sentence)), metrics.attend)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         """What signal handlers and other threads want done in this one."""
         self._do: Mapping[Do, Callable[[], None]] = {
@@ -99,6 +111,9 @@ class _Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note_signal)
         self._starter.start({})
+        self._orders.listen()
+        gpu_use.follow(self._emit)
+        endpoint.serve(os.environ.get(Env.METRICS), self._metrics, self._emit)
         looked = time.monotonic()
         self._state = self._state.signed(looked)
         while self._state.exit_code is None:
@@ -131,11 +146,12 @@ class _Supervisor:
         """Hears whether the training process has begun or ended. Returns whether it has ended."""
         before = self._starter.child
         status = self._starter.ended()
+        self._metrics.process = self._starter.child
         if self._starter.child not in (None, before):
             self._step(self._state.began())
         if status is None:
             return False
-        self._hear_child()
+        self._hear_child(time.monotonic())
         self._empty_inbox()  # it may have got the same SIGTERM
         self._step(self._state.ended(os.waitstatus_to_exitcode(status), time.monotonic()))
         return True
@@ -154,14 +170,21 @@ class _Supervisor:
         if self._woken in ready:
             read(self._woken)
         if self._starter.signs in ready:
-            self._state = self._state.signed(looked)
-            self._hear_child()
+            self._hear_child(looked)
         return looked
 
-    def _hear_child(self) -> None:
-        """Reads what the training process has said: see `Watch`."""
+    def _hear_child(self, now: float) -> None:
+        """Reads what the training process has said: see `Watch`. Most of it is a sign of life, too."""
         for document in self._starter.said():
-            if "lease" in document:
+            if "tf-launcher" in document:
+                self._metrics.read(document)
+                continue
+            self._state = self._state.signed(now)
+            if not document:
+                continue
+            if "spent" in document:
+                self._metrics.spend(document["spent"])
+            elif "lease" in document:
                 self._keep(Lease.from_json(document["lease"]))
             elif "workers" in document:
                 self._monitor.follow(document["workers"])
@@ -173,10 +196,19 @@ class _Supervisor:
             elif "identity" in document:
                 self._identity = document["identity"]
                 self._state = replace(self._state, is_introduced=True)
+            elif "trains" in document:
+                self._orders.trains = document["trains"]
+            elif "profiled" in document:
+                self._orders.profiled.put(document["profiled"])
             elif "again" in document:
                 self._state = replace(self._state, may_restart=document["again"])
             else:
                 self._state = self._state.expects(Silence.from_json(document))
+
+    def _emit(self, content: Content) -> None:
+        """Also runs in other threads."""
+        emit(self._state.task, content)
+        self._metrics.hear(content)
 
     def _note_signal(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -216,7 +248,7 @@ class _Supervisor:
 
     def _carry_out(self, action: Action) -> None:
         if isinstance(action, Emit):
-            emit(self._state.task, action.content)
+            self._emit(action.content)
         elif isinstance(action, Send):
             self._starter.send(action.number)
         elif isinstance(action, Start):
@@ -229,6 +261,7 @@ class _Supervisor:
 
     def _start(self, environment: Mapping[str, str] | None) -> None:
         self._lease = None
+        self._orders.trains = False
         if not self._starter.process:
             self._starter.close()
             self._starter = StarterClient(self._work, forked=False)
@@ -238,8 +271,8 @@ class _Supervisor:
             self._starter.start(environment)
 
     def _show_stacks(self) -> None:
-        self._starter.send(signal.SIGUSR1)
-        time.sleep(_STACKS_SECONDS)
+        sys.stderr.write(self._starter.stacks(_STACKS_SECONDS))
+        sys.stderr.flush()
 
     def _probe(self) -> None:
         faults = probes.faults(self._state.peers)
@@ -277,7 +310,7 @@ class _Supervisor:
             return
         if elastic.role == "chief":
             try:
-                self._rendezvous = Rendezvous(elastic, lambda content: emit(elastic.name, content))
+                self._rendezvous = Rendezvous(elastic, self._emit)
             except OSError as error:
                 self._step(self._state.cannot_listen(error.strerror or str(error)))
                 return

@@ -6,14 +6,17 @@ None of these has a public function. TensorFlow is imported when a function is c
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 _connecting = threading.Event()
 _changes = 0
 _cluster: Any = None
 """The whole cluster of a strategy that was made in `limited_to`, a ServerDef."""
+_locate: Callable[[Collection[str]], Mapping[str, str]] | None = None
+"""Returns where the tasks with these addresses are now, see `limited_to`."""
 _use = threading.Lock()
 _user: int | None = None
 """The thread that holds `_use`, see `use_alone`."""
@@ -38,12 +41,19 @@ def own_device() -> str | None:
 
 
 @contextlib.contextmanager
-def limited_to(workers: Callable[[], Collection[int]], connected: Callable[[], None]) -> Iterator[None]:
+def limited_to(
+    workers: Callable[[], Collection[int]],
+    connected: Callable[[], None],
+    locate: Callable[[Collection[str]], Mapping[str, str]] | None = None,
+) -> Iterator[None]:
     """Has the strategy that is made in the block connect to `workers()` of its cluster, and to no other
-    worker. `connected` is called once it has.
+    worker. `connected` is called once it has. Then, and at each later change, `locate` says where the tasks
+    with these addresses are.
 
     The strategy still counts all workers of the cluster.
     """
+    global _locate
+    _locate = locate
     eager_context = _context()
     original = eager_context.set_server_def
 
@@ -75,6 +85,37 @@ def connect(workers: Collection[int]) -> None:
         _changes += 1
         eager_context.update_server_def(server_def)
         _connecting.clear()
+
+
+def place(worker: int) -> str | None:
+    """Returns the address by which this process is connected to a worker; None where it is not."""
+    server = _context().get_server_def()
+    jobs = [] if server is None else [job for job in server.cluster.job if job.name == "worker"]
+    return next((str(job.tasks[worker]) for job in jobs if worker in job.tasks), None)
+
+
+def answers(worker: int) -> bool:
+    """Asks a worker that this process is connected to for its status. Returns whether it answers.
+
+    Where its machine is gone, gRPC takes 20 s to give the connection up. `connect`, which closes what has
+    left, would wait for that, and nobody would take a step. After this call it does not wait, since the
+    connection is known to fail. TensorFlow's own `check_alive` would hold Python's lock meanwhile, so its C
+    function is called.
+    """
+    import tensorflow as tf
+
+    library = ctypes.CDLL(f"{tf.sysconfig.get_lib()}/libtensorflow_cc.so.2")
+    new_status, pointer_of = library.TF_NewStatus, ctypes.pythonapi.PyCapsule_GetPointer
+    new_status.restype = pointer_of.restype = ctypes.c_void_p
+    pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    context = ctypes.c_void_p(pointer_of(_context()._handle, None))
+    check = library.TFE_ContextCheckAlive
+    check.restype = ctypes.c_bool
+    status = ctypes.c_void_p(new_status())
+    try:
+        return bool(check(context, f"/job:worker/replica:0/task:{worker}".encode(), status))
+    finally:
+        library.TF_DeleteStatus(status)
 
 
 def changes() -> int:
@@ -113,12 +154,18 @@ def unused() -> Iterator[None]:
 
 
 def _limited(server_def: Any, workers: Collection[int]) -> Any:
+    """Returns `server_def` with `workers` alone, and each task where it answers now."""
     limited = type(server_def)()
     limited.CopyFrom(server_def)
     for job in limited.cluster.job:
         if job.name == "worker":
             for index in set(job.tasks) - set(workers):
                 del job.tasks[index]
+    if _locate is not None:
+        places = _locate({address for job in limited.cluster.job for address in job.tasks.values()})
+        for job in limited.cluster.job:
+            for index, address in job.tasks.items():
+                job.tasks[index] = places[address]
     return limited
 
 
@@ -135,9 +182,21 @@ def put_key(key: str, value: str) -> None:
     _context().set_config_key_value(key, value)
 
 
+def delete_key(key: str) -> None:
+    """Removes `key` from the coordination service, and the keys below it."""
+    _context().delete_config_key_value(key)
+
+
 def get_key(key: str) -> str:
     """Waits until some task has stored a value under `key`, and returns it."""
     return str(_context().get_config_key_value(key))
+
+
+def abort_collectives(reason: str) -> None:
+    """Has each operation of the collective fail (UnavailableError), those under way and all later ones."""
+    import tensorflow as tf
+
+    _context().abort_collective_ops(tf.errors.UNAVAILABLE, reason)
 
 
 def keep_functions() -> None:

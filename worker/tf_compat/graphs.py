@@ -74,10 +74,7 @@ def _frames(error: BaseException, graphs: Iterable[Any]) -> list[traceback.Frame
                     operation = graph.get_operation_by_name("/".join(parts[:length]))
                 except (KeyError, ValueError):
                     continue
-                return [
-                    traceback.FrameSummary(frame.filename, frame.lineno, frame.name)
-                    for frame in operation.traceback or []
-                ]
+                return frames_of_operation(operation)
     return []
 
 
@@ -86,11 +83,16 @@ def frames_of(dataset: Any, types: Collection[str]) -> list[traceback.FrameSumma
     for graph in _graphs(dataset):
         for operation in graph.get_operations():
             if operation.type in types:
-                return [
-                    traceback.FrameSummary(frame.filename, frame.lineno, frame.name)
-                    for frame in operation.traceback or []
-                ]
+                return frames_of_operation(operation)
     return []
+
+
+def frames_of_operation(operation: Any) -> list[traceback.FrameSummary]:
+    """Returns all frames, outermost first, of where `operation` was made."""
+    return [
+        traceback.FrameSummary(frame.filename, frame.lineno, frame.name)
+        for frame in operation.traceback or []
+    ]
 
 
 def file_count(dataset: Any) -> int | None:
@@ -266,6 +268,11 @@ def lookup_shapes(graph: Any) -> list[Any]:
         for operation in each.get_operations()
         if operation.type in ("GatherV2", "ResourceGather")
     ]
+
+
+def nested(graph: Any) -> Iterator[Any]:
+    """Yields `graph`, and those of the functions that it calls."""
+    yield from _nested(graph, set())
 
 
 def is_constant(tensor: Any) -> bool:

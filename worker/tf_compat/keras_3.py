@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import random
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -75,7 +76,22 @@ def remember_seed_generator() -> None:
     """
     from keras.src.random import seed_generator
 
+    of_python = random.getstate()  # from which Keras draws the generator's seed
     seed_generator.global_seed_generator()
+    random.setstate(of_python)
+
+
+def random_states(model: Any) -> list[Any]:
+    """Returns the variables from which random numbers are drawn: of the seed generators of `model`, and of
+    this thread's once `mend` was called.
+    """
+    weights = {id(weight) for weight in model.weights}
+    found = [each.value for each in model.variables if id(each) not in weights]
+    if _mended:
+        from keras.src.random import seed_generator
+
+        found.append(seed_generator.global_seed_generator().state.value)
+    return found
 
 
 def mend_metrics(strategy: Any, metrics: Iterable[Any]) -> None:

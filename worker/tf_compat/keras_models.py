@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -61,9 +62,47 @@ def tf_variable(variable: Any) -> Any:
     return variable.value if is_keras_3(variable) else variable
 
 
+def random_states(model: Any) -> dict[str, Any]:
+    """Returns the variables from which the model's random numbers are drawn, by names that are the same in
+    each attempt. Keras 2 has none: it draws by operations whose state is TensorFlow's.
+    """
+    if not is_keras_3(model):
+        return {}
+    from worker.tf_compat import keras_3
+
+    return {str(number): state for number, state in enumerate(keras_3.random_states(model))}
+
+
+def find_in_checkpoints(model: Any) -> None:
+    """Has checkpoints of `model` include all of its layers. Those of Keras 2 do."""
+    if is_keras_3(model):
+        from worker.tf_compat import keras_3_collections
+
+        keras_3_collections.find_in_checkpoints()
+
+
 def is_compiled(model: Any) -> bool:
     """Returns whether `model.compile` was called."""
     return bool(model.compiled if is_keras_3(model) else model._is_compiled)
+
+
+def compilation(model: Any) -> Any:
+    """Returns an object that each call of `model.compile` makes anew; None before the first."""
+    return getattr(model, "_compile_config", None)
+
+
+@contextlib.contextmanager
+def trainable_as_compiled(model: Any) -> Iterator[None]:
+    """Has the layers of a Keras 2 `model` be trainable as they were at `compile`, as its `fit` does: one that
+    is frozen for another model is trained on with this one. Keras 3 takes them as they are.
+    """
+    if is_keras_3(model) or not is_compiled(model):
+        yield
+        return
+    from tf_keras.src.engine.training_utils import RespectCompiledTrainableState
+
+    with RespectCompiledTrainableState(model):
+        yield
 
 
 def compiled_metrics(model: Any) -> Any:
@@ -113,6 +152,18 @@ def parts_of(model: Any) -> dict[str, Any]:
     }
 
 
+def builds_by_shape(model: Any) -> bool:
+    """Returns whether `model` is a Sequential of Keras 3, which a call would give inputs of the call's batch
+    size.
+    """
+    return is_keras_3(model) and isinstance(model, keras_of(model).Sequential)
+
+
+def means_of(model: Any) -> list[Any]:
+    """Returns the metrics of `model` that are Keras' own Mean, without those of what it was compiled with."""
+    return [metric for metric in model.metrics if type(metric) is keras_of(model).metrics.Mean]
+
+
 def has_trainable_variables(model: Any) -> bool:
     """Returns whether `model` has variables to train, and all of them: Keras 2 raises ValueError else."""
     try:
@@ -147,17 +198,13 @@ def _is_optimizer(value: Any) -> bool:
     return of_keras and hasattr(value, "apply_gradients")
 
 
-def keeps_averages(optimizer: Any) -> bool:
-    """Returns whether `optimizer` keeps moving averages of the weights, which replace them after the
-    training.
-    """
-    return bool(getattr(getattr(optimizer, "inner_optimizer", optimizer), "use_ema", False))
-
-
 def take_averages(model: Any) -> None:
-    """Sets the weights of `model` to the averages of its optimizer, as Model.fit does at its end."""
+    """Sets the weights of `model` to the moving averages of its optimizer, where that keeps some, as
+    Model.fit does at its end.
+    """
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    optimizer.finalize_variable_values(model.trainable_variables)
+    if getattr(optimizer, "use_ema", False):
+        optimizer.finalize_variable_values(model.trainable_variables)
 
 
 def learning_rate(optimizer: Any) -> Any:
@@ -188,12 +235,33 @@ def current_learning_rate(optimizer: Any) -> Any:
     return optimizer._current_learning_rate
 
 
-def replace_learning_rate(optimizer: Any, rate: Any) -> Any:
-    """Has a Keras 2 `optimizer` use `rate`. Returns what it used before."""
-    # The optimizer's `__setattr__` would make it a tracked variable.
-    before = optimizer.__dict__["_learning_rate"]
-    optimizer.__dict__["_learning_rate"] = rate
-    return before
+def rate_variable(optimizer: Any) -> Any:
+    """Returns the variable in which `optimizer` keeps its rate; None for a schedule, or without a rate."""
+    rate = vars(optimizer).get("_learning_rate")
+    variable = None if callable(rate) else tf_variable(rate)
+    return variable if isinstance(variable, tf.Variable) else None
+
+
+def constant_rate(optimizer: Any) -> float | None:
+    """Returns the value of `rate_variable`; None where there is none."""
+    variable = rate_variable(optimizer)
+    return None if variable is None else float(variable.numpy())
+
+
+@contextlib.contextmanager
+def fixed_rate(optimizer: Any, rate: float | None) -> Iterator[None]:
+    """Has `optimizer` use `rate` in the block, in place of the variable in which it keeps one; None changes
+    nothing.
+    """
+    before = vars(optimizer).get("_learning_rate")
+    if rate is not None:
+        # The optimizer's `__setattr__` would make it a tracked variable.
+        vars(optimizer)["_learning_rate"] = rate
+    try:
+        yield
+    finally:
+        if rate is not None:
+            vars(optimizer)["_learning_rate"] = before
 
 
 def begin_trace(optimizer: Any) -> None:
@@ -206,10 +274,22 @@ def begin_trace(optimizer: Any) -> None:
         inner._u_product_counter = _NEVER
 
 
-def clips_gradients_itself(optimizer: Any) -> bool:
-    """Returns whether `optimizer` is one of Keras 2 that clips in `apply_gradients`, if it clips at all."""
-    is_new = isinstance(optimizer, tf.keras.optimizers.Optimizer) and not is_keras_3(optimizer)
-    return is_new and hasattr(optimizer, "_clip_gradients")
+def takes_gradients_as_they_are(optimizer: Any) -> bool:
+    """Returns whether `optimizer` neither clips nor scales gradients. Those of
+    tf.keras.optimizers.legacy are not looked at.
+    """
+    clips = [getattr(optimizer, name, None) for name in ("clipnorm", "clipvalue", "global_clipnorm")]
+    scales = hasattr(optimizer, "inner_optimizer") or bool(getattr(optimizer, "loss_scale_factor", None))
+    is_known = is_keras_3(optimizer) or hasattr(optimizer, "_clip_gradients")
+    return is_known and not scales and not any(clips)
+
+
+def apply_sums(optimizer: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
+    """Has `optimizer` apply gradients, each beside its variable, that need not be added up over replicas."""
+    # Keras 2 would bring the gradients from the ps to the worker. Keras 3 adds up those of several replicas
+    # only (`keras_3.mend`).
+    options = {} if is_keras_3(optimizer) else {"skip_gradients_aggregation": True}
+    optimizer.apply_gradients(pairs, **options)
 
 
 def steps_per_execution(model: Any) -> int:

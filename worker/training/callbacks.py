@@ -32,7 +32,8 @@ def of_program(loop: Loop, model: Any) -> list[Any]:
                     "spec.modelDir goes on from its checkpoints by itself"
                 )
             continue
-        if keras_models.is_keras_3(callback) and not loop.writes:
+        own_folder = loop.program.is_of_one_process  # in which a script may load what it has saved
+        if keras_models.is_keras_3(callback) and not loop.writes and not own_folder:
             keras_3.save_elsewhere(callback)
         if uses_coordinator(loop.strategy):
             check_hooks(callback, loop.program.entrypoint)
@@ -48,7 +49,7 @@ def saving(loop: Loop, model: Any, directory: ModelDirectory) -> list[Any]:
         board = [keras_models.keras_of(model).callbacks.TensorBoard(logs, write_graph=False, profile_batch=0)]
     elif loop.writes:
         loop.hooks.reporter.notice(curves.MISSING)
-    return [*board, Validation(loop), Checkpoints(loop, directory)]
+    return [*board, Validation(loop), Checkpoints(loop)]
 
 
 def saves_by_step(callback: Any) -> bool:
@@ -72,23 +73,32 @@ def check_hooks(callback: Any, entrypoint: str) -> None:
 
 
 class Checkpoints(keras_models.Callback):
-    """Saves after every `checkpointEpochs` epochs, and after the last epoch of the training."""
+    """Has the epochs saved: the last callback of an epoch, and of the training, whose end may have put back
+    the best weights.
+    """
 
-    def __init__(self, loop: Loop, directory: ModelDirectory) -> None:
+    def __init__(self, loop: Loop) -> None:
         super().__init__()
         self._loop = loop
-        # Every task of a collective strategy must save, because variables may be spread; one keeps the files.
-        self._directory = directory if loop.writes else ModelDirectory(tempfile.mkdtemp(prefix="scratch-"))
+        self._last: tuple[int, dict[str, float]] | None = None
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Saves. It is the last callback of an epoch."""
-        done, parameters = epoch + 1, self._loop.parameters
-        is_last = done == parameters.epochs or self.model.stop_training
-        if done % parameters.checkpoint_epochs == 0 or is_last:
-            self._loop.hooks.enter(f"writing checkpoint {done}")
-            self._directory.save(self.model, done)
-            self._loop.hooks.saved()
-            self._loop.hooks.enter("training")
+        """`epoch` counts from 0."""
+        done = epoch + 1
+        if done == self._loop.parameters.epochs or bool(self.model.stop_training):
+            self._last = done, as_floats(logs)
+        else:
+            self._save(done, as_floats(logs), is_last=False)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Has what the training leaves saved, unless an earlier attempt has done its last epoch."""
+        if self._last is not None:
+            self._save(*self._last, is_last=True)
+
+    def _save(self, done: int, metrics: dict[str, float], *, is_last: bool) -> None:
+        self._loop.hooks.enter(f"writing checkpoint {done}")
+        self._loop.hooks.epoch_ended(self.model, done, metrics, is_last)
+        self._loop.hooks.enter("training")
 
 
 class Validation(keras_models.Callback):

@@ -49,20 +49,28 @@ class Coordination:
             self._moved,
             loop.hooks.failed,
         )
-        packed = steps.steps_per_execution(loop.parameters.steps_per_execution)
+        batches = datasets.read_by_chief(loop, dataset, work.epoch_steps, work.position)
+        packed = steps.steps_per_execution(loop.parameters.steps_per_execution) if batches is None else 1
         self._packing = Packing(packed)
         self._is_packed = packed is None
         if loop.strategy.num_replicas_in_sync == 1:
             steps.exchange = Together(_learning_rate(model, loop.program))
         self._unrolled = _unrolled(packed)
-        self._single, self._several = _functions(loop, steps, self._unrolled)
+        self._functions = _Functions(loop, steps, self._unrolled)
         self._read = tf.function(partial(steps.results_in_graph, True))
-        self._iterator = iter(
-            executions.coordinator.create_per_worker_dataset(_dataset_function(work, dataset))
-        )
+        self._batches = batches
+        if batches is not None:
+            self._iterator = iter(batches)
+            # Not one function for all: see `variable_exchange.Together` on the first trace.
+            self._of_batch = [self._functions.of_batch(batches.element_spec) for _ in range(2)]
+        else:
+            self._iterator = iter(
+                executions.coordinator.create_per_worker_dataset(_dataset_function(work, dataset))
+            )
         self._scorer = scorer(loop, steps, executions)
         self._saving = [each for each in work.callbacks.callbacks if saves_by_step(each)]
         self._done = 0
+        loop.hooks.times.examples_per_step = loop.parameters.global_batch_size
         self._has_stepped = self._is_asked = self._is_warm = False
 
     @property
@@ -78,15 +86,15 @@ class Coordination:
             # The first step has a trace of its own, which shows how the unrolled steps must be traced.
             left = self._until_saved(epoch, step)
             steps = self._packing.steps(min(self._most, left)) if self._has_stepped else 1
-            self._loop.hooks.boundary(work.model, epoch, step, work.steps.metrics, self._executions.join)
+            work.boundary(epoch, step, self._executions.join)
             if self._packing.settled or not self._has_stepped:
-                self._schedule(steps)
+                self._schedule(epoch, steps)
                 left, step = left - steps, step + steps
                 if not self._has_stepped:
                     self._executions.join()
                     work.begun.stepped()
             else:
-                taken = self._measure(steps, left)
+                taken = self._measure(epoch, steps, left)
                 left, step = left - taken, step + taken
             if not left and self._saving:
                 self._executions.join()
@@ -105,23 +113,23 @@ class Coordination:
         due: list[int] = [each.save_freq - taken % each.save_freq for each in self._saving]
         return min([self._epoch_steps - step, *due])
 
-    def _measure(self, steps: int, left: int) -> int:
+    def _measure(self, epoch: int, steps: int, left: int) -> int:
         """Has each worker run executions of `steps`, and measures them. Returns the number of steps."""
         count = _MEASURED_PER_WORKER * self._loop.workers
         if count * steps > left:
-            self._schedule(steps)
+            self._schedule(epoch, steps)
             return steps
         if steps >= self._unrolled and not self._is_warm:
             # `several` is traced here, and loaded by each worker. That takes seconds, which must not count as
             # its time.
             self._is_warm = True
             for _ in range(count):
-                self._schedule(steps)
+                self._schedule(epoch, steps)
             self._executions.join()
             return count * steps
         began = time.monotonic()
         for _ in range(count):
-            self._schedule(steps)
+            self._schedule(epoch, steps)
         self._executions.join()
         self._packing.measured(steps, (time.monotonic() - began) / _MEASURED_PER_WORKER)
         self._bound()
@@ -141,22 +149,36 @@ class Coordination:
         if self._packing.number > self._most:
             self._packing.agree(self._packing.number, True)
 
-    def _schedule(self, steps: int) -> None:
+    def _schedule(self, epoch: int, steps: int) -> None:
         """Schedules `steps`: in calls of `several` as far as its unrolled steps fit, the rest one by one."""
         times, rest = divmod(steps, self._unrolled)
+        if self._batches is not None:
+            times, rest = 0, steps
         if times and steps > 1:
             arguments = (self._iterator, tf.constant(times, tf.int32))
-            self._executions.schedule(self._several, arguments, times * self._unrolled)
+            self._executions.schedule(self._functions.several, arguments, times * self._unrolled)
         else:
             rest = steps
         for _ in range(rest):
-            self._executions.schedule(self._single, (self._iterator,), 1)
+            if self._batches is None:
+                self._executions.schedule(self._functions.single, (self._iterator,), 1)
+            else:
+                batch = self._next_batch(epoch)
+                self._executions.schedule(self._of_batch[self._has_stepped], (batch,), 1)
         if self._work.records.due and self._has_stepped and not self._is_asked:
             self._is_asked = True
             self._executions.schedule(self._read, (), report=self._tell)
 
+    def _next_batch(self, epoch: int) -> Any:
+        """Returns the next batch that the chief reads."""
+        for batch in self._iterator:
+            return batch
+        self._executions.join()
+        raise datasets.ended_early(self._loop, epoch + 1, self._done, self._epoch_steps)
+
     def _moved(self, steps: int) -> None:
         self._done += steps
+        self._loop.hooks.times.count(steps)
         if steps and not self._has_stepped:
             self._has_stepped = True
             self._loop.hooks.stepped()
@@ -185,37 +207,48 @@ def _dataset_function(work: Work, given: Any) -> Any:
     return distributed
 
 
-def _functions(loop: Loop, steps: Steps, unrolled: int) -> tuple[Any, Any]:
-    """Returns two functions: `(iterator)` does one step, `(iterator, times)` does `unrolled` steps `times`
-    times.
+class _Functions:
+    """What workers run: `single(iterator)` does one step, `several(iterator, times)` does `unrolled` steps
+    `times` times.
 
-    Neither returns a value. Each round of a loop costs a message to each ps, and unrolled steps cost none.
+    None returns a value. Each round of a loop costs a message to each ps, and unrolled steps cost none.
     """
-    strategy = loop.strategy
-    sums = Sums(steps.unread_metrics(training=True) if strategy.num_replicas_in_sync == 1 else [])
 
-    def step(iterator: Any, totals: list[Any]) -> list[Any]:
-        with sums.collected() as added:
-            strategy.run(steps.train, args=(next(iterator),))
-        return [total + addend for total, addend in zip(totals, added)]
+    def __init__(self, loop: Loop, steps: Steps, unrolled: int) -> None:
+        self._strategy = loop.strategy
+        self._train = steps.train
+        self._unrolled = unrolled
+        alone = loop.strategy.num_replicas_in_sync == 1
+        self._sums = Sums(steps.unread_metrics(training=True) if alone else [])
+        self.single = tf.function(self._single)
+        self.several = tf.function(self._several)
 
-    def single(iterator: Any) -> None:
-        sums.add(step(iterator, sums.zeros()))
+    def of_batch(self, element: Any) -> Any:
+        """Returns a new function that does one step with a batch of this `element_spec`."""
+        return tf.function(self._one, input_signature=[element])
 
-    def several(iterator: Any, times: Any) -> None:
-        totals = sums.zeros()
+    def _single(self, iterator: Any) -> None:
+        self._one(next(iterator))
+
+    def _one(self, batch: Any) -> None:
+        self._sums.add(self._step(batch, self._sums.zeros()))
+
+    def _several(self, iterator: Any, times: Any) -> None:
+        totals = self._sums.zeros()
         for _ in tf.range(times):
-            for _ in range(unrolled):
-                totals = step(iterator, totals)
-        sums.add(totals)
+            for _ in range(self._unrolled):
+                totals = self._step(next(iterator), totals)
+        self._sums.add(totals)
 
-    return tf.function(single), tf.function(several)
+    def _step(self, batch: Any, totals: list[Any]) -> list[Any]:
+        with self._sums.collected() as added:
+            self._strategy.run(self._train, args=(batch,))
+        return [total + addend for total, addend in zip(totals, added)]
 
 
 def _learning_rate(model: Any, program: LoadedProgram) -> float | None:
     """Returns the rate where nothing changes it; callbacks might change it."""
-    rate = keras_models.learning_rate(model.optimizer)
-    return None if program.has("callbacks") or not isinstance(rate, tf.Variable) else float(rate.numpy())
+    return None if program.has("callbacks") else keras_models.constant_rate(model.optimizer)
 
 
 def _unrolled(fixed: int | None) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.checkpoints.model_directory import ModelDirectory, Position
+from worker.checkpoints.model_directory import ModelDirectory
+from worker.checkpoints.position import Position
 from worker.tf_compat import keras_models
 
 

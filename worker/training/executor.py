@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from worker.checkpoints.model_directory import Position
+from worker.checkpoints.position import Position
 from worker.context import Loop
 from worker.evaluation.scoring import Scorer
 from worker.progress.records import Records
@@ -17,8 +18,8 @@ from worker.training.epoch_metrics import EpochMetrics
 class Work:
     """A training at its beginning.
 
-    An epoch has `epoch_steps` steps. The first one begins at `position`, and `begun` has its metrics up to
-    there. `callbacks` is Keras' CallbackList; with `by_batch` some of them have hooks for every batch.
+    An epoch has `epoch_steps` steps. The data begins at `position`, and `begun` has the metrics of its epoch
+    up to there. `callbacks` is Keras' CallbackList; with `by_batch` some of them have hooks for every batch.
     """
 
     loop: Loop
@@ -30,6 +31,14 @@ class Work:
     begun: EpochMetrics
     callbacks: Any
     by_batch: bool
+
+    def boundary(self, epoch: int, step: int, settle: Callable[[], object] | None = None) -> None:
+        """Must be called before each execution, when `epoch` epochs and `step` steps of the next are done, or
+        have been scheduled: then `settle` waits for them.
+        """
+        hooks = self.loop.hooks
+        hooks.taken(epoch * self.epoch_steps + step, settle)
+        hooks.boundary(self.model, epoch, step, self.steps.metrics, settle)
 
 
 class Executor(Protocol):

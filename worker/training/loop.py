@@ -6,11 +6,12 @@ An executor takes an epoch's steps: `replicas` those of strategies whose replica
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
-from worker.checkpoints.model_directory import Position
+from worker.checkpoints.position import Position
 from worker.context import Loop
 from worker.contract.records import Training
 from worker.failures import program_error
@@ -60,11 +61,19 @@ class _Training:
             steps = steps_of(
                 loop.program, model, parameters.global_batch_size, dataset.element_spec, self._notice
             )
+            loop.hooks.built(steps)
             loop.hooks.enter("reading the checkpoint")
             notice = loop.hooks.reporter.notice
-            position = loop.directory.resume(model, notice) if loop.directory else Position()
-        self._position = position = position.within(parameters.epochs, epoch_steps)
-        self._begun = EpochMetrics(strategy, loop.directory, position, steps.metrics)
+            source = loop.newest() if loop.newest is not None else loop.directory
+            position = source.resume(model, notice) if source else Position()
+        loop.beside.source = source
+        if source is not loop.directory:
+            self._notice(f"goes on at {position}, from a copy in memory")
+        elif position.steps:
+            self._notice(f"goes on at {position}, from the checkpoint in modelDir")
+        first = Position(parameters.initial_epoch)
+        self._position = position = max(position, first).within(parameters.epochs, epoch_steps)
+        self._begun = EpochMetrics(strategy, source, position, steps.metrics)
         self._records = Records(loop.hooks.reporter if loop.writes else None, parameters.epochs)
         loop.hooks.enter("running callbacks()")
         called = callbacks.of_program(loop, model)
@@ -75,9 +84,12 @@ class _Training:
             called, model=model, epochs=parameters.epochs, steps=epoch_steps, verbose=0, add_history=True
         )
         self._steps, self._epoch_steps = steps, epoch_steps
+        # The first epoch, whatever its number, begins with the first batch.
+        of_data = replace(position, epochs=max(0, position.epochs - first.epochs))
         work = Work(
-            loop, model, steps, epoch_steps, position, self._records, self._begun, self._callbacks, by_batch
+            loop, model, steps, epoch_steps, of_data, self._records, self._begun, self._callbacks, by_batch
         )
+        loop.hooks.enter("preparing the first step")
         kind = Coordination if uses_coordinator(strategy) else Replicas
         self._executor: Executor = kind(work, dataset)
 
@@ -88,13 +100,16 @@ class _Training:
         model.stop_training = False
         self._callbacks.on_train_begin()
         logs: dict[str, float] = {}
+        taken = 0
         for epoch in range(self._position.epochs, epochs):
             loop.hooks.enter(f"training epoch {epoch + 1}")
             self._callbacks.on_epoch_begin(epoch)
             logs = self._train(epoch) | self._score(epoch)
+            taken = (epoch + 1) * self._epoch_steps
             self._callbacks.on_epoch_end(epoch, logs)
             if model.stop_training:
                 break
+        loop.hooks.trained(taken)
         with loop.strategy.scope():
             self._steps.end()
         self._callbacks.on_train_end(logs)
@@ -115,7 +130,7 @@ class _Training:
     def _score(self, epoch: int) -> dict[str, float]:
         """Returns the metrics on the evaluation dataset, by the names that callbacks know."""
         scorer, hooks = self._executor.scorer, self._loop.hooks
-        if scorer is None:
+        if scorer is None or not self._loop.parameters.validates(epoch):
             return {}
         hooks.enter(f"evaluating epoch {epoch + 1}")
         self._callbacks.on_test_begin()

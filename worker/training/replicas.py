@@ -19,6 +19,7 @@ from worker.progress.heartbeat import heartbeat
 from worker.steps.iteration import ALL, Iteration
 from worker.steps.steps_per_execution import Packing
 from worker.tf_compat import keras_models
+from worker.tf_compat.strategies import worker_count
 from worker.training.executor import Work
 
 
@@ -64,6 +65,7 @@ class Replicas:
         is_packed = parameters.iteration == "steps"
         self._scorer = scorer(loop, steps, packed=lambda: self._packing.number if is_packed else STEPS)
         self._has_stepped = False
+        loop.hooks.times.examples_per_step = parameters.global_batch_size / worker_count(loop.strategy)
 
     @property
     def scorer(self) -> Scorer | None:
@@ -73,14 +75,15 @@ class Replicas:
     def train(self, epoch: int, done: int) -> int:
         """See `executor.Executor`."""
         work, loop, steps, packing = self._work, self._work.loop, self._work.epoch_steps, self._packing
-        began = self._iterations() - done
+        began, times = self._iterations() - done, loop.hooks.times
+        times.begin()
         while done < steps:
-            loop.hooks.boundary(work.model, epoch, done, work.steps.metrics)
+            work.boundary(epoch, done)
             wanted = packing.steps(steps - done)
             work.callbacks.on_train_batch_begin(done)
             try:
                 with self._watched(began):
-                    ran = self._execute(wanted)
+                    ran, waits = self._execute(wanted)
             except tf.errors.OutOfRangeError as error:
                 gone = self._iterations() - began
                 if gone <= 1 and not self._has_data():
@@ -91,8 +94,16 @@ class Replicas:
                 raise datasets.ended_early(loop, epoch + 1, gone, steps) from error
             done += ran
             work.begun.stepped()
+            if not self._has_stepped:
+                with loop.strategy.scope():
+                    work.steps.advise_of_pairs(self._data.element_spec)
+            has_traced = self._has_stepped
             if ran:
                 self._moved(done)
+            if has_traced:
+                times.took(ran, waits)
+            else:
+                times.begin()
             if ran < wanted:
                 raise datasets.ended_early(loop, epoch + 1, done, steps)
         if not packing.settled:
@@ -104,16 +115,16 @@ class Replicas:
         """Returns whether the program's dataset has an element, read anew."""
         return next(iter(self._data.take(1)), None) is not None
 
-    def _execute(self, wanted: int) -> int:
-        """Runs at most `wanted` steps. Returns how many it ran."""
+    def _execute(self, wanted: int) -> tuple[int, tuple[float, float]]:
+        """Runs at most `wanted` steps. Returns how many it ran, and their waits."""
         packing = self._packing
         began = time.monotonic()
-        self._last_loss, ran = self._training.run(wanted)
+        self._last_loss, ran, waits = self._training.run(wanted)
         if not packing.settled:
             float(self._last_loss)  # waits for a GPU
             packing.measured(ran, time.monotonic() - began)
             packing.agree(*self._agree(packing.number, packing.settled))
-        return ran
+        return ran, waits
 
     def _moved(self, done: int) -> None:
         if not self._has_stepped:
@@ -126,6 +137,9 @@ class Replicas:
             logs = self._work.steps.results(training=True)
         self._work.callbacks.on_train_batch_end(done - 1, logs)
         if self._work.records.due:
+            began = time.monotonic()
+            float(self._last_loss)
+            self._work.loop.hooks.times.read(time.monotonic() - began)
             if self._work.loop.workers == 1:
                 logs = self._work.steps.results(training=True)
             metrics = {name: float(value) for name, value in logs.items()}

@@ -8,7 +8,7 @@ advice that the runtime cannot check, such as the order of a vocabulary.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -17,12 +17,13 @@ from worker.context import Loop
 from worker.process import memory
 from worker.tf_compat import keras_models
 from worker.tf_compat.strategies import ps_count, uses_coordinator
+from worker.training.variable_sizes import by_device, of_optimizer, pieces, size
 
 _MEGABYTE = 1 << 20
 _LARGEST_PART = 0.5
 """Fraction of all bytes in one variable, from which on its parameter server does most of the work."""
-_CHECKPOINT = 2
-"""The memory that writing a checkpoint takes, in sizes of all variables; measured with 0.5 and 1.1 GB."""
+_RESUME = 1.3
+"""The memory that reading a checkpoint takes, in sizes of all variables: `make bench-checkpoints`."""
 
 
 def advise(loop: Loop, model: Any, dataset: Any) -> None:
@@ -39,49 +40,29 @@ def advise(loop: Loop, model: Any, dataset: Any) -> None:
 
 def _memory(loop: Loop, model: Any) -> Iterator[str]:
     """Yields advice where parameter servers hold more than the evaluator can, or more than this task can,
-    which checkpoints need.
+    which a resume needs.
     """
     limit, count = memory.limit(), ps_count(loop.strategy)
     if loop.directory is None or not count:
         return
-    weights = _bytes(model.variables)
+    weights = sum(by_device(model.variables).values())
     if loop.evaluator_memory and weights + memory.used() > loop.evaluator_memory:
         yield (
             f"the model has {_mebibytes(weights)}, which the evaluator has in one piece beside TensorFlow, "
-            f"and it may use {_mebibytes(loop.evaluator_memory)}: raise resources.limits.memory of the "
+            f"and it may use {_mebibytes(loop.evaluator_memory)}: raise the memory in resources of the "
             "evaluator"
         )
     if count < 2 or limit is None:
         return
-    optimizer = model.optimizer
-    variables = getattr(optimizer, "variables", [])
-    slots = _bytes(variables() if callable(variables) else variables)
-    needed = _CHECKPOINT * (weights + slots)
+    slots = sum(by_device(of_optimizer(model.optimizer)).values())
+    needed = round(_RESUME * (weights + slots))
     if needed < limit - memory.used():
         return
     yield (
         f"the model has {_mebibytes(weights)} and its optimizer {_mebibytes(slots)}, over {count} parameter "
-        f"servers. The chief takes about {_mebibytes(needed)} of memory for a checkpoint, and may use "
-        f"{_mebibytes(limit)}: raise resources.limits.memory of the chief"
+        f"servers. The chief takes about {_mebibytes(needed)} of memory to resume, and may use "
+        f"{_mebibytes(limit)}: raise the memory in resources of the chief"
     )
-
-
-def _bytes(variables: Iterable[Any]) -> int:
-    return sum(map(_size, _pieces(variables)))
-
-
-def _size(variable: Any) -> int:
-    """Returns the size in bytes."""
-    return (variable.shape.num_elements() or 0) * int(variable.dtype.size)
-
-
-def _pieces(variables: Iterable[Any]) -> Iterator[Any]:
-    """Yields TensorFlow's variables in those of a model or an optimizer."""
-    for variable in map(keras_models.tf_variable, variables):
-        for piece in getattr(variable, "variables", [variable]):
-            # Keras 2's handler of an adapted vocabulary is none, but a table on every worker.
-            if isinstance(piece, tf.Variable):
-                yield piece
 
 
 def _mebibytes(size: int) -> str:
@@ -93,26 +74,27 @@ def _servers(loop: Loop, model: Any) -> Iterator[str]:
     count = ps_count(loop.strategy)
     if count < 2:
         return
-    yield from _hot(loop, model.optimizer, count)
+    yield from _hot(loop, model, count)
     yield from _unbalanced(loop, model, count)
 
 
-def _hot(loop: Loop, optimizer: Any, count: int) -> Iterator[str]:
+def _hot(loop: Loop, model: Any, count: int) -> Iterator[str]:
     """Yields advice about variables that each parameter server reads from another one at every step."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # a mixed-precision optimizer wraps another
+    # A mixed-precision optimizer wraps another.
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     program = loop.program
+    own = program.has("train_step") or keras_models.has_own(model, "train_step")
     # Here the workers have the rate as a constant: worker/training/coordination.py.
-    sends_rate = program.has("loss") and not (program.has("train_step") or program.has("callbacks"))
+    sends_rate = not (own or program.has("callbacks"))
     found, advice = [], []
-    # Keras 3 cannot be given the rate as a constant.
-    rate = None if keras_models.is_keras_3(optimizer) else keras_models.learning_rate(optimizer)
-    if isinstance(rate, tf.keras.optimizers.schedules.LearningRateSchedule):
+    schedule, rate = keras_models.learning_rate(optimizer), keras_models.rate_variable(optimizer)
+    if isinstance(schedule, tf.keras.optimizers.schedules.LearningRateSchedule):
         found.append(keras_models.current_learning_rate(optimizer))
         advice.append("a fixed learning rate")
-    elif isinstance(rate, tf.Variable) and not sends_rate:
+    elif rate is not None and not sends_rate:
         found.append(rate)
         advice.append(
-            "a program with loss() and without callbacks(), whose workers have the rate as a constant"
+            "a program without train_step() and callbacks(), whose workers have the rate as a constant"
         )
     step = getattr(type(optimizer), "update_step", None)
     if step is not None and "iterations" in step.__code__.co_names:
@@ -131,9 +113,9 @@ def _unbalanced(loop: Loop, model: Any, count: int) -> Iterator[str]:
     sizes: dict[int, int] = {}
     variables: dict[int, Any] = {}
     # Each piece of a partitioned variable counts by itself.
-    for piece in _pieces(model.variables):
+    for piece in pieces(model.variables):
         variables[id(piece)] = piece
-        sizes[id(piece)] = _size(piece)
+        sizes[id(piece)] = size(piece)
     if not sizes:
         return
     largest = max(sizes, key=lambda key: sizes[key])

@@ -6,15 +6,19 @@ It runs in the child process of `worker/supervisor/supervisor.py`.
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worker.buckets import prefetch
 from worker.buckets.bucket import Bucket, BucketError, is_bucket
 from worker.collective.leaving import leave_together
+from worker.collective.peer_connections import watch_peers
+from worker.contract.environment import Env
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Doing, Done, Exported
 from worker.contract.strategies import Loss, loss
@@ -29,16 +33,22 @@ from worker.failures import (
     writing,
 )
 from worker.imports import import_tensorflow
-from worker.parameters import TrainingParameters
+from worker.parameters import CheckpointPlan, TrainingParameters
 from worker.peers import probes
 from worker.peers.start_barrier import unanswered, wait_for_peers
 from worker.process import lease
 from worker.process.activity import Activity
-from worker.process.watch import Silence, Watch, overtaken
+from worker.process.step_times import StepTimes
+from worker.process.watch import UNWATCHED_SECONDS, Silence, Watch, overtaken, stalled
 from worker.program import LoadedProgram, load, user_roots
 from worker.reporting import Reporter, failed
 from worker.task import Task
+from worker.tf_compat import seeds
 from worker.tf_compat.checkpoint_io import save_here
+from worker.training.early_look import EarlyLook
+
+if TYPE_CHECKING:
+    from worker.training.fitting import Fitting
 
 _FAILED_STEP_SECONDS = 20.0
 _LEASE_SECONDS = 5.0
@@ -50,9 +60,13 @@ and logs a line for each that has left.
 """
 
 
-def train(task: Task, watch: Watch) -> int:
-    """Trains, exports and releases the other tasks. Returns the exit code; errors are reported before."""
-    return _Training(task, watch).run()
+def train(task: Task, watch: Watch, script: Callable[[Fitting], None] | None = None) -> int:
+    """Trains, exports and releases the other tasks. Returns the exit code; errors are reported before.
+
+    A `script` takes the program's place: it is called when this task is connected to the others, and trains
+    by what it is given.
+    """
+    return _Training(task, watch, script).run()
 
 
 _Work = Callable[[LoadedProgram, Any], None]
@@ -92,15 +106,18 @@ class _Once:
 
 
 class _Training:
-    def __init__(self, task: Task, watch: Watch) -> None:
+    def __init__(self, task: Task, watch: Watch, script: Callable[[Fitting], None] | None = None) -> None:
         self._task = task
+        self._script = script
         self._config = task.config
         self._watch = watch
-        self._reporter = Reporter(task.name)
+        self._reporter = Reporter(task.name, watch.tell)
         starting_seconds = task.config.starting_deadline_seconds
         self._activity = Activity(watch, self._reporter, task.config.stall_seconds, starting_seconds)
         self._program: LoadedProgram | None = None
         self._directory: Any = None
+        self._copies: Any = None
+        self._neighbours: Any = None
         self._held: lease.Lease | None = None
         """A lease that this process renews and gives back itself."""
         self._connected = False
@@ -109,6 +126,9 @@ class _Training:
         self._membership: Any = None
         self._export_version: int | None = None
         """Set once the model directory is claimed for this run."""
+        self._life: Any = None
+        self._look = EarlyLook()
+        self._plan = CheckpointPlan.read(task.config.checkpoints, task.config.parameters)
 
     def run(self) -> int:
         code = self._outcome()
@@ -127,6 +147,8 @@ class _Training:
             _KEPT.append(left)
             return left.exit_code
         except BaseException as error:  # noqa: BLE001 - whatever a program raises must be told
+            if self._look.is_here:
+                os._exit(ExitCode.DONE)
             _KEPT.append(error)
             return self._fail(self._classify(error))
         return ExitCode.DONE
@@ -160,14 +182,16 @@ class _Training:
         task, config, activity = self._task, self._config, self._activity
         activity.enter("importing TensorFlow")
         import_tensorflow(keras=True)
-        from worker import devices, strategies
+        from worker import devices
         from worker.tf_compat.first_operation import before_first_operation
         from worker.training.modes import check_mode
 
         devices.check(task)
+        if config.verification is not None:
+            seeds.seed_all()  # of what the program draws when it is imported, too
         if config.is_coordinated:
             save_here()  # for what the program's own callbacks save
-        strategies.prepare(task)
+        devices.prepare(task)
         parameters = TrainingParameters.read(config.parameters)
         prefetch.fetch(
             config.parameters,
@@ -176,6 +200,9 @@ class _Training:
             notice=self._reporter.notice,
             alive=self._watch.alive,
         )
+        if self._script is not None:
+            self._run_script(self._script, parameters)
+            return
         beginnings = {"Evaluate": self._begin_evaluation, "Predict": self._begin_prediction}
         begun = _Once(beginnings.get(config.mode, self._begin_training), activity)
         activity.enter(f"importing {config.entrypoint}")
@@ -190,11 +217,58 @@ class _Training:
             work(program, parameters)
         self._finish()
 
+    def _run_script(self, script: Callable[[Fitting], None], parameters: TrainingParameters) -> None:
+        from worker.training.fitting import Fitting
+
+        strategy = self._claim_and_connect()
+        if strategy is not None:
+            fitting = Fitting(
+                strategy=strategy,
+                directory=self._directory,
+                writes=self._task.is_primary,
+                parameters=parameters,
+                place=lambda name: self._open(self._directory.path(name)) if self._directory else None,
+                fit=partial(self._fit, strategy),
+                loop=lambda program, given: self._loop(program, given, strategy, None),
+                idle=self._idle,
+                notice=self._notice,
+            )
+            script(fitting)
+            if self._directory is not None and self._task.is_primary:
+                self._write_state("done", "trained")
+        self._finish()
+
+    def _idle(self) -> None:
+        doing = f"running {self._config.script}"
+        self._activity.enter(doing)
+        self._watch.expect(stalled(doing, UNWATCHED_SECONDS))
+
+    def _notice(self, message: str) -> None:
+        if self._task.is_primary:
+            self._reporter.notice(message)
+
     def _begin_training(self) -> _Work | None:
-        """Claims the model directory, waits for the other tasks and connects to them. Returns the training,
+        """Returns the training, None where the run is done already."""
+        if self._may_look() and self._look.begin(self._watch):
+            return self._look.tell
+        try:
+            strategy = self._claim_and_connect()
+        finally:
+            self._look.end()
+        return None if strategy is None else partial(self._train_by, strategy)
+
+    def _may_look(self) -> bool:
+        """Returns whether this task can say while it waits for others that stepsPerEpoch is missing."""
+        task, given = self._task, self._config.parameters.get("stepsPerEpoch")
+        waits = bool(task.peers) and task.generation is None
+        return task.is_primary and waits and given is None
+
+    def _claim_and_connect(self) -> Any:
+        """Claims the model directory, waits for the other tasks and connects to them. Returns the strategy,
         None where the run is done already.
         """
         from worker.checkpoints import model_directory
+        from worker.checkpoints.position import Position
 
         task, config = self._task, self._config
         again = False
@@ -202,7 +276,7 @@ class _Training:
             self._activity.enter("claiming the model directory")
             directory = self._open(config.model_dir)
             if task.is_primary:
-                self._claim(config.model_dir)
+                self._claim(config.model_dir, directory.files.clear_unfinished)
             # Not earlier: until the claim it may be another run's.
             self._directory = directory
         if self._directory is not None and task.is_primary:
@@ -211,9 +285,9 @@ class _Training:
                 self._reporter.notice("this run is done already: its model directory says so")
                 return None
             again = not beginning.previous_run
-            self._export_version = beginning.export
+            self._export_version, self._life = beginning.export, beginning.life
             position = self._directory.position()
-            if beginning.previous_run and position > model_directory.Position():
+            if beginning.previous_run and position > Position():
                 self._reporter.notice(
                     f"{config.model_dir} holds an earlier run that did not finish: resuming from {position}"
                 )
@@ -221,30 +295,68 @@ class _Training:
             # The first task is done already and will not train: the collective cannot form.
             return None
         self._wait(config.starting_deadline_seconds, again)
-        return partial(self._train_by, self._connect(task))
+        return self._connect(task)
 
     def _train_by(self, strategy: Any, program: LoadedProgram, parameters: Any) -> None:
-        from worker.training import loop as training_loop
-        from worker.training import preemption
-
-        task = self._task
-        validates = self._config.replicas.get("evaluator", 0) == 0
-        leaving = preemption.Preemption(task, self._directory, self._reporter, self._watch)
-        loop = self._loop(program, parameters, strategy, leaving.boundary, validates=validates)
-        leaving.begin()
-        _KEPT.append(training_loop.train(loop))
-        leaving.end()
-        if self._directory is not None and task.is_primary:
-            self._export(program)
+        self._fit(strategy, program, parameters, self._directory)
+        if self._directory is not None and self._task.is_primary:
+            if self._config.verification is None:
+                self._export(program)
             self._write_state("done", "trained")
 
+    def _fit(
+        self,
+        strategy: Any,
+        program: LoadedProgram,
+        parameters: Any,
+        directory: Any,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Trains to the last epoch. Then calls `ended`, before SIGTERM can end the task again."""
+        from worker.copies.keeper import Keeper
+        from worker.copies.neighbours import Neighbours
+        from worker.training import loop as training_loop
+        from worker.training.profiling import Profiler
+        from worker.training.saver import Saver
+
+        # The History of a script's fit() has the validation's results, which callbacks may wait for.
+        validates = self._script is not None or self._config.replicas.get("evaluator", 0) == 0
+        task, keeper = self._task, None
+        # A script may train several models, one after the other, and a copy does not say which it is of.
+        self._copies = self._open_copies() if self._script is None else None
+        if self._copies is not None:
+            further, notice = self._watch.came_further, self._reporter.notice
+            self._neighbours = Neighbours.of(task, notice) if self._config.is_coordinated else None
+            keeper = Keeper(self._copies, notice, further, self._neighbours)
+        saver = Saver(task, directory, self._plan, self._reporter, self._watch, self._life, keeper)
+        loop = self._loop(program, parameters, strategy, directory, saver, validates=validates)
+        if self._directory is not None:
+            profiler = Profiler(task, self._directory.files, self._reporter, self._watch)
+            hooks = replace(loop.hooks, taken=profiler.taken, trained=profiler.trained)
+            loop = replace(loop, hooks=hooks)
+        if self._config.verification is not None:
+            from worker.training.verification import Recorder
+
+            loop = Recorder(loop, self._config.verification).loop
+        saver.begin()
+        model = training_loop.train(loop)
+        _KEPT.append(model)
+        saver.end(model, ended)
+
     def _loop(
-        self, program: LoadedProgram, parameters: Any, strategy: Any, boundary: Any, *, validates: bool = True
+        self,
+        program: LoadedProgram,
+        parameters: Any,
+        strategy: Any,
+        directory: Any,
+        saver: Any = None,
+        *,
+        validates: bool = True,
     ) -> Any:
-        """Returns the loop, once the strategy exists."""
+        """Returns the loop, once the strategy exists. `saver` is None where nothing is trained."""
         from worker.context import Hooks, Loop
 
-        task, config = self._task, self._config
+        task, config, times = self._task, self._config, StepTimes(self._watch.spend)
         if config.is_coordinated and task.elastic is None:
             workers = task.cluster.get("worker", {})
             self._watch.attend({task.pod("worker", index): workers[index] for index in workers})
@@ -252,7 +364,8 @@ class _Training:
             program=program,
             parameters=parameters.with_replicas(strategy.num_replicas_in_sync),
             strategy=strategy,
-            directory=self._directory,
+            directory=directory,
+            newest=partial(self._newest, directory),
             writes=task.is_primary,
             count_workers=self._taking_steps,
             validates=validates,
@@ -263,9 +376,11 @@ class _Training:
                 stepped=self._activity.stepped,
                 saved=self._watch.came_further,
                 failed=self._step_failed,
-                boundary=boundary,
                 kept=_KEPT,
+                times=times,
+                **({} if saver is None else _saving(saver, times)),
             ),
+            **({} if saver is None else {"beside": saver.beside}),
             strategy_options=config.strategy_options,
             evaluation=config.evaluation,
             address=task.address,
@@ -273,6 +388,20 @@ class _Training:
             elastic=task.generation.workers if task.generation is not None else None,
             evaluator_memory=config.evaluator_memory,
         )
+
+    def _newest(self, directory: Any) -> Any:
+        """Returns the directory with the newest checkpoint or copy in memory. Every task of a collective must
+        call it.
+        """
+        if self._copies is None:
+            return directory
+        from worker.checkpoints.position import Position
+        from worker.copies.agreement import agree
+
+        stored = directory.position() if directory is not None else Position()
+        alive, notice = self._watch.alive, self._reporter.notice
+        found = agree(self._task, self._copies, stored, notice, alive, self._neighbours)
+        return found or directory
 
     def _begin_evaluation(self) -> _Work:
         """Connects as for a training, to evaluate the model of an earlier run. Like a prediction it neither
@@ -286,7 +415,7 @@ class _Training:
         strategy = self._connect(self._task)
 
         def evaluate(program: LoadedProgram, parameters: Any) -> None:
-            loop = self._loop(program, parameters, strategy, lambda *_: None)
+            loop = self._loop(program, parameters, strategy, self._directory)
             _KEPT.append(standalone.evaluate(loop, directory, checkpoint))
 
         return evaluate
@@ -320,7 +449,7 @@ class _Training:
             strategy = self._connect(self._task)
 
         def apply(program: LoadedProgram, parameters: Any) -> None:
-            loop = self._loop(program, parameters, strategy, lambda *_: None)
+            loop = self._loop(program, parameters, strategy, self._directory)
             share = predict.Share.of(task)
             if task.is_primary:
                 size = share.batch_size(loop.parameters)
@@ -352,9 +481,11 @@ class _Training:
             self._membership = Membership(task, absent, build, self._reporter, self._step_failed)
             strategy = self._membership.strategy
         else:
-            strategy = strategies.build(task)
+            strategy = strategies.build(task, probes.located)
         devices.report(self._task, self._reporter, strategy, self._taking_steps())
         self._connected = task.config.strategy == self._config.strategy
+        if self._connected and task.config.is_collective:
+            watch_peers(task)
         return strategy
 
     def _open(self, root: str) -> Any:
@@ -364,19 +495,30 @@ class _Training:
 
         trains = self._config.mode == "Train" and self._task.is_primary
         files = open_files(root, FOLDERS if trains else (), **self._outages())
-        keep = TrainingParameters.read(self._config.parameters).keep_checkpoints
-        return ModelDirectory(root, self._io_device(), files, keep)
+        return ModelDirectory(root, self._io_device(), files, self._plan.keep)
+
+    def _open_copies(self) -> Any:
+        """Returns the copies in this task's memory, None where none are kept."""
+        from worker.copies.memory import MemoryCopies
+
+        folder = os.environ.get(Env.COPIES_DIR)
+        return MemoryCopies(folder, self._io_device(), self._reporter.notice) if folder else None
 
     def _outages(self) -> Any:
         """Returns what is done while a bucket does not answer."""
         return {
             "patience": self._config.stall_seconds,
             "notice": self._reporter.notice,
-            "alive": self._watch.alive,
+            "alive": self._alive,
         }
 
-    def _claim(self, directory: str) -> None:
-        """Claims the model directory. Raises Failure where another run has it."""
+    def _alive(self) -> None:
+        """Gives a sign of life: that a thread beside the training waits says nothing of it."""
+        if threading.current_thread() is threading.main_thread():
+            self._watch.alive()
+
+    def _claim(self, directory: str, make_room: Callable[[], None] = lambda: None) -> None:
+        """Claims the model directory: see `Lease.claim`. Raises Failure where another run has it."""
         config = self._config
         holder = lease.new_holder(config.run, config.run_id, config.chief_address, self._task.name)
         if is_bucket(directory):
@@ -388,7 +530,7 @@ class _Training:
         held = lease.Lease(directory, holder)
         if not is_bucket(directory):
             with writing(directory):
-                held.claim(self._watch.alive)
+                held.claim(self._watch.alive, make_room)
         if lease.is_remote(directory):
             self._held = held
             held.keep(lambda other: self._watch.expect(overtaken(other)))
@@ -412,9 +554,7 @@ class _Training:
         if self._config.is_coordinated and again:
             deadline = min(deadline, self._config.stall_seconds)
         try:
-            self._absent = wait_for_peers(
-                self._task, deadline, self._activity, self._reporter, self._watch.alive
-            )
+            self._absent = wait_for_peers(self._task, deadline, self._activity, self._reporter, self._waiting)
         except probes.Unanswered as error:
             if not (again and self._spares(error.missing)):
                 raise unanswered(self._task, error) from error
@@ -422,6 +562,10 @@ class _Training:
             self._reporter.notice(
                 f"continuing without {probes.described(error.missing)}: used when it answers"
             )
+
+    def _waiting(self) -> None:
+        self._watch.alive()
+        self._look.check()
 
     def _spares(self, missing: Collection[str]) -> bool:
         """Returns whether the run can go on without `missing`: the others of their role do their work."""
@@ -454,12 +598,7 @@ class _Training:
                 "part that knows its inputs: give the program an export(model, path)"
             )
             return
-        averages = keras_models.keeps_averages(model.optimizer)
-        if averages:
-            keras_models.build_optimizer(model.optimizer, model.trainable_variables)
         self._directory.load(model, self._directory.epochs()[-1])
-        if averages:
-            keras_models.take_averages(model)
         guard = contextlib.nullcontext() if program.has("export") else writing(self._directory.root)
         try:
             with guard:
@@ -549,3 +688,8 @@ class _Training:
             return int(self._membership.count())
         cluster = self._task.cluster
         return max(1, len(cluster.get("worker", {})) + len(cluster.get("chief", {})))
+
+
+def _saving(saver: Any, times: StepTimes) -> Mapping[str, Callable[..., None]]:
+    """Returns the hooks by which the training is saved."""
+    return {"boundary": times.saving()(saver.boundary), "epoch_ended": times.saving()(saver.epoch_ended)}

@@ -2,7 +2,7 @@
 {{- define "tf-launcher.check" -}}
 {{- $run := include "tf-launcher.run" . -}}
 {{- $spec := .Values.spec | default dict -}}
-{{- if not $spec -}}
+{{- if not (or $spec .Values.controller.enabled .Values.dashboard.enabled) -}}
 {{- fail "spec is missing: give your cluster.yaml, as in `helm install NAME tf-launcher -f cluster.yaml`" -}}
 {{- end -}}
 {{- with .Values.metadata.namespace -}}
@@ -10,7 +10,7 @@
 {{- fail (printf "metadata.namespace is %s, and the release's namespace is %s: leave it out of the file, or install with `--namespace %s`" . $.Release.Namespace .) -}}
 {{- end -}}
 {{- end -}}
-{{- if not (regexMatch "^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$" $run) -}}
+{{- if and $spec (not (regexMatch "^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$" $run)) -}}
 {{- fail (printf "metadata.name, or the release's name in its place, is %s: expected lower-case letters, digits and '-', beginning with a letter, at most 63 characters" $run) -}}
 {{- end -}}
 {{- range $role := list "chief" "worker" "ps" "evaluator" -}}
@@ -30,7 +30,9 @@
 {{- end -}}
 
 {{- define "tf-launcher.checkProgram" -}}
-{{- $source := ((.Values.spec | default dict).program | default dict).source -}}
+{{- $program := (.Values.spec | default dict).program | default dict -}}
+{{- $field := ternary "script" "source" (and (not $program.source) (not (empty $program.script))) -}}
+{{- $source := get $program $field -}}
 {{- $files := .Values.program.files | default dict -}}
 {{- if and $files .Values.program.existingConfigMap -}}
 {{- fail "program.files and program.existingConfigMap are both given: give one" -}}
@@ -38,10 +40,10 @@
 {{- if and (not $source) (or $files .Values.program.existingConfigMap) -}}
 {{- fail (printf "program.%s is given, and spec.program.source does not name it: such as `source: ./train.py`" (ternary "files" "existingConfigMap" (not (empty $files)))) -}}
 {{- end -}}
-{{- if $source -}}
+{{- if and $source (kindIs "string" $source) -}}
 {{- $path := clean $source -}}
 {{- if or (isAbs $path) (hasPrefix ".." $path) -}}
-{{- fail (printf "spec.program.source is %s: expected a path below the cluster.yaml's folder, where the chart puts program.files" $source) -}}
+{{- fail (printf "spec.program.%s is %s: expected a path below the cluster.yaml's folder, where the chart puts program.files" $field $source) -}}
 {{- end -}}
 {{- $found := list -}}
 {{- range $name := keys $files | sortAlpha -}}
@@ -55,7 +57,7 @@
 {{- end -}}
 {{- if not (or $found .Values.program.existingConfigMap) -}}
 {{- $key := replace "." "\\." $path -}}
-{{- fail (printf "spec.program.source is %s, which is not among program.files (%s): give it with `--set-file 'program.files.%s=%s'`, or in program.existingConfigMap" $source (keys $files | sortAlpha | join ", " | default "there are none") $key $source) -}}
+{{- fail (printf "spec.program.%s is %s, which is not among program.files (%s): give it with `--set-file 'program.files.%s=%s'`, or in program.existingConfigMap" $field $source (keys $files | sortAlpha | join ", " | default "there are none") $key $source) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -26,6 +26,10 @@
 {{- default $both .Values.fullnameOverride | trunc 63 | trimAll "-." -}}
 {{- end -}}
 
+{{- define "tf-launcher.controller" -}}
+{{- printf "%s-controller" (include "tf-launcher.fullname" . | trunc 43 | trimAll "-.") -}}
+{{- end -}}
+
 {{- define "tf-launcher.serviceAccountName" -}}
 {{- default (include "tf-launcher.fullname" .) .Values.serviceAccount.name -}}
 {{- end -}}
@@ -37,7 +41,7 @@
 {{- define "tf-launcher.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "tf-launcher.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
-app.kubernetes.io/component: launcher
+app.kubernetes.io/component: {{ .component | default "launcher" }}
 {{- end -}}
 
 {{- define "tf-launcher.labels" -}}
@@ -47,11 +51,14 @@ app.kubernetes.io/component: launcher
 {{- mergeOverwrite (deepCopy .Values.commonLabels) $own (include "tf-launcher.selectorLabels" . | fromYaml) | include "tf-launcher.texts" | trim -}}
 {{- end -}}
 
-{{/* The metadata of an object of the chart. The list: the context, its name, annotations of its own. */}}
+{{/* The metadata of an object of the chart. The list: the context, its name, annotations of its own. A `namespace` in the
+  context stands for the release's; an empty one is that of an object which is in none. */}}
 {{- define "tf-launcher.metadata" -}}
 {{- $context := index . 0 -}}
 name: {{ index . 1 | quote }}
-namespace: {{ $context.Release.Namespace | quote }}
+{{- with ternary $context.namespace $context.Release.Namespace (hasKey $context "namespace") }}
+namespace: {{ . | quote }}
+{{- end }}
 labels:
   {{- include "tf-launcher.labels" $context | nindent 2 }}
 {{- with merge (deepCopy (index . 2)) $context.Values.commonAnnotations }}

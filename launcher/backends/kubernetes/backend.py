@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -31,12 +33,15 @@ from launcher.backends.patience import Patience
 from launcher.backends.run_facts import clean_policy, no_model_directory, submitted
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.object_names import ROLE_LABEL, RUN_LABEL
+from worker.contract import orders
 
 if TYPE_CHECKING:
     from launcher.backends.kubernetes.run_end.enforcement import CleanUpSettings
     from launcher.backends.kubernetes.state.root_object import RootObject
-    from launcher.status import RunStatus
+    from launcher.status import RunStatus, TaskStatus
 
+_ANSWER_SECONDS: Final = 20.0
+"""Between two lines of a task, which come each second; a node may be slow."""
 _SCALE_TRIES: Final = 20
 """While its pods start, a Job's status changes a few times a second."""
 
@@ -239,14 +244,18 @@ class KubernetesBackend:
         copying.copy(self._client, origin, written, seconds)
         return written
 
-    @understood
     def history(self, run: str, namespace: str) -> History:
         """See `base.Backend.history`. Of the pods that are still there."""
+        return next(self.histories(run, namespace))
+
+    @understood_one_by_one
+    def histories(self, run: str, namespace: str) -> Iterator[History]:
+        """See `base.Backend.histories`. Of the pods that are still there."""
         from launcher.backends.kubernetes.observe import history
 
         _, primary, jobset = self._found(run, namespace)
         spec = submitted(jobset or primary, "spec") or submitted(primary, "spec") or {}
-        return history.read(self._client, namespace, self._root(run, namespace), spec)
+        return history.histories(self._client, namespace, self._root(run, namespace), spec)
 
     def kill(self, run: str, namespace: str, task: str) -> None:
         """Not here: the launcher asks for no right to delete pods. Raises BackendError, which says how those
@@ -301,6 +310,18 @@ class KubernetesBackend:
     def resume(self, run: str, namespace: str) -> None:
         """See `base.Backend.resume`."""
         self._set_suspended(run, namespace, suspended=False)
+
+    @contextlib.contextmanager
+    def supervisor(self, run: str, namespace: str, task: TaskStatus) -> Iterator[socket.socket]:
+        """See `base.Backend.supervisor`. By a port that is forwarded to the loopback of the task's pod."""
+        from urllib.parse import urlsplit
+
+        from launcher.backends.kubernetes.api_server.port_forward import Tunnel
+
+        with Tunnel(self._client, namespace, lambda: task.pod, orders.PORT, 0) as tunnel:
+            port = urlsplit(tunnel.url).port or 0
+            with socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_SECONDS) as connection:
+                yield connection
 
     @understood
     def stop(self, run: str, namespace: str, *, at_once: bool = False) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +25,7 @@ from launcher.backends.base import (
     Update,
 )
 from launcher.backends.checked_names import check_names
-from launcher.backends.local import following, ports, preflight
+from launcher.backends.local import following, metrics, ports, preflight
 from launcher.backends.local.expired_runs import sweep
 from launcher.backends.local.pod.pods import PodTemplate
 from launcher.backends.local.store import (
@@ -43,7 +45,9 @@ from launcher.backends.local.supervisor.start import WaitingGuard
 from launcher.backends.run_facts import no_model_directory, trains_anew
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.lists_and_counts import listed
-from launcher.status import Phase, RunStatus
+from launcher.plan.roles import TASK_VOLUME
+from launcher.status import Phase, RunStatus, TaskStatus
+from worker.contract import orders
 from worker.contract.run_config import GRACE_SECONDS
 
 _ANSWER_SECONDS: Final = 10.0
@@ -132,6 +136,8 @@ class LocalBackend:
         finally:
             directory.unlock(lock)
         told = [anew, preflight.left_out(submission), self._reachable(forbidden)]
+        if metrics.addresses(submission):
+            told.append(f"metrics: {metrics.targets_path(directory)} names the tasks' ports for Prometheus")
         return "\n".join(filter(None, told))
 
     def dry_run(self, plan: Plan, *, replace: bool = False) -> list[str]:
@@ -220,8 +226,12 @@ class LocalBackend:
 
     def history(self, run: str, namespace: str) -> History:
         """See `base.Backend.history`. Nobody but the tasks themselves says anything here."""
+        return next(self.histories(run, namespace))
+
+    def histories(self, run: str, namespace: str) -> Iterator[History]:
+        """See `base.Backend.histories`."""
         self._sweep()
-        return following.read_history(self._directory(run, namespace))
+        return following.histories(self._directory(run, namespace))
 
     def kill(self, run: str, namespace: str, task: str) -> None:
         """See `base.Backend.kill`."""
@@ -262,6 +272,22 @@ class LocalBackend:
         """See `base.Backend.resume`."""
         self._set_suspended(run, namespace, suspended=False)
 
+    @contextlib.contextmanager
+    def supervisor(self, run: str, namespace: str, task: TaskStatus) -> Iterator[socket.socket]:
+        """See `base.Backend.supervisor`. By a socket in the task's directory."""
+        folder = self._directory(run, namespace).volume(task.name, TASK_VOLUME)
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_ANSWER_SECONDS)
+            try:
+                with orders.socket_path(folder) as path:
+                    connection.connect(path)
+            except OSError as error:
+                raise BackendError(
+                    f"{task.role}-{task.index} of run {run} takes no orders ({error.strerror or error})",
+                    "It has just ended, or does not run the launcher's runtime of this version.",
+                ) from error
+            yield connection
+
     def stop(self, run: str, namespace: str, *, at_once: bool = False) -> None:
         """See `base.Backend.stop`."""
         self._directory(run, namespace).send("kill" if at_once else "interrupt")
@@ -286,6 +312,7 @@ class LocalBackend:
                 kill_leftovers(directory)
                 for path in goes:  # while the run is there that says so
                     folders.remove(Path(path))
+                metrics.targets_path(directory).unlink(missing_ok=True)
                 directory.remove()
             except OSError as error:
                 raise self._unwritable(error) from error

@@ -301,23 +301,26 @@ def read_jobs(directory: RunDirectory) -> list[dict[str, Any]]:
     return jobs
 
 
-def read_history(directory: RunDirectory) -> History:
-    """The run's past, with all that its tasks have recorded."""
+def histories(directory: RunDirectory) -> Iterator[History]:
+    """See `base.Backend.histories`. With all that the tasks have recorded."""
     reader = StateReader(directory)
-    state, _ = reader.read()
-    logs = Logs(directory, EVERYONE)
-    logs.update(state)
-    lines = [line for line in logs.drain(last=True) if line.record is not None]
-    records = LatestRecords()
-    records.add(lines)
-    return History(
-        status=fold_state(reader, state, records),
-        seen=time.time(),
-        submitted=reader.submission.submitted,
-        attempts=attempts(state["jobs"], state["pods"]),
-        lines=lines,
-        spec=_spec(reader.submission),
-    )
+    logs, records = Logs(directory, EVERYONE), LatestRecords()
+    lines: list[LogLine] = []
+    while True:
+        state, _ = reader.read()
+        logs.update(state)
+        over = state["ended"] or reader.lost
+        new = [line for line in logs.drain(last=over) if line.record is not None]
+        lines = [*lines, *new]
+        records.add(new)
+        yield History(
+            status=fold_state(reader, state, records),
+            seen=time.time(),
+            submitted=reader.submission.submitted,
+            attempts=attempts(state["jobs"], state["pods"]),
+            lines=lines,
+            spec=_spec(reader.submission),
+        )
 
 
 def _spec(submission: Submission) -> Mapping[str, Any]:

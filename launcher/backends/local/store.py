@@ -227,7 +227,7 @@ class RunDirectory:
     def remove(self) -> None:
         """Removes the directory and the pods' temporary files. The caller holds the lock."""
         if (uid := self.uid()) is not None:
-            folders.remove_if_possible(temporary_root(uid))
+            remove_scratch(uid)
         gone = self.path.with_name(f".{self.run}.removed")
         folders.remove_if_possible(gone)
         try:
@@ -239,6 +239,10 @@ class RunDirectory:
     def pod(self, hostname: str) -> Path:
         """A pod's own directory."""
         return self.path / "pods" / hostname
+
+    def volume(self, hostname: str, name: str) -> Path:
+        """A volume of a pod's own."""
+        return self.pod(hostname) / "volumes" / name
 
     def log(self, hostname: str, attempt: int) -> Path:
         """What a pod's process printed."""
@@ -287,6 +291,8 @@ class RunDirectory:
             if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
                 return False
             os.write(pipe, f"{word}\n".encode())
+        except BrokenPipeError:  # it ended since the pipe was opened
+            return False
         finally:
             os.close(pipe)
         return True
@@ -360,6 +366,19 @@ def temporary_root(uid: str) -> Path:
     and programs put sockets into TMPDIR (multiprocessing does).
     """
     return Path(tempfile.gettempdir()) / f"tf-launcher-{uid[:8]}"
+
+
+def memory_root(uid: str) -> Path | None:
+    """Where a run's pods keep copies in memory; None where this machine has no such place."""
+    shared = Path("/dev/shm")  # noqa: S108 - the run's own folder in it has a name of its own
+    return shared / f"tf-launcher-{uid[:8]}" if os.access(shared, os.W_OK | os.X_OK) else None
+
+
+def remove_scratch(uid: str) -> None:
+    """Removes what a run's pods have outside of its directory."""
+    for root in (temporary_root(uid), memory_root(uid)):
+        if root is not None:
+            folders.remove_if_possible(root)
 
 
 def run_directories(store: Path, namespace: str | None = None) -> Iterator[RunDirectory]:

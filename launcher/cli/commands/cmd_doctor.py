@@ -25,6 +25,11 @@ def arguments(parser: StrictParser) -> None:
         action="store_true",
         help="only print the least Role that is enough, for `kubectl apply -f -`",
     )
+    parser.add_argument(
+        "--controller",
+        action="store_true",
+        help="check whether the controller of TFJobs works, see docs/controller.md",
+    )
 
 
 def run(options: Namespace) -> int:
@@ -39,6 +44,10 @@ def run(options: Namespace) -> int:
     has_file = options.file is not None or options.filename is not None
     if options.overrides and not has_file:
         raise wrong_usage("--set", "overrides a field of a file: name the file too")
+    if options.controller:
+        if has_file or options.role:
+            raise wrong_usage("--controller", "goes neither with a file nor with --role")
+        return _controller(options)
     objects = _objects(options) if has_file else None
     extensions = (
         tuple(needed_rights.EXTENSION_RULES) if objects is None else requirements.extra_rights(objects)
@@ -59,6 +68,22 @@ def run(options: Namespace) -> int:
         )
         print(serialization.as_yaml([needed_rights.role(namespace, extensions)]), end="")
     return BackendError.exit_code if unmet else 0
+
+
+def _controller(options: Namespace) -> int:
+    """Checks the controller; the exit code is BackendError's when it does not work."""
+    from launcher import sentences
+    from launcher.backends.kubernetes.api_server.client import Client
+    from launcher.backends.kubernetes.api_server.connection import connect
+    from launcher.controller import doctor
+
+    connection = connect(None, options.context)
+    found = doctor.examine(
+        Client(connection, one_run.patience(options)), options.namespace or connection.namespace
+    )
+    for line in sentences.findings(found, "the controller works", "the controller does not work"):
+        print(line)
+    return BackendError.exit_code if any(each.verdict == "missing" for each in found) else 0
 
 
 def _objects(options: Namespace) -> list[Mapping[str, Any]]:

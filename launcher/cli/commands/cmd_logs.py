@@ -15,13 +15,7 @@ from launcher.object_names import PROGRAM, ROLES
 def arguments(parser: StrictParser) -> None:
     """What it takes."""
     shared.run(parser)
-    parser.add_argument(
-        "tasks",
-        nargs="*",
-        default=[],
-        metavar="TASK",
-        help="these only: a role (worker), a task (worker-1) or a pod's name (default: all)",
-    )
+    shared.tasks(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="continue until the run ends")
     parser.add_argument(
         "--role",

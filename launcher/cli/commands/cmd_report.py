@@ -8,6 +8,7 @@ from argparse import Namespace
 from launcher.cli import arguments as shared
 from launcher.cli import one_run
 from launcher.cli.strict_parser import StrictParser
+from launcher.cli.usage import wrong_usage
 
 
 def arguments(parser: StrictParser) -> None:
@@ -19,13 +20,30 @@ def arguments(parser: StrictParser) -> None:
         metavar="FILE",
         help="where, replacing what is there; - is standard output (default: NAME.html)",
     )
+    parser.add_argument(
+        "--serve",
+        action="store_true",
+        help="write nothing: show it at an address of this machine, where it follows the run, until Ctrl-C",
+    )
+    shared.port(parser)
 
 
 def run(options: Namespace) -> int:
-    """Writes an HTML report of a run."""
+    """Writes an HTML report of a run, or serves it."""
+    if options.serve and options.output is not None:
+        raise wrong_usage("--output", "--serve writes no file: leave out one of the two")
+    if options.port and not options.serve:
+        raise wrong_usage("--port", "a file has no port: add --serve")
     from launcher.report import page
 
     backend, namespace = one_run.sought(options)
+    if options.serve:
+        from launcher.cli.commands import cmd_ui
+
+        backend.status(options.name, namespace)
+        path = f"runs/{backend.place.backend}/{namespace}/{options.name}"
+        cmd_ui.serve(options, f"run {options.name}", path)
+        return 0
     text = page.page_of(backend.history(options.name, namespace))
     target = options.output or f"{options.name}.html"
     if target == "-":

@@ -20,6 +20,20 @@ if TYPE_CHECKING:
 def arguments(parser: StrictParser) -> None:
     """What it takes."""
     shared.file(parser)
+    place(parser)
+    parser.add_argument(
+        "--owned-by",
+        action="append",
+        default=[],
+        metavar="KIND/NAME",
+        help="make this Job or ConfigMap the run's owner: Kubernetes deletes the run when its last owner is "
+        "deleted. A run with the same owner is replaced, or followed if nothing has changed (Kubernetes; the "
+        "Helm chart uses it)",
+    )
+
+
+def place(parser: StrictParser) -> None:
+    """Where a run is started, and how."""
     shared.namespace(parser, "where they are to live, if the file does not say (default: the context's own)")
     parser.add_argument(
         "--backend",
@@ -33,15 +47,6 @@ def arguments(parser: StrictParser) -> None:
         "--replace",
         action="store_true",
         help="end a run of this name that is running; the new one resumes from its backup",
-    )
-    parser.add_argument(
-        "--owned-by",
-        action="append",
-        default=[],
-        metavar="KIND/NAME",
-        help="make this Job or ConfigMap the run's owner: Kubernetes deletes the run when its last owner is "
-        "deleted. A run with the same owner is replaced, or followed if nothing has changed (Kubernetes; the "
-        "Helm chart uses it)",
     )
     parser.add_argument(
         "--allow-network",
@@ -147,6 +152,6 @@ def _script_role(plan: Plan) -> str:
     from launcher.object_names import ROLE_LABEL
 
     primary = plan.objects[0]
-    if submitted(primary, "program", "entrypoint") is not None:
+    if any(submitted(primary, "program", field) is not None for field in ("entrypoint", "script")):
         return ""
     return str(primary["metadata"]["labels"][ROLE_LABEL])

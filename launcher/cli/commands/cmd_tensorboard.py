@@ -7,15 +7,13 @@ from argparse import Namespace
 
 from launcher.cli import arguments as shared
 from launcher.cli import one_run
-from launcher.cli.strict_parser import StrictParser, port
+from launcher.cli.strict_parser import StrictParser
 
 
 def arguments(parser: StrictParser) -> None:
     """What it takes."""
     shared.run(parser)
-    parser.add_argument(
-        "--port", type=port, default=0, metavar="N", help="on this machine (default: any that is free)"
-    )
+    shared.port(parser)
 
 
 def run(options: Namespace) -> int:

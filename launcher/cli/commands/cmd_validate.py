@@ -47,6 +47,9 @@ def run(options: Namespace) -> int:
             tried = "was imported and has made a first step, with this machine's packages, on its CPU"
             told = tried if options.imports else "was not imported; `validate --import` tries it"
             print(f"{loaded.source}: {planned.run}: the program {told}")
+        elif loaded.cluster.spec.trains_program:
+            # To import a script is to run it.
+            print(f"{loaded.source}: {planned.run}: the script was not run; `verify` trains some steps of it")
     return 0
 
 

@@ -137,3 +137,18 @@ def test_a_field_that_the_cluster_does_not_take(api: Api, namespace: str, tmp_pa
     with pytest.raises(BackendError, match=r"the cluster refused to patch jobs\.batch mnist-worker") as error:
         backend_for(api).submit(wrong, detach=True)
     assert "runtimeClassName" in error.value.message
+
+
+def test_a_namespace_that_is_being_deleted(api: Api, namespace: str, tmp_path: Path) -> None:
+    held = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "held", "finalizers": ["example.com/hold"]},
+    }
+    assert api.create(held, namespace).status == 201
+    assert api.request("DELETE", f"api/v1/namespaces/{namespace}").status == 200
+    with pytest.raises(BackendError, match=f"namespace {namespace} .* is being deleted") as error:
+        backend_for(api).submit(plan(tmp_path, namespace), detach=True)
+    assert "metadata.namespace" in error.value.hint
+    path = f"api/v1/namespaces/{namespace}/configmaps/held"
+    api.patch(path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")

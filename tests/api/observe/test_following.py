@@ -201,9 +201,10 @@ def test_why_a_task_is_not_placed(follower: Follower, kubelet: Kubelet) -> None:
         kubelet.set(pod, "Pending", None, **unschedulable(words))
     status = follower.until(lambda status: task_reason(status, "mnist-worker-1"))
     worker = task(status, "mnist-worker-1")
-    assert (worker.reason, worker.message) == ("Unschedulable", words)
+    told = f"{words.rstrip('.')}; ask for less cpu in resources, or wait until a node has as much free"
+    assert (worker.reason, worker.message) == ("Unschedulable", told)
     status = follower.until(lambda status: "2 of 2" in status.message)
-    assert role_messages(status) == {"worker": f"Unschedulable: 2 of 2 tasks: {words}"}
+    assert role_messages(status) == {"worker": f"Unschedulable: 2 of 2 tasks: {told}"}
 
 
 def task_reason(status: RunStatus, name: str) -> str:
@@ -215,8 +216,9 @@ def test_why_an_image_is_not_there(follower: Follower, kubelet: Kubelet) -> None
     words = 'Back-off pulling image "tf-launcher-worker:dev"'
     kubelet.set(chief, "Pending", {"waiting": {"reason": "ImagePullBackOff", "message": words}})
     status = follower.until(lambda status: task_reason(status, "mnist-chief-0"))
-    assert role_messages(status) == {"chief": f"ImagePullBackOff: {words}"}
-    assert (status.reason, status.message) == ("ImagePullBackOff", words)
+    told = f"{words}; mend the image's name, or name a Secret for the registry in imagePullSecrets"
+    assert role_messages(status) == {"chief": f"ImagePullBackOff: {told}"}
+    assert (status.reason, status.message) == ("ImagePullBackOff", told)
     kubelet.start("chief")
     assert role_messages(follower.until(lambda status: status.phase is Phase.RUNNING)) == {}
 
@@ -254,7 +256,8 @@ def test_why_a_volume_is_not_mounted(api: Api, follower: Follower, kubelet: Kube
     }
     assert api.create(event, kubelet.namespace).status == 201
     status = follower.until(lambda status: role_messages(status))
-    assert role_messages(status) == {"chief": 'FailedMount: configmap "settings" not found'}
+    words = role_messages(status)["chief"]
+    assert words.startswith('FailedMount: configmap "settings" not found; make the configmap settings')
 
 
 def test_why_a_task_was_killed(follower: Follower, kubelet: Kubelet) -> None:

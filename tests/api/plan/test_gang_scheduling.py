@@ -14,7 +14,9 @@ import yaml
 
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.cli import parser
+from launcher.config.spec import Gang
 from launcher.errors import BackendError
+from launcher.plan.gang_scheduling import API_VERSIONS
 from tests.api.conftest import Api, installed
 from tests.api.runs import RUN, plan
 from tests.api.users import kubeconfig, user
@@ -73,16 +75,17 @@ def test_the_group_is_as_the_file_says(
     assert "minTaskMember" not in group["spec"]
 
 
+@pytest.mark.parametrize("gang", sorted(API_VERSIONS))
 def test_without_its_definition_nothing_is_made(
     api: Api,
     backend: KubernetesBackend,
-    gang: str,
+    gang: Gang,
     namespace: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if api.request("GET", PROJECTS[gang][1]).status != 404:
+    if api.request("GET", f"apis/{API_VERSIONS[gang]}").status != 404:
         pytest.skip(f"this cluster has {gang}")
     planned = plan(tmp_path, namespace, f"spec.scheduling={{gang: {gang}}}")
     for attempt in (backend.dry_run, lambda planned: backend.submit(planned, detach=True)):

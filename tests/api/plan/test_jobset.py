@@ -47,7 +47,7 @@ def test_it_is_accepted_unchanged(api: Api, path: Path, shared: str) -> None:
     """The definition has the fields of Jobs, but none of the checks that the API server makes of a Job."""
     for item in as_jobset(path):
         if item["kind"] != "JobSet":
-            assert item["kind"] in PATHS or item["kind"] == "PodGroup"
+            assert item["kind"] in PATHS or item["kind"] in ("PodGroup", "PodMonitor")
             continue
         item["metadata"]["namespace"] = shared
         answer = api.request("POST", JOBSETS.format(shared), item, fieldValidation="Strict", dryRun="All")
@@ -87,7 +87,7 @@ def test_the_command_line_prints_it(api: Api, namespace: str) -> None:
         timeout=60,
         check=True,
     )
-    first = next(yaml.safe_load_all(printed.stdout))
-    first["metadata"]["namespace"] = namespace
-    made = api.request("POST", JOBSETS.format(namespace), first, fieldValidation="Strict")
+    last = list(yaml.safe_load_all(printed.stdout))[-1]
+    last["metadata"]["namespace"] = namespace
+    made = api.request("POST", JOBSETS.format(namespace), last, fieldValidation="Strict")
     assert made.status == 201, made.body

@@ -37,6 +37,24 @@ run.wait({SECONDS})""",
     "for line in run.logs():\n    print(line)",
     "run",
     "run.delete(); run",
+    "import os\nfrom json import dumps as written",
+    "RATE = 0.5",
+    """def told(text):
+    print("told", text)
+    os.environ["TOLD"] = text""",
+    f"""def train(name):
+    told(written({{"name": name, "rate": RATE}}))
+second = launcher.submit(
+    train,
+    name="celled",
+    strategy="OneDevice",
+    image="example.com/any",
+    parameters={{"name": "x"}},
+    backend="local",
+)
+assert second.wait({SECONDS}).phase.name == "SUCCEEDED", list(second.logs())
+print(*(line.text for line in second.logs() if line.text.startswith("told")))
+second.delete()""",
 )
 
 pytestmark = linux_only
@@ -59,7 +77,7 @@ def test_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     NotebookClient(
         book, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
-    _, waited, logged, report, gone = book.cells
+    _, waited, logged, report, gone, *_, own = book.cells
 
     table = shown(waited, "text/html")
     assert "<caption>run noted: Succeeded" in table
@@ -82,3 +100,4 @@ def test_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Succeeded" in unescape(found[1])
     assert shown(gone, "text/plain") == "Run('noted', namespace='default')"
     assert all(output.get("data", {}).get("text/html") is None for output in gone.outputs)
+    assert shown(own, "stream") == 'told {"name": "x", "rate": 0.5}\n'

@@ -33,7 +33,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = tmp_path_factory.mktemp("state")
     done = command_line(
         state,
-        *("submit", "examples/one-device/cluster.yaml", "--backend", "local"),
+        *("submit", "examples/strategies/cluster-one-device.yaml", "--backend", "local"),
         *("--set", "spec.program.parameters.epochs=2", "--set", "spec.program.parameters.stepsPerEpoch=8"),
         *("--set", "spec.tensorboard={}"),
     )

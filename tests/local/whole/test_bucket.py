@@ -84,6 +84,7 @@ def test_a_run_is_resumed_on_another_machine_from_the_bucket_alone(
         second.launcher("delete", "fashion-mnist")
 
 
+@pytest.mark.thorough
 def test_what_is_read_from_a_bucket_needs_credentials_of_ones_own(
     tmp_path: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

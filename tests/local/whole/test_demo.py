@@ -152,6 +152,7 @@ def test_it_goes_on_after_a_kill(demo: Demo, role: str, index: int) -> None:
         assert re.search(rf"Besides, {name} ended after [\d.]+ s \(killed\)", page), page
 
 
+@pytest.mark.thorough
 def test_the_starter_trains_also_when_its_chief_is_killed(demo: Demo) -> None:
     """The files that `launcher init` writes can be trained."""
     assert demo.launcher("init", "first").returncode == 0

@@ -30,32 +30,35 @@ pytestmark = linux_only
 Launcher = Callable[..., subprocess.CompletedProcess[str]]
 
 ROWS: list[tuple[str, tuple[str, ...]]] = [
-    ("one-device/cluster.yaml", SHORT),
-    ("one-device/cluster.yaml", (*SHORT, "spec.program.keras=3")),
-    ("central-storage/cluster.yaml", SHORT),
-    ("all-reduce/cluster.yaml", SHORT),
-    ("all-reduce/cluster.yaml", (*SHORT, "spec.strategyOptions={crossDeviceOps: ReductionToOneDevice}")),
-    ("all-reduce/cluster-multi-worker.yaml", SHORT),
-    ("multi-worker-fit/cluster.yaml", SHORT),
-    ("multi-worker-fit/cluster.yaml", (*SHORT, "spec.worker.replicas=3")),
+    ("strategies/cluster-one-device.yaml", SHORT),
+    ("strategies/cluster-one-device.yaml", (*SHORT, "spec.program.keras=3")),
+    ("strategies/cluster-central-storage.yaml", SHORT),
+    ("strategies/cluster-all-reduce.yaml", SHORT),
+    (
+        "strategies/cluster-all-reduce.yaml",
+        (*SHORT, "spec.strategyOptions={crossDeviceOps: ReductionToOneDevice}"),
+    ),
+    ("strategies/cluster-all-reduce-workers.yaml", SHORT),
+    ("strategies/cluster-multi-worker.yaml", SHORT),
+    ("strategies/cluster-multi-worker.yaml", (*SHORT, "spec.worker.replicas=3")),
     ("parameter-server-fit/cluster.yaml", LONGER),
     (
         "parameter-server-coordinator/cluster.yaml",
         (f"{PARAMETERS}.epochs=2", f"{PARAMETERS}.stepsPerEpoch=40"),
     ),
-    ("multi-worker-fit/cluster-with-chief.yaml", (*SHORT, "spec.strategyOptions={autoShard: OFF}")),
-    ("mirrored-loop/cluster.yaml", SHORT),
-    ("mirrored-loop/cluster.yaml", (*SHORT, f"{PARAMETERS}.iteration=epoch", "spec.program.keras=3")),
+    ("strategies/cluster-multi-worker-with-chief.yaml", (*SHORT, "spec.strategyOptions={autoShard: OFF}")),
+    ("custom-loop/cluster-mirrored.yaml", SHORT),
+    ("custom-loop/cluster-mirrored.yaml", (*SHORT, f"{PARAMETERS}.iteration=epoch", "spec.program.keras=3")),
     # An epoch is all of the data, and the tasks must know its size.
-    ("multi-worker-loop/cluster.yaml", (f"{PARAMETERS}.epochs=1",)),
-    ("multi-worker-loop/cluster.yaml", (*SHORT, "spec.worker.replicas=3")),
-    ("multi-worker-loop/cluster.yaml", (*SHORT, "spec.chief={}", "spec.program.keras=3")),
+    ("custom-loop/cluster-multi-worker.yaml", (f"{PARAMETERS}.epochs=1",)),
+    ("custom-loop/cluster-multi-worker.yaml", (*SHORT, "spec.worker.replicas=3")),
+    ("custom-loop/cluster-multi-worker.yaml", (*SHORT, "spec.chief={}", "spec.program.keras=3")),
     ("every-method/cluster.yaml", SHORT),
 ]
 """Each row is a file under examples/, and the values for `--set` that make the run short."""
 
 
-FIRST = ("multi-worker-loop",)
+FIRST = ("strategies/cluster-multi-worker.yaml", SHORT)
 
 
 @pytest.fixture
@@ -94,8 +97,7 @@ def model_directory(output: str) -> Path:
 
 def row(file: str, settings: tuple[str, ...]) -> Any:
     """Returns a test case. `make test` runs one, beside the demo and the starter; `make thorough` all."""
-    is_first = len(settings) == len(SHORT) and file.split("/")[0] in FIRST
-    marks = [] if is_first else [pytest.mark.thorough]
+    marks = [] if (file, settings) == FIRST else [pytest.mark.thorough]
     return pytest.param(file, settings, id=" ".join((file, *settings[2:])), marks=marks)
 
 
@@ -146,9 +148,9 @@ def test_mirrored_fit_is_scored_again_from_what_it_wrote(launcher: Launcher) -> 
 @pytest.mark.parametrize(
     ("file", "settings", "message"),
     [
-        ("tpu/cluster.yaml", (), "spec.strategy: TPU: no TPU was found in this pod"),
+        ("strategies/cluster-tpu.yaml", (), "spec.strategy: TPU: no TPU was found in this pod"),
         (
-            "all-reduce/cluster.yaml",
+            "strategies/cluster-all-reduce.yaml",
             ("spec.strategyOptions.crossDeviceOps=Nccl",),
             "spec.strategyOptions.crossDeviceOps: Nccl sums over GPUs, and there is none here",
         ),

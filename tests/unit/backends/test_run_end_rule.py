@@ -12,6 +12,7 @@ from launcher.backends.run_end_rule import (
     OTHER_IMAGE_SECONDS,
     PEERS_SECONDS,
     Decision,
+    Limits,
     Role,
     decide,
 )
@@ -219,3 +220,26 @@ def test_fewer_elastic_workers_than_needed_end_the_run() -> None:
 def test_as_many_elastic_workers_as_needed_do() -> None:
     enough = replace(SHORT_OF_WORKERS, left=2)
     assert decide(CHIEF, [enough], "Running", 1000.0) == Decision()
+
+
+@pytest.mark.parametrize("role", ["chief", "ps"])
+def test_what_cannot_start_unless_somebody_mends_it_ends_the_run(role: str) -> None:
+    stuck = Role(role, f"{RUN}-{role}", Phase.PENDING, stuck="no such image", stuck_since=10.0)
+    primary, others = (stuck, []) if role == "chief" else (CHIEF, [stuck])
+    limits = Limits(stuck_seconds=30.0)
+    assert decide(primary, others, "Running", 39.0, limits) == Decision(due=40.0)
+    (stop,) = decide(primary, others, "Running", 40.0, limits).stops
+    assert stop.jobs == (f"{RUN}-chief",)
+    assert stop.why == (f"{RUN}-{role} could not start for 30 s (startingDeadlineSeconds): no such image")
+
+
+def test_what_nobody_can_mend_ends_the_run_soon() -> None:
+    stuck = replace(CHIEF, stuck="no python3", stuck_since=10.0, stuck_for_good=True)
+    assert decide(stuck, [], "Running", 19.0) == Decision(due=20.0)
+    (stop,) = decide(stuck, [], "Running", 20.0).stops
+    assert stop.why == f"{RUN}-chief can never start: no python3"
+
+
+def test_an_evaluator_that_cannot_start_is_no_reason_to_end_the_run() -> None:
+    stuck = Role("evaluator", f"{RUN}-evaluator", Phase.PENDING, stuck="no such image", stuck_since=10.0)
+    assert decide(CHIEF, [stuck], "Running", 1e6) == Decision()

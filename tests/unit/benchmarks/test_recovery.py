@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.recovery import SHAPES, backoffs
+from benchmarks.recovery import SHAPES, Measured, backoffs, report
 from benchmarks.recovery_runs import Marks, Shape, Task
 from launcher.backends.local.supervisor.jobs import Backoff
 from worker.contract.records import Event, Record
@@ -86,3 +86,28 @@ def test_the_delay_of_whoever_was_lost_before_is_longer() -> None:
     assert backoffs(ONE_DEVICE, Backoff()) == [1.0, 1.0]
     in_place = next(shape for shape in SHAPES if shape.in_place)
     assert backoffs(in_place, Backoff()) == [0.0, 0.0, 0.0], "a pod that stays is not waited for"
+
+
+def test_the_work_that_is_lost_is_what_is_done_a_second_time() -> None:
+    found = Marks()
+    for time, done in [(10.0, 40), (10.5, 41), (11.0, 42), (11.5, 43), (20.0, 41), (20.5, 42)]:
+        found.add(("worker", 0), f'step at "{time}" after {done}')
+    steps, seconds = found.lost(begun=10.0, killed=11.7, recovered=20.0)
+    assert steps == 2
+    assert seconds == pytest.approx(1.2), "since it was at step 41"
+    assert found.lost(begun=8.0, killed=9.0, recovered=10.0) == (0, 0.0), "there was nothing to lose"
+
+
+@pytest.mark.parametrize("least", [[8.0], []])
+def test_the_report_has_seconds_and_lost_work_of_each_victim(least: list[float]) -> None:
+    spans = [] if least else [(1.0, 10.0, 1.5, 5.5)]
+    found = Measured(0.0, [18.0], least, [2.0], [40], [1.25], spans)
+    taken = {(PARAMETER_SERVER.name, victim): found for victim in PARAMETER_SERVER.victims[:2]}
+    text = report([PARAMETER_SERVER], taken, {}, "local")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    measured = ["ParameterServer: chief", "1", "18.00", "18.00", "18.00"]
+    assert [*measured, *(["1", "17.00", "8.00", "2.12"] if least else [])] in rows
+    assert ["ParameterServer: chief", "40", "40", "1.25", "1.25"] in rows
+    assert not any(row[:2] == ["ParameterServer: worker 1", "40"] for row in rows), "the other trains on"
+    assert (["ParameterServer: chief", "1.00", "10.00", "1.50", "5.50"] in rows) is bool(spans)
+    assert "ParameterServer: ps" not in text, "its round failed"

@@ -159,6 +159,35 @@ def test_the_tasks_know_how_much_memory_the_evaluator_has() -> None:
     assert "evaluator_memory" not in pods.run_config(without, "1").to_json()
 
 
+# ---- copies in memory
+
+COPIES = {"name": "launcher-copies", "emptyDir": {"medium": "Memory"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, {"chief"}),
+        (PARAMETER_SERVER, {"chief", "ps"}),
+        ({"strategy": "MultiWorkerMirrored", "worker": {"replicas": 2}}, {"worker"}),
+        ({"evaluator": {}, "modelDir": "/model"}, {"chief"}),
+        ({"program": None, "command": ["python", "train.py"]}, set()),
+        ({"mode": "Predict", "modelDir": "/model"}, set()),
+        ({"strategy": "Custom", "program": None, "command": ["train"], "worker": {"replicas": 2}}, set()),
+    ],
+)
+def test_who_keeps_copies_of_the_training_in_memory(spec: Object, expected: set[str]) -> None:
+    """They count towards the pod's own limit, so the volume has none."""
+    keeping = set()
+    for role, job in jobs(**spec).items():
+        found = job["spec"]["template"]["spec"]
+        (container,) = found["containers"]
+        told = {"name": "TF_LAUNCHER_COPIES_DIR", "value": "/var/run/tf-launcher-copies"} in container["env"]
+        assert (COPIES in found["volumes"]) is told
+        keeping |= {role} if told else set()
+    assert keeping == expected
+
+
 # ---- GPUs
 
 SHM = {"name": "launcher-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
@@ -184,6 +213,32 @@ def test_shared_memory_comes_with_gpus(resources: Object, given: bool) -> None:
     assert ({"name": "launcher-shm", "mountPath": "/dev/shm"} in mounts) is given
 
 
+CLAIMED: Object = {
+    "spec": {
+        "resourceClaims": [{"name": "fast", "resourceClaimTemplateName": "two-gpus"}],
+        "containers": [{"name": "tensorflow", "resources": {"claims": [{"name": "fast"}]}}],
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("template", "asked"),
+    [
+        (CLAIMED, "resourceClaim fast"),
+        (
+            {"spec": {"containers": [{"name": "tensorflow", "resources": {"limits": {"amd.com/gpu": 1}}}]}},
+            "amd.com/gpu: 1",
+        ),
+        ({"spec": {"resourceClaims": [{"name": "of-another-container", "resourceClaimName": "a"}]}}, ""),
+    ],
+    ids=["claim", "limit", "claim of no container"],
+)
+def test_devices_of_a_pod_template_are_gpus(template: Object, asked: str) -> None:
+    planned = topology.build(cluster(chief={"podTemplate": template}))
+    assert planned.role("chief").gpus == asked
+    assert (SHM in pod(chief={"podTemplate": template})["volumes"]) is bool(asked)
+
+
 @pytest.mark.parametrize("by_pod_template", [False, True])
 def test_shared_memory_of_the_users_own(by_pod_template: bool) -> None:
     volumes = [{"name": "mine", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}]
@@ -198,6 +253,7 @@ def test_shared_memory_of_the_users_own(by_pod_template: bool) -> None:
     assert [v["name"] for v in found["volumes"]] == [
         "launcher-config",
         "launcher-task",
+        "launcher-copies",
         "launcher-tmp",
         "mine",
     ]

@@ -97,7 +97,15 @@ def test_what_opens_a_url_is_its_too() -> None:
 
 
 def test_it_takes_no_gpu_of_the_roles() -> None:
-    gpus = {"resources": {"nvidia.com/gpu": 8}, "nodeSelector": {"pool": "gpus"}}
+    claims = {
+        "resourceClaims": [{"name": "fast", "resourceClaimTemplateName": "two-gpus"}],
+        "containers": [{"name": "tensorflow", "resources": {"claims": [{"name": "fast"}]}}],
+    }
+    gpus = {
+        "resources": {"nvidia.com/gpu": 8},
+        "nodeSelector": {"pool": "gpus"},
+        "podTemplate": {"spec": claims},
+    }
     pod = board(chief=gpus, template=gpus, storage={"accessModes": ["ReadWriteMany"]})
     (container,) = pod["containers"]
     assert container["resources"] == {

@@ -100,6 +100,31 @@ def test_what_is_no_number_is_no_point() -> None:
     assert points(found["accuracy"]) == [(2, 0.75)]
 
 
+def test_gpus_are_drawn_at_the_epoch_that_was_reached_over_all_tasks() -> None:
+    """Before the first step nothing has an epoch; a part of a GPU (MIG) has memory, and no use."""
+
+    def used(index: int, time: float, use: list[int], memory: list[int]) -> LogLine:
+        return says("worker", index, 0, time, "gpu-use", use=use, memory=memory, total=[81_920] * len(memory))
+
+    of = trained(
+        used(0, 4, [99], [81_920]),
+        used(0, 31, [80, 90], [2048, 1024]),
+        used(1, 33, [40], [3072]),
+        used(0, 44, [], [1024]),
+        used(0, 88, [20], [2048]),
+    )
+    found = drawn(of)
+    assert list(found)[-3:] == ["steps per second", "GPU use, %", "GPU memory, GiB"]
+    assert points(found["GPU use, %"]) == [(3.5, 70), (8, 20)]
+    assert points(found["GPU memory, GiB"]) == [(3.5, 3), (4.5, 1), (8, 2)]
+    shown = report(of)
+    assert [(each.label, each.value) for each in shown.figures if each.label == "GPU use"] == [
+        ("GPU use", "45 %")
+    ]
+    assert "Steps per second" in [each.label for each in shown.figures]
+    assert "GPU memory, GiB" in page(shown)
+
+
 def test_a_long_curve_is_thinned_and_keeps_its_end() -> None:
     lines = [step(epoch, epoch, 10) for epoch in range(1, 5001)]
     found = points(drawn(history([pod("chief")], lines, seen=6000))["loss"])

@@ -349,3 +349,11 @@ def test_durations() -> None:
     assert [duration(value) for value in (9.95, 59.4, 59.6)] == ["10 s", "59 s", "1 min"]
     assert [duration(value) for value in (252, 3599.6, 7500)] == ["4 min 12 s", "1 h 00 min", "2 h 05 min"]
     assert duration(2 * 86400 + 7200) == "2 d 2 h"
+
+
+def test_a_pod_that_is_gone_was_there() -> None:
+    """Suspending a run deletes its pods, whose events stay."""
+    events = [event(2.0, "chief 0", "Scheduled"), event(62.0, "chief 0", "Scheduled")]
+    of = history([pod("chief", created=61.0)], events=events, seen=90.0)
+    assert segments(task_timelines(of)[0])[:2] == [("held", 0, 2), ("stopped", 2, 61)]
+    assert "59 s suspended, or in pods that are gone" in told(of)

@@ -122,3 +122,30 @@ def test_a_function_of_ones_own_is_sent_from_wherever_it_is(
 
     program: Any = importlib.import_module("linked_training").Program
     assert launcher.render(program, name="run", strategy="OneDevice")
+
+
+def of_script(place: Path, **program: str) -> list[str]:
+    path = Path(written(place, "code"))
+    document = yaml.safe_load(path.read_text())
+    document["spec"]["program"] = program
+    path.write_text(yaml.safe_dump(document))
+    (loaded,) = loader.load(str(path))
+    return [f"{problem.path}: {problem.message}" for problem in source.problems(loaded)]
+
+
+def test_a_script_is_a_file_or_one_in_the_source(place: Path) -> None:
+    assert (
+        of_script(place, script="code/train.py") == of_script(place, source="code", script="./train.py") == []
+    )
+    here = "spec.program.script: no"
+    assert of_script(place, script="trian.py") == [
+        f"{here} such file or folder: trian.py (beside the cluster file)"
+    ]
+    found = of_script(place, source="code", script="code/train.py")
+    assert found == [f"{here} file code/train.py in the source; did you mean train.py?"]
+
+
+def test_a_script_that_is_no_python(place: Path) -> None:
+    (place / "there" / "code" / "train.py").write_text("model.fit(\n")
+    (found,) = of_script(place, script="code/train.py")
+    assert found.startswith("spec.program.script: train.py:1: not valid Python: ")

@@ -140,10 +140,10 @@ def check(directory: Path, strategy: str, style: str, keras: int = 2) -> None:
     assert found.get("load_weights", [True, steps]) == [True, steps]
     assert found["counter"] == 3
     # The weights, the optimizer's two moments of those that are trained, its count and rate, and the number
-    # of the checkpoint: nothing is there twice.
+    # of the checkpoint, and with Keras 3 the state of its dropout: nothing is there twice.
     trained = found["saved"] - 2 * 32
     assert found["copies"] == 3
-    assert found["values"] == found["saved"] + 2 * trained + 3
+    assert found["values"] == found["saved"] + 2 * trained + 3 + (2 if keras == 3 else 0)
 
 
 @pytest.mark.thorough

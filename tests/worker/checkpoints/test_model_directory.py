@@ -70,3 +70,18 @@ def test_a_file_in_the_place_of_the_exports_is_told_before_the_training(tmp_path
     with pytest.raises(Failure, match="export is a file, where a folder is expected"):
         begin(ModelDirectory(str(tmp_path)), "a", print)
     assert (tmp_path / "export").read_text() == "mine"
+
+
+def test_how_long_a_run_has_lived_and_how_often_it_was_lost(tmp_path: Path) -> None:
+    """SIGTERM loses nothing; another run begins anew."""
+    directory = ModelDirectory(str(tmp_path))
+    first = begin(directory, "a", print).life
+    assert (first.before, first.losses) == (0.0, 0)
+    directory.leave(first)
+    assert directory.read_state() is not None
+    second = begin(directory, "a", print).life
+    assert second.losses == 0
+    third = begin(directory, "a", print).life
+    assert third.losses == 1
+    assert third.before >= second.before
+    assert begin(directory, "b", print).life.losses == 0

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.cluster import ROOT, RunningTask, free_addresses
+from tests.free_ports import free_addresses
+from tests.worker.cluster import ROOT, RunningTask
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
 

@@ -179,11 +179,11 @@ def test_keras_3_has_no_stock_evaluator(make_cluster: MakeCluster) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["cluster", "cluster-stock"])
+@pytest.mark.parametrize("name", ["cluster-sidecar", "cluster-sidecar-stock"])
 def test_the_example(tmp_path: Path, name: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path)}
     launcher = [sys.executable, "-m", "launcher"]
-    file = str(ROOT / "examples" / "sidecar-evaluation" / f"{name}.yaml")
+    file = str(ROOT / "examples" / "strategies" / f"{name}.yaml")
     done = subprocess.run(
         [*launcher, "submit", file, "--backend", "local", "--set", "spec.program.parameters.epochs=2"],
         env=environment,
@@ -192,7 +192,7 @@ def test_the_example(tmp_path: Path, name: str) -> None:
         timeout=3 * PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    run = {"cluster": "sidecar-loop", "cluster-stock": "sidecar-stock"}[name]
+    run = {"cluster-sidecar": "sidecar-loop", "cluster-sidecar-stock": "sidecar-stock"}[name]
     logs = subprocess.run(
         [*launcher, "logs", run, "--role", "evaluator", "--raw"],
         env=environment,

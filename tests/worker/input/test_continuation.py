@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops.testing import sleep
 
-from worker.checkpoints.model_directory import Position
+from worker.checkpoints.position import Position
 from worker.context import Hooks
 from worker.input.continuation import continued, left, of_worker
 from worker.input.datasets import training_dataset
@@ -103,6 +103,7 @@ class Told(Reporter):
 
 def loop_of(make: Callable[[], Any], steps: int | None = STEPS) -> Any:
     program: Any = SimpleNamespace(
+        has=lambda method: method == "loss",
         train_dataset=lambda size: program.datasets.append(make()) or program.datasets[-1],
         datasets=[],
         entrypoint="train:Program",
@@ -153,6 +154,18 @@ def test_at_the_beginning_nothing_is_left_out() -> None:
     loop = loop_of(lambda: batched(numbers))
     dataset, steps = training_dataset(loop)
     assert continued(loop, dataset, steps, Position()) is dataset
+
+
+def test_a_long_count_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.input.pass_length._PATIENCE_SECONDS", -1.0)
+    loop = loop_of(lambda: batched(unknown), None)
+    assert training_dataset(loop)[1] == EXAMPLES // BATCH
+    (notice,) = loop.hooks.reporter.notices
+    assert "train_dataset() has not ended after 20 elements" in notice
+    monkeypatch.undo()
+    loop = loop_of(lambda: batched(unknown), None)
+    training_dataset(loop)
+    assert not loop.hooks.reporter.notices
 
 
 def test_only_the_dataset_is_made_alike() -> None:

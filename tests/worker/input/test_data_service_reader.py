@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from tests.worker.cluster import Cluster, eventually
 from tests.worker.conftest import MakeCluster
+from tests.worker.supervisor.test_supervisor import kill_in_its_pod
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
 from worker.contract.run_config import ElasticWorkers
@@ -189,6 +191,31 @@ def test_training_goes_on_when_dispatcher_and_data_worker_are_killed(
 
 
 @thorough
+def test_a_copy_in_memory_knows_what_they_have_given(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    """The training process is killed in the middle of a pass, and goes on without any storage. Another data
+    worker has come meanwhile, so the rest of the pass comes in another order.
+    """
+    epochs, examples = 16, 4_000
+    parameters = {"epochs": epochs, "examples": examples}
+    kept = {"model_dir": None, "copies": tmp_path / "copies", "restarts_in_place": 3}
+    cluster = visited(
+        make_cluster, tmp_path, entrypoint="visited:Looped", parameters=parameters, **kept, **ONE
+    )
+    late = (DATA_WORKER, 1)
+    tasks = {task: cluster.start(*task) for task in cluster.addresses if task != late}
+    chief = tasks["chief", 0]
+    folder = cluster.copies_dir("chief", 0) / "backup"
+    chief.eventually(lambda: any(folder.glob("ckpt-*.index")), "there is a copy")
+    tasks[late] = cluster.start(*late)
+    tasks[late].until(Event.READY)
+    kill_in_its_pod(chief)
+    assert {name: task.ended() for name, task in tasks.items()} == dict.fromkeys(tasks, 0), chief.output
+    assert "from a copy in memory" in chief.output
+    found = np.rint(moved(tmp_path / f"chief-0-{epochs}.npy")).astype(int)
+    assert Counter(found.tolist()) == {epochs: examples}
+
+
+@thorough
 @pytest.mark.parametrize("options", [ONE, SERVERS])
 def test_a_dispatcher_that_has_lost_its_journal_costs_a_restart(
     make_cluster: MakeCluster, tmp_path: Path, options: dict[str, Any]
@@ -246,12 +273,16 @@ def test_a_missing_dispatcher_is_named(make_cluster: MakeCluster, tmp_path: Path
     cluster = visited(
         make_cluster, tmp_path, entrypoint="visited:Visited", starting_deadline_seconds=3, **ONE
     )
-    tasks = {name: cluster.start(*name) for name in cluster.addresses if name[0] != DISPATCHER}
-    for name, task in tasks.items():
-        assert task.ended() == ExitCode.RETRYABLE, name
-        message = task.records(Event.FAILED)[-1].fields["message"]
-        assert "there was no answer from tiny-dispatcher-0 (nothing listens on its port" in message
-    eventually(lambda: all(task.process.poll() is not None for task in tasks.values()), "all have left")
+    host, port = cluster.addresses[DISPATCHER, 0].split(":")
+    with socket.socket() as unheard:
+        # Bound, so that no other test's server takes it, but not listened to.
+        unheard.bind((host, int(port)))
+        tasks = {name: cluster.start(*name) for name in cluster.addresses if name[0] != DISPATCHER}
+        for name, task in tasks.items():
+            assert task.ended() == ExitCode.RETRYABLE, name
+            message = task.records(Event.FAILED)[-1].fields["message"]
+            assert "there was no answer from tiny-dispatcher-0 (nothing listens on its port" in message
+        eventually(lambda: all(task.process.poll() is not None for task in tasks.values()), "all have left")
 
 
 @pytest.mark.nightly

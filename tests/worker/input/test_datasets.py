@@ -142,7 +142,10 @@ MIRRORED = {"strategy": "Mirrored", "strategy_options": {"logicalCpus": 3}, "rep
         (
             {**ONE, "entrypoint": "short:Short"},
             {"source": "endless", "stepsPerEpoch": None},
-            "spec.program.parameters.stepsPerEpoch: needed, because the training dataset is infinite",
+            (
+                "spec.program.parameters.stepsPerEpoch: needed, because the training dataset is infinite, "
+                "or a generator"
+            ),
         ),
     ],
     ids=["indivisible", "read once", "empty", "infinite"],
@@ -154,6 +157,27 @@ def test_data_that_will_not_do(
     assert chief.ended() == ExitCode.PROGRAM_ERROR
     (failed,) = chief.records(Event.FAILED)
     assert failed.fields["message"] == message
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        pytest.param({"replicas": {"chief": 1, "worker": 1, "ps": 1}}, "chief", marks=pytest.mark.thorough),
+        ({"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}}, "worker"),
+    ],
+    ids=["servers", "workers"],
+)
+def test_data_without_an_end_are_told_before_the_other_tasks_are_there(
+    make_cluster: MakeCluster, options: dict[str, Any], first: str
+) -> None:
+    parameters = {"source": "endless", "stepsPerEpoch": None}
+    options |= {"entrypoint": "short:Short", "parameters": parameters}
+    task = make_cluster(**options).start(first)
+    failed = task.until(Event.FAILED)
+    assert failed.fields["message"].startswith("spec.program.parameters.stepsPerEpoch: needed")
+    assert task.output.count("needed, because") == 1
+    if first == "worker":  # a chief waits for its servers, to end them
+        assert task.ended() == ExitCode.PROGRAM_ERROR
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,13 @@ SERVED = {"strategy": "OneDevice", "replicas": {"chief": 1, DISPATCHER: 1, DATA_
 SERVERS = {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker": 2, "ps": 1}}
 SERVER = {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker": 1, "ps": 1}}
 thorough = pytest.mark.thorough
+
+
+def served(options: dict[str, Any]) -> dict[str, Any]:
+    """Adds three data workers."""
+    return {**options, "replicas": {**options["replicas"], DISPATCHER: 1, DATA_WORKER: 3}}
+
+
 nightly = [thorough, pytest.mark.nightly]
 
 
@@ -99,13 +106,14 @@ def attempt(cluster: Cluster, epoch: int) -> RunningTask:
 @pytest.mark.parametrize(
     ("options", "entrypoint", "parameters", "numbers"),
     [
-        pytest.param(WORKERS, "Looped", {"data": "shuffled"}, ALL, id="workers", marks=thorough),
+        pytest.param(WORKERS, "Looped", {"data": "shuffled"}, ALL, id="workers"),
         pytest.param(
             {**WORKERS, "strategy_options": {"autoShard": "FILE"}},
             "Keras3",
             {"data": "lines"},
             ALL,
             id="files",
+            marks=thorough,
         ),
         pytest.param(
             ONE,
@@ -130,6 +138,28 @@ def attempt(cluster: Cluster, epoch: int) -> RunningTask:
         pytest.param(WORKERS, "Stepped", {"data": "shuffled"}, ALL, id="own step of workers", marks=nightly),
         pytest.param(MIRRORED, "Compiled", {"data": "shuffled"}, ALL, id="Keras 2", marks=thorough),
         pytest.param(SERVED, "Looped", {}, ALL, id="served", marks=thorough),
+        pytest.param(
+            served(MIRRORED), "Keras3", {"data": "shuffled"}, ALL, id="served by three", marks=nightly
+        ),
+        pytest.param(
+            served(ONE),
+            "Compiled",
+            {"examples": 230, "data": "paired"},
+            range(230),
+            id="served unevenly",
+            marks=thorough,
+        ),
+        pytest.param(
+            served(WORKERS), "Keras3", {"data": "lines"}, ALL, id="served to workers", marks=thorough
+        ),
+        pytest.param(
+            served(WORKERS),
+            "Stepped",
+            {"data": "repeated", "stepsPerEpoch": 12},
+            ALL,
+            id="served without an end",
+            marks=thorough,
+        ),
         pytest.param(WORKERS, "Keras3", {"data": "reordered"}, ALL, id="in any order", marks=nightly),
         pytest.param(
             SERVER,

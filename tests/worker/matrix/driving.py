@@ -10,11 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.worker.cluster import Cluster, RunningTask
 from tests.worker.matrix.cells import FOLDER, KERAS_3, PROGRAMS, STRATEGIES, STYLES, Cell, reference_style
@@ -25,7 +26,19 @@ TAIL = 4000
 """Characters of a process' output in a report."""
 
 
-def run(strategy: str, cells: Sequence[Cell], folder: Path) -> dict[Cell, dict[str, Any]]:
+class Placement(Protocol):
+    """The devices of a column's tasks, where they are not those of cells.py."""
+
+    def config(self, strategy: str, replicas: Mapping[str, int]) -> Mapping[str, Any]:
+        """Returns fields of a run's configuration, `strategy_options` among them."""
+
+    def variables(self, strategy: str, role: str, index: int) -> Mapping[str, str]:
+        """Returns environment variables of a task."""
+
+
+def run(
+    strategy: str, cells: Sequence[Cell], folder: Path, placed: Placement | None = None
+) -> dict[Cell, dict[str, Any]]:
     """Returns the outcome of each cell, all of `strategy`. `folder` is created, and only this
     call uses it.
     """
@@ -34,18 +47,20 @@ def run(strategy: str, cells: Sequence[Cell], folder: Path) -> dict[Cell, dict[s
     programs = [cell for cell in cells if cell.style in PROGRAMS]
     for style in STYLES:
         chosen = [cell for cell in cells if cell.style == style and style not in PROGRAMS]
-        found |= _to_the_end(strategy, chosen, folder, style)
-    found |= _to_the_end(strategy, programs, folder, "programs")
+        found |= _to_the_end(strategy, chosen, folder, style, placed)
+    found |= _to_the_end(strategy, programs, folder, "programs", placed)
     if "evaluator" in STRATEGIES[strategy].replicas:
         trained = [cell for cell in cells if found[cell]["outcome"] == "trained"]
-        output = _pass(strategy, trained, folder, "scoring") if trained else ""
+        output = _pass(strategy, trained, folder, "scoring", placed) if trained else ""
         scored = {cell: line for cell, line in _lines(folder) if line["what"] == "scored"}
         for cell in trained:
             found[cell]["scored"] = scored.get(cell, {"error": f"not scored: {output}", "evaluations": []})
     return found
 
 
-def _to_the_end(strategy: str, cells: Sequence[Cell], folder: Path, name: str) -> dict[Cell, dict[str, Any]]:
+def _to_the_end(
+    strategy: str, cells: Sequence[Cell], folder: Path, name: str, placed: Placement | None
+) -> dict[Cell, dict[str, Any]]:
     """Runs all of `cells`, however many of them end their process.
 
     A cell whose task reports the loss of another one gets a second try, as from a Job: on a busy machine a
@@ -54,7 +69,7 @@ def _to_the_end(strategy: str, cells: Sequence[Cell], folder: Path, name: str) -
     found: dict[Cell, dict[str, Any]] = {}
     tried_again: set[Cell] = set()
     while left := [cell for cell in cells if cell not in found]:
-        output = _pass(strategy, left, folder, name)
+        output = _pass(strategy, left, folder, name, placed)
         lines = [(cell, line) for cell, line in _lines(folder) if cell in cells]
         ended = [(cell, line) for cell, line in lines if line["what"] == "ended"]
         found = {cell: line for cell, line in ended if cell not in tried_again}
@@ -80,18 +95,26 @@ def _lost_another(line: dict[str, Any]) -> bool:
     return any("heartbeat timeout" in message for message in told)
 
 
-def _pass(strategy: str, cells: Sequence[Cell], folder: Path, name: str) -> str:
+def _pass(
+    strategy: str, cells: Sequence[Cell], folder: Path, name: str, placed: Placement | None = None
+) -> str:
     """Runs `cells`. Returns the output of processes that ended too soon, or ""."""
     column = STRATEGIES[strategy]
     directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=folder))
     listed = directory / "cells.json"
     listed.write_text(json.dumps(cells))
+    devices: Mapping[str, Any] = {"strategy_options": dict(column.options)}
+    if placed is not None:
+        devices = {
+            **placed.config(column.strategy, column.replicas),
+            "variables": partial(placed.variables, column.strategy),
+        }
     cluster = Cluster(
         directory,
         column.replicas,
         column.strategy,
         source=FOLDER,
-        strategy_options=dict(column.options),
+        **devices,
         starting_deadline_seconds=600,
         stall_seconds=3600,
         chief_lost_seconds=600,
@@ -175,6 +198,7 @@ def _plain(folder: Path, names: Sequence[str], legacy: str) -> list[str]:
         return []
     command = [sys.executable, "plain.py", str(folder), str(folder / "data"), *names]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": legacy}
+    environment["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     done = subprocess.run(command, cwd=FOLDER, env=environment, capture_output=True, text=True, timeout=1200)
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"shape"')]
     if len(lines) != len(names):

@@ -70,9 +70,9 @@ def main() -> None:
 
     faulthandler.dump_traceback_later(START_SECONDS, exit=True)
     import_tensorflow(keras=True)
-    from worker import strategies
+    from worker import devices, strategies
 
-    strategies.prepare(task)
+    devices.prepare(task)
     strategy = strategies.build(task)
     running = Running(task, strategy, folder)
     for cell in cells:
@@ -88,9 +88,9 @@ class Running:
 
     def __init__(self, task: tasks.Task, strategy: Any, folder: Path) -> None:
         from worker import strategies
-        from worker.collective import kv_store
+        from worker.collective import halts, kv_store
         from worker.training import loop as training_loop
-        from worker.training import preemption, trainer
+        from worker.training import trainer
 
         self._task, self._strategy, self._folder = task, strategy, folder
         self._name = ""
@@ -107,19 +107,19 @@ class Running:
             return self._trained[-1]
 
         training_loop.train = train
-        strategies.build = lambda task: strategy
+        strategies.build = lambda task, locate=None: strategy
         # One strategy serves many runs: their keys in the coordination service must differ.
         put, get = kv_store.put, kv_store.get
         self._put, self._get = put, get
         kv_store.put = lambda key, value: put(f"{self._name}/{key}", value)
         kv_store.get = lambda key: get(f"{self._name}/{key}")
-        preemption._Peers.watch = _nothing  # type: ignore[method-assign,assignment]
+        halts.Halts.watch = halts.Halts.propose = _nothing  # type: ignore[method-assign,assignment]
         memberships: list[Any] = []
 
         class Training(trainer._Training):
             """A run in a process that has run others."""
 
-            def _claim(self, directory: str) -> None:
+            def _claim(self, directory: str, make_room: Callable[[], None] = lambda: None) -> None:
                 pass
 
             def _wait(self, deadline: float, again: bool = False) -> None:

@@ -34,6 +34,11 @@ class Advised(Tiny):
         return super().train_dataset(batch_size).with_options(options)
 
 
+class Watched(Advised):
+    def callbacks(self) -> list[tf.keras.callbacks.Callback]:
+        return []
+
+
 class Looped(Advised):
     def loss(self, labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
         return tf.keras.losses.mse(labels, predictions)

@@ -170,18 +170,55 @@ class Parts(WithSteps):
                 decoded = self.decoder(self.encoder(data["values"]))
                 return tf.reduce_sum(tf.square(data["values"] - decoded), axis=-1)
 
-        model = Coder(
-            keras.Sequential([keras.Input((6,)), self.dense(3, 1)]),
-            keras.Sequential([keras.Input((3,)), self.dense(6, 2)]),
-        )
+        model = Coder(self.part(6, self.dense(3, 1)), self.part(3, self.dense(6, 2)))
         model.compile(keras.optimizers.Adam(0.05))
         return model
+
+    def part(self, inputs: int, layer: Any) -> Any:
+        return self.keras.Sequential([self.keras.Input((inputs,)), layer])
 
     def dataset(self, batch_size: int) -> Any:
         data = super().dataset(batch_size)
         return data.map(lambda values: {"values": values, "names": (tf.as_string(values[:, 0]),)})
 
     train_dataset = evaluation_dataset = dataset
+
+
+class Late(Parts):
+    """The parts get their variables in the first step."""
+
+    def part(self, inputs: int, layer: Any) -> Any:
+        del inputs
+        return self.keras.Sequential([layer])
+
+
+class Divided:
+    """Its train_step takes the data apart, which the model does not take as they are."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self.values = Encoding(parameters)
+
+    def train_dataset(self, batch_size: int) -> Any:
+        data = self.values.dataset(batch_size)
+        return data.map(lambda values: {"values": values, "labels": values[:, :2]})
+
+    def model(self) -> Any:
+        model = tf.keras.Sequential([tf.keras.Input((6,)), tf.keras.layers.Dense(2)])
+        model.compile(tf.keras.optimizers.SGD(0.05))
+        return model
+
+    def train_step(self, model: Any, batch: Any, global_batch_size: int) -> Any:
+        with tf.GradientTape() as tape:
+            squares = tf.square(batch["labels"] - model(batch["values"], training=True))
+            loss = tf.reduce_sum(squares) / global_batch_size
+        variables = model.trainable_variables
+        model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))  # noqa: B905
+        return loss
+
+
+class DividedScored(Divided):
+    def evaluation_dataset(self, batch_size: int) -> Any:
+        return self.train_dataset(batch_size)
 
 
 class Triplets(WithSteps):

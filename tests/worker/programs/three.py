@@ -230,16 +230,16 @@ class Unmeasured(Fitted):
 
 
 class Dropped(Fitted):
-    """The weight of each input becomes how often dropout let it through: 16 inputs of 1, a gradient of 1."""
+    """The weight of each input becomes how often dropout let it through: 64 inputs of 1, a gradient of 1."""
 
     def model(self) -> Any:
         dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
-        model = keras.Sequential([keras.Input((16,)), keras.layers.Dropout(0.5), dense])
+        model = keras.Sequential([keras.Input((64,)), keras.layers.Dropout(0.5), dense])
         model.compile(keras.optimizers.SGD(1.0), lambda labels, predictions: predictions)
         return model
 
     def train_dataset(self, batch_size: int) -> Any:
-        ones = np.ones((batch_size, 16), "float32")
+        ones = np.ones((batch_size, 64), "float32")
         return tf.data.Dataset.from_tensors((ones, ones[:, :1])).repeat()
 
     evaluation_dataset = None  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Models whose variables the runtime cannot make."""
+"""Models whose variables the runtime makes by their own steps, or cannot make."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ class Model(tf.keras.Model):
         self.part = tf.keras.Sequential([tf.keras.layers.Dense(2)])
 
     def train_step(self, data):
-        return {"loss": tf.reduce_sum(self.part(data))}
+        return {"loss": tf.reduce_sum(self.part(data["wanted"]))}
 
 
 model = Model()
 try:
-    build(model, tf.TensorSpec([None, 3]), "mine:Program")
+    build(model, {"given": tf.TensorSpec([None, 3])}, "mine:Program")
 except Failure as failure:
     said = failure.message
-model.part(tf.zeros([1, 3]))
-build(model, tf.TensorSpec([None, 3]), "mine:Program")
+build(model, {"wanted": tf.TensorSpec([None, 3])}, "mine:Program")
 print(json.dumps([said, len(model.trainable_variables)]))
 """
 
@@ -39,5 +38,6 @@ print(json.dumps([said, len(model.trainable_variables)]))
 def test_parts_of_a_model_without_call_that_have_no_variables_are_told(keras: int) -> None:
     said, variables = computed(UNBUILT, keras=keras)
     assert said.startswith("mine:Program: model() returned a Model without call(), with parts that have no ")
+    assert "wanted" in said  # the step's own error
     assert said.endswith("make them there, by an Input for each part or by calling it once")
     assert variables == 2

@@ -13,6 +13,7 @@ import pytest
 from tests.worker.cluster import PROGRAMS
 from tests.worker.conftest import MakeCluster
 from tests.worker.forked_tasks import computed
+from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
 
 PARAMETERS = {"epochs": 2, "globalBatchSize": 8, "stepsPerEpoch": 5}
@@ -29,11 +30,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-QUICK = {
-    ("Parts", "tf_keras", "ParameterServer"),
-    ("Triplets", "keras", "MultiWorkerMirrored"),
-}
-BOTH = ("Parts", "Triplets", "Added")
+QUICK = {("Parts", "tf_keras", "ParameterServer")}
+BOTH = ("Parts", "Late", "Triplets", "Added")
 
 
 def _marks(case: tuple[str, str, str]) -> list[Any]:
@@ -50,6 +48,7 @@ CASES = [
         for package in (("tf_keras", "keras") if name in BOTH else ("tf_keras",))
         for strategy in OPTIONS
     )
+    if case != ("Late", "keras", "Mirrored")  # where Keras 3 cannot make them, which is told
 ]
 
 
@@ -74,12 +73,23 @@ def test_as_one_process(make_cluster: MakeCluster, name: str, package: str, stra
     scores = {key[4:]: value for key, value in metrics.items() if key.startswith("val_")}
     assert tasks[0].records(Event.EVALUATION)[-1].fields["metrics"] == pytest.approx(scores, rel=1e-4)
     (exported,) = tasks[0].records(Event.EXPORTED)
-    parts = ("encoder", "decoder") if name == "Parts" else ("",)
+    parts = ("encoder", "decoder") if name in ("Parts", "Late") else ("",)
     assert all(Path(exported.fields["path"], part, "saved_model.pb").is_file() for part in parts)
     scored = make_cluster(**options, parameters=parameters, mode="Evaluate").start_all().values()
     assert [task.ended() for task in scored] == [0] * len(scored)
     (found,) = [record.fields for task in scored for record in task.records(Event.EVALUATION)]
     assert found["metrics"] == pytest.approx(scores, rel=1e-4)
+
+
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_a_step_that_takes_the_data_apart(make_cluster: MakeCluster, evaluated: bool) -> None:
+    entrypoint = "own_steps:DividedScored" if evaluated else "own_steps:Divided"
+    cluster = make_cluster(**OPTIONS["Mirrored"], entrypoint=entrypoint, parameters=PARAMETERS)
+    (task,) = cluster.start_all().values()
+    assert task.ended() == (ExitCode.PROGRAM_ERROR if evaluated else 0)
+    messages = [record.fields["message"] for record in task.records(Event.FAILED)]
+    assert ["give the program a test_step(model, batch)" in each for each in messages] == [True] * evaluated
+    assert bool(task.records(Event.TRAINING)) != evaluated  # it is told before the first epoch
 
 
 def test_what_is_not_measured_is_not_reported_and_a_mean_is_told(make_cluster: MakeCluster) -> None:

@@ -18,6 +18,7 @@ def sum_by_batch(losses): return tf.reduce_sum(losses, 0) * (1 / 8)
 def average(losses): return tf.nn.compute_average_loss(losses, global_batch_size=8)
 def and_no_penalties(losses): return sum_by_batch(losses) + tf.reduce_sum([])
 def and_a_list(losses): return tf.reduce_sum([sum_by_batch(losses), weight * 2.0])
+def of_two(losses): return tf.reduce_sum(tf.concat([losses, losses], 0)) / 8
 def total(losses): return tf.reduce_sum(losses)
 def product(losses): return tf.reduce_prod(losses)
 def last(losses): return tf.reduce_mean(tf.stack([losses, losses], 1), axis=1)[0]
@@ -30,7 +31,7 @@ def told(of, size):
     return [[each.is_mean(), each.is_share(2, 8)] for each in found]
 
 cases = (mean, all_dimensions, by_size, with_penalty, mean_by_replicas, sum_by_batch, average, total)
-cases = (*cases, product, last, and_no_penalties, and_a_list)
+cases = (*cases, of_two, product, last, and_no_penalties, and_a_list)
 weight = tf.Variable(2.0)
 found = {of.__name__: [told(of, 4), told(of, None)] for of in cases}
 found["eager"] = reductions(tf.constant(1.0))
@@ -61,6 +62,7 @@ def test_means_and_shares_are_told_apart() -> None:
         "sum_by_batch": [share, share],
         "average": [share, share],
         "total": [neither, neither],
+        "of_two": [[[True, True]], share],  # of 8 values; as many as a batch has examples
         "and_no_penalties": [share, share],
         "and_a_list": [share, share],
         "product": [[], []],

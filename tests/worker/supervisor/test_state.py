@@ -83,7 +83,7 @@ def test_a_task_that_lost_another_keeps_the_lease_for_the_next_pod() -> None:
     ],
 )
 def test_a_crash_is_told_as_a_shell_would(number: int, named: str, advice: str) -> None:
-    message = f"the training process was ended by {named}{advice and advice + 'resources.limits.memory'}"
+    message = f"the training process was ended by {named}{advice and advice + 'the memory in resources'}"
     failed = Emit(Failed(message, "", 128 + number))
     leaves(trains().ended(-number, 1.0), 128 + number, failed, Do.GIVE_BACK)
 
@@ -101,7 +101,7 @@ def restarted(state: State, now: float, restart: int) -> State:
 
 
 def test_it_is_started_again_up_to_the_limit() -> None:
-    state = restarted(trains(restarts=2), 1.0, restart=1)
+    state = restarted(trains(restarts=2).came_further(0.5), 1.0, restart=1)
     state = restarted(state.expects(stalled("training", 5.0)), 2.0, restart=2)
     step = state.ended(-signal.SIGKILL, 3.0)
     leaves(step, KILLED, step[1][0], Do.GIVE_BACK)
@@ -280,7 +280,8 @@ def test_generations_of_the_same_tasks_fail_only_so_often(change: str) -> None:
         state = replace(state, phase=Phase.WAITS).told({"start": fewer}, 3.0)[0].began()[0]
     step = state.ended(75, 3.0)
     if change == "none":
-        leaves(step, 75, ReportEnd(75))
+        leaves(step, 75, ReportEnd(75), step[1][1])
+        assert "4 times in a row" in str(step[1][1])
     else:
         goes_on(step, ReportEnd(75), Do.CLEAR)
 

@@ -122,12 +122,17 @@ def test_nobody_trains_on_after_the_supervisor() -> None:
         time.sleep(0.02)
 
 
-def test_a_program_that_always_fails_ends_after_the_limit_as_it_would_without(tmp_path: Path) -> None:
-    code, records = supervised("os.kill(os.getpid(), signal.SIGKILL)", restarts=2)
-    assert code == KILLED
-    again = [(Event.FAILED, KILLED), (Event.RESTARTED, KILLED)]
-    assert told(records) == [*again, *again, (Event.FAILED, KILLED)]
-    assert [record.fields["restart"] for record in records if record.event == Event.RESTARTED] == [1, 2]
+@pytest.mark.parametrize(
+    ("body", "code", "restarts"),
+    [("return 75", 75, 2), ("os.kill(os.getpid(), signal.SIGKILL)", KILLED, 1)],
+    ids=["for another task", "at once, by a signal"],
+)
+def test_a_program_that_always_fails_ends_as_it_would_without(body: str, code: int, restarts: int) -> None:
+    found, records = supervised(body, restarts=2)
+    assert found == code
+    numbers = [record.fields["restart"] for record in records if record.event == Event.RESTARTED]
+    assert numbers == list(range(1, restarts + 1))
+    assert {record.fields["exit_code"] for record in records} == {code}
 
 
 def test_it_goes_on_to_the_end(tmp_path: Path) -> None:

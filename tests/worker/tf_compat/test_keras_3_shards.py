@@ -24,8 +24,10 @@ def same(one: dict[str, Any], other: dict[str, Any], far: float = 1e-6) -> None:
     """Asserts that two checkpoints have the same names, shapes and values."""
     assert sorted(one) == sorted(other)
     for name, value in one.items():
-        if name != "save_counter":
-            assert np.shape(value) == np.shape(other[name]), name
+        if name == "save_counter":
+            continue
+        assert np.shape(value) == np.shape(other[name]), name
+        if not name.startswith("random_state/"):  # a program without a seed
             assert np.allclose(value, other[name], rtol=0.0, atol=far), name
 
 
@@ -112,9 +114,7 @@ def test_what_a_model_in_pieces_cannot_do_is_told(make_cluster: MakeCluster) -> 
     cluster = make_cluster(**split(2), entrypoint="crowded:Tables", parameters=parameters)
     chief = cluster.start_all()["chief", 0]
     assert chief.ended() == ExitCode.PROGRAM_ERROR
-    chief.until_notice(
-        "of memory for a checkpoint, and may use 64 MiB: raise resources.limits.memory of the chief"
-    )
+    chief.until_notice("of memory to resume, and may use 64 MiB: raise the memory in resources of the chief")
     message = chief.until(Event.FAILED).fields["message"]
     assert "Lamb may look at all of of_words/embeddings for the update of a row, and its rows" in message
     assert "spec.strategyOptions {partitioner: FixedShards, numShards: 1}" in message

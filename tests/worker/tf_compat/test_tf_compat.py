@@ -213,6 +213,14 @@ schedule = tf.keras.optimizers.schedules.ExponentialDecay(0.5, 10, 0.9)
 rate = models.learning_rate(tf.keras.optimizers.SGD(schedule))
 found["schedule"] = isinstance(rate, tf.keras.optimizers.schedules.LearningRateSchedule)
 models.build_optimizer(model.optimizer, model.trainable_variables)
+with models.fixed_rate(model.optimizer, 0.25):
+    found["fixed"] = float(model.optimizer.learning_rate)
+optimizers = model.optimizer, type(model.optimizer)(schedule)
+found["constant"] = [models.constant_rate(each) for each in optimizers]
+clipping = [type(model.optimizer)(clipnorm=1.0), type(model.optimizer)(global_clipnorm=1.0)]
+found["plain"] = [models.takes_gradients_as_they_are(each) for each in (model.optimizer, *clipping)]
+models.apply_sums(model.optimizer, [(tf.ones((1,)), model.trainable_variables[1])])
+found["applied"] = round(float(model.trainable_variables[1][0]), 4)
 found["tensors"] = [models.takes_tensors(made()) for made in (models.Callback, tf.keras.callbacks.Callback)]
 data = tf.data.Dataset.from_tensors((tf.ones((4, 2)), tf.ones((4, 1)))).repeat(6)
 """
@@ -231,10 +239,10 @@ for callback in (Batches(), Tests(), tf.keras.callbacks.Callback()):
 models.compile_with_loss(model, "mae")
 model.evaluate(data, verbose=0)
 found["again"] = [model.loss, [metric.name for metric in model.metrics]]
-found["clips"] = models.clips_gradients_itself(model.optimizer)
 legacy = tf.keras.optimizers.legacy.Adam()
 models.build_optimizer(legacy, model.trainable_variables)
-found["legacy"] = [len(legacy.weights), models.clips_gradients_itself(legacy), models.learning_rate(legacy)]
+found["legacy"] = [len(legacy.weights), models.learning_rate(legacy)]
+found["legacy"].append(models.takes_gradients_as_they_are(legacy))
 decayed = tf.keras.optimizers.SGD(schedule)
 decayed.build(model.trainable_variables)
 found["current"] = float(models.current_learning_rate(decayed))
@@ -243,9 +251,6 @@ class Own(tf.keras.optimizers.Optimizer):
         super().__init__(name="own")
 scaling = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD())
 found["without"] = [models.learning_rate(each) for each in (Own(), scaling)]
-before = models.replace_learning_rate(model.optimizer, 0.25)
-found["replaced"] = [isinstance(before, tf.Variable), float(model.optimizer.learning_rate)]
-models.replace_learning_rate(model.optimizer, before)
 found["steps"] = models.steps_per_execution(model)
 found["xla"] = models.uses_xla(model)
 found["means"] = [metric.name for metric in models.compiled_loss_metrics(model)]
@@ -279,14 +284,16 @@ def test_models_of_keras_2() -> None:
         "metrics": True,
         "rate": [True, 0.01],
         "schedule": True,
+        "fixed": 0.25,
+        "constant": [pytest.approx(0.01), None],
+        "plain": [True, False, False],
+        "applied": -0.01,
         "hooks": [[True, True], [False, True], [False, False]],
         "tensors": [True, False],
         "again": ["mae", ["loss", "mae"]],
-        "clips": True,
-        "legacy": [5, False, None],
+        "legacy": [5, None, False],
         "current": 0.5,
         "without": [None, None],
-        "replaced": [True, 0.25],
         "steps": 1,
         "xla": False,
         "means": ["loss"],
@@ -304,6 +311,10 @@ def test_models_of_keras_3() -> None:
         "metrics": True,
         "rate": [True, 0.01],
         "schedule": True,
+        "fixed": 0.25,
+        "constant": [pytest.approx(0.01), None],
+        "plain": [True, False, False],
+        "applied": -0.01,
         "tensors": [True, False],
     }
 

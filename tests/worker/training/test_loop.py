@@ -115,7 +115,7 @@ def test_a_callback_may_predict_under_parameter_servers(make_cluster: MakeCluste
     ("options", "where"),
     [
         ({**PARAMETER_SERVER, "replicas": {"chief": 1, "worker": 1, "ps": 1}}, "under ParameterServer"),
-        ({**TWO_CPUS, "strategy": "Mirrored"}, "for several replicas on CPUs"),
+        ({**TWO_CPUS, "strategy": "Mirrored"}, "for several replicas"),
         (ONE, ""),
     ],
     ids=["ParameterServer", "Mirrored", "OneDevice"],

@@ -25,16 +25,16 @@ def notices(make_cluster: MakeCluster, **options: Any) -> list[str]:
 @pytest.mark.thorough
 def test_hot_variables_and_options_without_effect(make_cluster: MakeCluster) -> None:
     options, hot = sorted(
-        notices(make_cluster, replicas=SERVERS, entrypoint="advised:Advised"), key=lambda text: HOT in text
+        notices(make_cluster, replicas=SERVERS, entrypoint="advised:Watched"), key=lambda text: HOT in text
     )
     assert options == (
-        "advised:Advised: train_dataset() sets tf.data.Options' auto_shard_policy to FILE, which "
+        "advised:Watched: train_dataset() sets tf.data.Options' auto_shard_policy to FILE, which "
         "ParameterServer ignores: each worker reads all of the data. Shuffle it without a seed, so that they "
         "read it in different orders"
     )
     assert hot.startswith("the optimizer's learning_rate (on ps ")
     assert "and iteration (on ps " in hot
-    assert "a program with loss() and without callbacks()" in hot
+    assert "a program without train_step() and callbacks()" in hot
     assert "(SGD, Adagrad, RMSprop)" in hot
 
 
@@ -84,7 +84,7 @@ def test_an_evaluator_that_cannot_hold_the_model(make_cluster: MakeCluster) -> N
     known = {"entrypoint": "tiny:Tiny", **options}
     (memory,) = notices(make_cluster, **known, evaluator_memory=100 << 20)
     assert memory.startswith("the model has 6 MiB, which the evaluator has in one piece beside TensorFlow")
-    assert "it may use 100 MiB: raise resources.limits.memory of the evaluator" in memory
+    assert "it may use 100 MiB: raise the memory in resources of the evaluator" in memory
     said = notices(make_cluster, **known, evaluator_memory=100 << 30, run_id="2")
     assert not [text for text in said if "the evaluator has in one piece" in text]
 

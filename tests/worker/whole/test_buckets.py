@@ -86,7 +86,7 @@ def test_sigterm_saves_in_the_bucket_or_says_that_the_checkpoint_is_lost(
     s3_proxy.decide = lambda method, path: "503" if "/backup/" in path else "pass"
     first.signal(signal.SIGTERM)
     assert first.ended() == ExitCode.PREEMPTED, first.output
-    assert "is lost: its upload to s3://models/told did not end within the grace period" in first.output
+    assert "is lost: within the grace period (terminationGracePeriodSeconds) it could not be" in first.output
     s3_proxy.decide = lambda method, path: "pass"
 
     second = cluster.start("chief")

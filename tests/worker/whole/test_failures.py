@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -158,6 +159,23 @@ def test_a_checked_nan_is_told_once_and_ends_all_tasks(make_cluster: MakeCluster
     assert "the loss is not a number" in failed.fields["message"]
     assert [task.ended() for task in tasks.values()] == [0, 0, 0]
     assert tasks["worker", 0].until(Event.RELEASED).fields == {"outcome": "failed"}
+
+
+@pytest.mark.parametrize("options", [ONE, {}], ids=["one task", "parameter servers"])
+def test_too_little_memory_is_told_once_with_what_takes_less(
+    make_cluster: MakeCluster, options: dict[str, Any]
+) -> None:
+    tasks = make_cluster(**options, entrypoint="tiny:Huge").start_all()
+    chief = tasks["chief", 0]
+    assert chief.ended() == ExitCode.PROGRAM_ERROR
+    (failed,) = chief.records(Event.FAILED)
+    message = failed.fields["message"]
+    assert message.startswith("the memory did not suffice while training epoch 1: ResourceExhaustedError: ")
+    assert "OOM when allocating tensor with shape[4194304,4194304]" in message
+    assert message.endswith(
+        "a smaller globalBatchSize takes less, and so does mixed precision (mixed_float16)"
+    )
+    assert "tiny.py" in failed.fields["traceback"]
 
 
 def test_a_checkpoint_of_another_model(make_cluster: MakeCluster) -> None:

@@ -21,6 +21,7 @@ _PROXY_WORDS: Final = {
     "resolve": "its name does not resolve",
     "timed out": "it does not answer, timed out",
 }
+_TERMINATING: Final = re.compile(r"new content in namespace (\S+) because it is being terminated")
 _ADMISSION: Final = ("denied the request", "denied request", "failed calling webhook")
 """The messages of a webhook that refuses, a ValidatingAdmissionPolicy, and a webhook that does not answer."""
 
@@ -132,6 +133,11 @@ def _explained(
             f"there is no namespace {name} in the cluster {host}",
             f"Create it with `kubectl create namespace {name}`, or name another one in metadata.namespace.",
         )
+    if match := _TERMINATING.search(words):
+        return (
+            f"namespace {match[1]} of the cluster {host} is being deleted: nothing new can be made in it",
+            "Name another one in metadata.namespace, or wait until it is gone and create it again.",
+        )
     if any(sign in words for sign in _ADMISSION):
         return (
             f"the cluster's admission control refused to {request}: {words}",
@@ -169,6 +175,8 @@ def unreachable(error: BaseException, host: str, origin: str, proxy: str = "") -
             refused=True,
         )
     check = f"Check that the cluster runs, and that {origin} is the one you mean."
+    if "timed out" in lower or "timeout" in lower:
+        return UnreachableError(f"the API server {host} does not answer: timed out", check)
     if "certificate" in lower or "ssl" in lower:
         check = f"Check {origin}, and this machine's clock: certificates have a time."
         return UnreachableError(
@@ -180,8 +188,6 @@ def unreachable(error: BaseException, host: str, origin: str, proxy: str = "") -
         )
     if any(sign in lower for sign in ("name or service", "resolve", "nodename", "name resolution")):
         return UnreachableError(f"the API server's name in {host} does not resolve", check, refused=True)
-    if "timed out" in lower or "timeout" in lower:
-        return UnreachableError(f"the API server {host} does not answer: timed out", check)
     return UnreachableError(f"the connection to the API server {host} broke: {_last_words(text)}", check)
 
 

@@ -121,8 +121,8 @@ class Client:
             self._version = self._ask(Request("get", "the version"), "version")[1]
         return self._version
 
-    def knows(self, kind: str) -> bool:
-        """Whether the server has the kind at all."""
+    def knows(self, kind: str, part: str = "") -> bool:
+        """Whether the server has the kind at all, and this subresource of it."""
         api = api_of(kind)
         try:
             found = self._ask(Request("get", f"the API {api}"), api)[1]
@@ -130,20 +130,32 @@ class Client:
             if error.status == 404:
                 return False
             raise
-        return any(each.get("name") == plural_of(kind) for each in found.get("resources") or ())
+        name = f"{plural_of(kind)}/{part}" if part else plural_of(kind)
+        return any(each.get("name") == name for each in found.get("resources") or ())
 
     def namespace(self, name: str) -> Object:
         """The namespace itself."""
         return self._ask(Request("get", "namespaces", None, name), f"api/v1/namespaces/{segment(name)}")[1]
 
-    def allowed(self, namespace: str, verb: str, group: str, resource: str) -> bool:
-        """Whether the user has this right. `resource` may be a subresource, such as `pods/log`."""
+    def allowed(
+        self,
+        namespace: str,
+        verb: str,
+        group: str,
+        resource: str,
+        them: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Whether the user has this right in a namespace ("": in all). `resource` may be a subresource, such
+        as `pods/log`. `them` is another one's `user` and `groups`, of whom only administrators may ask.
+        """
         plural, _, part = resource.partition("/")
         attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": plural}
-        review = {"spec": {"resourceAttributes": attributes | ({"subresource": part} if part else {})}}
+        asked = {"resourceAttributes": attributes | ({"subresource": part} if part else {})}
+        reviews = "selfsubjectaccessreviews" if them is None else "subjectaccessreviews"
+        review = {"spec": {**asked, **(them or {})}}
         _, answer, _ = self._ask(
-            Request("create", "selfsubjectaccessreviews"),
-            "apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            Request("create", reviews),
+            f"apis/authorization.k8s.io/v1/{reviews}",
             method="POST",
             body=json.dumps(review),
         )
@@ -213,11 +225,13 @@ class Client:
         )
         return Applied(body, status == 201, warnings)
 
-    def merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> Object:
-        """JSON merge patch."""
+    def merge(
+        self, kind: str, namespace: str, name: str, patch: Mapping[str, Any], *, part: str = ""
+    ) -> Object:
+        """JSON merge patch, of the object or of its subresource `part`."""
         return self._ask(
-            Request("patch", resource(kind), namespace, name),
-            path_of(kind, namespace, name),
+            Request("patch", f"{resource(kind)}/{part}" if part else resource(kind), namespace, name),
+            path_of(kind, namespace, name, part),
             {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"},
             method="PATCH",
             body=json.dumps(patch),

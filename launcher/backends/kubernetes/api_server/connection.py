@@ -15,7 +15,7 @@ from launcher.backends.kubernetes.api_server import addresses, kubeconfig
 from launcher.backends.kubernetes.api_server.addresses import Proxy
 from launcher.backends.kubernetes.api_server.credentials import Headers, User, token_of
 from launcher.backends.kubernetes.api_server.kubeconfig import Entry, UnusableError, decoded
-from launcher.backends.kubernetes.api_server.transport import Direct, Transport, through
+from launcher.backends.kubernetes.api_server.transport import Transport
 from launcher.backends.patience import SECONDS
 from launcher.errors import BackendError
 from launcher.object_names import is_dns_1123
@@ -116,7 +116,7 @@ def _from_kubeconfig(paths: str, wanted: str | None) -> Connection:
         server.url,
         origin,
         context.namespace,
-        Direct(server.url, tls, name) if proxy is None else through(proxy, tls, name),
+        Transport(tls, name, proxy),
         user.headers,
         wanted or "",
         tls,
@@ -168,4 +168,4 @@ def _in_cluster() -> Connection:
         # Kubernetes renews it before it ends.
         return {"authorization": f"Bearer {token_of(_SERVICE_ACCOUNT / 'token', origin)}"}
 
-    return Connection(server.url, origin, namespace or "default", Direct(server.url, tls), headers, tls=tls)
+    return Connection(server.url, origin, namespace or "default", Transport(tls), headers, tls=tls)

@@ -12,18 +12,30 @@ _RESOURCES: Final = {
     "Event": ("api/v1", "events"),
     "Job": ("apis/batch/v1", "jobs"),
     "JobSet": ("apis/jobset.x-k8s.io/v1alpha2", "jobsets"),
+    "Lease": ("apis/coordination.k8s.io/v1", "leases"),
     "LocalQueue": ("apis/kueue.x-k8s.io/v1beta2", "localqueues"),
     "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
     "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims"),
     "Pod": ("api/v1", "pods"),
+    "PodGroup.scheduling.k8s.io": ("apis/scheduling.k8s.io/v1alpha2", "podgroups"),
     "PodGroup.scheduling.volcano.sh": ("apis/scheduling.volcano.sh/v1beta1", "podgroups"),
     "PodGroup.scheduling.x-k8s.io": ("apis/scheduling.x-k8s.io/v1alpha1", "podgroups"),
+    "PodMonitor": ("apis/monitoring.coreos.com/v1", "podmonitors"),
     "ResourceQuota": ("api/v1", "resourcequotas"),
     "Service": ("api/v1", "services"),
+    "TFJob": ("apis/kubeflow.org/v1", "tfjobs"),
     "Workload": ("apis/kueue.x-k8s.io/v1beta2", "workloads"),
 }
 OPTIONAL: Final = frozenset(
-    {"Deployment", "JobSet", "PodGroup.scheduling.volcano.sh", "PodGroup.scheduling.x-k8s.io", "Workload"}
+    {
+        "Deployment",
+        "JobSet",
+        "PodGroup.scheduling.k8s.io",
+        "PodGroup.scheduling.volcano.sh",
+        "PodGroup.scheduling.x-k8s.io",
+        "PodMonitor",
+        "Workload",
+    }
 )
 """Kinds that not every run has. If the cluster does not know one, or the user has no right to it, the user's
 runs have none.

@@ -19,7 +19,7 @@ from launcher.errors import BackendError, ConflictError, Problem, SpecError
 from launcher.object_names import RUN_LABEL
 from launcher.status import condition, goes_with_run, labels_of
 
-_KINDS: Final = {"job": "Job", "configmap": "ConfigMap"}
+_KINDS: Final = {"job": "Job", "configmap": "ConfigMap", "tfjob": "TFJob"}
 _SOURCE: Final = ("data", "binaryData")
 
 
@@ -27,10 +27,11 @@ def submit(client: Client, plan: Plan, owners: Sequence[str]) -> str:
     """Submits the run and makes the owners its own: the run is deleted when the last of them is. Returns what
     to tell the user.
 
-    `owners` are `kind/name`, of a ConfigMap or a Job in the run's namespace; the last is the one that
-    submits. If one of them owns a run of that name already, that run is replaced if its file or program
+    `owners` are `kind/name`, of a ConfigMap, a Job or a TFJob in the run's namespace; the last is the one
+    that submits. If one of them owns a run of that name already, that run is replaced if its file or program
     differs. Otherwise it is kept, whether it goes on or has ended, since the submitting Job may have been
-    started again. A failed run is kept only for the Job that has submitted it.
+    started again. A failed run is kept only for the Job that has submitted it. A TFJob has one run in its
+    life, which is kept.
 
     Raises SpecError if an owner is no `kind/name`, BackendError if it does not exist, ConflictError if
     another object owns the run of that name, and what `Submission.submit` raises.
@@ -54,8 +55,9 @@ def submit(client: Client, plan: Plan, owners: Sequence[str]) -> str:
             pass
         elif not theirs & {each["uid"] for each in references}:
             raise _foreign(client, plan, owners)
-        elif _is_same(client, plan, live) and (
-            condition(live, "Failed") is None or references[-1]["uid"] in theirs
+        elif references[-1]["kind"] == "TFJob" or (
+            _is_same(client, plan, live)
+            and (condition(live, "Failed") is None or references[-1]["uid"] in theirs)
         ):
             for item in owned.objects:
                 metadata = item["metadata"]
@@ -79,7 +81,7 @@ def _reference(client: Client, namespace: str, owner: str) -> Object:
     kind, _, name = owner.partition("/")
     known = _KINDS.get(kind.lower())
     if known is None or not name:
-        message = f"expected Job/NAME or ConfigMap/NAME, not {owner}"
+        message = f"expected Job/NAME, ConfigMap/NAME or TFJob/NAME, not {owner}"
         raise SpecError([Problem("--owned-by", 0, 0, "", message)])
     check_object(name, "--owned-by")
     found = client.get(known, namespace, name)

@@ -23,6 +23,7 @@ _OWN_KINDS: Final = (
     "NetworkPolicy",
     "PersistentVolumeClaim",
     "PodGroup",
+    "PodMonitor",
     "Service",
     "Workload",
 )

@@ -15,7 +15,13 @@ from launcher.backends.earlier_processes import of_earlier_processes
 from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.api_server.parallel import together
 from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog
-from launcher.backends.kubernetes.observe.session import TICK_SECONDS, Session, look, notice
+from launcher.backends.kubernetes.observe.session import (
+    TICK_SECONDS,
+    Session,
+    look,
+    note_dying_namespace,
+    notice,
+)
 from launcher.backends.kubernetes.run_end import stopping
 from launcher.backends.kubernetes.run_end.enforcement import CleanUp, CleanUpSettings
 from launcher.backends.kubernetes.state.clock_skew import disagreement, local_lines, local_status
@@ -47,6 +53,9 @@ _LAST_WORDS_SECONDS: Final = 15.0
 
 _HANGING_SECONDS: Final = 5.0
 """After which a log that has not ended by then is taken to hang."""
+
+_NAMESPACE_SECONDS: Final = 5.0
+"""Interval between two looks at the namespace of a run none of whose pods goes on."""
 
 _MOST_STREAMS: Final = 50
 """Logs followed at once, each on a connection of its own."""
@@ -136,6 +145,7 @@ def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSe
         began_before_us: set[str] | None = None
         clean_up = CleanUp(client, settings)
         told = False
+        look_at = 0.0
         while True:
             news = session.pump()
             if not session.ready:
@@ -155,6 +165,10 @@ def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSe
                             with contextlib.suppress(BackendError):
                                 records.add(_beginning(client, namespace, pod))
                 _tail(session, pods, began_before_us)
+            if session.run_state.stands_still and (now := time.monotonic()) > look_at:
+                look_at = now + _NAMESPACE_SECONDS
+                if note_dying_namespace(client, namespace, session.run_state):
+                    status = None
             if records.add(news.lines) or news.changed or status is None:
                 status = session.run_state.status(records.of_task)
             notices = [*news.notices, *clean_up.see_to(status, session.run_state)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -45,7 +46,17 @@ def look(client: Client, namespace: str, root: RootObject) -> RunState:
                 raise
             continue
         run_state.replace(kind, [seen.slim(item) for item in found])
+    note_dying_namespace(client, namespace, run_state)
     return run_state
+
+
+def note_dying_namespace(client: Client, namespace: str, run_state: RunState) -> bool:
+    """Looks whether a run stands still because its namespace is being deleted. Returns whether it is."""
+    if run_state.stands_still:
+        with contextlib.suppress(BackendError):  # who may not look at it does not know
+            if (client.namespace(namespace).get("status") or {}).get("phase") == "Terminating":
+                run_state.dying_namespace = namespace
+    return bool(run_state.dying_namespace)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def examine(
     """All findings. `objects` are those of the runs to be submitted; None means any run. Raises BackendError
     if no server answers or the user is not authenticated.
     """
-    found = [_version(client), *_namespace(client, namespace)]
+    found = [version(client), *_namespace(client, namespace)]
     wanted = None if objects is None else needed(objects)
     there = dict(zip(EXTENSIONS, together([partial(client.knows, e.kind) for e in EXTENSIONS]), strict=True))
     found += _extensions(there, wanted)
@@ -59,14 +59,14 @@ def examine(
         found += [_queue(client, namespace, queue) for queue in queues(objects or ())]
         found += [_form(client)] if queues(objects or ()) else []
     if found[1].verdict != "missing":
-        found += _rights(client, namespace, RULES)
+        found += rights(client, namespace, RULES)
         for extension in there if wanted is None else wanted:
             if there[extension]:
                 rules = EXTENSION_RULES[extension.kind]
-                found += _rights(client, namespace, rules, None if wanted else extension.field)
+                found += rights(client, namespace, rules, None if wanted else extension.field)
         if objects is None or TENSORBOARD in extra_rights(objects):
             only_for = "spec.tensorboard" if objects is None else None
-            found += _rights(client, namespace, EXTENSION_RULES[TENSORBOARD], only_for)
+            found += rights(client, namespace, EXTENSION_RULES[TENSORBOARD], only_for)
         found += _quotas(client, namespace)
     return [*found, _dns(client), *_UNKNOWABLE]
 
@@ -131,18 +131,19 @@ def _dns(client: Client) -> Finding:
     return Finding("DNS", "warning", message, advice)
 
 
-def _version(client: Client) -> Finding:
+def version(client: Client) -> Finding:
+    """Whether the cluster is new enough."""
     connection = client.connection
     where = f"{connection.host} ({connection.origin})"
     try:
-        version = client.version()
+        told = client.version()
     except ApiError as error:
         if error.status != 403:
             raise
         return Finding("API server", "unknown", f"{where} answers, and does not tell its version")
-    found = number(version)
+    found = number(told)
     if found is None:
-        return Finding("API server", "unknown", f"{where} answers, with version {version.get('gitVersion')}")
+        return Finding("API server", "unknown", f"{where} answers, with version {told.get('gitVersion')}")
     message = f"{where} runs Kubernetes {found[0]}.{found[1]}"
     if found < OLDEST:
         return Finding(
@@ -190,11 +191,15 @@ def _namespace(client: Client, name: str) -> Iterator[Finding]:
         )
 
 
-def _rights(
-    client: Client, namespace: str, rules: Iterable[Mapping[str, Any]], only_for: str | None = None
+def rights(
+    client: Client,
+    namespace: str,
+    rules: Iterable[Mapping[str, Any]],
+    only_for: str | None = None,
+    them: Mapping[str, Any] | None = None,
 ) -> Iterator[Finding]:
-    """Checks whether the user has all these rights. `only_for`: the field of the file that needs them, if not
-    every run does.
+    """Checks whether the user, or another one (see `Client.allowed`), has all these rights. `only_for`: the
+    field of the file that needs them, if not every run does.
     """
     asked = [
         (group, resource, verb)
@@ -204,7 +209,7 @@ def _rights(
         for verb in rule["verbs"]
     ]
     answers = together(
-        [partial(client.allowed, namespace, verb, group, resource) for group, resource, verb in asked]
+        [partial(client.allowed, namespace, verb, group, resource, them) for group, resource, verb in asked]
     )
     allowed: dict[str, list[str]] = {}
     denied: dict[str, list[str]] = {}

@@ -43,6 +43,12 @@ KUEUE: Final = Extension(
 EXTENSIONS: Final = (
     KUEUE,
     Extension(
+        "PodGroup.scheduling.k8s.io",
+        "Kubernetes' own gang scheduling (alpha in 1.36; feature gates GenericWorkload and GangScheduling)",
+        "spec.scheduling.gang: Kubernetes",
+        "https://kubernetes.io/docs/concepts/scheduling-eviction/gang-scheduling/",
+    ),
+    Extension(
         "PodGroup.scheduling.volcano.sh", "Volcano", "spec.scheduling.gang: Volcano", "https://volcano.sh"
     ),
     Extension(
@@ -50,6 +56,12 @@ EXTENSIONS: Final = (
         "scheduler-plugins' coscheduling",
         "spec.scheduling.gang: Coscheduling",
         "https://scheduler-plugins.sigs.k8s.io",
+    ),
+    Extension(
+        "PodMonitor",
+        "the Prometheus operator",
+        "spec.monitoring.podMonitor",
+        "https://prometheus-operator.dev",
     ),
 )
 

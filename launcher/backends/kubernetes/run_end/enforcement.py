@@ -7,13 +7,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launcher.backends import run_end_rule
 from launcher.backends.kubernetes.api_server.api_errors import ApiError, UnreachableError
 from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.run_end import stopping
 from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, RunState
+from launcher.backends.kubernetes.state.waiting_reasons import cannot_be_mended, cannot_mend_itself
 from launcher.backends.run_end_rule import Limits, Role, Since, Stop, least
 from launcher.status import Phase, RoleStatus, RunStatus
 
@@ -45,6 +46,7 @@ class CleanUp:
         """When a Job was stopped, by this process or another one; by the Job's name."""
         self._short = Since()
         """Fewer tasks are left than the run needs."""
+        self._stuck = Since()
         self._tasks: _Tasks | None = None
         self._ending = False
         """This process has stopped the primary before its end."""
@@ -61,8 +63,12 @@ class CleanUp:
             return []
         now = time.monotonic()
         primary, *others = self._roles(status, run_state, now)
-        policy = run_state.primary["cleanPolicy"] if run_state.primary is not None else ""
-        decision = run_end_rule.decide(primary, others, policy, now, self._settings)
+        policy, settings = "", self._settings
+        if run_state.primary is not None:
+            policy = run_state.primary["cleanPolicy"]
+            if (deadline := run_state.primary["startingDeadline"]) is not None:
+                settings = replace(settings, stuck_seconds=deadline)
+        decision = run_end_rule.decide(primary, others, policy, now, settings)
         if decision.left:
             self.gave_up = True
             return [f"left running, since runPolicy.cleanPolicy is None: {', '.join(decision.left)}"]
@@ -97,6 +103,11 @@ class CleanUp:
                 least=least(role.elastic),
                 left=_left(role),
                 short_since=self._short.see(role.job, is_so=_left(role) < least(role.elastic), now=now),
+                stuck=self._tasks.hopeless.get(role.role, role.message),
+                stuck_since=self._stuck.see(
+                    role.job, is_so=role.role in self._tasks.hopeless or _is_stuck(role), now=now
+                ),
+                stuck_for_good=role.role in self._tasks.hopeless,
             )
             for role in status.roles
         ]
@@ -141,6 +152,11 @@ def _goes_on(role: Role) -> bool:
     return role.ended_at is None and role.phase is not Phase.SUSPENDED
 
 
+def _is_stuck(role: RoleStatus) -> bool:
+    """Whether none of its tasks can start unless somebody mends something."""
+    return role.waiting and not role.ready and cannot_mend_itself(role.reason, role.message)
+
+
 def _left(role: RoleStatus) -> int:
     return role.desired - role.given_up
 
@@ -156,6 +172,8 @@ class _Tasks:
     """How many tasks of a role are in a phase."""
     last_failures: dict[str, str]
     """By role; empty where none has failed."""
+    hopeless: dict[str, str]
+    """Why a task of the role can never start, by role."""
 
     @classmethod
     def of(cls, status: RunStatus) -> _Tasks:
@@ -163,4 +181,7 @@ class _Tasks:
         for role in status.roles:
             task = status.last_failure(role.role)
             failures[role.role] = "" if task is None else f"{task.name} ended with exit code {task.exit_code}"
-        return cls(status, Counter((task.role, task.phase) for task in status.tasks), failures)
+        hopeless = {
+            task.role: task.message for task in status.tasks if cannot_be_mended(task.reason, task.message)
+        }
+        return cls(status, Counter((task.role, task.phase) for task in status.tasks), failures, hopeless)

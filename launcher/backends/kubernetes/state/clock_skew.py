@@ -13,7 +13,7 @@ def local_status(status: RunStatus, ahead: float) -> RunStatus:
     """The status with its times in this machine's time, which is `ahead` seconds ahead of the cluster's."""
     if not ahead:
         return status
-    names = ("created", "started", "finished")
+    names = ("created", "started", "finished", "suspended")
     shift = {name: time + ahead for name in names if (time := getattr(status, name)) is not None}
     return dataclasses.replace(status, **shift)
 

@@ -9,11 +9,19 @@ from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
 from launcher.backends.kubernetes.api_server.client import Object
-from launcher.backends.run_facts import clean_policy
+from launcher.backends.kubernetes.state.waiting_reasons import (
+    IN_STATUS,
+    PASSING,
+    lacking,
+    told,
+    waits_for_claims,
+)
+from launcher.backends.run_facts import clean_policy, starting_deadline, submitted
 from launcher.object_names import CONTAINER, DOMAIN, ROLE_LABEL, ROLES, SPEC_ANNOTATION
 from launcher.status import (
     ADMISSION,
     ATTEMPT_ANNOTATION,
+    FAILURES,
     INDEX_KEY,
     Phase,
     Records,
@@ -25,6 +33,7 @@ from launcher.status import (
     is_primary,
     labels_of,
     leaves,
+    seconds,
 )
 
 JOB_LABEL: Final = "batch.kubernetes.io/job-name"
@@ -35,10 +44,13 @@ deadline.
 
 _TERMINAL: Final = (Phase.SUCCEEDED, Phase.FAILED)
 _GATED: Final = "SchedulingGated"
+_DYING: Final = "NamespaceTerminating"
 _JOBSETS_OWN: Final = "jobset.sigs.k8s.io/"
 """The prefix of the labels that a JobSet's controller gives its Jobs: they are not the run's."""
 _SILENT: Final[dict[str, Any]] = {"reason": "", "message": "", "waiting": False}
 _NOT_TELLING: Final = ("ContainerCreating", "PodInitializing")
+_PASSING_SECONDS: Final = 5.0
+"""A warning about a younger pod is not told: kubelet and scheduler try again, within a few seconds."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +64,7 @@ class Warned:
 
 class SlimMetadata(TypedDict):
     """Of a Job or a pod, as Kubernetes has it, but `owners` are the uids of the ownerReferences. The
-    `annotations` of a pod hold its attempt alone, once that has been counted.
+    `annotations` of a pod hold its attempt, once that has been counted, and `FAILURES`.
     """
 
     name: str
@@ -72,14 +84,18 @@ class SlimJobMetadata(SlimMetadata):
 
 class SlimJob(TypedDict):
     """A Job without its pod template and the copy of the run's file, which are nearly all of it. What they
-    say of the end stands in `cleanPolicy` and `leaves`.
+    say of beginning and end stands in `cleanPolicy`, `startingDeadline` and `leaves`; `requests` is what its
+    pods ask for, by resource, and `board` whether the run has a TensorBoard.
     """
 
     metadata: SlimJobMetadata
     spec: Mapping[str, Any]
     status: Mapping[str, Any]
     cleanPolicy: str
+    startingDeadline: float | None
     leaves: bool
+    requests: Mapping[str, str]
+    board: bool
 
 
 class SlimPodStatus(TypedDict):
@@ -101,7 +117,7 @@ class SlimPod(TypedDict):
 
 
 class SlimEventMetadata(TypedDict):
-    """`about` is the uid of the object that a warning is about."""
+    """`about` is the uid of the object that a warning is about, or what `_claim` makes of a claim's name."""
 
     about: str
 
@@ -149,8 +165,18 @@ def slim_job(job: Object) -> SlimJob:
         "spec": {key: value for key, value in job["spec"].items() if key not in ("template", "selector")},
         "status": _status(job, annotations),
         "cleanPolicy": clean_policy(job),
+        "startingDeadline": starting_deadline(job),
         "leaves": leaves(job),
+        "requests": _requests(job),
+        "board": submitted(job, "spec", "tensorboard") is not None,
     }
+
+
+def _requests(job: Object) -> Mapping[str, str]:
+    """Of the program's container."""
+    pod = (job["spec"].get("template") or {}).get("spec") or {}
+    own = [each for each in pod.get("containers") or () if each.get("name") == CONTAINER]
+    return ((own[0].get("resources") or {}).get("requests") or {}) if own else {}
 
 
 def _status(job: Object, annotations: Mapping[str, str]) -> Object:
@@ -172,26 +198,33 @@ def slim_pod(pod: Object) -> SlimPod:
     """What of a pod the state of its run needs."""
     metadata = pod["metadata"]
     labels = labels_of(pod)
-    status = pod.get("status") or {}
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
     return {
         "metadata": {
             "name": metadata["name"],
             "uid": metadata["uid"],
             "labels": {key: labels[key] for key in (JOB_LABEL, INDEX_KEY, ROLE_LABEL) if key in labels},
-            "annotations": {},
+            "annotations": {key: text for key, text in annotations_of(pod).items() if key in FAILURES},
             "creationTimestamp": metadata.get("creationTimestamp"),
             "deletionTimestamp": metadata.get("deletionTimestamp"),
             "owners": [owner["uid"] for owner in metadata.get("ownerReferences") or ()],
         },
-        "spec": {"nodeName": (pod.get("spec") or {}).get("nodeName")},
+        "spec": {"nodeName": spec.get("nodeName"), "claims": _claims(spec)},
         "status": _slim_status(pod, status),
     }
+
+
+def _claims(spec: Object) -> list[str]:
+    claims = (volume.get("persistentVolumeClaim") for volume in spec.get("volumes") or ())
+    return [claim["claimName"] for claim in claims if claim]
 
 
 def _slim_status(pod: Object, status: Object) -> SlimPodStatus:
     reason, message = status.get("reason") or "", status.get("message") or ""
     for condition in status.get("conditions") or ():
         kind, holds = condition["type"], condition["status"] == "True"
+        if condition.get("reason") in PASSING:
+            continue
         if (kind, holds) in (("PodScheduled", False), ("DisruptionTarget", True)):
             reason, message = reason or condition.get("reason", ""), message or condition.get("message", "")
     state = dict(_state(status.get("containerStatuses"), CONTAINER))
@@ -206,6 +239,10 @@ def _slim_status(pod: Object, status: Object) -> SlimPodStatus:
     terminated = state.get("terminated")
     if terminated is not None:
         state["terminated"] = _why(pod, terminated, reason, message)
+    elif waiting := state.get("waiting"):
+        own_reason, own_message = told(waiting.get("reason") or "", waiting.get("message") or "")
+        state["waiting"] = {**waiting, "reason": own_reason, "message": own_message}
+    reason, message = told(reason, message)
     return {
         "phase": status.get("phase"),
         "startTime": status.get("startTime"),
@@ -223,7 +260,8 @@ def _why(pod: Object, terminated: Object, reason: str, message: str) -> Object:
         # The pod was evicted or preempted, or its node was shut down. The container's own state just says
         # that it was killed.
         return {**terminated, "reason": reason, "message": message or reason}
-    return terminated
+    own_reason, own_message = told(terminated.get("reason") or "", terminated.get("message") or "")
+    return {**terminated, "reason": own_reason, "message": own_message}
 
 
 def _state(containers: Sequence[Object] | None, name: str) -> Object:
@@ -260,6 +298,8 @@ class RunState:
         """The root object was deleted. The last known state is kept."""
         self.queue = ""
         """The queue of Kueue's that admits the run; "" if there is none."""
+        self.dying_namespace = ""
+        """The run's namespace once it is being deleted: no pod can be made in it, and no event either."""
         self._workload: SlimWorkload | None = None
         self._primary = primary
         self._jobs: dict[str, SlimJob] = {}
@@ -268,6 +308,9 @@ class RunState:
         """The last pod of each task that has none now. Without it, the pod before would be taken for the
         latest.
         """
+        self._attempts: dict[str, int] = {}
+        """The number of each pod among those of its task, also of pods that are gone."""
+        self._counts: Counter[tuple[str, str]] = Counter()
         self._numbers: dict[str, int] = {}
         """The order in which the pods were seen, since their creation times are whole seconds."""
         self._warned: dict[str, Warned] = {}
@@ -345,11 +388,22 @@ class RunState:
         known = [*self._pods.values(), *self._gone.values()]
         own = [pod for pod in known if any(uid in self._jobs for uid in pod["metadata"]["owners"])]
         own.sort(key=self._age)
-        counts: Counter[tuple[str, str]] = Counter()
         for pod in own:
-            pod["metadata"]["annotations"] = {ATTEMPT_ANNOTATION: str(counts[_task(pod)])}
-            counts[_task(pod)] += 1
+            if (uid := pod["metadata"]["uid"]) not in self._attempts:
+                self._attempts[uid] = self._counts[_task(pod)]
+                self._counts[_task(pod)] += 1
+            kept = pod["metadata"]["annotations"]
+            pod["metadata"]["annotations"] = {**kept, ATTEMPT_ANNOTATION: str(self._attempts[uid])}
         return own
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether the run goes on, and none of its pods does."""
+        primary = self.primary
+        if primary is None or primary["spec"].get("suspend") or self.queue:
+            return False
+        going = any(pod["status"]["phase"] in ("Pending", "Running") for pod in self._pods.values())
+        return not going and fold([primary], []).phase not in _TERMINAL
 
     def _age(self, pod: SlimPod) -> tuple[str, int]:
         return pod["metadata"]["creationTimestamp"], self._numbers[pod["metadata"]["uid"]]
@@ -358,6 +412,15 @@ class RunState:
         """The run as it was last seen. At least the primary was seen."""
         folded = fold(self.jobs, [self._with_warning(pod) for pod in self.pods()], records)
         folded = dataclasses.replace(folded, ended=_ended(folded))
+        if self.dying_namespace and not folded.ended:
+            lost = [
+                role if role.phase in _TERMINAL else dataclasses.replace(role, phase=Phase.LOST)
+                for role in folded.roles
+            ]
+            message = f"namespace {self.dying_namespace} is being deleted, and the run with it"
+            return dataclasses.replace(
+                folded, phase=Phase.LOST, ended=True, reason=_DYING, message=message, roles=tuple(lost)
+            )
         roles = tuple(self._explain(role, folded.tasks) for role in folded.roles)
         if folded.phase in (Phase.PENDING, Phase.SUSPENDED) and (words := self._awaited()):
             shown = [
@@ -381,10 +444,25 @@ class RunState:
         status.
         """
         status = pod["status"]
+        if waits_for_claims(status["message"]):
+            return self._with_claims_warning(pod)
         warned = self._warned.get(pod["metadata"]["uid"])
-        if warned is None or status["phase"] != "Pending" or status["message"] or status["containerStatuses"]:
+        if warned is None or warned.reason in IN_STATUS:
             return pod
-        return {**pod, "status": {**status, "reason": warned.reason, "message": warned.message}}
+        if status["phase"] != "Pending" or status["message"] or status["containerStatuses"]:
+            return pod
+        if 0 <= _between(pod["metadata"]["creationTimestamp"], warned.time) < _PASSING_SECONDS:
+            return pod  # what is missing may come a moment later; the warning is repeated if not
+        reason, message = told(warned.reason, warned.message)
+        return {**pod, "status": {**status, "reason": reason, "message": message}}
+
+    def _with_claims_warning(self, pod: SlimPod) -> SlimPod:
+        """The pod with the reason why a claim of its has no volume, where that was said."""
+        for claim in pod["spec"]["claims"]:
+            if (warned := self._warned.get(_claim(claim))) is not None:
+                _, message = told("FailedScheduling", f"claim {claim}: {warned.message}")
+                return {**pod, "status": {**pod["status"], "message": message}}
+        return pod
 
     def _cannot_make_pods(self, role: RoleStatus) -> Warned | None:
         """The last warning about the Job, where pods are missing and none was made since."""
@@ -399,6 +477,18 @@ class RunState:
         ]
         return warned if warned.time >= max(made, default="") else None
 
+    def _asked(self, resource: str) -> str:
+        """What all pods of the run ask for of a resource: they may not fit together."""
+        asked = []
+        for job in self.jobs:
+            count, each = job["spec"].get("completions") or 1, job["requests"].get(resource)
+            if each is not None:
+                role = job["metadata"]["labels"].get(ROLE_LABEL, "")
+                asked.append(f"{role} {each}" if count == 1 else f"{role} {count} x {each}")
+        if asked and any(job["board"] for job in self.jobs):
+            asked.append("and its TensorBoard")
+        return f"; this run asks for {', '.join(asked)}" if asked else ""
+
     def _explain(self, role: RoleStatus, tasks: Sequence[TaskStatus]) -> RoleStatus:
         """The role with the reason why its pods do not start: the most frequent one, and how many pods have
         it.
@@ -412,11 +502,13 @@ class RunState:
         waiting = Counter(
             (task.reason, task.message)
             for task in tasks
-            if task.role == role.role and task.phase is Phase.PENDING and task.reason
+            if task.role == role.role and task.phase is Phase.PENDING and task.reason and not task.exit_code
         )
         if not waiting:
             return role
         (reason, message), count = waiting.most_common(1)[0]
+        if resource := lacking(message):
+            message += self._asked(resource)
         if role.desired > 1:
             message = f"{count} of {role.desired} tasks: {message or reason}"
         return dataclasses.replace(role, reason=reason, message=message or reason, waiting=True)
@@ -426,17 +518,29 @@ def slim_event(event: Object) -> SlimEvent:
     """What of a warning the state of a run needs."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    about = event.get("involvedObject") or {}
+    is_claim = about.get("kind") == "PersistentVolumeClaim"
     return {
-        "metadata": {"about": (event.get("involvedObject") or {}).get("uid", "")},
+        "metadata": {"about": _claim(about.get("name", "")) if is_claim else about.get("uid", "")},
         "reason": event.get("reason") or "",
         "message": event.get("message") or "",
         "time": next(filter(None, times), ""),
     }
 
 
+def _claim(name: str) -> str:
+    return f"claim {name}"
+
+
 def has_ended(pod: SlimPod) -> bool:
     """Whether the pod has ended by itself."""
     return pod["status"]["phase"] in ("Succeeded", "Failed")
+
+
+def _between(earlier: str, later: str) -> float:
+    """Seconds; -1 where a time is not known."""
+    first, second = seconds(earlier), seconds(later)
+    return -1.0 if first is None or second is None else second - first
 
 
 def _cut_short(pod: SlimPod) -> SlimPod:

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from launcher.quantities import quantity
-from worker.contract.environment import BUCKET_KEYS
+from worker.contract.environment import BUCKET_KEYS, GIT_KEYS
 
 ConfigMaps = Mapping[str, Mapping[str, str]]
 """The run's own ConfigMaps: name -> key -> value."""
@@ -57,7 +57,7 @@ def environment(
 ) -> dict[str, str]:
     """The variables of `container` in `pod`: envFrom first, then env in order, each seeing those before it.
 
-    The credentials for a bucket are this process's own, since this machine has no Secrets. Raises
+    The credentials for a bucket or git are this process's own, since this machine has no Secrets. Raises
     MissingError for another Secret, or a ConfigMap that is not the run's, unless it is optional.
     """
     variables: dict[str, str] = {}
@@ -110,13 +110,15 @@ def _value(
             return None
         raise MissingError(f"env {entry['name']}: key {reference['key']} of ConfigMap {reference['name']}")
     if (reference := source.get("secretKeyRef")) is not None:
-        if entry["name"] in BUCKET_KEYS and entry["name"] in os.environ:
+        if entry["name"] in (*BUCKET_KEYS, *GIT_KEYS) and entry["name"] in os.environ:
             return os.environ[entry["name"]]
         if reference.get("optional"):
             return None
         what = f"env {entry['name']}: key {reference['key']} of Secret {reference['name']}"
         if entry["name"] in BUCKET_KEYS:
             raise MissingError(what, _CREDENTIALS)
+        if entry["name"] in GIT_KEYS:
+            raise MissingError(what, "export it in this shell")
         raise MissingError(what)
     if source:
         raise MissingError(f"env {entry['name']}: {next(iter(source))}")

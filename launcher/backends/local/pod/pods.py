@@ -18,11 +18,11 @@ from launcher.backends.local.pod.environment import NODE, environment, expand
 from launcher.backends.local.pod.translation import Translation
 from launcher.backends.local.process.mount_namespace import View
 from launcher.backends.local.process.processes import MARK, Launch
-from launcher.backends.local.store import RunDirectory, Submission, new_uid, temporary_root
+from launcher.backends.local.store import RunDirectory, Submission, memory_root, new_uid, temporary_root
 from launcher.object_names import DOMAIN, ROLE_LABEL
-from launcher.plan.pods import RUN_FILE
+from launcher.plan.pods import COPIES_VOLUME, PACKAGES_VOLUME, RUN_FILE
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, labels_of
-from worker.contract.environment import BUCKET_KEYS, BUCKET_SCHEME
+from worker.contract.environment import BUCKET_KEYS, BUCKET_SCHEME, Env
 from worker.contract.run_config import GRACE_SECONDS
 
 PROCESS_ANNOTATION: Final = f"{DOMAIN}/process"
@@ -47,9 +47,6 @@ identity does; no others get them.
 
 _READ_ONLY: Final = ("configMap", "secret", "downwardAPI", "projected")
 """Volumes that nobody writes to."""
-_TOLD: Final = tuple(f"launcher-{name}" for name in ("config", "task", "source", "runtime", "tmp", "shm"))
-"""The launcher's own volumes. Variables hold their paths."""
-
 _NEEDED: Final = ("/bin", "/dev", "/etc", "/lib", "/proc", "/sys", "/tmp", "/usr", __file__)  # noqa: S108
 
 _PYTHON: Final = ("python", "python3")
@@ -66,10 +63,12 @@ VOLUME_KINDS: Final = ("emptyDir", "configMap", "persistentVolumeClaim", "hostPa
 class Surroundings:
     """What the supervisor has made for its tasks. `variables` are in each one's environment, unless it has
     them itself; with `views` each sees its volumes at their mountPath: see `mount_namespace.View`.
+    `listeners` maps addresses of this machine to the sockets that listen there.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
     views: bool = False
+    listeners: Mapping[str, int] = field(default_factory=dict)
 
 
 class PodTemplate:
@@ -158,13 +157,20 @@ class PodTemplate:
         # Without a volume there, /tmp is the container's own and goes with it.
         env["TMPDIR"] = translation.path("/tmp") or str(self._temporary(index))  # noqa: S108
         env.update((name, translation.text(value)) for name, value in own.items())
+        if Env.PACKAGES in own:
+            env.update((name, value) for name, value in os.environ.items() if name.startswith("PIP_"))
+            env.update((name, value) for name, value in own.items() if name.startswith("PIP_"))
         if self._uses_bucket:
             env.update((name, os.environ[name]) for name in _BUCKET_VARIABLES if os.environ.get(name))
             env.update((name, own[name]) for name in ("AWS_ENDPOINT_URL", "AWS_REGION") if name in own)
         env[MARK] = f"{self._submission.uid}/{pod['metadata']['uid']}"
         log = self._directory.log(self.hostname(index), attempt)
         view = self._view(index, variables) if self._surroundings.views else None
-        return Launch(argv, env, self._cwd(index, translation), log, view)
+        listener = self._surroundings.listeners.get(env.get(Env.METRICS, ""))
+        if listener is not None:
+            env[Env.METRICS] = f"fd:{listener}"
+        inherited = [] if listener is None else [listener]
+        return Launch(argv, env, self._cwd(index, translation), log, view, inherited)
 
     @property
     def _uses_bucket(self) -> bool:
@@ -184,8 +190,8 @@ class PodTemplate:
             source, path = self._volume(index, volume), mount["mountPath"]
             is_read_only = bool(mount.get("readOnly")) or any(kind in volume for kind in _READ_ONLY)
             (readable if is_read_only else writable).add(source)
-            if volume["name"] in _TOLD:
-                continue
+            if volume["name"].startswith("launcher-") and "persistentVolumeClaim" not in volume:
+                continue  # variables hold the paths of the launcher's own
             if "persistentVolumeClaim" in volume:
                 opened.append(str(source))
             source /= _sub_path(mount, variables)
@@ -237,8 +243,8 @@ class PodTemplate:
         """
         directory = self._directory.pod(self.hostname(index))
         directory.mkdir(parents=True, exist_ok=True)
-        for fresh in (directory / "work", directory / "volumes", self._temporary(index)):
-            if fresh.exists():
+        for fresh in (directory / "work", directory / "volumes", self._temporary(index), self._memory(index)):
+            if fresh is not None and fresh.exists():
                 folders.remove(fresh)
         (directory / "work").mkdir()
         self._temporary(index).mkdir(parents=True, mode=0o700)
@@ -284,7 +290,11 @@ class PodTemplate:
             return Path(self.mount_path(volume["name"]))
         if "emptyDir" in volume and self.mount_path(volume["name"]).rstrip("/") == "/tmp":  # noqa: S108
             return self._temporary(index)
-        return self._directory.pod(self.hostname(index)) / "volumes" / str(volume["name"])
+        if volume["name"] == PACKAGES_VOLUME:
+            return self._directory.path / "packages"  # one for all tasks: they share this machine
+        if volume["name"] == COPIES_VOLUME and (memory := self._memory(index)) is not None:
+            return memory
+        return self._directory.volume(self.hostname(index), str(volume["name"]))
 
     def mount_path(self, volume: str) -> str:
         """Where the container sees the volume first; "" where it does not."""
@@ -295,6 +305,10 @@ class PodTemplate:
 
     def _temporary(self, index: int) -> Path:
         return temporary_root(self._submission.uid) / f"{self.role}-{index}"
+
+    def _memory(self, index: int) -> Path | None:
+        root = memory_root(self._submission.uid)
+        return None if root is None else root / f"{self.role}-{index}"
 
     def _cwd(self, index: int, translation: Translation) -> Path:
         wanted = self.container.get("workingDir")

@@ -47,13 +47,16 @@ def adopt_orphans() -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """What to start. Standard output and error are appended to `log`; `view` is what it sees of the files."""
+    """What to start. Standard output and error are appended to `log`; `view` is what it sees of the files. It
+    inherits the descriptors `inherited`.
+    """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: Path
     log: Path
     view: View | None = None
+    inherited: Sequence[int] = ()
 
 
 class Process:
@@ -83,6 +86,7 @@ class Process:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=launch.inherited,
                 preexec_fn=before_exec if LINUX else None,
             )
         self.pid = self._popen.pid

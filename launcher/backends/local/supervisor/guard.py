@@ -26,6 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from launcher.backends.local import metrics
 from launcher.backends.local.pod.pods import Surroundings
 from launcher.backends.local.process import mount_namespace, network_namespace
 from launcher.backends.local.process.processes import adopt_orphans, die_with_parent, kill_children
@@ -101,12 +102,14 @@ def _supervise(directory: RunDirectory, control: int, lifeline: int | None, netw
     """`network`: the machine's, or one of the run's own; None where namespaces are forbidden."""
     code = 1
     try:
-        surroundings = Surroundings()
+        submission = directory.submission()
+        listeners = {} if submission is None else metrics.listen(submission)
+        surroundings = Surroundings(listeners=listeners)
         if network is not None:
             proxy = None if network else Proxy()
             network_namespace.leave(network=network)
             surroundings = Surroundings(
-                proxy.open() if proxy is not None else {}, views=mount_namespace.possible()
+                proxy.open() if proxy is not None else {}, mount_namespace.possible(), listeners
             )
         Supervisor(directory, control, lifeline, surroundings).supervise()
         code = 0

@@ -16,14 +16,14 @@ import time
 from collections import Counter
 from typing import Final
 
-from launcher.backends import folders, run_end_rule
-from launcher.backends.local import ports
+from launcher.backends import run_end_rule
+from launcher.backends.local import metrics, ports
 from launcher.backends.local.log_growth import LOOK_SECONDS, GrowthRecorder
 from launcher.backends.local.pod.environment import MissingError
 from launcher.backends.local.pod.pods import PodTemplate, Surroundings
 from launcher.backends.local.pod.running_pod import LivePod
 from launcher.backends.local.process.processes import adopt_orphans, kill_children, kill_marked, reap_orphans
-from launcher.backends.local.store import RunDirectory, Submission, temporary_root
+from launcher.backends.local.store import RunDirectory, Submission, remove_scratch
 from launcher.backends.local.supervisor.job_status import Clock, job_view
 from launcher.backends.local.supervisor.jobs import Backoff, JobController, Verdict
 from launcher.status import SCALED_DOWN, Phase, elastic, is_primary, leaves, said_needed
@@ -50,6 +50,7 @@ class Supervisor:
         self._submission: Submission = submission
         self._control = control
         self._lifeline = lifeline
+        self._metrics = metrics.addresses(submission)
         self._clock = Clock()
         settings = submission.settings
         backoff = Backoff(settings.backoff, settings.backoff_limit)
@@ -85,6 +86,8 @@ class Supervisor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         adopt_orphans()
+        with contextlib.suppress(OSError):
+            metrics.write_targets(self._directory, self._submission)
         poll = select.poll()
         for descriptor in (self._control, wake.fileno(), self._lifeline):
             if descriptor is not None:
@@ -235,7 +238,7 @@ class Supervisor:
     def _warn_of_port(self, pod: LivePod) -> None:
         hostname = pod.object["spec"]["hostname"]
         for address, local in self._submission.addresses.items():
-            if address.startswith(f"{hostname}."):
+            if address.startswith(f"{hostname}.") and address not in self._metrics:
                 port = int(local.rpartition(":")[2])
                 if not ports.is_free(port):
                     pod.object["status"]["message"] = f"port {port} is in use by another program"
@@ -320,4 +323,6 @@ class Supervisor:
 
     def _end(self) -> None:
         kill_children()
-        folders.remove_if_possible(temporary_root(self._submission.uid))
+        with contextlib.suppress(OSError):
+            metrics.targets_path(self._directory).unlink(missing_ok=True)
+        remove_scratch(self._submission.uid)

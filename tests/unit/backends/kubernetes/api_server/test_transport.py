@@ -1,4 +1,4 @@
-"""Both HTTP clients for an API server do the same: Python's own, and urllib3's pool."""
+"""What the HTTP client for an API server does."""
 
 from __future__ import annotations
 
@@ -6,27 +6,14 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-import urllib3
 
-from launcher.backends.kubernetes.api_server.transport import Direct, Pooled, Transport
-
-Way = Callable[[str, "ssl.SSLContext | None"], Transport]
-
-
-def pooled(_: str, tls: ssl.SSLContext | None) -> Transport:
-    return Pooled(urllib3.PoolManager(ssl_context=tls) if tls else urllib3.PoolManager())
-
-
-@pytest.fixture(params=[Direct, pooled])
-def way(request: pytest.FixtureRequest) -> Way:
-    found: Way = request.param
-    return found
+from launcher.backends.kubernetes.api_server.transport import Transport
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -92,8 +79,8 @@ def server() -> Iterator[Any]:
         server.shutdown()
 
 
-def test_a_request_and_its_answer(way: Way, server: Any) -> None:
-    transport = way(server.url, None)
+def test_a_request_and_its_answer(server: Any) -> None:
+    transport = Transport(None)
     url = f"{server.url}/whole?a=b%20c"
     answer = transport.request("PATCH", url, "ü".encode(), {"Authorization": "Bearer me"}, 30)
     assert answer.status == 201
@@ -103,8 +90,8 @@ def test_a_request_and_its_answer(way: Way, server: Any) -> None:
     assert server.asked == [("PATCH", "/whole?a=b%20c", "ü".encode(), "Bearer me")]
 
 
-def test_a_connection_serves_again_once_its_answer_is_read(way: Way, server: Any) -> None:
-    transport = way(server.url, None)
+def test_a_connection_serves_again_once_its_answer_is_read(server: Any) -> None:
+    transport = Transport(None)
     for path in ("whole", "chunks", "whole"):
         transport.request("GET", f"{server.url}/{path}", None, {}, 30).read()
     assert len(server.ports) == 1
@@ -114,11 +101,11 @@ def test_a_connection_serves_again_once_its_answer_is_read(way: Way, server: Any
     assert len(server.ports) == 2
 
 
-def test_a_connection_that_the_server_has_closed_is_not_used_again(way: Way) -> None:
+def test_a_connection_that_the_server_has_closed_is_not_used_again() -> None:
     answers = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        transport = way(url, None)
+        transport = Transport(None)
         for _ in range(2):
 
             def serve() -> None:
@@ -135,15 +122,15 @@ def test_a_connection_that_the_server_has_closed_is_not_used_again(way: Way) -> 
 
 
 @pytest.mark.parametrize(("path", "length"), [("whole", 200_000), ("chunks", 5)])
-def test_a_stream_to_its_end(way: Way, server: Any, path: str, length: int) -> None:
-    answer = way(server.url, None).request("GET", f"{server.url}/{path}", None, {}, 30)
+def test_a_stream_to_its_end(server: Any, path: str, length: int) -> None:
+    answer = Transport(None).request("GET", f"{server.url}/{path}", None, {}, 30)
     assert sum(map(len, answer.stream())) == length
     answer.close()
 
 
 @pytest.mark.parametrize("path", ["short", "cut"])
-def test_an_answer_that_ends_before_its_end(way: Way, server: Any, path: str) -> None:
-    transport = way(server.url, None)
+def test_an_answer_that_ends_before_its_end(server: Any, path: str) -> None:
+    transport = Transport(None)
     answer = transport.request("GET", f"{server.url}/{path}", None, {}, 30)
     with pytest.raises(OSError, match="IncompleteRead"):
         list(answer.stream())
@@ -153,9 +140,9 @@ def test_an_answer_that_ends_before_its_end(way: Way, server: Any, path: str) ->
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_a_stream_is_ended_from_another_thread(way: Way, server: Any, tmp_path: Path, secure: bool) -> None:
+def test_a_stream_is_ended_from_another_thread(server: Any, tmp_path: Path, secure: bool) -> None:
     url, trusted = secured(server, tmp_path) if secure else (server.url, None)
-    answer = way(url, trusted).request("GET", f"{url}/silence", None, {}, None)
+    answer = Transport(trusted).request("GET", f"{url}/silence", None, {}, None)
     pieces = answer.stream()
     assert next(pieces) == b"abc"
     timer = threading.Timer(0.2, answer.shut)
@@ -166,21 +153,21 @@ def test_a_stream_is_ended_from_another_thread(way: Way, server: Any, tmp_path: 
     answer.close()
 
 
-def test_silence_has_a_bound(way: Way, server: Any) -> None:
-    answer = way(server.url, None).request("GET", f"{server.url}/silence", None, {}, 0.2)
+def test_silence_has_a_bound(server: Any) -> None:
+    answer = Transport(None).request("GET", f"{server.url}/silence", None, {}, 0.2)
     with pytest.raises(OSError, match="timed out"):
         list(answer.stream())
     answer.close()
 
 
-def test_nobody_listens(way: Way) -> None:
+def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     with pytest.raises(OSError, match="refused"):
-        way(url, None).request("GET", f"{url}/", None, {}, 30)
+        Transport(None).request("GET", f"{url}/", None, {}, 30)
 
 
-def test_what_answers_speaks_no_http(way: Way) -> None:
+def test_what_answers_speaks_no_http() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
 
@@ -193,7 +180,7 @@ def test_what_answers_speaks_no_http(way: Way) -> None:
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(OSError, match=r"SSH-2\.0"):
-            way(url, None).request("GET", f"{url}/", None, {}, 30)
+            Transport(None).request("GET", f"{url}/", None, {}, 30)
         thread.join(30)
 
 
@@ -210,15 +197,15 @@ def secured(server: Any, tmp_path: Path) -> tuple[str, ssl.SSLContext]:
     return server.url.replace("http:", "https:"), trusted
 
 
-def test_only_the_authority_s_servers_are_trusted(way: Way, server: Any, tmp_path: Path) -> None:
+def test_only_the_authority_s_servers_are_trusted(server: Any, tmp_path: Path) -> None:
     url, trusted = secured(server, tmp_path)
-    assert way(url, trusted).request("GET", f"{url}/chunks", None, {}, 30).read() == b"abcde"
+    assert Transport(trusted).request("GET", f"{url}/chunks", None, {}, 30).read() == b"abcde"
     with pytest.raises(OSError, match="certificate verify failed"):
-        way(url, ssl.create_default_context()).request("GET", f"{url}/chunks", None, {}, 30)
+        Transport(ssl.create_default_context()).request("GET", f"{url}/chunks", None, {}, 30)
 
 
-def test_a_server_with_a_path_of_its_own(way: Way, server: Any) -> None:
+def test_a_server_with_a_path_of_its_own(server: Any) -> None:
     """As Rancher has for a cluster behind it."""
     url = f"{server.url}/k8s/clusters/c-1"
-    way(url, None).request("GET", f"{url}/version", None, {}, 30).close()
+    Transport(None).request("GET", f"{url}/version", None, {}, 30).close()
     assert server.asked[0][1] == "/k8s/clusters/c-1/version"

@@ -88,8 +88,8 @@ def only_task(one: Object) -> TaskStatus:
         ),
         (
             state(waiting={"reason": "ErrImagePull", "message": "no such host"}),
-            "ErrImagePull",
-            "no such host",
+            "ImagePullBackOff",
+            "no such host; mend the image's name, or name a Secret for the registry in imagePullSecrets",
         ),
         (state(waiting={"reason": "ContainerCreating"}), "", ""),
         (
@@ -157,6 +157,17 @@ def test_roles_in_order_and_attempts_in_order() -> None:
     assert (task.phase, task.restarts) == (Phase.RUNNING, 2)
 
 
+def test_pods_that_are_gone_are_counted_where_the_job_says_so() -> None:
+    latest = pod("worker", 0, phase="Running")
+    latest["metadata"]["annotations"] = {
+        "batch.kubernetes.io/job-index-failure-count": "1",
+        "batch.kubernetes.io/job-index-ignored-failure-count": "2",
+        "batch.kubernetes.io/other": "x",
+    }
+    folded = status([job("chief"), job("worker")], [latest])
+    assert (folded.tasks[0].restarts, folded.roles[1].restarts) == (3, 3)
+
+
 def test_a_role_says_what_most_of_its_tasks_wait_for() -> None:
     full: Object = {
         "conditions": [
@@ -167,6 +178,20 @@ def test_a_role_says_what_most_of_its_tasks_wait_for() -> None:
     folded = status([job("chief"), job("worker", 3, active=3)], pods)
     assert folded.roles[1].message == "2 of 3 tasks: 0/3"
     assert (folded.reason, folded.message) == ("Unschedulable", "2 of 3 tasks: 0/3")
+
+
+def test_what_the_run_s_own_pods_ask_for_is_told_where_they_do_not_fit() -> None:
+    full = "0/1 nodes are available: 1 Insufficient cpu."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": full}
+    chief, worker, server = job("chief"), job("worker", 2, active=2), job("ps")
+    for each, cpu in ((chief, "500m"), (worker, "1")):
+        container = {"name": "tensorflow", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+        each["spec"]["template"]["spec"]["containers"] = [container]
+    chief["metadata"]["annotations"]["tf-launcher.dev/spec"] = '{"spec": {"tensorboard": {}}}'
+    pods = [pod("worker", 0, phase="Running"), pod("worker", 1, conditions=[condition])]
+    message = status([chief, worker, server], pods).roles[1].message
+    assert message.startswith("1 of 2 tasks: 0/1 nodes are available: 1 Insufficient cpu; ask for less cpu")
+    assert message.endswith("; this run asks for chief 500m, worker 2 x 1, and its TensorBoard")
 
 
 def warning(about: str, message: str, second: int) -> Object:
@@ -191,6 +216,44 @@ def test_a_warning_about_a_pod_fills_a_silence() -> None:
     waiting = pod("chief", 0, **state(waiting={"reason": "ContainerCreating"}))
     folded = status([job("chief")], [waiting], warning("chief-0", "volume", 5))
     assert folded.tasks[0].message == "volume"
+
+
+def test_a_run_whose_namespace_is_being_deleted_is_lost() -> None:
+    dead = [pod("worker", 0, phase="Failed"), pod("worker", 1, phase="Failed")]
+    seen = run_state([job("chief"), job("worker", 2)], dead)
+    assert seen.stands_still
+    assert not run_state([job("chief"), job("worker", 2)], [*dead, pod("chief", 0)]).stands_still
+    assert not seen.status({}).ended
+    seen.dying_namespace = "default"
+    folded = seen.status({})
+    assert (folded.phase, folded.ended) == (Phase.LOST, True)
+    assert folded.message == "namespace default is being deleted, and the run with it"
+    assert {role.phase for role in folded.roles} == {Phase.LOST}
+    over = run_state([job("chief", conditions=[{"type": "Complete", "status": "True"}])], [])
+    assert not over.stands_still
+
+
+def test_what_kubelet_writes_into_the_status_itself_is_told_once() -> None:
+    waiting = pod("chief", 0, **state(waiting={"reason": "ContainerCreating"}))
+    failed = {**warning("chief-0", "Error: ErrImagePull", 8), "reason": "Failed"}
+    assert status([job("chief")], [waiting], failed).tasks[0].message == ""
+
+
+def test_a_storage_class_that_is_not_there_is_named() -> None:
+    full = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
+    waits = pod(
+        "chief",
+        0,
+        conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": full}],
+    )
+    waits["spec"]["volumes"] = [{"name": "m", "persistentVolumeClaim": {"claimName": "mnist-model"}}]
+    assert status([job("chief")], [waits]).message == full.removesuffix(". not found")
+    missing = {
+        **warning("", 'storageclass.storage.k8s.io "nope" not found', 5),
+        "involvedObject": {"kind": "PersistentVolumeClaim", "name": "mnist-model", "uid": "claim"},
+    }
+    message = status([job("chief")], [waits], missing).message
+    assert message.startswith('claim mnist-model: storageclass.storage.k8s.io "nope" not found; mend ')
 
 
 def test_another_run_of_the_same_name_is_another_run() -> None:
@@ -233,6 +296,9 @@ def test_a_pod_that_is_gone_leaves_its_task_as_it_was() -> None:
     seen.put("Pod", slim_pod(pod("worker", 0, name="c", second=4, phase="Running")))
     (task,) = seen.status({}).tasks
     assert (task.phase, task.deleted, task.restarts) == (Phase.RUNNING, False, 1)
+    assert task.attempt == 2, "the pod that is gone keeps its number"
+    seen.replace("Pod", [slim_pod(pod("worker", 0, name="d", second=5, phase="Running"))])
+    assert seen.status({}).tasks[0].attempt == 3, "those that a list does not have any more, too"
 
 
 def test_a_list_without_the_primary_tells_that_it_is_gone() -> None:
@@ -331,6 +397,7 @@ def test_refusals_are_explained(status: int, words: str, expected: str) -> None:
         ("<...> [Errno 111] Connection refused", "connection refused"),
         ("NameResolutionError: Failed to resolve 'nowhere'", "does not resolve"),
         ("Read timed out. (read timeout=60)", "does not answer: timed out"),
+        ("_ssl.c:1000: The handshake operation timed out", "does not answer: timed out"),
         ("IncompleteRead(0 bytes read)", "broke: IncompleteRead"),
     ],
 )
@@ -339,6 +406,7 @@ def test_silences_are_explained(text: str, expected: str) -> None:
     assert expected in error.message
     assert "https://host" in error.message
     assert "the kubeconfig" in error.hint
+    assert ("clock" in error.hint) is ("certificate" in text)
 
 
 def test_kubernetes_is_imported_only_when_a_cluster_is_asked() -> None:
@@ -352,3 +420,23 @@ def test_kubernetes_is_imported_only_when_a_cluster_is_asked() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_a_warning_is_told_when_it_lasts() -> None:
+    young = "2026-01-01T00:00:03Z"
+    waits = pod("chief", 0, **state(waiting={"reason": "ContainerCreating"}))
+    waits["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+
+    def seen(time: str) -> str:
+        event = {
+            "metadata": {},
+            "involvedObject": {"uid": waits["metadata"]["uid"]},
+            "reason": "FailedMount",
+            "message": "no volume",
+            "lastTimestamp": time,
+        }
+        (task,) = status([job("chief")], [waits], event).tasks
+        return task.reason
+
+    assert seen(young) == ""
+    assert seen("2026-01-01T00:00:09Z") == "FailedMount"

@@ -1,0 +1,115 @@
+"""Why a pod does not start, in words that stay the same as long as the cause does, and with what to do. Pure.
+
+Kubelet and scheduler say the same thing in turns of words: "ErrImagePull: rpc error ..." and then "Back-off
+pulling image ...", each with another delay or another count of tries.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+PASSING: Final = ("SchedulerError",)
+"""Reasons that the scheduler mends by itself: two of its writes met."""
+
+IN_STATUS: Final = ("BackOff", "Failed")
+"""Reasons of events whose cause kubelet writes into the pod's status, too, and better."""
+
+_CANNOT_MEND_ITSELF: Final = (
+    "CreateContainerConfigError",
+    "ErrImageNeverPull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+)
+_MISSING: Final = re.compile(
+    r'(?:persistentvolumeclaim|secret|configmap|storageclass\S*) "?[^"\s]+"? not found', re.IGNORECASE
+)
+_IMAGE: Final = {"ErrImagePull": "ImagePullBackOff", "ImagePullBackOff": "ImagePullBackOff"}
+_BACK_OFF: Final = re.compile(r"^Back-off pulling image .*?(?:: ErrImagePull: |$)", re.DOTALL)
+_OF_GRPC: Final = re.compile(r"rpc error: code = \w+ desc = ")
+_OF_CONTAINERD: Final = re.compile(r"failed to pull and unpack image \S+ ")
+_LIMIT: Final = 200
+"""Characters of a registry's answer: it may be a page."""
+_NOT_IN_IMAGE: Final = re.compile(
+    r'exec: "([^"]+)": (?:executable file not found in \$PATH|.*no such file or directory)', re.DOTALL
+)
+_NO_COMMAND: Final = "the image has no "
+_MEND_IMAGE: Final = "; mend the image's name, or name a Secret for the registry in imagePullSecrets"
+
+_INSUFFICIENT: Final = re.compile(r"Insufficient ([\w./-]*\w)")
+_ADVICE: Final = (
+    (
+        _INSUFFICIENT,
+        "ask for less {0} in resources, or wait until a node has as much free",
+    ),
+    (re.compile(r"didn't match Pod's node affinity"), "mend nodeSelector: no node has such labels"),
+    (re.compile(r"untolerated taint"), "add tolerations for the nodes' taints"),
+    (
+        re.compile(r'persistentvolumeclaim "(\S+)" not found'),
+        "make the claim {0}, or mend its name: the pod starts then by itself",
+    ),
+    (
+        re.compile(r'storageclass\S* "[^"]*" not found'),
+        "mend spec.storage.storageClassName: `kubectl get storageclass` lists those there are",
+    ),
+    (
+        re.compile(r"(secret|configmap) \"?([^\"\s]+)\"? not found"),
+        "make the {0} {1}, or mend its name: the pod starts then by itself",
+    ),
+)
+
+
+def cannot_mend_itself(reason: str, message: str) -> bool:
+    """Returns whether a pod waits for ever for that reason, unless somebody mends something. A node may
+    become free by itself, so waiting for one does not count.
+    """
+    return reason in _CANNOT_MEND_ITSELF or _MISSING.search(message) is not None
+
+
+def cannot_be_mended(reason: str, message: str) -> bool:
+    """Returns whether the pods of this Job can never start: its template cannot be changed."""
+    return reason == "InvalidImageName" or (reason == "StartError" and _NO_COMMAND in message)
+
+
+def waits_for_claims(message: str) -> bool:
+    """Returns whether a pod waits for its claims' volumes, as the scheduler says it. It does not say why."""
+    return "unbound immediate PersistentVolumeClaims" in message
+
+
+def lacking(message: str) -> str:
+    """Returns the resource of which no node has enough free, "" where that is not the reason."""
+    match = _INSUFFICIENT.search(message)
+    return match[1] if match else ""
+
+
+def told(reason: str, message: str) -> tuple[str, str]:
+    """Returns reason and message of a pod that does not start, for the user. Others are returned as they
+    are.
+    """
+    if reason in _IMAGE:
+        return _IMAGE[reason], _image(message) + _MEND_IMAGE
+    if reason == "StartError" and (missing := _NOT_IN_IMAGE.search(message)):
+        advice = "; submit the run again with one that has TensorFlow and Python 3.9 or newer"
+        return reason, f"{_NO_COMMAND}{missing[1]}{advice if missing[1].startswith('python') else ''}"
+    if reason == "Unschedulable":
+        message = _nodes(message)
+    elif reason not in ("CreateContainerConfigError", "FailedMount", "FailedScheduling"):
+        return reason, message
+    for pattern, advice in _ADVICE:
+        if match := pattern.search(message):
+            return reason, f"{message.rstrip('.')}; {advice.format(*match.groups())}"
+    return reason, message
+
+
+def _image(message: str) -> str:
+    """The registry's answer."""
+    said = _BACK_OFF.sub("", message) or message
+    said = _OF_CONTAINERD.sub("", _OF_GRPC.sub("", said)).strip()
+    return said if len(said) <= _LIMIT else said[:_LIMIT] + "..."
+
+
+def _nodes(message: str) -> str:
+    """What the scheduler says of the nodes, without what preempting other pods would come to, and without the
+    "not found" that it adds to whatever was not.
+    """
+    return re.split(r"\.? (?:preemption:|no new claims to deallocate|not found$)", message)[0]

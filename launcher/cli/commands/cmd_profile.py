@@ -1,0 +1,49 @@
+"""`profile` has TensorFlow's profiler run in all tasks for some steps."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from launcher.cli import arguments as shared
+from launcher.cli import one_run
+from launcher.cli.strict_parser import StrictParser, count, duration
+from launcher.cli.usage import wrong_usage
+from launcher.object_names import PROGRAM
+
+
+def arguments(parser: StrictParser) -> None:
+    """What it takes."""
+    shared.run(parser)
+    parser.add_argument(
+        "--steps", type=count, default=20, metavar="N", help="at least so many steps (default: 20)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=duration,
+        default=300.0,
+        metavar="TIME",
+        help="how long the steps may take, from now on (default: 5m)",
+    )
+
+
+def run(options: Namespace) -> int:
+    """Profiles the next steps of a run."""
+    from launcher import task_orders
+
+    if not options.steps:
+        raise wrong_usage("--steps", "expected a number from 1 on")
+    backend, namespace = one_run.sought(options)
+    print(f"waiting for {options.steps} steps of run {options.name}", file=sys.stderr, flush=True)
+    found = task_orders.profile(backend, options.name, namespace, options.steps, options.timeout)
+    last = found.first + found.steps - 1
+    print(f"steps {found.first} to {last} of {', '.join(found.tasks)}: {found.path}")
+    for name, why in found.problems.items():
+        print(f"note: {name} is not in it: {why}", file=sys.stderr)
+    space = backend.options(namespace)
+    print(
+        f"TensorBoard shows it, where its plugin xprof is installed: {PROGRAM} tensorboard "
+        f"{options.name}{space}, or a copy: {PROGRAM} cp {options.name}:logs ./logs{space}",
+        file=sys.stderr,
+    )
+    return 0

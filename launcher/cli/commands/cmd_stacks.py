@@ -1,0 +1,33 @@
+"""`stacks` shows what tasks are doing, line by line."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from launcher.cli import arguments as shared
+from launcher.cli import one_run
+from launcher.cli.strict_parser import StrictParser
+
+
+def arguments(parser: StrictParser) -> None:
+    """What it takes."""
+    shared.run(parser)
+    shared.tasks(parser)
+
+
+def run(options: Namespace) -> int:
+    """Prints the stacks of the tasks that run."""
+    from launcher import task_orders
+    from launcher.errors import ConflictError
+
+    backend, namespace = one_run.sought(options)
+    found = task_orders.stacks(backend, options.name, namespace, options.tasks)
+    for each in found:
+        if each.text:
+            print(f"==> {each.task}{f' ({each.node})' if each.node else ''} <==\n{each.text}")
+    sys.stdout.flush()
+    for each in found:
+        if each.problem:
+            print(f"note: {each.task}: {each.problem}", file=sys.stderr)
+    return 0 if any(each.text for each in found) else ConflictError.exit_code

@@ -1,0 +1,81 @@
+"""An epoch of what is shuffled has the order that Keras' own fit gives it in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from tests.worker.input.test_continuation import batches, loop_of
+from worker.checkpoints.position import Position
+from worker.input.continuation import continued, of_worker
+
+EXAMPLES, BATCH, STEPS, EPOCHS = 12, 4, 3, 4
+numbers = tf.data.Dataset.range(EXAMPLES)
+DATA: dict[str, Callable[[], Any]] = {
+    "shuffled": lambda: numbers.shuffle(EXAMPLES, seed=5).batch(BATCH),
+    "twice": lambda: numbers.shuffle(EXAMPLES, seed=5).shuffle(7, seed=6).batch(BATCH).prefetch(2),
+    "cached before": lambda: numbers.cache().shuffle(EXAMPLES, seed=5).batch(BATCH),
+    "of no known size": lambda: numbers.shuffle(12, seed=5).filter(lambda each: each >= 0).batch(BATCH),
+    "without an end": lambda: numbers.shuffle(EXAMPLES, seed=5).batch(BATCH).repeat(),
+    "in one order": lambda: numbers.shuffle(12, seed=5, reshuffle_each_iteration=False).batch(BATCH),
+}
+
+
+def of_keras(library: Any, dataset: Any, steps: int | None) -> list[list[int]]:
+    """Returns the batches that `fit` of one process reads, in their order."""
+    seen: list[list[int]] = []
+
+    class Model(library.Model):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:
+            tf.py_function(lambda batch: seen.append(batch.numpy().tolist()), [data], [])
+            return {"loss": tf.constant(0.0)}
+
+    model = Model()
+    model.compile("sgd")
+    model.built = True
+    model.fit(dataset, epochs=EPOCHS, steps_per_epoch=steps, shuffle=False, verbose=0)
+    return seen
+
+
+def _begun(dataset: Any, new: Any) -> int:
+    """Returns how many iterations of `dataset` were begun: the number of the next one's order."""
+    following = batches(dataset, STEPS)
+    return next(number for number in range(20) if batches(new, STEPS) == following)
+
+
+def _begun_by_keras(library: Any, size: int) -> int:
+    """Returns how many a `fit` has begun, but for the last one of Keras 3, which `script.fit` begins."""
+    if library is tf_keras:
+        return 1 + EPOCHS
+    return 2 * EPOCHS - 1 if size >= 0 else EPOCHS
+
+
+CASES: list[tuple[str, int | None]] = [(name, None) for name in DATA if name != "without an end"]
+CASES += [(name, STEPS) for name in DATA if name != "of no known size"]
+
+
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["Keras 3", "Keras 2"])
+@pytest.mark.parametrize(("name", "steps"), CASES)
+def test_the_order_is_that_of_fit(name: str, steps: int | None, library: Any) -> None:
+    expected = of_keras(library, DATA[name](), steps)
+    assert len(expected) == EPOCHS * STEPS
+    for done in (0, 2, 3, 4, 7, 10):
+        loop = loop_of(DATA[name], steps)
+        loop.program.has = lambda _: False
+        loop.program.is_keras_3 = library is keras
+        dataset = loop.program.train_dataset(BATCH)
+        position = Position(*divmod(done, STEPS))
+        later = continued(loop, dataset, STEPS, position)
+        if later is dataset:
+            later = dataset.repeat()
+        assert batches(later, len(expected) - done) == expected[done:], done
+        if steps is None and name not in ("twice", "in one order"):
+            assert _begun(dataset, DATA[name]()) == _begun_by_keras(library, int(dataset.cardinality())), done
+        own = of_worker(loop, loop.program.train_dataset(BATCH), STEPS, position)
+        assert batches(own, len(expected) - done) == expected[done:], done

@@ -1,0 +1,31 @@
+"""Classifies points by a functional model, from arrays."""
+
+import keras
+import numpy as np
+
+rng = np.random.default_rng(1)
+x = rng.normal(size=(200, 4)).astype("float32")
+y = (x.sum(axis=1) > 0).astype("float32")
+x_train, y_train, x_test, y_test = x[:150], y[:150], x[150:], y[150:]
+
+keras.utils.set_random_seed(3)
+inputs = keras.Input(shape=(4,))
+hidden = keras.layers.Dense(8, activation="relu")(inputs)
+outputs = keras.layers.Dense(1, activation="sigmoid")(hidden)
+model = keras.Model(inputs, outputs)
+model.compile(optimizer="adam", loss="binary_crossentropy", metrics=["accuracy"])
+model.summary()
+
+history = model.fit(x_train, y_train, batch_size=32, epochs=3, validation_data=(x_test, y_test))
+score = model.evaluate(x_test, y_test, verbose=0)
+print("Test loss:", score[0])
+print("Test accuracy:", score[1])
+predictions = model.predict(x_test)
+model.save("model.keras")
+np.savez(
+    "results.npz",
+    score=score,
+    predictions=predictions,
+    **history.history,
+    **{variable.path: variable.numpy() for variable in model.variables},
+)

@@ -1,0 +1,186 @@
+"""Scripts as people write them train on every strategy with the numbers of one process."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.worker.cluster import Cluster, RunningTask
+from tests.worker.conftest import MakeCluster
+from worker.contract.exit_codes import ExitCode
+from worker.contract.records import Event
+
+SCRIPTS = Path(__file__).parent / "scripts"
+ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}}
+KINDS: dict[str, dict[str, Any]] = {
+    "Mirrored": {
+        "strategy": "Mirrored",
+        "replicas": {"chief": 1},
+        "strategy_options": {"logicalCpus": 2},
+    },
+    "3 of Mirrored": {
+        "strategy": "Mirrored",
+        "replicas": {"chief": 1},
+        "strategy_options": {"logicalCpus": 3},
+    },
+    "MultiWorkerMirrored": {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}},
+    "3 of MultiWorkerMirrored": {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 3}},
+}
+TRAINED = (
+    "functional",
+    "subclassed",
+    "vae",
+    "k_fold",
+    "fine_tune",
+    "words",
+    "outputs",
+    "keras_2",
+    "everyday",
+    "gan_by_batch",
+)
+_OFTEN = {("functional", "MultiWorkerMirrored")}
+"""What is seen with every commit."""
+_LATER = {True: [pytest.mark.thorough], False: [pytest.mark.thorough, pytest.mark.nightly]}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Returns a function that gives the results of `python SCRIPT`, in one process."""
+
+    @functools.cache
+    def results(name: str) -> dict[str, Any]:
+        folder = tmp_path_factory.mktemp(name)
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        command = [sys.executable, str(SCRIPTS / f"{name}.py")]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return dict(np.load(folder / "results.npz"))
+
+    return results
+
+
+@pytest.fixture
+def started(make_cluster: MakeCluster) -> Any:
+    """Returns a function that starts the tasks of a script, and returns the run and the first task."""
+
+    def start(name: str, **options: Any) -> tuple[Cluster, RunningTask]:
+        made = make_cluster(
+            entrypoint=None,
+            script=f"{name}.py",
+            source=SCRIPTS,
+            stall_seconds=300,
+            keras=3,
+            **{"restarts_in_place": 0, **options},
+        )
+        return made, next(iter(made.start_all().values()))
+
+    return start
+
+
+def ended(cluster: Cluster) -> dict[str, Any]:
+    """Returns what the script has saved, when all tasks have ended well."""
+    for task in cluster.tasks:
+        assert task.ended() == 0, task.output
+    return dict(np.load(cluster.model_dir / "files" / "results.npz"))
+
+
+def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param(
+            name,
+            kind,
+            marks=[] if (name, kind) in _OFTEN else _LATER[kind == "Mirrored"],
+            id=f"{name}-{kind}",
+        )
+        for name in TRAINED
+        for kind in KINDS
+    ],
+)
+def test_the_numbers_of_one_process(started: Any, plain: Any, name: str, kind: str) -> None:
+    cluster, _ = started(name, **KINDS[kind])
+    assert_same(ended(cluster), plain(name))
+
+
+def ended_after_a_kill(cluster: Cluster, first: RunningTask, epochs: int) -> RunningTask:
+    """Kills all tasks when so many epochs are scored. Returns the first task of the second attempt."""
+    first.eventually(lambda: len(first.records(Event.EVALUATION)) >= epochs, f"{epochs} epochs are scored")
+    for task in cluster.tasks:
+        if task.process.poll() is None:
+            task.kill()
+    again = list(cluster.start_all().values())
+    for task in again:
+        assert task.ended() == 0, task.output
+    return again[0]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["Mirrored", pytest.param("MultiWorkerMirrored", marks=pytest.mark.nightly)])
+def test_callbacks_go_on_after_a_kill(started: Any, plain: Any, kind: str) -> None:
+    cluster, first = started("patient", **KINDS[kind])
+    ended_after_a_kill(cluster, first, 3)
+    found = dict(np.load(cluster.model_dir / "files" / "results.npz"))
+    assert_same(found, plain("patient"))
+    assert found["stopped"] > 3
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["MultiWorkerMirrored", pytest.param("Mirrored", marks=pytest.mark.nightly)])
+def test_killed_in_the_second_fit(started: Any, plain: Any, kind: str) -> None:
+    cluster, first = started("fine_tune", **KINDS[kind])
+    again = ended_after_a_kill(cluster, first, 3)
+    assert len(again.records(Event.TRAINING)) == 1
+    again.until_notice("fit() number 1 was done before the interruption")
+    found = dict(np.load(cluster.model_dir / "files" / "results.npz"))
+    assert_same(found, plain("fine_tune"))
+
+
+def test_an_evaluator_scores_each_checkpoint(started: Any, plain: Any) -> None:
+    kind = KINDS["Mirrored"]
+    replicas = {**kind["replicas"], "evaluator": 1}
+    cluster, first = started("fine_tune", **{**kind, "replicas": replicas})
+    assert_same(ended(cluster), plain("fine_tune"))
+    (evaluator,) = (task for task in cluster.tasks if task is not first)
+    scored = [record.fields for record in evaluator.records(Event.EVALUATION)]
+    trained = [record.fields for record in first.records(Event.EVALUATION)]
+    assert [each["epoch"] for each in scored] == [1, 2, 3, 4, 5, 6]
+    for one, other in zip(scored, trained, strict=True):
+        assert one["metrics"] == pytest.approx(other["metrics"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("own_loop", "own_loop.py:15: the script has a loop of its own"),
+        ("own_strategy", "own_strategy.py:6: the script builds a strategy"),
+    ],
+)
+def test_a_script_that_would_train_alone_is_told(started: Any, name: str, said: str) -> None:
+    _, first = started(name, **KINDS["Mirrored"])
+    assert first.ended() == ExitCode.PROGRAM_ERROR
+    assert first.until(Event.FAILED).fields["message"].startswith(said)
+
+
+def test_a_script_that_takes_another_way_is_refused(started: Any, tmp_path: Path) -> None:
+    record = {
+        "call": {"where": "own_loop.py:1", "variables": "", "epochs": 9, "steps": None, "batch_size": 32}
+    }
+    (tmp_path / "model" / "fits").mkdir(parents=True)
+    (tmp_path / "model" / "fits" / "1.json").write_text(json.dumps({**record, "done": True}))
+    _, first = started("functional", **ONE)
+    assert first.ended() == ExitCode.PROGRAM_ERROR
+    assert "epochs 3 for 9, a model of other variables" in first.until(Event.FAILED).fields["message"]

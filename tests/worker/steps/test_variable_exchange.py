@@ -1,0 +1,33 @@
+"""Small variables of a parameter server travel together, as do their gradients."""
+
+from __future__ import annotations
+
+from tests.worker.forked_tasks import computed
+
+_BLURRED = """
+import json
+import tensorflow as tf
+from worker.steps.variable_exchange import Together
+
+@tf.custom_gradient
+def blurred(value):
+    # The trace does not know the shape of this gradient.
+    return value * 3.0, lambda upstream: tf.raw_ops.PlaceholderWithDefault(input=upstream * 3.0, shape=None)
+
+variables = [tf.Variable(tf.zeros([2, 3])), tf.Variable(tf.zeros([4]))]
+optimizer, exchange = tf.keras.optimizers.SGD(0.5), Together(None)
+optimizer.build(variables)
+
+def step():
+    with tf.GradientTape() as tape, exchange.reading(tape, variables) as sources:
+        loss = tf.reduce_sum(blurred(tf.convert_to_tensor(variables[0]))) + tf.reduce_sum(variables[1] * 1.0)
+    exchange.apply(optimizer, tape.gradient(loss, sources), variables)
+
+for _ in range(2):  # the first trace finds the groups
+    tf.function(step)()
+print(json.dumps([variable.numpy().ravel().tolist() for variable in variables]))
+"""
+
+
+def test_gradients_of_unknown_shape_travel_together() -> None:
+    assert computed(_BLURRED) == [[-3.0] * 6, [-1.0] * 4]

@@ -1,0 +1,96 @@
+"""What a call of a Keras model is given, as batched datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from worker.data_adapters import fit_data
+from worker.data_adapters.arrays import Arrays
+from worker.failures import program_error
+from worker.input import batch_size as batch_sizes
+from worker.tf_compat import keras_models
+
+_ANY = 2**31
+"""A batch size that no array reaches."""
+_UNKNOWN = 32
+"""What is taken for the batch size where nothing tells: Keras' default."""
+
+
+class Data(NamedTuple):
+    """A batched dataset, the number of examples in a whole batch, and what `validation_split` has left."""
+
+    dataset: Any
+    batch_size: int
+    validation: Any = None
+
+
+def training(model: Any, given: Mapping[str, Any], number: int, where: str) -> Data:
+    """Returns the data of the arguments of `fit`, the call of this `number`."""
+    found = fit_data.training_data(
+        given["x"],
+        given["y"],
+        given["sample_weight"],
+        keras_3=keras_models.is_keras_3(model),
+        batch_size=given["batch_size"],
+        shuffle=given["shuffle"],
+        class_weight=given["class_weight"],
+        validation_split=given["validation_split"],
+        steps_per_epoch=given["steps_per_epoch"],
+        seed=number,
+        workers=given.get("workers", 1),
+        call=f"{where}: fit()",
+    )
+    return _data(found, given["x"])
+
+
+def validation(model: Any, given: Mapping[str, Any], left: Any, where: str) -> Data | None:
+    """Returns the validation data of the arguments of `fit`, or what was `left` by a split; None where there
+    are none.
+    """
+    data = given["validation_data"] if given["validation_data"] is not None else left
+    if data is None:
+        return None
+    parts = tuple(data) if isinstance(data, (tuple, list)) else (data,)
+    size = given["validation_batch_size"] or given["batch_size"]
+    return evaluation(model, parts, size, given["validation_steps"], f"{where}: fit()")
+
+
+def evaluation(
+    model: Any, parts: tuple[Any, ...], batch_size: int | None, steps: int | None, call: str
+) -> Data:
+    """Returns the first `steps` batches, or all, of features, labels and weights."""
+    found = fit_data.evaluation_data(
+        *parts, keras_3=keras_models.is_keras_3(model), batch_size=batch_size, steps=steps, call=call
+    )
+    return _data(found, parts[0])
+
+
+def batch(model: Any, given: Mapping[str, Any], call: str) -> tuple[Any, Any]:
+    """Returns the tensors of the arguments of `train_on_batch` and its like, and their spec for any number of
+    examples.
+    """
+    source = fit_data.training_data(
+        given["x"],
+        given.get("y"),
+        given.get("sample_weight"),
+        keras_3=keras_models.is_keras_3(model),
+        batch_size=_ANY,
+        shuffle=False,
+        class_weight=given.get("class_weight"),
+        call=call,
+    ).source
+    if not isinstance(source, Arrays):
+        raise program_error(f"{call} takes arrays of one batch, not a {type(given['x']).__name__}")
+    return tf.nest.map_structure(_tensor, source.read(0)), source.element
+
+
+def _tensor(value: Any) -> Any:
+    return value if tf.is_tensor(value) else tf.convert_to_tensor(value)
+
+
+def _data(found: fit_data.FitData, x: Any) -> Data:
+    size = batch_sizes.batch_size(x) if isinstance(x, tf.data.Dataset) else found.batch_size
+    return Data(found.dataset(), size or _UNKNOWN, found.validation)

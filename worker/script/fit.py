@@ -1,0 +1,163 @@
+"""One call of `fit` in a script: trained, gone on with, or not repeated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worker.input import unread_iterations
+from worker.parameters import TrainingParameters
+from worker.reporting import as_floats
+from worker.script import randomness
+from worker.script.callback_states import CallbackStates
+from worker.script.fit_records import FOLDER, Call, FitRecord, FitRecords, variables_of
+from worker.script.given_program import GivenProgram
+from worker.steps import model_build
+from worker.tf_compat import keras_models
+from worker.tf_compat.strategies import uses_coordinator
+from worker.training.fitting import Fitting
+
+_STATES = 3
+"""Epochs whose states are kept: the checkpoint of the newest may not be written yet."""
+
+
+class Fit:
+    """The call `number`, from 1, of the script."""
+
+    def __init__(
+        self,
+        fitting: Fitting,
+        records: FitRecords,
+        program: GivenProgram,
+        parameters: TrainingParameters,
+        number: int,
+    ) -> None:
+        self.fitting = fitting
+        self.records = records
+        self.program = program
+        self.parameters = parameters
+        self.number = number
+        self.model = model = program.model()
+        with fitting.strategy.scope():
+            model_build.build(model, program.element, program.entrypoint)
+            keras_models.build_optimizer(model.optimizer, model.trainable_variables)
+        self.call = Call(
+            program.entrypoint,
+            variables_of(model),
+            parameters.epochs,
+            parameters.steps_per_epoch,
+            parameters.global_batch_size,
+        )
+        self.earlier = records.earlier(number, self.call)
+        earlier = FitRecord(self.call) if self.earlier is None else self.earlier
+        states = CallbackStates(program.callbacks(model), records.file(f"{number}.npz"), records.writes)
+        self.recorder = _Recorder(earlier, states, self.write)
+        program.call(self.recorder)
+
+    @property
+    def folder(self) -> str:
+        """Returns where the call's checkpoints are in the model directory."""
+        return "" if self.number == 1 else f"{FOLDER}/{self.number}"
+
+    def run(self) -> Any:
+        """Returns Keras' History."""
+        directory = self.fitting.place(self.folder)
+        if self.earlier is not None and self.earlier.done:
+            self.fitting.notice(
+                f"{self.program.entrypoint}: fit() number {self.number} was done before the interruption, "
+                "and is not repeated"
+            )
+            self.restore(self.earlier, directory)
+            self.recorder.restore()
+            self._use_up(is_read_here=False)
+        else:
+            self.write(done=False)
+            self.fitting.fit(self.program, self.parameters, directory, lambda: self.write(done=True))
+            self._use_up(is_read_here=not uses_coordinator(self.fitting.strategy))
+        return with_logs(self.model, self.recorder.logs)
+
+    def _use_up(self, *, is_read_here: bool) -> None:
+        """Begins the iterations of the data by which the next `fit` has the order that it has in one process:
+        those that the training has not begun.
+        """
+        dataset = self.program.datasets[0]
+        unread = unread_iterations.of_fit(self.program, self.parameters, dataset)
+        if unread is not None:
+            count = unread.after_each if is_read_here else unread.all(len(self.recorder.logs))
+            for _ in range(count):
+                iter(dataset)
+
+    def write(self, *, done: bool) -> None:
+        """Writes the record of what is done by now."""
+        generators = randomness.state() if done else None
+        self.records.write(self.number, self.recorder.record(self.call, done, generators))
+
+    def restore(self, earlier: FitRecord, directory: Any) -> None:
+        """Gives the model what the call left."""
+        model = self.model
+        if epochs := directory.epochs():
+            with self.fitting.strategy.scope():
+                directory.load(model, epochs[-1])
+        randomness.restore(earlier.randomness)
+
+
+class _Recorder(keras_models.Callback):
+    """Keeps the logs of each epoch, and the states of the other callbacks, which precede it. It begins with
+    those of an `earlier` attempt; `write(done=False)` is called after each epoch, before its checkpoint is
+    written.
+    """
+
+    def __init__(self, earlier: FitRecord, states: CallbackStates, write: Any) -> None:
+        super().__init__()
+        self.logs: list[tuple[int, dict[str, float]]] = [(epoch, dict(each)) for epoch, each in earlier.logs]
+        self._known = [(epoch, list(each)) for epoch, each in earlier.states]
+        self._states = states
+        self._write = write
+
+    def record(self, call: Call, done: bool, randomness: Any) -> FitRecord:
+        """Returns the record of the call by now."""
+        return FitRecord(call, self.logs, done, randomness, self._known)
+
+    def restore(self) -> None:
+        """Gives the callbacks their newest states."""
+        if self._known:
+            self._states.restore(self._known[-1][1])
+
+    def set_model(self, model: Any) -> None:
+        """Is called before the training begins."""
+        super().set_model(model)
+        if self._known:
+            self._states.go_on()
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Follows that of the others, which reset their states."""
+        self.restore()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Leaves out what is known of epochs that are trained again, and shows Keras' History the others."""
+        known = [each for each in self._known if each[0] < epoch]
+        if known != self._known:
+            self._known = known
+            self.restore()
+        self.logs = [each for each in self.logs if each[0] < epoch]
+        with_logs(self.model, self.logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Keeps what Keras' History keeps."""
+        self.logs.append((epoch, as_floats(logs)))
+        self._known = [*self._known[1 - _STATES :], (epoch, self._states.values())]
+        self._write(done=False)
+
+
+def with_logs(model: Any, logs: list[tuple[int, dict[str, float]]]) -> Any:
+    """Returns the model's History, of these epochs."""
+    history = getattr(model, "history", None)
+    kind = keras_models.keras_of(model).callbacks.History
+    if not isinstance(history, kind):
+        history = model.history = kind()
+        history.set_model(model)
+    history.epoch = [epoch for epoch, _ in logs]
+    history.history = {}
+    for _, values in logs:
+        for name, value in values.items():
+            history.history.setdefault(name, []).append(value)
+    return history

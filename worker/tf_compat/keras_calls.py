@@ -1,0 +1,173 @@
+"""The methods by which a script trains and asks its Keras models, given to the runtime.
+
+They are replaced in the base class of either Keras, so those of subclasses, Sequential and functional models
+are, too. A class of the script's own that overrides one calls the replacement by `super()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+import tensorflow as tf
+
+from worker.tf_compat import keras_models
+
+Call = Callable[[Any, dict[str, Any]], Any]
+"""Gets the model and the call's arguments by their names, the defaults too."""
+
+
+def replace(calls: Mapping[str, Call]) -> None:
+    """Has the methods named in `calls` of every model of Keras 3 and Keras 2 be carried out by these."""
+    for kind in _kinds():
+        for name, call in calls.items():
+            setattr(kind, name, _calling(getattr(kind, name), call))
+
+
+def save_where_told() -> None:
+    """Has Keras 2's callbacks write each task's files, under the names that they are given: the other tasks'
+    are removed else, and the script may load them.
+    """
+    if importlib.util.find_spec("tf_keras") is None:
+        return
+    from tf_keras.src.distribute import distributed_file_utils
+
+    distributed_file_utils.write_dirpath = lambda dirpath, strategy: dirpath
+    distributed_file_utils.remove_temp_dirpath = lambda dirpath, strategy: None
+
+
+def read_as_numbers() -> None:
+    """Has a variable that is spread over replicas be a number and an array in Python, as any other is:
+    TensorFlow (2.21) leaves that out, and `int(model.optimizer.iterations)` is in many scripts.
+    """
+    from tensorflow.python.distribute.values import DistributedVariable
+
+    DistributedVariable.__int__ = lambda self: int(self.numpy())
+    DistributedVariable.__float__ = lambda self: float(self.numpy())
+    DistributedVariable.__array__ = lambda self, dtype=None: np.asarray(self.numpy(), dtype)
+
+
+def call_loaded_functions() -> None:
+    """Has a script call a function of a SavedModel that it has loaded under the strategy: TensorFlow (2.21)
+    raises there, since it would read a variable of one replica.
+    """
+    from tensorflow.python.distribute.distribute_utils import is_distributed_variable
+    from tensorflow.python.saved_model.load import _WrapperFunction
+
+    call = _WrapperFunction._call_flat
+
+    def call_flat(self: Any, args: Any, captured_inputs: Any) -> Any:
+        if tf.distribute.in_cross_replica_context():
+            captured_inputs = [
+                each._primary.handle if is_distributed_variable(each) else each for each in captured_inputs
+            ]
+        return call(self, args, captured_inputs)
+
+    _WrapperFunction._call_flat = call_flat
+
+
+def on_new_graph(around: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+    """Has `clear_session` of either Keras make its new default graph in the context `around()`. A scope of a
+    strategy belongs to the graph in which it was entered.
+    """
+    for module in (tf.compat.v1, tf.compat.v2.compat.v1):
+        module.reset_default_graph = _in_context(module.reset_default_graph, around)
+
+
+def _in_context(function: Any, around: Callable[[], contextlib.AbstractContextManager[None]]) -> Any:
+    @functools.wraps(function)
+    def called() -> None:
+        with around():
+            function()
+
+    return called
+
+
+def returned(model: Any, results: dict[str, Any], *, as_dict: bool) -> Any:
+    """Returns what `evaluate` and its like return: a dict in Keras' order, or else the values as a list, or
+    the only one.
+    """
+    is_3 = keras_models.is_keras_3(model)
+    if as_dict:
+        return dict(sorted(results.items())) if is_3 else results
+    if is_3:
+        return model._flatten_metrics_in_order(results)
+    from tf_keras.src.engine.training import flatten_metrics_in_order
+
+    return flatten_metrics_in_order(results, model.metrics_names)
+
+
+def on_foreign_strategy(refuse: Callable[[], NoReturn]) -> None:
+    """Has `refuse` called where a strategy is made from now on."""
+
+    @functools.wraps(tf.distribute.Strategy.__init__)
+    def init(*_: Any, **__: Any) -> NoReturn:
+        refuse()
+
+    tf.distribute.Strategy.__init__ = init
+
+
+def on_gradients(check: Callable[[], None]) -> None:
+    """Has `check` called whenever a tape is asked for the gradients of variables, or an optimizer of either
+    Keras is about to apply some.
+    """
+    gradient = tf.GradientTape.gradient
+
+    @functools.wraps(gradient)
+    def checked(tape: Any, target: Any, sources: Any, *arguments: Any, **options: Any) -> Any:
+        if any(isinstance(keras_models.tf_variable(each), tf.Variable) for each in tf.nest.flatten(sources)):
+            check()
+        return gradient(tape, target, sources, *arguments, **options)
+
+    tf.GradientTape.gradient = checked
+    if importlib.util.find_spec("keras") is not None:
+        import keras
+
+        keras.optimizers.Optimizer.apply = _checked(keras.optimizers.Optimizer.apply, check)
+    if importlib.util.find_spec("tf_keras") is not None:
+        import tf_keras
+
+        for kind in (tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer):
+            kind.apply_gradients = _checked(kind.apply_gradients, check)
+
+
+def _checked(method: Any, check: Callable[[], None]) -> Any:
+    @functools.wraps(method)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        check()
+        return method(*arguments, **named)
+
+    return checked
+
+
+def _kinds() -> list[Any]:
+    found = []
+    if importlib.util.find_spec("keras") is not None:
+        import keras
+
+        found.append(keras.Model)
+    if importlib.util.find_spec("tf_keras") is not None:
+        import tf_keras
+
+        found.append(tf_keras.Model)
+    return found
+
+
+def _calling(method: Any, call: Call) -> Any:
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def replaced(self: Any, *arguments: Any, **named: Any) -> Any:
+        bound = signature.bind(self, *arguments, **named)
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        given.pop("kwargs", None)
+        del given["self"]
+        return call(self, given)
+
+    return replaced
