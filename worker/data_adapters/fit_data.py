@@ -56,6 +56,11 @@ class FitData:
             return self.source.dataset(done)
         return numbered.dataset(self.source, done, rows=self._rows_from(done))
 
+    def use_up(self, epochs: int) -> None:
+        """Leaves the process' random numbers, and a PyDataset, as so many epochs of Keras' fit do."""
+        if isinstance(self.source, python_batches.Sequence):
+            self.source.use_up(epochs)
+
     def _rows_from(self, batch: int) -> tf.data.Dataset | None:
         return self.source.rows_from(batch) if isinstance(self.source, arrays.Arrays) else None
 
@@ -77,12 +82,14 @@ def training_data(
     class_weight: Any = None,
     validation_split: float = 0.0,
     steps_per_epoch: int | None = None,
+    epochs: int | None = None,
     seed: int | None = None,
     workers: int = 1,
     call: str = "fit",
 ) -> FitData:
-    """Returns what fit is to train with. `keras_3` says which Keras the model is of, whose casts and refusals
-    these are. Fits of the same `seed` have the same orders; `call` names the call in messages.
+    """Returns what fit is to train with, in so many `epochs`, where that is known. `keras_3` says which Keras
+    the model is of, whose casts and refusals these are. Fits of the same `seed` have the same orders; `call`
+    names the call in messages.
 
     Raises Failure for what cannot be trained with.
     """
@@ -100,6 +107,7 @@ def training_data(
         workers,
         seed,
         validation,
+        epochs,
     )
     return of.data(given)
 
@@ -176,6 +184,7 @@ class _Call:
     workers: int = 1
     seed: int = 0
     validation: Triple | None = None
+    epochs: int | None = None
 
     @property
     def floatx(self) -> str:
@@ -215,6 +224,7 @@ class _Call:
             self.order,
             self.seed,
             epoch=self.steps,
+            epochs=self.epochs,
             workers=max(self.workers, int(getattr(x, "workers", 1))),
             keras_3=self.keras_3,
             call=self.call,

@@ -39,7 +39,8 @@ class Order:
 
     def __init__(self, shuffle: bool | str, seed: int, *, keras_3: bool) -> None:
         self._seed, self._keras_3 = seed, keras_3
-        self._whole = bool(shuffle) and shuffle != "batch"
+        self.is_shuffled = bool(shuffle)
+        self._whole = self.is_shuffled and shuffle != "batch"
         self._within = shuffle == "batch"
         self._of_batches = self._within and not keras_3
         self._of_pass = functools.lru_cache(1)(self._of_pass_uncached)
@@ -58,10 +59,6 @@ class Order:
         if self._within:
             return begin + self._random(number_of_pass, batch + 1).permutation(end - begin)
         return slice(begin, end)
-
-    def batch(self, number_of_pass: int, batch: int, batches: int) -> int:
-        """Returns which of the `batches` that are read one by one is `batch` of a pass."""
-        return int(self._of_pass(number_of_pass, batches)[batch]) if self._whole or self._within else batch
 
     def _of_pass_uncached(self, number_of_pass: int, count: int) -> Any:
         kind = np.int32 if count < 2**31 else np.int64

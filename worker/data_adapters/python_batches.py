@@ -21,6 +21,7 @@ import tensorflow as tf
 from worker.data_adapters import arrays
 from worker.data_adapters.orders import Order
 from worker.failures import program_error
+from worker.tf_compat import seeds
 
 _LOOKED_AT = 2
 """How many batches tell the shapes. A dimension in which they differ is left open."""
@@ -35,8 +36,9 @@ evaluation.
 class Sequence:
     """See `numbered.Source`: the batches of a PyDataset or Sequence, which is asked for each by its number.
 
-    An epoch has `epoch` batches. At its beginning and end the `given` is told, with random numbers that
-    depend on `seed` and the epoch only; those that it draws for a batch depend on the batch. `workers`
+    An epoch has `epoch` batches, and the training `epochs`. At the beginning and end of each the `given` is
+    told. What is drawn then, and for the order of a pass that is shuffled, is what Keras draws after a seed
+    of the program's, else it depends on `seed`; what is drawn for a batch depends on the batch. `workers`
     threads read ahead.
     """
 
@@ -48,13 +50,13 @@ class Sequence:
         seed: int,
         *,
         epoch: int | None,
+        epochs: int | None,
         workers: int,
         keras_3: bool,
         call: str,
     ) -> None:
         self._given = given
         self._standardize = standardize
-        self._order = order
         self._seed = seed
         self._keras_3 = keras_3
         self._call = call
@@ -62,57 +64,84 @@ class Sequence:
         if self.batches == 0:
             raise program_error(f"{call}: {arrays.said(given)} has no batch")
         self._epoch = epoch or self.batches
+        self._epochs = epochs
         first = [self._fetched(number) for number in range(min(_LOOKED_AT, self.batches or _LOOKED_AT))]
         self.element = _element(first, call)
         self.size = _size(first[0])
+        self._draws = _Draws(seed, goes_on=epochs is not None)
         self._begun = self._ended = 0
-        self._last = -1
-        self._rounds = 0
+        self._is_shuffled = order.is_shuffled and self.batches is not None
+        self._orders: list[Any] = []
+        self._at = -1
         self._ahead = _Ahead(self._fetched, workers) if workers > 1 else None
 
     def read(self, number: int) -> Any:
         """See `numbered.Source`."""
-        if number <= self._last:
-            self._rounds += 1  # it is read anew, as for another evaluation
-        self._last = number
-        if self._epoch is not None:
-            self._begin(self._rounds + number // self._epoch)
+        self._go_to(number)
         if self._ahead is not None:
             batch = self._ahead.get(self._places(number))
         else:
+            place = next(self._places(number))
             with _seeded(self._seed, number):
-                batch = self._fetched(next(self._places(number)))
+                batch = self._fetched(place)
         _check(batch, self.element, self._call)
         batch = _copied(batch)
         if self._epoch is not None and (number + 1) % self._epoch == 0:
             self._end()
         return batch
 
-    def _places(self, number: int) -> Iterator[int]:
-        """Yields the places of batch `number` and of those that follow it in its epoch."""
-        end = None if self._epoch is None else (number // self._epoch + 1) * self._epoch
-        for each in itertools.count(number) if end is None else range(number, end):
-            if self.batches is None:
-                yield each
-            else:
-                yield self._order.batch(*divmod(each, self.batches), self.batches)
+    def use_up(self, epochs: int) -> None:
+        """Leaves the process' random numbers, and what was given, as so many epochs of Keras' fit do."""
+        if self._epoch is None or not epochs:
+            return
+        if (last := self._epoch * epochs - 1) > self._at:
+            self._go_to(last)
+        self._end()
+        self._draws.leave()
 
-    def _begin(self, epoch: int) -> None:
-        while self._begun <= epoch:
-            if self._ended < self._begun:
-                self._end()
-            elif not self._begun and self._keras_3:
-                self._told("on_epoch_end", 0)  # Keras 3 does so before the first epoch
-            self._begun += 1
-            self._told("on_epoch_begin", 2 * self._begun)
+    def _go_to(self, number: int) -> None:
+        """Begins the epochs, and draws the orders of the passes, up to batch `number`, as Keras does."""
+        if number <= self._at:
+            self._at = number - 1  # it is read anew, as for another evaluation
+        end = number + 1 if self._epoch is None or self._epochs is None else self._epochs * self._epoch
+        for each in range(self._at + 1, min(number + 1, end)):
+            if self._epoch is not None and each % self._epoch == 0:
+                self._begin()
+            if self._is_shuffled and each == len(self._orders) * (self.batches or 0):
+                self._draw_order()
+        self._at = number
+
+    def _draw_order(self) -> None:
+        order = list(range(self.batches or 0))
+        with self._draws.drawing():
+            random.shuffle(order)
+        self._orders.append(np.array(order, np.int32))
+
+    def _begin(self) -> None:
+        self._end()
+        if not self._begun and self._keras_3:
+            self._tell("on_epoch_end")  # Keras 3 does so before the first epoch
+        self._begun += 1
+        self._tell("on_epoch_begin")
 
     def _end(self) -> None:
-        self._ended = self._begun
-        self._told("on_epoch_end", 2 * self._begun + 1)
+        if self._ended < self._begun:
+            self._ended = self._begun
+            self._tell("on_epoch_end")
 
-    def _told(self, hook: str, key: int) -> None:
-        with _seeded(self._seed, key, 1):
+    def _tell(self, hook: str) -> None:
+        with self._draws.drawing():
             getattr(self._given, hook, lambda: None)()
+
+    def _places(self, number: int) -> Iterator[int]:
+        """Yields the places of batch `number` and of those that follow it in its epoch and its pass."""
+        ends = [(number // each + 1) * each for each in (self._epoch, self.batches) if each is not None]
+        for each in range(number, min(ends)) if ends else itertools.count(number):
+            yield each if self.batches is None else self._place(*divmod(each, self.batches))
+
+    def _place(self, number_of_pass: int, batch: int) -> int:
+        is_drawn = number_of_pass < len(self._orders)
+        return int(self._orders[number_of_pass][batch]) if is_drawn else batch
 
     def _fetched(self, place: int) -> Any:
         return self._standardize(self._given[place])
@@ -281,15 +310,63 @@ def _check(batch: Any, element: Any, call: str) -> None:
             )
 
 
+class _Draws:
+    """Random numbers of Python and numpy that nothing else draws. After a seed of the program's they are
+    those that follow it: where `goes_on`, those that the process would draw next.
+    """
+
+    def __init__(self, seed: int, *, goes_on: bool) -> None:
+        own = seeds.global_seed()
+        is_seeded = own not in (None, seeds.UNSET)
+        self._is_process_s = is_seeded and goes_on
+        if self._is_process_s:
+            self._states = _states()
+        elif is_seeded:
+            with _drawing, _restored():
+                random.seed(own)
+                np.random.seed(own)
+                self._states = _states()
+        else:
+            with _seeded(seed, 0, 1):
+                self._states = _states()
+
+    @contextlib.contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Has the process draw them in the block."""
+        with _drawing, _restored():
+            _set(self._states)
+            yield
+            self._states = _states()
+
+    def leave(self) -> None:
+        """Has the process go on from them, where they went on from its own."""
+        if self._is_process_s:
+            with _drawing:
+                _set(self._states)
+
+
 @contextlib.contextmanager
 def _seeded(*key: int) -> Iterator[None]:
     """Has Python's and numpy's random numbers depend on `key` in the block."""
-    with _drawing:
-        of_python, of_numpy = random.getstate(), np.random.get_state()
+    with _drawing, _restored():
         np.random.seed([each % 2**32 for each in key])
         random.seed(int(np.random.randint(2**31)))
-        try:
-            yield
-        finally:
-            random.setstate(of_python)
-            np.random.set_state(of_numpy)
+        yield
+
+
+@contextlib.contextmanager
+def _restored() -> Iterator[None]:
+    before = _states()
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _states() -> tuple[Any, Any]:
+    return random.getstate(), np.random.get_state()
+
+
+def _set(states: tuple[Any, Any]) -> None:
+    random.setstate(states[0])
+    np.random.set_state(states[1])

@@ -39,6 +39,7 @@ def training(model: Any, given: Mapping[str, Any], number: int, where: str) -> D
         class_weight=given["class_weight"],
         validation_split=given["validation_split"],
         steps_per_epoch=given["steps_per_epoch"],
+        epochs=given["epochs"] - given["initial_epoch"],
         seed=number,
         workers=given.get("workers", 1),
         call=f"{where}: fit()",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from worker.data_adapters import fit_data
 from worker.input import unread_iterations
 from worker.parameters import TrainingParameters
 from worker.reporting import as_floats
@@ -76,13 +77,16 @@ class Fit:
         return with_logs(self.model, self.recorder.logs)
 
     def _use_up(self, *, is_read_here: bool) -> None:
-        """Begins the iterations of the data by which the next `fit` has the order that it has in one process:
-        those that the training has not begun.
+        """Leaves the random numbers and the data as they are in one process: the next `fit` has its order of
+        them. Of a dataset it begins the iterations that the training has not begun.
         """
         dataset = self.program.datasets[0]
+        epochs = len(self.recorder.logs)
+        if (given := fit_data.of(dataset)) is not None:
+            given.use_up(epochs)
         unread = unread_iterations.of_fit(self.program, self.parameters, dataset)
         if unread is not None:
-            count = unread.after_each if is_read_here else unread.all(len(self.recorder.logs))
+            count = unread.after_each if is_read_here else unread.all(epochs)
             for _ in range(count):
                 iter(dataset)
 

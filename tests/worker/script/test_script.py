@@ -45,6 +45,7 @@ TRAINED = (
     "keras_2",
     "everyday",
     "gan_by_batch",
+    "py_dataset",
 )
 _OFTEN = {("functional", "MultiWorkerMirrored")}
 """What is seen with every commit."""
@@ -140,13 +141,14 @@ def test_callbacks_go_on_after_a_kill(started: Any, plain: Any, kind: str) -> No
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["MultiWorkerMirrored", pytest.param("Mirrored", marks=pytest.mark.nightly)])
-def test_killed_in_the_second_fit(started: Any, plain: Any, kind: str) -> None:
-    cluster, first = started("fine_tune", **KINDS[kind])
+@pytest.mark.parametrize("name", ["fine_tune", pytest.param("py_dataset", marks=pytest.mark.nightly)])
+def test_killed_in_the_second_fit(started: Any, plain: Any, name: str, kind: str) -> None:
+    cluster, first = started(name, **KINDS[kind])
     again = ended_after_a_kill(cluster, first, 3)
     assert len(again.records(Event.TRAINING)) == 1
     again.until_notice("fit() number 1 was done before the interruption")
     found = dict(np.load(cluster.model_dir / "files" / "results.npz"))
-    assert_same(found, plain("fine_tune"))
+    assert_same(found, plain(name))
 
 
 def test_an_evaluator_scores_each_checkpoint(started: Any, plain: Any) -> None:
