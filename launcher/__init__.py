@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from launcher.run import Run
     from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
     from launcher.task_orders import Profile, Stacks
+    from launcher.task_records.measurements import Measurement
     from launcher.validation.loader import Loaded, load
     from launcher.verification.verdict import Difference, Verdict
 
@@ -60,6 +61,7 @@ _NAMES = {
     "launcher.config.spec": ("TrainingCluster",),
     "launcher.status": ("Phase", "RoleStatus", "RunStatus", "TaskStatus"),
     "launcher.task_orders": ("Profile", "Stacks"),
+    "launcher.task_records.measurements": ("Measurement",),
     "launcher.plan.topology": ("build",),
     "launcher.verification.verdict": ("Difference", "Verdict"),
 }
@@ -73,6 +75,7 @@ __all__ = [
     "LauncherError",
     "Loaded",
     "LogLine",
+    "Measurement",
     "NotFoundError",
     "Phase",
     "Problem",

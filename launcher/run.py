@@ -17,6 +17,7 @@ from launcher.status import RunStatus
 
 if TYPE_CHECKING:
     from launcher.task_orders import Profile, Stacks
+    from launcher.task_records.measurements import Measurement
 
 _FRAME_HEIGHT: Final = 900
 """Pixels, of the report in a notebook."""
@@ -175,6 +176,19 @@ class Run:
         from launcher import task_orders
 
         return task_orders.profile(self._backend, self.name, self.namespace, steps, timeout)
+
+    def metrics(self) -> list[Measurement]:
+        """Returns what the run has measured until now, also while it trains: the loss and the metrics of the
+        training, about one measurement a second and one at each epoch's end, and those of each evaluation;
+        oldest first. The list is empty before the first step. It reads the tasks' logs: on a cluster, what
+        was printed by pods that are deleted is missing.
+
+            best = min(each.metrics["loss"] for each in run.metrics() if each.evaluation)
+        """
+        from launcher.task_records import measurements
+
+        lines = self._backend.history(self.name, self.namespace).lines
+        return measurements.of_records(line.record for line in lines if line.record is not None)
 
     def report(self) -> str:
         """Returns the report of the run until now: one HTML page to write to a file. It loads no other files.

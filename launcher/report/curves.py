@@ -64,7 +64,7 @@ def curves(lines: Iterable[LogLine], restarts: Sequence[Restart]) -> list[Curve]
     progress = [(record, said) for record in records if isinstance(said := record.content, Progress)]
     done = [each for _, each in progress]
     evaluations = [each for record in records if isinstance(each := record.content, Evaluation)]
-    trained = _by_epoch(done, _with_loss)
+    trained = _by_epoch(done, lambda each: each.values)
     scored = _series((each.epoch, each.metrics) for each in evaluations)
     speed = _by_epoch(done, lambda each: {SPEED: each.steps_per_second})
     names = [LOSS, *sorted({*trained, *scored} - {LOSS})]
@@ -95,10 +95,6 @@ def position(progress: Progress) -> float | None:
     if progress.steps is not None and 0 < progress.step <= progress.steps:
         return progress.epoch - 1 + progress.step / progress.steps
     return None
-
-
-def _with_loss(progress: Progress) -> Mapping[str, float]:
-    return {**progress.metrics, **({} if progress.loss is None else {LOSS: progress.loss})}
 
 
 def _by_epoch(

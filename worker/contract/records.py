@@ -198,6 +198,11 @@ class Progress(NamedTuple):
     epoch_end: bool
     learning_rate: Number | None = None
 
+    @property
+    def values(self) -> Mapping[str, Number]:
+        """Returns the metrics with the loss, where that is known."""
+        return {**self.metrics, **({} if self.loss is None else {"loss": self.loss})}
+
 
 @_record(Event.CHECKPOINT)
 class Checkpoint(NamedTuple):

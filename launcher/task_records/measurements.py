@@ -1,0 +1,46 @@
+"""Records -> what a run has measured of its model, for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from worker.contract.records import Evaluation, Progress, Record
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Values of the model at one moment of the training.
+
+    `metrics` maps names to values, "loss" among them; a value may be NaN or infinite. `epoch` counts from 1,
+    and is None for an evaluation of a checkpoint whose epoch is not known. `step` is the number of steps of
+    that epoch that are done, None for an evaluation. `epoch_end`: the values are those of the whole epoch,
+    and not of its steps so far. `evaluation`: they are of the evaluator's data, not of the training's. `time`
+    is seconds since the epoch of Unix, by the clock of the task that measured.
+    """
+
+    metrics: Mapping[str, float]
+    epoch: int | None
+    step: int | None
+    epoch_end: bool
+    evaluation: bool
+    time: float
+
+
+def of_records(records: Iterable[Record]) -> list[Measurement]:
+    """Returns the measurements, oldest first. Of a step that was done twice, after the loss of a task, only
+    the later one counts.
+    """
+    found: dict[object, Measurement] = {}
+    for record in sorted(records, key=lambda record: record.time):
+        said = record.content
+        if isinstance(said, Progress) and said.values:
+            each = Measurement(said.values, said.epoch, said.step, said.epoch_end, False, record.time)
+        elif isinstance(said, Evaluation):
+            each = Measurement(said.metrics, said.epoch, None, True, True, record.time)
+        else:
+            continue
+        key = said.checkpoint if isinstance(said, Evaluation) else (said.epoch, said.step, said.epoch_end)
+        found.pop(key, None)
+        found[key] = each
+    return list(found.values())
