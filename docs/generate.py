@@ -48,6 +48,8 @@ ORDER = (
     "StrategyOptions",
     "Scheduling",
     "TensorBoard",
+    "Tracking",
+    "Mlflow",
     "Monitoring",
     "PodMonitor",
     "Peer",

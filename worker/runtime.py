@@ -38,6 +38,7 @@ from worker.supervisor import starter, supervisor
 from worker.supervisor.metrics import Metrics
 from worker.supervisor.state import Limits
 from worker.task import Task, from_environment
+from worker.tracking import own_calls
 
 _DEFAULTS = {
     "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -64,6 +65,9 @@ def main(arguments: Sequence[str]) -> int:
         reporter.failed(failure)
         print(f"worker: {failure.message}", file=sys.stderr)
         return failure.exit_code
+    variables, tracker = own_calls.prepare(task, reporter)
+    os.environ.update(variables)
+    environment.update(variables)
     prepare_environment(task.config.keras, is_script=task.config.script is not None)
     # The role decides, as TFConfigClusterResolver().task_type does, but before TensorFlow is imported.
     seconds = max(task.config.stall_seconds, task.config.starting_deadline_seconds)
@@ -77,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
     peers = {} if task.serves else task.peers
     metrics = Metrics({"run": task.config.run, "role": task.role, "task": task.name})
     return supervisor.supervise(
-        work, first, task.name, peers, limits, elastic, metrics, directory=task.directory
+        work, first, task.name, peers, limits, elastic, metrics, task.directory, tracker
     )
 
 

@@ -668,6 +668,23 @@ class Monitoring(_Model):
     """Made with the run. Left out: none."""
 
 
+class Mlflow(_Model):
+    """The server of MLflow and the experiment in which the run appears. The credentials are MLflow's own
+    variables, MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD or MLFLOW_TRACKING_TOKEN, of a role's env
+    or envFrom.
+    """
+
+    uri: HttpUrl
+    experiment: Text = "Default"
+    """It is made where it is missing."""
+
+
+class Tracking(_Model):
+    """Where the run's parameters and metrics are logged: once, whatever the number of its tasks."""
+
+    mlflow: Mlflow
+
+
 class Spec(_Model):
     """The run: its strategy, program and roles."""
 
@@ -742,6 +759,8 @@ class Spec(_Model):
     """A TensorBoard beside the run, which shows its curves."""
     monitoring: Monitoring | None = None
     """Metrics of every task, for Prometheus."""
+    tracking: Tracking | None = None
+    """An experiment tracker that follows the run."""
 
     @property
     def trains_program(self) -> bool:

@@ -56,6 +56,7 @@ def broken(cluster: TrainingCluster) -> list[Violation]:
     ]
     found += gang_scheduling.broken(planned)
     found += _monitoring(planned)
+    found += _tracking(planned)
     if spec.tensorboard is not None:
         found += _resources(spec.tensorboard, ("spec", "tensorboard"))
         found += kubernetes_fragments.of_role(spec.tensorboard, ("spec", "tensorboard"))
@@ -610,6 +611,16 @@ def _monitoring(planned: Topology) -> Iterator[Violation]:
             message = f"each task's TensorFlow listens on {role.port}: choose another port"
             yield (*here, "port"), message
             return
+
+
+def _tracking(planned: Topology) -> Iterator[Violation]:
+    """Yields why nobody would log to the tracker."""
+    spec = planned.cluster.spec
+    if spec.tracking is not None and not planned.role(planned.primary).uses_runtime:
+        message = (
+            f"the worker runtime logs to it, and the {planned.primary} runs a command without it: remove it"
+        )
+        yield ("spec", "tracking"), message
 
 
 def _templates(planned: Topology) -> list[Violation]:

@@ -89,7 +89,16 @@ class Verification:
     perturbed: bool = False
 
 
-_LEFT_OUT: Final = ("script", "args", "data_service", "scripts", "packages", "source", "verification")
+_LEFT_OUT: Final = (
+    "script",
+    "args",
+    "data_service",
+    "scripts",
+    "packages",
+    "source",
+    "verification",
+    "tracking",
+)
 _FOR_CHECKPOINTS: Final = ("evaluator_memory", "ps_memory", "checkpoints")
 
 
@@ -128,7 +137,7 @@ class RunConfig:
     script in the place of the program. `packages` says what the program needs beside the image, by lines of
     pip's. `source` is None where a task has the program's source already. `evaluator_memory` and `ps_memory`
     are the limits of the evaluator and of each ps in bytes, 0 where it has none. `checkpoints` is the spec's,
-    as `evaluation` is. `verification` is set in a run of the command `verify` only.
+    as `evaluation` is. `verification` is set in a run of the command `verify` only. `tracking` is the spec's.
     """
 
     run: str
@@ -163,6 +172,7 @@ class RunConfig:
     ps_memory: int = 0
     checkpoints: Mapping[str, Any] = field(default_factory=dict)
     verification: Verification | None = None
+    tracking: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def trained(self) -> str | None:

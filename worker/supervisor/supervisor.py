@@ -38,6 +38,7 @@ from worker.supervisor.orphans import adopt_orphans, end_children
 from worker.supervisor.starter import Work
 from worker.supervisor.starter_client import StarterClient, read
 from worker.supervisor.state import Action, Do, Emit, Limits, Phase, ReportEnd, Send, Start, State, Step
+from worker.tracking.tracker import Tracker
 
 _OWN_SECONDS = 0.1
 """More than this process itself needs between two looks."""
@@ -62,25 +63,37 @@ def supervise(
     elastic: Elastic | None = None,
     metrics: Metrics | None = None,
     directory: str | None = None,
+    tracker: Tracker | None = None,
 ) -> NoReturn:
     """Does `work` in a child process under watch, and leaves with its exit code or the agreed one.
 
     `first` is valid until the child sends another Silence. `addresses` (pod name to `host:port`) are the
     peers that may cause a stall. With `elastic` a training process is started whenever the chief's supervisor
-    says so. It serves `metrics` where `Env.METRICS` says, and takes orders in the task's own `directory`. It
-    forks, so it must be called while the process has one thread.
+    says so. It serves `metrics` where `Env.METRICS` says, and takes orders in the task's own `directory`. The
+    `tracker` follows the records. It forks, so it must be called while the process has one thread.
     """
     state = State.ordered(task, first, addresses, limits or Limits(), elastic, time.monotonic())
-    os._exit(_Supervisor(work, state, metrics or Metrics({}), directory).run())
+    code = _Supervisor(work, state, metrics or Metrics({}), directory, tracker).run()
+    if tracker is not None:
+        tracker.finish(code)
+    os._exit(code)
 
 
 class _Supervisor:
     """Tells `State` what happens, and carries out what follows."""
 
-    def __init__(self, work: Work, state: State, metrics: Metrics, directory: str | None) -> None:
+    def __init__(
+        self,
+        work: Work,
+        state: State,
+        metrics: Metrics,
+        directory: str | None,
+        tracker: Tracker | None,
+    ) -> None:
         self._work = work
         self._state = state
         self._metrics = metrics
+        self._tracker = tracker
         self._lease: Lease | None = None
         self._identity: Mapping[str, Any] = {}
         self._member: Member | None = None
@@ -114,6 +127,8 @@ class _Supervisor:
         self._orders.listen()
         gpu_use.follow(self._emit)
         endpoint.serve(os.environ.get(Env.METRICS), self._metrics, self._emit)
+        if self._tracker is not None:
+            self._tracker.follow(self._emit)
         looked = time.monotonic()
         self._state = self._state.signed(looked)
         while self._state.exit_code is None:
@@ -178,6 +193,8 @@ class _Supervisor:
         for document in self._starter.said():
             if "tf-launcher" in document:
                 self._metrics.read(document)
+                if self._tracker is not None:
+                    self._tracker.read(document)
                 continue
             self._state = self._state.signed(now)
             if not document:

@@ -1,0 +1,1 @@
+"""Follows a run in an experiment tracker: MLflow's server, or what a program's own calls log to."""
