@@ -53,7 +53,7 @@ import tensorflow as tf
 with mlflow.start_run() as run, wandb.init(project="planes", dir=os.environ["WANDB_TEST"]) as other:
     mlflow.log_metric("own", 7.0)
     print("joined", run.info.run_id, other.id, other.disabled, flush=True)
-    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     model.fit(np.ones([64, 2]), np.ones([64, 1]), batch_size=16, epochs=2, verbose=0)
 """
@@ -185,7 +185,7 @@ def test_a_scripts_own_calls_log_once(demo: Demo, server: Server, tmp_path: Path
     (run,) = server.runs()
     assert run["info"]["status"] == "FINISHED"
     tags = {each["key"]: each["value"] for each in run["data"]["tags"]}
-    assert tags["tf-launcher.model"].endswith("/export/1")
+    assert tags["tf-launcher.model_directory"].endswith("/tracked-model")
     assert server.history("own") == [(0, 7.0)]
     assert [step for step, _ in server.history("epoch_loss")] == [1, 2]
     said = demo.launcher("logs", "tracked", "--role", "worker").stdout
