@@ -340,8 +340,8 @@ class Running:
             self._seconds[what] = round(time.monotonic() - began, 2)
 
 
-def _nothing(_peers: object) -> None:
-    """Waits for no SIGTERM."""
+def _nothing(*_: object) -> None:
+    """No thread of a run may wait in the process for the next run's halts, so nothing is proposed either."""
 
 
 def shape_of(cell: Cell, folder: Path) -> Any:
