@@ -45,8 +45,9 @@ def _leave_out(optimizer: Any) -> None:
     apply_gradients = optimizer.apply_gradients
 
     def masked_apply_gradients(grads_and_vars: Any, *arguments: Any, **named: Any) -> Any:
-        gradients, variables = zip(*grads_and_vars)
-        return apply_gradients(zip(_counting(gradients), variables), *arguments, **named)
+        pairs = list(grads_and_vars)  # none where all layers are frozen
+        gradients = _counting(gradient for gradient, _ in pairs)
+        return apply_gradients(zip(gradients, (variable for _, variable in pairs)), *arguments, **named)
 
     optimizer.__dict__["apply_gradients"] = masked_apply_gradients
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from worker.steps.own_results import flat
 from worker.steps.reductions import is_sum
 from worker.steps.step import Steps, scaled, unscaled
 from worker.tf_compat import keras_3, keras_models
+from worker.tf_compat.layer_kinds import layers
 
 
 class CompiledSteps(Steps):
@@ -55,6 +57,8 @@ class CompiledSteps(Steps):
         model.__dict__["compute_loss"] = _remembering(model.compute_loss)
         if program.is_of_one_process:
             self._weigh_scalars()
+            for layer in layers(model):
+                layer.__dict__["add_loss"] = self._summed(layer.add_loss)
         if self._own_training:
             replica_shares.leave_out(model)
             self.trace_own("train_step", element, training=True)
@@ -80,6 +84,20 @@ class CompiledSteps(Steps):
 
             update_state.of_metric = update  # type: ignore[attr-defined]
             metric.__dict__["update_state"] = update_state
+
+    def _summed(self, add_loss: Callable[..., None]) -> Callable[..., None]:
+        """Returns a layer's `add_loss` by which the sums over the replicas' examples add up to that over the
+        batch: Keras multiplies each by the replica's part, as it does means.
+        """
+
+        @functools.wraps(add_loss)
+        def of_replica(losses: Any, **options: Any) -> None:
+            if self.replicas > 1 and tf.distribute.get_replica_context() is not None:
+                part = self.part_of(replica_shares.current())
+                losses = tf.nest.map_structure(functools.partial(_by_part, part), losses)
+            add_loss(losses, **options)
+
+        return of_replica
 
     as_compiled = True
 
@@ -191,3 +209,10 @@ def _remembering(compute: Callable[..., Any]) -> Callable[..., Any]:
         return replica_shares.made(loss) if replica_shares.was_scaled() else loss
 
     return compute_loss
+
+
+def _by_part(part: Any, loss: Any) -> Any:
+    # The losses of a vector are added up.
+    if tf.is_symbolic_tensor(loss) and is_sum(tf.reduce_sum(loss)):
+        return tf.math.divide_no_nan(loss, tf.cast(part, loss.dtype))
+    return loss

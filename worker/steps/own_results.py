@@ -15,10 +15,19 @@ class OwnResults:
 
     `returned` are its values, by their names, and `noted` is what it has done with the metrics of `model`,
     both found by tracing it. `means` has means of the values that are in no metric, by name. The constructor
-    adds those that are missing, so construct it under the strategy's scope.
+    adds those that are missing, so construct it under the strategy's scope. With `of_last_step` a mean is
+    that of the last step, which Model.fit of one process reports, and not of all steps.
     """
 
-    def __init__(self, model: Any, returned: Mapping[str, Any], noted: Noted, means: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        model: Any,
+        returned: Mapping[str, Any],
+        noted: Noted,
+        means: dict[str, Any],
+        of_last_step: bool,
+    ) -> None:
+        self._of_last_step = of_last_step
         self.names = list(returned)
         self._model = model
         self._means = means
@@ -36,12 +45,14 @@ class OwnResults:
         return any(key in self._means for key in self.names)
 
     def update_means(self, returned: Mapping[str, Any], examples: Any, mean: Callable[[Any], Any]) -> None:
-        """Adds values of the step to their means, by the number of its `examples`. `mean(value)` returns a
-        value's mean over the replica's examples, `float32[]`.
+        """Updates the means with values of the step, weighed by the number of its `examples`. `mean(value)`
+        returns a value's mean over the replica's examples, `float32[]`.
         """
         weight = tf.cast(examples, tf.float32)
         for key in self.names:
             if key in self._means and key not in self._sources:
+                if self._of_last_step:
+                    self._means[key].reset_state()
                 self._means[key].update_state(tf.where(weight > 0, mean(returned[key]), 0.0), weight)
 
     def in_graph(self) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def _collect(value: Any, factor: float, by_size: bool, found: list[Reduction]) -
             each_by = factor / len(stacked.inputs) if kind == "Mean" else factor
             known = [_collect(each, each_by, by_size, found) for each in stacked.inputs]
             return any(known)
-        if not any(axis in (0, -rank) for axis in axes.flatten()):
+        if not any(axis in (0, -rank) for axis in axes.flatten()) or _is_of_variables(inputs[0]):
             return False
         found.append(Reduction(operation, factor, by_size))
         return True
@@ -146,6 +146,20 @@ def _collect(value: Any, factor: float, by_size: bool, found: list[Reduction]) -
         if kind != "Mul" and _is_size(inputs[1]):
             return _collect(inputs[0], factor, True, found)
     return False
+
+
+def _is_of_variables(value: Any) -> bool:
+    """Returns whether `value` is computed from variables and constants alone, as a penalty on weights is."""
+    seen, ahead = set(), [value.op]
+    while ahead:
+        operation = ahead.pop()
+        if operation.name in seen or operation.type in ("Const", "ReadVariableOp"):
+            continue
+        seen.add(operation.name)
+        if not operation.inputs:
+            return False
+        ahead.extend(each.op for each in operation.inputs)
+    return True
 
 
 def _is_size(value: Any) -> bool:

@@ -27,6 +27,7 @@ from worker.steps.variable_exchange import Exchange
 from worker.tf_compat import keras_3, keras_models
 from worker.tf_compat.graphs import frames_of_operation
 from worker.tf_compat.keras_models import compiled_metrics, is_keras_3
+from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
 _LOSS = "loss(labels, predictions)"
 _TRAIN_STEP = "train_step(model, batch, global_batch_size)"
@@ -405,7 +406,10 @@ class Steps:
             # Keras 2 makes compiled metrics at their first update: what is done with them is noted then.
             if len(model.metrics) == known:
                 break
-        self.own_results[training] = OwnResults(model, returned, noted, self.means)
+        # The workers of ParameterServer take their steps at any time, so none is the last.
+        apart = uses_coordinator(strategy) or replicas_share_variables(strategy)
+        of_last_step = self.program.is_of_one_process and not apart
+        self.own_results[training] = OwnResults(model, returned, noted, self.means, of_last_step)
         if name == "train_step" and not any(by_keras):
             self.advise_of_means(losses, f"{type(model).__name__}.train_step(data)")
 

@@ -8,6 +8,7 @@ step, and their gradients are sent together.
 from __future__ import annotations
 
 import collections
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -34,7 +35,10 @@ class Exchange:
         yield list(variables)
 
     def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-        """Has `optimizer` apply the gradients."""
+        """Has `optimizer` apply the gradients. There are none where all layers are frozen."""
+        if not variables:
+            warnings.warn("the model has no trainable weights", stacklevel=2)
+            return
         keras_models.begin_trace(optimizer)
         optimizer.apply_gradients(zip(gradients, variables))
 

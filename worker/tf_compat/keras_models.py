@@ -418,13 +418,15 @@ def weigh_masks(over_replicas: Callable[..., Any]) -> None:
 def scale_losses(share: Callable[[], Any], of_examples: Callable[[Any], Any]) -> None:
     """Has `compiled_loss` of Keras 2 multiply a replica's loss by the result of `share()`, `float32[]`.
 
-    Where the result is None, Keras divides the loss by the number of replicas, as before. `of_examples` gets
-    what `compiled_loss` returns, and returns what it is to return: a sum is not scaled. It is called once
-    for a process, where the image has Keras 2.
+    Where the result is None, Keras divides the loss by the number of replicas, as before. So it does with the
+    mean of a loss that a step of the program's own calls, which Keras 2 refuses under any strategy and
+    Keras 3 takes. `of_examples` gets what `compiled_loss` returns, and returns what it is to return: a sum is
+    not scaled. It is called once for a process, where the image has Keras 2.
     """
     if "tf_keras" not in sys.modules:
         return
     from tf_keras.src.engine.compile_utils import LossesContainer
+    from tf_keras.src.losses import Loss
     from tf_keras.src.utils import losses_utils
 
     original, call = losses_utils.scale_loss_for_distribution, LossesContainer.__call__
@@ -439,6 +441,22 @@ def scale_losses(share: Callable[[], Any], of_examples: Callable[[Any], Any]) ->
     def counted_call(*arguments: Any, **options: Any) -> Any:
         return of_examples(call(*arguments, **options))
 
+    means = (losses_utils.ReductionV2.AUTO, losses_utils.ReductionV2.SUM_OVER_BATCH_SIZE)
+    reduction_of, loss_of = Loss._get_reduction, Loss.__call__
+
+    def is_refused(loss: Any) -> bool:
+        compiled = loss._allow_sum_over_batch_size
+        return not compiled and loss.reduction in means and tf.distribute.has_strategy()
+
+    def get_reduction(loss: Any) -> Any:
+        return losses_utils.ReductionV2.SUM_OVER_BATCH_SIZE if is_refused(loss) else reduction_of(loss)
+
+    @functools.wraps(loss_of)
+    def scaled_call(loss: Any, *arguments: Any, **named: Any) -> Any:
+        value = loss_of(loss, *arguments, **named)
+        return scale_loss_for_distribution(value) if is_refused(loss) else value
+
+    Loss._get_reduction, Loss.__call__ = get_reduction, scaled_call
     scale_loss_for_distribution.without_shares = original  # type: ignore[attr-defined]
     losses_utils.scale_loss_for_distribution = scale_loss_for_distribution
     LossesContainer.__call__ = counted_call

@@ -17,7 +17,7 @@ def by_replica_statistics(model: Any) -> list[Any]:
     """Returns the layers that normalize by the statistics of a replica's examples."""
     kind = keras_models.keras_of(model).layers.BatchNormalization
     return [
-        each for each in _layers(model) if isinstance(each, kind) and not getattr(each, "synchronized", False)
+        each for each in layers(model) if isinstance(each, kind) and not getattr(each, "synchronized", False)
     ]
 
 
@@ -30,7 +30,7 @@ def synchronize(layer: Any) -> None:
 
 def random_layers(model: Any) -> list[Any]:
     """Returns the layers that draw random numbers in a training step."""
-    return [each for each in _layers(model) if each is not model and _draws(each)]
+    return [each for each in layers(model) if each is not model and _draws(each)]
 
 
 def leave_out_randomness(layer: Any) -> None:
@@ -50,10 +50,11 @@ def leave_out_randomness(layer: Any) -> None:
 
 def computes_in_half(model: Any) -> bool:
     """Returns whether a layer computes in 16 bits."""
-    return any("float16" in str(getattr(each, "compute_dtype", "")) for each in _layers(model))
+    return any("float16" in str(getattr(each, "compute_dtype", "")) for each in layers(model))
 
 
-def _layers(model: Any) -> Iterator[Any]:
+def layers(model: Any) -> Iterator[Any]:
+    """Yields `model` and all layers in it."""
     yield from model._flatten_layers()
 
 

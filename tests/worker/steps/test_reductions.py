@@ -20,6 +20,7 @@ def and_no_penalties(losses): return sum_by_batch(losses) + tf.reduce_sum([])
 def and_a_list(losses): return tf.reduce_sum([sum_by_batch(losses), weight * 2.0])
 def of_two(losses): return tf.reduce_sum(tf.concat([losses, losses], 0)) / 8
 def total(losses): return tf.reduce_sum(losses)
+def and_weights(losses): return sum_by_batch(losses) + tf.reduce_sum(tf.square(weights))
 def product(losses): return tf.reduce_prod(losses)
 def last(losses): return tf.reduce_mean(tf.stack([losses, losses], 1), axis=1)[0]
 
@@ -31,22 +32,22 @@ def told(of, size):
     return [[each.is_mean(), each.is_share(2, 8)] for each in found]
 
 cases = (mean, all_dimensions, by_size, with_penalty, mean_by_replicas, sum_by_batch, average, total)
-cases = (*cases, of_two, product, last, and_no_penalties, and_a_list)
-weight = tf.Variable(2.0)
+cases = (*cases, of_two, and_weights, product, last, and_no_penalties, and_a_list)
+weight, weights = tf.Variable(2.0), tf.Variable([1.0, 2.0])
 found = {of.__name__: [told(of, 4), told(of, None)] for of in cases}
 found["eager"] = reductions(tf.constant(1.0))
 
-@tf.function
-def step():
+@tf.function(input_signature=[tf.TensorSpec([4])])
+def step(features):
     with differentiated() as losses, tf.GradientTape() as tape:
-        loss = tf.reduce_mean(weight * tf.ones(4))
+        loss = tf.reduce_mean(weight * features)
         tape.gradient(loss, weight)
     with tf.GradientTape() as tape:
         later = weight * 2.0
     tape.gradient(later, weight)
     (place,) = reductions(losses[0])
     found["differentiated"] = [len(losses), losses[0] is loss, place.frames[-1].lineno > 0]
-step()
+step(tf.ones(4))
 print(json.dumps(found))
 """
 
@@ -65,6 +66,7 @@ def test_means_and_shares_are_told_apart() -> None:
         "of_two": [[[True, True]], share],  # of 8 values; as many as a batch has examples
         "and_no_penalties": [share, share],
         "and_a_list": [share, share],
+        "and_weights": [share, share],
         "product": [[], []],
         "last": [[], []],
         "eager": [],

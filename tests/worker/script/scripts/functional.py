@@ -22,10 +22,27 @@ print("Test loss:", score[0])
 print("Test accuracy:", score[1])
 predictions = model.predict(x_test)
 model.save("model.keras")
+
+
+class Penalties(keras.layers.Layer):
+    """Adds a sum over the batch, and a value for each example."""
+
+    def call(self, inputs):
+        self.add_loss(0.001 * keras.ops.sum(keras.ops.square(inputs)))
+        self.add_loss(0.01 * keras.ops.mean(inputs, axis=-1))
+        return inputs
+
+
+# There are no weights to train.
+penalized = keras.Model(inputs, keras.layers.ActivityRegularization(l2=0.01)(Penalties()(inputs)))
+penalized.compile(optimizer="adam", loss="mse")
+penalties = penalized.fit(x_train, x_train, batch_size=32, epochs=2).history["loss"]
+
 np.savez(
     "results.npz",
     score=score,
     predictions=predictions,
+    penalties=penalties,
     **history.history,
     **{variable.path: variable.numpy() for variable in model.variables},
 )
