@@ -216,6 +216,13 @@ def counted(batch: Any, share: Share | None, least: int = 0) -> Any:
     return tf.nest.map_structure(of, batch)
 
 
+def copied(element: Any) -> Any:
+    """Returns `element` in tuples and dicts of its own: a step may take the labels out of a dict, which a
+    tf.function does not let it do with an argument.
+    """
+    return tf.nest.map_structure(lambda part: part, element)
+
+
 def batch_count(element: Any) -> Any:
     """Returns the number of examples in a batch, an integer tensor."""
     first = tf.nest.flatten(element)[0]

@@ -94,15 +94,33 @@ def of_worker(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     replicas = int(loop.strategy.num_replicas_in_sync)
     done = steps_done(steps, position) // loop.workers * replicas
     unread = unread_iterations.of_fit(loop.program, loop.parameters, dataset)
+    unread = unread_iterations.with_earlier(unread, dataset)
     if not (done or unread) or graphs.has_random_order(dataset):
         return dataset.repeat()
     found = cycle(loop, dataset, steps * replicas, done)
     if found is not None:
-        return from_batch(dataset, done, found, seconds=_MOST_SECONDS, unread=unread)
+
+        def later(own: Any) -> Any:
+            # Of what .repeat() precedes, `own` does not have the part that is repeated.
+            passes = None if graphs.repeated(dataset) else found
+            return from_batch(own, done, passes, seconds=_MOST_SECONDS, unread=unread, made_of=dataset)
+
+        return _as_one(dataset, later)
     loop.hooks.reporter.notice(
         f"{_endless(loop)}, so each worker begins with the first batch again; {_ADVICE}"
     )
     return dataset.repeat()
+
+
+def _as_one(dataset: Any, later: Callable[[Any], Any]) -> Any:
+    """Returns `later(dataset)`, an endless one, that can be sent to another task. There, each mention of a
+    dataset becomes one of its own, with a shuffle and a cache of its own: so it is mentioned once, as an
+    element, in the place of which stands what is made of it.
+    """
+    spec = dataset.element_spec
+    variant = tf.data.Dataset.from_tensors(tf.data.experimental.to_variant(dataset))
+    endless = variant.flat_map(lambda own: later(tf.data.experimental.from_variant(own, spec)))
+    return endless.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
 
 def cycle(loop: Loop, dataset: Any, steps: int, done: int) -> Cycle | None:
@@ -158,10 +176,12 @@ def from_batch(
     seconds: float | None = None,
     unread: Unread | None = None,
     to_the_end: bool = False,
+    made_of: Any = None,
 ) -> Any:
     """Returns `dataset`, one pass after the other without an end, from the batch after `done` ones on.
     What is shuffled has the same order as if they had been read, and those of fit that are `unread` begun.
-    `alive` and `seconds` are those of `left`, `to_the_end` is that of `Unread.later`.
+    `alive` and `seconds` are those of `left`, `to_the_end` is that of `Unread.later`, and `made_of` shows the
+    transformations where `dataset` is only a variant of it.
     """
     # The last part tells TensorFlow that there is no end; what has none itself never reaches it.
     endless = dataset.repeat()
@@ -169,7 +189,9 @@ def from_batch(
         return left(endless, done, alive, seconds).concatenate(endless)
     over, rest = divmod(done, found.batches)
     repeated = graphs.repeated(dataset)
-    begun = _passes_over(repeated[0] if repeated else dataset, over * found.passes, alive)
+    source = repeated[0] if repeated else dataset
+    found_in = transformations(source if made_of is None else made_of)
+    begun = _passes_over(source, over * found.passes, alive, found_in)
     if repeated:
         begun = begun.flat_map(lambda *_: dataset.take(0))
     if unread is not None:
@@ -205,7 +227,7 @@ def _of_own_share(loop: Loop, dataset: Any, done: int, policy: str) -> Any:
         count = pass_length.elements if packed > 1 else pass_length.examples
         of_pass = count(own(again[0]), loop) if again is not None else 0
     over, rest = divmod(taken, of_pass) if of_pass else (0, taken)
-    begun = _passes_over(source, over, alive, sharded=True)
+    begun = _passes_over(source, over, alive, transformations(source), sharded=True)
     if source is not dataset:
         begun = begun.flat_map(lambda *_: dataset.take(0))
     examples = (dataset if of_pass else dataset.repeat()).unbatch()
@@ -271,14 +293,16 @@ def _watched(dataset: Any, done: int, alive: Alive) -> Any:
     return dataset.filter(lambda *_: read.assign_add(1) > 0)
 
 
-def _passes_over(dataset: Any, count: int, alive: Alive | None, *, sharded: bool = False) -> Any:
-    """Returns an empty dataset, after which `dataset` has the order that it has after `count` passes.
+def _passes_over(
+    dataset: Any, count: int, alive: Alive | None, found: list[str], *, sharded: bool = False
+) -> Any:
+    """Returns an empty dataset, after which `dataset`, with the transformations `found`, has the order that
+    it has after `count` passes.
 
     Each iteration of a shuffled dataset has the next order. For that it need not be read, unless there are
     several shuffles: each begins when the first element is asked of it. With `sharded` TensorFlow is to find
     files in it: then it may have no source without them.
     """
-    found = transformations(dataset)
     shuffles, before = found.count(SHUFFLE), dataset.take(0)
     if not (count and shuffles):
         return before

@@ -17,7 +17,7 @@ import tensorflow as tf
 from worker.context import Loop
 from worker.evaluation import standalone
 from worker.failures import place, program_error
-from worker.input import replica_shares
+from worker.input import replica_shares, unread_iterations
 from worker.prediction.forward_pass import ForwardPass
 from worker.script import data, fit
 from worker.script.by_batch import ByBatch
@@ -73,6 +73,8 @@ class Door:
         keras_calls.read_as_numbers()
         keras_calls.call_loaded_functions()
         keras_calls.on_new_graph(self._outside)
+        if uses_coordinator(self._strategy):
+            unread_iterations.count()
         seeds.seed_all()
         self._scope = self._strategy.scope()
         self._scope.__enter__()

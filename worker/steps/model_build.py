@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from worker.failures import program_error, sentence
 from worker.input import replica_shares
+from worker.input.batch_division import copied
 from worker.tf_compat import keras_models
 from worker.tf_compat.keras_models import has_own, is_keras_3
 from worker.tf_compat.strategies import worker_count
@@ -43,9 +45,13 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
         else:
             # Tracing computes nothing, and Keras makes the variables outside of the trace.
             tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(features)
+            if isinstance(element, Mapping) and has_own(model, "train_step"):
+                with keras_models.signature_learnt(model):  # its step may take the labels out
+                    _build_by_steps(model, element)
     except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
         if model.built and has_own(model, "train_step"):
-            return  # its own step calls it with something else
+            _build_by_steps(model, element)  # its own step calls it with something else
+            return
         if not isinstance(error, ValueError):
             raise
         raise program_error(
@@ -65,7 +71,7 @@ def _build_by_steps(model: Any, element: Any) -> Exception | None:
 
         def step(batch: Any, name: str = name) -> None:
             with replica_shares.of(None):
-                getattr(model, name)(batch)
+                getattr(model, name)(copied(batch))
 
         if has_own(model, name):
             try:

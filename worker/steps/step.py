@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from worker.failures import Failure, place, program_error, sentence
 from worker.input import replica_shares
-from worker.input.batch_division import Share, batch_count, batch_size, counted
+from worker.input.batch_division import Share, batch_count, batch_size, copied, counted
 from worker.input.batch_size import of_size
 from worker.program import LoadedProgram
 from worker.reporting import as_floats
@@ -292,7 +292,7 @@ class Steps:
         return found | {id(self.mean_loss)}
 
     def _step(self, batch: Any) -> Any:
-        return self.program.train_step(self.model, batch, self.global_batch_size)
+        return self.program.train_step(self.model, copied(batch), self.global_batch_size)
 
     def compiled_loss(
         self, known: tuple[Any, Any, Any, Any], share: Share | None, training: bool
@@ -407,17 +407,17 @@ class Steps:
             if len(model.metrics) == known:
                 break
         # The workers of ParameterServer take their steps at any time, so none is the last.
-        apart = uses_coordinator(strategy) or replicas_share_variables(strategy)
-        of_last_step = self.program.is_of_one_process and not apart
+        counts_last = not (uses_coordinator(strategy) or replicas_share_variables(strategy))
+        of_last_step = self.program.is_of_one_process and counts_last
         self.own_results[training] = OwnResults(model, returned, noted, self.means, of_last_step)
         if name == "train_step" and not any(by_keras):
             self.advise_of_means(losses, f"{type(model).__name__}.train_step(data)")
 
     def _call(self, name: str, batch: Any, training: bool) -> Any:
         if name == "test_step" and self.program.has(name):
-            return self.program.test_step(self.model, batch)
+            return self.program.test_step(self.model, copied(batch))
         if name != "compute_metrics":
-            return getattr(self.model, name)(batch)
+            return getattr(self.model, name)(copied(batch))
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
         return self.model.compute_metrics(features, labels, self.model(features, training=training), weights)
 

@@ -249,6 +249,15 @@ def has_random_order(dataset: Any) -> bool:
     return any(has_random_order(source) for source in dataset._inputs())
 
 
+def shuffled(dataset: Any) -> Any:
+    """Returns the outermost shuffle in `dataset`; None where there is none."""
+    dataset = getattr(dataset, "_impl", dataset)
+    if type(dataset).__name__ == SHUFFLE:
+        return dataset
+    found = (shuffled(source) for source in dataset._inputs())
+    return next((each for each in found if each is not None), None)
+
+
 def transformations(dataset: Any) -> list[str]:
     """Returns TensorFlow's names of the transformations that `dataset` is made of, such as SHUFFLE."""
     dataset = getattr(dataset, "_impl", dataset)

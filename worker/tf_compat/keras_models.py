@@ -292,6 +292,20 @@ def apply_sums(optimizer: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
     optimizer.apply_gradients(pairs, **options)
 
 
+@contextlib.contextmanager
+def signature_learnt(model: Any) -> Iterator[None]:
+    """Has a `model` of Keras 2 learn from its calls in the block what it is called with, which an export has
+    as its signature. Without a call it stays what it was.
+    """
+    before = model._saved_model_inputs_spec, model._saved_model_arg_spec
+    model._saved_model_inputs_spec = model._saved_model_arg_spec = None
+    try:
+        yield
+    finally:
+        if model._saved_model_inputs_spec is None:
+            model._saved_model_inputs_spec, model._saved_model_arg_spec = before
+
+
 def steps_per_execution(model: Any) -> int:
     """Returns the number that `model` was compiled with."""
     if is_keras_3(model):

@@ -13,6 +13,7 @@ import tf_keras
 from tests.worker.input.test_continuation import batches, loop_of
 from worker.checkpoints.position import Position
 from worker.input.continuation import continued, of_worker
+from worker.input.dataset_transfer import carried
 
 EXAMPLES, BATCH, STEPS, EPOCHS = 12, 4, 3, 4
 numbers = tf.data.Dataset.range(EXAMPLES)
@@ -78,4 +79,5 @@ def test_the_order_is_that_of_fit(name: str, steps: int | None, library: Any) ->
         if steps is None and name not in ("twice", "in one order"):
             assert _begun(dataset, DATA[name]()) == _begun_by_keras(library, int(dataset.cardinality())), done
         own = of_worker(loop, loop.program.train_dataset(BATCH), STEPS, position)
+        own = carried(own, "mine:Program", "train_dataset")()  # as a worker gets it
         assert batches(own, len(expected) - done) == expected[done:], done

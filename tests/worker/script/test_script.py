@@ -15,6 +15,7 @@ import pytest
 
 from tests.worker.cluster import Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
+from tests.worker.forked_tasks import computed
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
 
@@ -34,6 +35,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "MultiWorkerMirrored": {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}},
     "3 of MultiWorkerMirrored": {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 3}},
 }
+SERVED = {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker": 1, "ps": 1}}
 TRAINED = (
     "functional",
     "subclassed",
@@ -50,6 +52,18 @@ TRAINED = (
 _OFTEN = {("functional", "MultiWorkerMirrored")}
 """What is seen with every commit."""
 _LATER = {True: [pytest.mark.thorough], False: [pytest.mark.thorough, pytest.mark.nightly]}
+
+
+DEVICES = """
+import json
+import sys
+import tensorflow as tf
+
+with tf.compat.v1.Session(graph=tf.Graph()) as session:  # as a server does it, without the cluster
+    graph = tf.compat.v1.saved_model.load(session, ["serve"], sys.argv[1]).graph_def
+nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+print(json.dumps(sorted({node.device for node in nodes} - {""})))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +129,27 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
 def test_the_numbers_of_one_process(started: Any, plain: Any, name: str, kind: str) -> None:
     cluster, _ = started(name, **KINDS[kind])
     assert_same(ended(cluster), plain(name))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("fine_tune", "keras_2") else pytest.mark.nightly)
+        for name in TRAINED
+        if name not in ("everyday", "gan_by_batch")  # by train_on_batch
+    ],
+)
+def test_one_worker_of_a_coordinator_takes_the_steps_of_one_process(
+    started: Any, plain: Any, name: str
+) -> None:
+    cluster, _ = started(name, **SERVED)
+    found, expected = ended(cluster), dict(plain(name))
+    if "last" in expected:  # what a step returns is a mean there: see docs/keras-scripts.md
+        del found["last"], expected["last"]
+    assert_same(found, expected)
+    for export in (cluster.model_dir / "files").glob("*/saved_model.pb"):
+        assert computed(DEVICES, str(export.parent)) == []
 
 
 def ended_after_a_kill(cluster: Cluster, first: RunningTask, epochs: int) -> RunningTask:

@@ -43,33 +43,39 @@ class Ranking(keras.Model):
         self.dense = keras.layers.Dense(1, kernel_regularizer="l2")
         self.loss_of = keras.losses.MeanSquaredError()
 
-    def call(self, pixels):
-        return self.dense(tf.reshape(pixels, [-1, 64]))
+    def call(self, features):
+        return self.dense(tf.reshape(features["pixels"], [-1, 64]))
 
-    def train_step(self, data):
-        pixels, rating = data
+    def compute_loss(self, features):
+        rating = features.pop("rating")
+        return self.loss_of(rating[:, None], self(features))
+
+    def train_step(self, features):
         with tf.GradientTape() as tape:
-            loss = self.loss_of(rating[:, None], self(pixels))
+            loss = self.compute_loss(features)
             regularization_loss = sum(self.losses)
             total_loss = loss + regularization_loss
         gradients = tape.gradient(total_loss, self.trainable_variables)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
         return {"loss": loss, "regularization_loss": regularization_loss, "total_loss": total_loss}
 
-    def test_step(self, data):
-        pixels, rating = data
-        return {"loss": self.loss_of(rating[:, None], self(pixels))}
+    def test_step(self, features):
+        return {"loss": self.compute_loss(features)}
 
 
+ratings = tf.data.Dataset.from_tensor_slices({"pixels": images, "rating": labels.astype("float32")}).batch(40)
 ranking = Ranking()
 ranking.compile(keras.optimizers.Adagrad(0.1))
-ranked = ranking.fit(images, labels, batch_size=40, shuffle=False, epochs=2, validation_data=(images, labels))
+ranked = ranking.fit(ratings, epochs=2, validation_data=ratings)
+tf.saved_model.save(ranking, "ranking")
+served = tf.saved_model.load("ranking")
 np.savez(
     "results.npz",
     scores=model.evaluate(images, labels),
     again=again.predict(images),
     later=later.history["loss"],
-    ranked=list(ranked.history.values()),
+    served=served({"pixels": images[:5]}),
+    last=list(ranked.history.values()),
     **history.history,
     **{f"{i}": weight for i, weight in enumerate(model.get_weights() + ranking.get_weights())},
 )
