@@ -24,7 +24,7 @@ from worker.script.by_batch import ByBatch
 from worker.script.fit_records import FitRecords
 from worker.script.given_program import GivenProgram
 from worker.steps import model_build
-from worker.tf_compat import keras_3, keras_calls, keras_models, seeds
+from worker.tf_compat import keras_3, keras_calls, keras_models, seeds, strategies
 from worker.tf_compat.strategies import uses_coordinator
 from worker.training.fitting import Fitting
 
@@ -76,7 +76,7 @@ class Door:
         if uses_coordinator(self._strategy):
             unread_iterations.count()
         seeds.seed_all()
-        self._scope = self._strategy.scope()
+        self._scope = strategies.scope(self._strategy)
         self._scope.__enter__()
         try:
             yield
@@ -103,7 +103,7 @@ class Door:
         try:
             yield
         finally:
-            self._scope = self._strategy.scope()
+            self._scope = strategies.scope(self._strategy)
             self._scope.__enter__()
 
     def _fit(self, model: Any, given: dict[str, Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -71,3 +71,28 @@ def with_local_cpus(count: int) -> Iterator[None]:
         yield
     finally:
         extended._initialize_local_devices = original
+
+
+@contextlib.contextmanager
+def scope(strategy: Any) -> Iterator[None]:
+    """Enters the scope of `strategy`, in which a variable of texts, such as the names in an index of
+    candidates, is each task's own where there are several: a collective cannot send texts.
+    """
+    with strategy.scope():
+        if worker_count(strategy) == 1:
+            yield
+            return
+        with tf.variable_creator_scope(_create):
+            yield
+
+
+def _create(create: Callable[..., Any], **options: Any) -> Any:
+    from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+    value, dtype = options.get("initial_value"), options.get("dtype")
+    if dtype is None and not (value is None or callable(value)):
+        dtype = tf.convert_to_tensor(value).dtype
+    # What is loaded from a SavedModel gets its value later.
+    if value is None or dtype is None or tf.as_dtype(dtype) != tf.string:
+        return create(**options)
+    return ResourceVariable(value, trainable=False, dtype=tf.string, name=options.get("name"))

@@ -69,12 +69,14 @@ ranking.compile(keras.optimizers.Adagrad(0.1))
 ranked = ranking.fit(ratings, epochs=2, validation_data=ratings)
 tf.saved_model.save(ranking, "ranking")
 served = tf.saved_model.load("ranking")
+candidates = tf.Variable(["first", "second one"], trainable=False)
 np.savez(
     "results.npz",
     scores=model.evaluate(images, labels),
     again=again.predict(images),
     later=later.history["loss"],
     served=served({"pixels": images[:5]}),
+    lengths=tf.strings.length(candidates),
     last=list(ranked.history.values()),
     **history.history,
     **{f"{i}": weight for i, weight in enumerate(model.get_weights() + ranking.get_weights())},
