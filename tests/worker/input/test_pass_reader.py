@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -77,6 +78,7 @@ def address() -> Iterator[str]:
     config = service.WorkerConfig(dispatcher_address=address, heartbeat_interval_ms=200)
     servers = [service.WorkerServer(config) for _ in range(3)]
     yield dispatcher.target
+    gc.collect()  # a server waits until no iterator asks it for elements
     del servers, dispatcher
 
 

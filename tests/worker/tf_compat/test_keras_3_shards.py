@@ -48,7 +48,7 @@ def test_tables_in_pieces_are_trained_saved_and_read_as_whole_ones(
     entrypoint = f"tables:{program}"
     slow = make_cluster(**split(3), entrypoint=entrypoint, parameters={**PARAMETERS, "epochs": 900})
     chief = slow.start_all()["chief", 0]
-    chief.until(Event.PROGRESS, epoch=2, epoch_end=True)
+    chief.until(Event.CHECKPOINT)
     slow.stop()
     done = model_files.epochs(slow.model_dir)[-1]
     parameters = {**PARAMETERS, "epochs": done + 1}
