@@ -12,7 +12,7 @@ from typing import Final
 from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.lists_and_counts import counted
 from launcher.status import ADMISSION, RUN_ENDED, RUN_FAILED, Phase, RoleStatus, RunStatus, TaskStatus
-from launcher.task_records import presentation, task_output
+from launcher.task_records import bottlenecks, presentation, task_output
 from worker.contract.records import Content, Event, Failed, Waiting
 
 LAST_LINES: Final = 5
@@ -156,6 +156,19 @@ def waiting_tasks(status: RunStatus) -> Iterator[News]:
         is_latest = waits.time >= max([began - 1, *(record.time for record in own.values())])
         if is_latest and isinstance(waits.content, Waiting) and waits.content.tasks:
             yield News(who(task.role, task.index, status), presentation.describe(waits), waits.time)
+
+
+def bottleneck(found: bottlenecks.Bottleneck | None, status: RunStatus) -> str:
+    """Returns `worker 3 on node n7 takes 2.1 times the median step: its input`; "" where nothing stands
+    out.
+    """
+    if found is None:
+        return ""
+    for task in status.tasks:
+        if task.name == found.task:
+            node = f" on node {task.node}" if task.node else ""
+            return f"{who(task.role, task.index, status)}{node} {found.text}"
+    return found.text
 
 
 def beginnings(before: RunStatus | None, after: RunStatus) -> list[News]:

@@ -19,6 +19,7 @@ from launcher.backends.base import PROGRAM, Backend, LogLine, Selection
 from launcher.errors import BackendError
 from launcher.status import ADMISSION, SUPERVISOR_LOST, Phase, RoleStatus, RunStatus, TaskStatus, latest
 from launcher.task_records import (
+    bottlenecks,
     checkpoint_age,
     evaluator_outcome,
     presentation,
@@ -162,6 +163,8 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
         out.print(reason)
     for news in sentences.waiting_tasks(status):
         out.print(Text(f"{news.who} {news.text}", style="yellow"))
+    if text := sentences.bottleneck(bottlenecks.of_run(status, time.time()), status):
+        out.print(Text(text, style="yellow"))
     troubled = [task for task in status.tasks if not task.deleted and _troubled(task)]
     for task in troubled[:_MOST_TROUBLED]:
         _show_trouble(backend, status, task, out)

@@ -23,7 +23,7 @@ from launcher.backends.base import PROGRAM, Backend, LogLine
 from launcher.cli.console import RoleTable, console, exit_code, headline, reasons, show_summary
 from launcher.errors import INTERRUPTED, ConflictError
 from launcher.status import Phase, RunStatus, latest
-from launcher.task_records import checkpoint_age, record_sentences
+from launcher.task_records import bottlenecks, checkpoint_age, record_sentences
 from launcher.task_records.remaining_time import Pace
 from launcher.task_records.task_output import is_chatter
 from launcher.terminal import visible_all
@@ -207,6 +207,8 @@ def _training(status: RunStatus, pace: Pace, now: float) -> Iterator[RenderableT
         yield _wrapped(text)
     if (evaluation := latest(status.records, Evaluation)) is not None:
         yield _wrapped(record_sentences.evaluation(evaluation))
+    if text := sentences.bottleneck(bottlenecks.of_run(status, now), status):
+        yield Text(text, style="yellow", no_wrap=False, overflow="fold")
     if (saved := checkpoint_age.of_run(status, now)) is not None:
         yield Text(saved[0], style="red" if saved[1] else "dim", no_wrap=False, overflow="fold")
 

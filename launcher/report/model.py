@@ -31,7 +31,7 @@ from launcher.report.timeline import (
 )
 from launcher.report.timeline_rows import Legend, Row, legend, row
 from launcher.status import Phase, RoleStatus, RunStatus
-from launcher.task_records import checkpoint_age, evaluator_outcome, task_devices
+from launcher.task_records import bottlenecks, checkpoint_age, evaluator_outcome, task_devices
 from launcher.task_records.presentation import State
 
 BADGES: Final = {
@@ -145,7 +145,7 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
             *([saved[0]] if saved is not None and not saved[1] else []),
         ),
         total=duration(where.total),
-        remarks=where.remarks,
+        remarks=(*where.remarks, *filter(None, [_bottleneck(history)])),
         missing=(*history.missing, *_gaps(history, tasks)),
         message=status.message if status.phase not in (Phase.SUCCEEDED, Phase.SUSPENDED) else "",
         failures=_failures(status) if status.phase is not Phase.SUCCEEDED else (),
@@ -166,6 +166,11 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
         events_left_out=len(found) - len(shown),
         seen=_clock(history.seen, zone, "%Y-%m-%d %H:%M:%S %Z"),
     )
+
+
+def _bottleneck(history: History) -> str:
+    records = [line.record for line in history.lines if line.record is not None]
+    return sentences.bottleneck(bottlenecks.of_records(records), history.status)
 
 
 def _clock(time: float, zone: tzinfo | None, form: str) -> str:

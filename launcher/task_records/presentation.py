@@ -34,6 +34,7 @@ from worker.contract.records import (
     Record,
     Released,
     Restarted,
+    Spent,
     Training,
     Waiting,
     WasReleased,
@@ -243,6 +244,12 @@ PRESENTATION: Final[Mapping[type[Content], Presentation]] = {
     ),
     GpuUse: Presentation(
         sentence=record_sentences.gpu_use,
+        told=_never,
+        listed=_never,
+        begins=_stays,
+    ),
+    Spent: Presentation(
+        sentence=record_sentences.spent,
         told=_never,
         listed=_never,
         begins=_stays,

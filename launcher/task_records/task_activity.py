@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from launcher.status import Phase, RunStatus, TaskStatus, latest
 from launcher.task_records import presentation
 from launcher.task_records.evaluator_outcome import EVALUATOR
 from worker.contract.records import Doing, Event, Record, Training
+
+_MEASURED: Final = (Event.GPU_USE, Event.SPENT)
+"""Comes at any time, and says nothing of what the task does."""
 
 
 def of_role(status: RunStatus, role: str) -> str:
@@ -28,8 +32,7 @@ def of_role(status: RunStatus, role: str) -> str:
 def of_task(task: TaskStatus, records: Mapping[str, Record]) -> str:
     """Returns the activity of one task. Records of an earlier pod do not count."""
     since = (task.running or task.started or 0.0) - 1.0  # Kubernetes' times are in whole seconds
-    # What the GPUs do is measured at any time, and says nothing of what the task does.
-    own = [record for record in records.values() if record.time >= since and record.event != Event.GPU_USE]
+    own = [record for record in records.values() if record.time >= since and record.event not in _MEASURED]
     newest = max(own, key=lambda record: record.time, default=None)
     shown = None if newest is None else presentation.of(newest)
     if newest is None or shown is None:

@@ -42,6 +42,7 @@ class Event:
     PREDICTED: Final = "predicted"
     EXPORTED: Final = "exported"
     GPU_USE: Final = "gpu-use"
+    SPENT: Final = "spent"
     NOTICE: Final = "notice"
     FAILED: Final = "failed"
     RESTARTED: Final = "restarted"
@@ -275,6 +276,17 @@ class GpuUse(NamedTuple):
     total: Sequence[int]
 
 
+@_record(Event.SPENT)
+class Spent(NamedTuple):
+    """Where the time of the latest `steps` of this task went: `seconds` by `PARTS`. For `throttled` seconds
+    of them the limit on CPU held its container up.
+    """
+
+    steps: int
+    seconds: Mapping[str, Number]
+    throttled: Seconds
+
+
 @_record(Event.NOTICE)
 class Notice(NamedTuple):
     """A sentence that the user should read."""
@@ -340,6 +352,7 @@ Content = Union[  # Python 3.9 has no `|` for types.
     Predicted,
     Exported,
     GpuUse,
+    Spent,
     Notice,
     Failed,
     Restarted,

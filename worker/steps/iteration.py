@@ -68,15 +68,24 @@ class Iteration:
             # The function captures the iterator. As an argument, it would be flattened and hashed for each
             # call, which took an eighth of a small model's time.
             iterator, losses = self._iterator, strategy.run(lambda: tf.constant(0.0))
-            waited = tf.zeros([2], tf.float64)
+            waited, ended = tf.zeros([2], tf.float64), clock()
             for _ in tf.range(count):
-                asked = clock()
                 batch = next(iterator)
-                with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
+                parts = tf.nest.flatten(batch, expand_composites=True)
+                with tf.control_dependencies(parts):
                     came = clock()
+                # On one core the step would else compute before the clock is read.
+                later = [_after(came, part) for part in parts]
+                batch = tf.nest.pack_sequence_as(batch, later, expand_composites=True)
+                # A batch may be taken while the step before it computes: that is no wait.
+                for_input = tf.maximum(came - ended, 0.0)
+                graph = tf.compat.v1.get_default_graph()
+                before = len(graph.get_operations())
                 with peer_waits.noted(strategy) as waits:
                     losses = strategy.run(of_replica, args=(batch,))
-                waited += tf.stack([came - asked, peer_waits.total(waits)])
+                with tf.control_dependencies(_stateful(graph.get_operations()[before:])):
+                    ended = clock()
+                waited += tf.stack([for_input, peer_waits.total(waits)])
             return total(losses), waited
 
         self._one = one if eagerly else tf.function(one)
@@ -100,3 +109,14 @@ class Iteration:
             done += 1
             asked = time.monotonic()
         return Ran(loss, done, (for_input, sum(map(float, waits))))
+
+
+def _after(time: Any, part: Any) -> Any:
+    """Returns `part`, on its device, once `time` is known."""
+    with tf.device(part.device), tf.control_dependencies([time]):
+        return tf.identity(part)
+
+
+def _stateful(operations: list[Any]) -> list[Any]:
+    """Returns those that a step ends with, such as the updates of its variables."""
+    return [each for each in operations if each.op_def is not None and each.op_def.is_stateful]

@@ -29,12 +29,14 @@ from worker.contract.environment import Env
 from worker.contract.records import Content, Notice, emit
 from worker.parameter_server.worker_monitor import WorkerMonitor
 from worker.peers import probes
+from worker.process import memory
 from worker.process.lease import Holder, Lease
 from worker.process.watch import Silence
 from worker.supervisor import endpoint, gpu_use
 from worker.supervisor.metrics import Metrics
 from worker.supervisor.orders import Orders
 from worker.supervisor.orphans import adopt_orphans, end_children
+from worker.supervisor.spent_windows import SpentWindows
 from worker.supervisor.starter import Work
 from worker.supervisor.starter_client import StarterClient, read
 from worker.supervisor.state import Action, Do, Emit, Limits, Phase, ReportEnd, Send, Start, State, Step
@@ -93,6 +95,7 @@ class _Supervisor:
         self._work = work
         self._state = state
         self._metrics = metrics
+        self._windows = SpentWindows()
         self._tracker = tracker
         self._lease: Lease | None = None
         self._identity: Mapping[str, Any] = {}
@@ -163,6 +166,7 @@ class _Supervisor:
         status = self._starter.ended()
         self._metrics.process = self._starter.child
         if self._starter.child not in (None, before):
+            self._windows = SpentWindows()
             self._step(self._state.began())
         if status is None:
             return False
@@ -201,6 +205,8 @@ class _Supervisor:
                 continue
             if "spent" in document:
                 self._metrics.spend(document["spent"])
+                if (spent := self._windows.spend(document["spent"], memory.throttled() or 0.0)) is not None:
+                    self._emit(spent)
             elif "lease" in document:
                 self._keep(Lease.from_json(document["lease"]))
             elif "workers" in document:
