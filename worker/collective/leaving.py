@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from worker.collective import peer_connections
 from worker.contract.exit_codes import ExitCode
 from worker.failures import Failure
 from worker.peers import probes
@@ -28,6 +29,7 @@ def leave_together(task: Task, activity: Activity, alive: Callable[[], None]) ->
     from worker.collective import kv_store
 
     if task.is_primary:
+        peer_connections.end()
         with contextlib.suppress(*kv_store.ERRORS):  # another task is gone; that one looks by itself
             kv_store.put(_FINISHED, "yes")
         leave_last(task, activity)
@@ -39,6 +41,7 @@ def leave_together(task: Task, activity: Activity, alive: Callable[[], None]) ->
         kv_store.gather([_FINISHED], peers, "waiting for it to finish", alive)
     except (Failure, *kv_store.ERRORS) as error:
         raise Failure("the first task was lost before it had finished", ExitCode.RETRYABLE) from error
+    peer_connections.end()
 
 
 def leave_last(task: Task, activity: Activity) -> None:

@@ -21,6 +21,7 @@ _FIRST = "peer-connections"
 _lost: list[str] = []
 _listeners: list[Callable[[str], None]] = []
 _lock = threading.Lock()
+_over = threading.Event()
 
 
 def watch_peers(task: Task) -> None:
@@ -31,7 +32,8 @@ def watch_peers(task: Task) -> None:
     from worker.tf_compat import connections
 
     def lost(name: str) -> None:
-        # Where tasks leave in good order, no operation of the collective follows.
+        if _over.is_set():
+            return
         connections.abort_collectives(f"the connection of {name} has ended")
         with _lock:
             _lost.append(name)
@@ -49,6 +51,11 @@ def watch_peers(task: Task) -> None:
         else:
             (first,) = kv_store.gather([_FIRST], task.peers, "connecting")
             _attend(first, task.address, "the first task", lost)
+
+
+def end() -> None:
+    """Has the end of a connection mean nothing from now on: the tasks leave in good order."""
+    _over.set()
 
 
 def on_lost(tell: Callable[[str], None]) -> None:

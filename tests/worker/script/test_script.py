@@ -104,6 +104,7 @@ def ended(cluster: Cluster) -> dict[str, Any]:
     """Returns what the script has saved, when all tasks have ended well."""
     for task in cluster.tasks:
         assert task.ended() == 0, task.output
+        assert "StartAbort" not in task.output, "tasks that leave in good order are not lost"
     return dict(np.load(cluster.model_dir / "files" / "results.npz"))
 
 
