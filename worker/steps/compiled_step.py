@@ -58,7 +58,8 @@ class CompiledSteps(Steps):
         if program.is_of_one_process:
             self._weigh_scalars()
             for layer in layers(model):
-                layer.__dict__["add_loss"] = self._summed(layer.add_loss)
+                # A model may have had steps before.
+                layer.__dict__["add_loss"] = self._summed(getattr(layer.add_loss, "of_layer", layer.add_loss))
         if self._own_training:
             replica_shares.leave_out(model)
             self.trace_own("train_step", element, training=True)
@@ -97,6 +98,7 @@ class CompiledSteps(Steps):
                 losses = tf.nest.map_structure(functools.partial(_by_part, part), losses)
             add_loss(losses, **options)
 
+        of_replica.of_layer = add_loss  # type: ignore[attr-defined]
         return of_replica
 
     as_compiled = True

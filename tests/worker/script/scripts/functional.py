@@ -37,6 +37,8 @@ class Penalties(keras.layers.Layer):
 penalized = keras.Model(inputs, keras.layers.ActivityRegularization(l2=0.01)(Penalties()(inputs)))
 penalized.compile(optimizer="adam", loss="mse")
 penalties = penalized.fit(x_train, x_train, batch_size=32, epochs=2).history["loss"]
+penalties += penalized.fit(x_train, x_train, batch_size=32, epochs=1).history["loss"]
+penalties.append(penalized.evaluate(x_test, x_test, batch_size=16))
 
 np.savez(
     "results.npz",
