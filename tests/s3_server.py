@@ -31,9 +31,8 @@ class S3Server:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._ports = free_ports(8)
+        self._ports: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = f"http://127.0.0.1:{self._ports[0]}"
         directory.mkdir(parents=True)
         identity = {
             "name": "tests",
@@ -42,12 +41,28 @@ class S3Server:
         }
         (directory / "s3.json").write_text(json.dumps({"identities": [identity]}))
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._ports[0]}"
+
     def environment(self, url: str | None = None) -> dict[str, str]:
         """What its clients need; `url` is that of a proxy."""
         given = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
         return {**given, "AWS_ENDPOINT_URL": url or self.url}
 
     def start(self) -> None:
+        is_first = not self._ports
+        self._ports = self._ports or free_ports(8)
+        self._launch()
+        until = time.monotonic() + _SECONDS
+        while not self._makes_bucket():
+            assert time.monotonic() < until, (self._directory / "log").read_text()[-3000:]
+            if is_first and self._process is not None and self._process.poll() is not None:
+                self._ports = free_ports(8)  # another process has taken one of them
+                self._launch()
+            time.sleep(0.1)
+
+    def _launch(self) -> None:
         names = ("s3.port", "master.port", "volume.port", "filer.port")
         ports = [f"-{name}={port}" for name, port in zip(names, self._ports, strict=False)]
         ports += [f"-{name}.grpc={port}" for name, port in zip(names, self._ports[4:], strict=True)]
@@ -66,10 +81,6 @@ class S3Server:
                 stderr=log,
                 env={"HOME": str(self._directory), "PATH": os.environ["PATH"]},
             )
-        until = time.monotonic() + _SECONDS
-        while not self._makes_bucket():
-            assert time.monotonic() < until, (self._directory / "log").read_text()[-3000:]
-            time.sleep(0.1)
 
     def kill(self) -> None:
         assert self._process is not None

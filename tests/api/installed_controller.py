@@ -93,8 +93,12 @@ def train(api: Api, kubelet: Kubelet, log: Path) -> None:
     assert wait_for(lambda: holds("Running")), log.read_text()
     kubelet.end(chief, 0)
     assert wait_for(lambda: holds("Succeeded")), log.read_text()
-    events = {event["reason"] for event in api.list("Event", kubelet.namespace)}
-    assert {"TFJobSuspended", "TFJobRunning", "TFJobSucceeded"} <= events
+    wanted = {"TFJobSuspended", "TFJobRunning", "TFJobSucceeded"}
+
+    def told() -> bool:  # an event may come after the condition that it is about
+        return wanted <= {event["reason"] for event in api.list("Event", kubelet.namespace)}
+
+    assert wait_for(told), log.read_text()
     # They have no node, so the server deletes them at once.
     assert wait_for(lambda: kubelet.pods() == []), log.read_text()
     assert api.request("GET", f"{path}/click").status == 200
