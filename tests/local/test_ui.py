@@ -135,8 +135,15 @@ def test_a_page_follows_a_run_to_its_end_and_beyond(here: Machine, chromium: Bro
         assert "demo Succeeded" in chromium.text
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (400, "dark"),
+        (1280, "light"),
+        pytest.param(400, "light", marks=pytest.mark.thorough),
+        pytest.param(1280, "dark", marks=pytest.mark.thorough),
+    ],
+)
 def test_the_list_the_curves_and_a_log(
     here: Machine, chromium: Browser, tmp_path: Path, scheme: str, width: int
 ) -> None:

@@ -117,7 +117,7 @@ def trained(machine: Machine) -> dict[str, Any]:
     [
         pytest.param("MultiWorkerMirrored", 3),
         pytest.param("MultiWorkerMirrored", 2, marks=pytest.mark.thorough),
-        pytest.param("ParameterServer", 2),
+        pytest.param("ParameterServer", 2, marks=pytest.mark.thorough),
         pytest.param("ParameterServer", 3, marks=pytest.mark.thorough),
     ],
 )
