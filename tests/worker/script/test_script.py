@@ -176,10 +176,16 @@ def test_callbacks_go_on_after_a_kill(started: Any, plain: Any, kind: str) -> No
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["MultiWorkerMirrored", pytest.param("Mirrored", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "MultiWorkerMirrored",
+        *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("Mirrored", "one ps")),
+    ],
+)
 @pytest.mark.parametrize("name", ["fine_tune", pytest.param("py_dataset", marks=pytest.mark.nightly)])
 def test_killed_in_the_second_fit(started: Any, plain: Any, name: str, kind: str) -> None:
-    cluster, first = started(name, **KINDS[kind])
+    cluster, first = started(name, **(SERVED if kind == "one ps" else KINDS[kind]))
     again = ended_after_a_kill(cluster, first, 3)
     assert len(again.records(Event.TRAINING)) == 1
     again.until_notice("fit() number 1 was done before the interruption")
