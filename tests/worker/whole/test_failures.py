@@ -181,7 +181,7 @@ def test_too_little_memory_is_told_once_with_what_takes_less(
 def test_a_checkpoint_of_another_model(make_cluster: MakeCluster) -> None:
     first = make_cluster(**ONE, parameters={"epochs": 1000})
     chief = first.start("chief")
-    chief.until(Event.PROGRESS, epoch=2, epoch_end=True)
+    chief.until(Event.CHECKPOINT)
     chief.kill()
     second = make_cluster(**ONE, parameters={"epochs": 1000, "width": 8})
     chief = second.start("chief")
