@@ -87,6 +87,10 @@ shapes: $(STAMP)  ## Trains programs of every shape by every strategy; RENEW=--r
 runtime: $(STAMP)  ## Half of the thorough tests of the runtime, and a sixth of the matrix of programs
 	$(BIN)/python -m pytest -n $(JOBS) -m "(thorough or shapes) and not nightly" tests/worker
 
+.PHONY: again
+again: $(STAMP)  ## The tests that failed in the run before, one after the other
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none tests
+
 VERSIONS ?= 2.16 2.17 2.18 2.19 2.20 2.21 2.20@3.9
 
 .PHONY: test-tensorflow

@@ -31,7 +31,7 @@ emit("demo-chief-0", Waiting([], seconds=0.3, deadline=900))
 emit("demo-chief-0", Training(epochs=3, steps_per_epoch=20, initial_epoch=0))
 for epoch in (1, 2):
     emit("demo-chief-0", Progress(epoch=epoch, loss=1 / epoch, metrics={"accuracy": epoch / 4}, **EPOCH))
-while not go.exists():
+while not go.exists() or not go.read_text():  # a file is there before its text is
     time.sleep(0.05)
 if go.read_text() == "fail":
     emit("demo-chief-0", Failed("<b>no</b> such file", traceback="line 3", exit_code=70))

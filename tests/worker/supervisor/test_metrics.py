@@ -18,7 +18,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from tests.worker.cluster import ROOT
+from tests.worker.cluster import ROOT, eventually
 from tests.worker.test_without_tensorflow import run_python
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import (
@@ -244,10 +244,16 @@ def test_it_is_served_over_the_kill_of_a_training_process() -> None:
             text=True,
         )
     assert process.stdout is not None
+
+    def served() -> Samples:
+        return samples(get(port, accept="application/openmetrics-text")[1])
+
     with process:
         try:
             first = next(int(line) for line in process.stdout if Record.parse(line) is None)
-            found = samples(get(port, accept="application/openmetrics-text")[1])
+            # The line comes by another way than what the supervisor hears, and may come first.
+            eventually(lambda: ("steps_total", "") in served(), "the first step's numbers")
+            found = served()
             assert found["steps_total", ""] == 40.0
             assert found["loss", ""] == 0.25
             assert math.isnan(found["metric", "accuracy"])
@@ -255,7 +261,8 @@ def test_it_is_served_over_the_kill_of_a_training_process() -> None:
             os.kill(first, signal.SIGKILL)
             second = next(int(line) for line in process.stdout if Record.parse(line) is None)
             assert second != first
-            found = samples(get(port, accept="application/openmetrics-text")[1])
+            eventually(lambda: ("restarts_total", "SIGKILL") in served(), "the restart's count")
+            found = served()
             assert found["restarts_total", "SIGKILL"] == 1.0
             assert found["training_process", ""] == 1.0
         finally:
