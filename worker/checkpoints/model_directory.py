@@ -33,11 +33,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.checkpoints import state_copy
+from worker.checkpoints import exports_in_parts, state_copy
 from worker.checkpoints.files import Files, open_files
 from worker.checkpoints.position import Position
 from worker.checkpoints.state_copy import StateCopy
 from worker.failures import Failure, classify, is_lost_peer, program_error, writing
+from worker.tf_compat.saved_models import names_in_checkpoint
 
 FOLDERS = ("checkpoints", "backup", "fits")
 """The folders that only the first task of a run writes."""
@@ -216,6 +217,17 @@ class ModelDirectory:
         """
         self._load(model, f"checkpoints/ckpt-{epoch}")
 
+    @contextlib.contextmanager
+    def loaded_for_export(self, model: Any, epoch: int, large: list[Any]) -> Iterator[None]:
+        """Loads weights as `load` does. The variables in `large`, which have no values, are taken from the
+        checkpoint where a SavedModel is written in the block.
+        """
+        path = self._fetched(f"checkpoints/ckpt-{epoch}")
+        self.load(model, epoch)
+        names = names_in_checkpoint(path, tf.train.Checkpoint(**_names(path, model)), large) if large else {}
+        with exports_in_parts.written_from(path, names):
+            yield
+
     def resume(self, model: Any, notice: Callable[[str], None]) -> Position:
         """Loads the newest checkpoint that is complete, with the random state. Returns its position."""
         names = {Position(epoch): f"checkpoints/ckpt-{epoch}" for epoch in self.epochs()}
@@ -312,9 +324,7 @@ class ModelDirectory:
         path = self._fetched(name)
         # Not model.load_weights: that of Keras 3 cannot read TensorFlow's checkpoints.
         with _reading(path):
-            by_name = tf.train.load_checkpoint(path).has_tensor(_COUNTER)
-            names = state_copy.tutorial_names(model) if by_name else {"root": model}
-            status = tf.train.Checkpoint(**names).read(path, options=self._options)
+            status = tf.train.Checkpoint(**_names(path, model)).read(path, options=self._options)
         status.assert_existing_objects_matched()
         status.expect_partial()  # an evaluator, for instance, has made no optimizer
 
@@ -353,6 +363,12 @@ class ModelDirectory:
 def mismatch(error: BaseException) -> str:
     """Returns TensorFlow's message about a checkpoint of another model, without the variables' values."""
     return str(error).splitlines()[0].partition(" Showing ")[0].rstrip(".")
+
+
+def _names(path: str, model: Any) -> dict[str, Any]:
+    """Returns the objects under whose names the checkpoint has what `model` consists of."""
+    by_name = tf.train.load_checkpoint(path).has_tensor(_COUNTER)
+    return state_copy.tutorial_names(model) if by_name else {"root": model}
 
 
 def _values(path: str, name: re.Pattern[str]) -> dict[str, Any]:

@@ -250,7 +250,7 @@ def _here(tensor: Piece, device: str) -> Iterator[Piece]:
         return
     for first in range(0, rows, at_a_time):
         some = _rows(value, first, min(at_a_time, rows - first))
-        yield Piece(name, _part_of(part, value.shape, first, int(some.shape[0])), _fetch(some, device))
+        yield Piece(name, part_of(part, value.shape, first, int(some.shape[0])), _fetch(some, device))
 
 
 def _rows(value: Any, first: int, count: int) -> Any:
@@ -287,7 +287,7 @@ def _is_remote(value: Any, device: str) -> bool:
     return here.job is not None and (where.job, where.task) != (here.job, here.task)
 
 
-def _part_of(part: str, shape: Any, first: int, count: int) -> str:
+def part_of(part: str, shape: Any, first: int, count: int) -> str:
     """Returns the rows from `first` of a tensor, which is itself the `part` of another."""
     if part:
         *whole, own = part.split(" ")

@@ -15,13 +15,14 @@ from worker.tf_compat.keras_models import has_own, is_keras_3
 from worker.tf_compat.strategies import worker_count
 
 
-def build(model: Any, element: Any, entrypoint: str) -> None:
+def build(model: Any, element: Any, entrypoint: str, *, computes: bool = True) -> None:
     """Makes the variables of `model`, as the first step of a training would.
 
     `element` is the `element_spec` of its data: features, or a tuple that begins with them. A model that has
     its variables is not changed. A subclassed model learns the shape of its input when it is called, and only
-    then can it be exported. One whose own steps call its parts, and which has no `call`, must have all its
-    variables. Raises Failure where the element's shape is not enough.
+    then can it be exported. Unless it `computes`, that call is traced. One whose own steps call its parts,
+    and which has no `call`, must have all its variables. Raises Failure where the element's shape is not
+    enough.
     """
     if model.built and getattr(model, "inputs", None):
         return
@@ -40,8 +41,10 @@ def build(model: Any, element: Any, entrypoint: str) -> None:
     try:
         if keras_models.builds_by_shape(model) and isinstance(features, tf.TensorSpec):
             model.build((None, *features.shape[1:]))
-        elif is_keras_3(model):
+        elif is_keras_3(model) and computes:
             model(tf.nest.map_structure(_zeros, features))
+        elif is_keras_3(model):
+            tf.function(lambda inputs: model(inputs)).get_concrete_function(features)
         else:
             # Tracing computes nothing, and Keras makes the variables outside of the trace.
             tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(features)

@@ -30,6 +30,8 @@ class Entry(NamedTuple):
     part: str
     read: Callable[[], Any]
     remote: bool = False
+    value: Any = None
+    """What TensorFlow would read."""
 
 
 def entries(root: Any) -> list[Entry]:
@@ -39,7 +41,12 @@ def entries(root: Any) -> list[Entry]:
     What `read` returns shares the memory of a variable on the same device. TensorFlow copies it before the
     variable's next update. Raises ValueError for an object that writes files of its own.
     """
-    found, _, savers, graph = save_util.serialize_graph_view(graph_view.ObjectGraphView(root))
+    return entries_of(graph_view.ObjectGraphView(root))
+
+
+def entries_of(view: Any) -> list[Entry]:
+    """Returns those of the objects that a TrackableSaver looks at, as `entries` does."""
+    found, _, savers, graph = save_util.serialize_graph_view(view)
     if savers:
         raise ValueError(f"{', '.join(map(str, savers))}: these objects write checkpoint files of their own")
     listed = [
@@ -55,10 +62,11 @@ def entries(root: Any) -> list[Entry]:
 def _entry(trackable: Any, name: str, part: str, value: Any) -> Entry:
     handle = _handle(trackable, value)
     if handle is not None and tf.DeviceSpec.from_string(value.device).job == "ps":
-        return Entry(name, part, lambda: _read(handle, value), remote=True)
+        return Entry(name, part, lambda: _read(handle, value), remote=True, value=value)
     if isinstance(value, SaveSpec):
-        return Entry(name, part, lambda: _on_host(value.tensor))
-    return Entry(name, part, lambda: _on_host(tf.convert_to_tensor(value)))  # Keras 3 gives its variables
+        return Entry(name, part, lambda: _on_host(value.tensor), value=value)
+    # Keras 3 gives its variables.
+    return Entry(name, part, lambda: _on_host(tf.convert_to_tensor(value)), value=value)
 
 
 def _handle(trackable: Any, value: Any) -> Any:

@@ -585,20 +585,21 @@ class _Training:
 
         The variables of the trained model may be on parameter servers, which would write to their own disks.
         """
-        from worker.steps.model_build import build
-        from worker.tf_compat import keras_models
-
         self._activity.enter("exporting the model")
         self._reporter.emit(Doing("exporting the model"))
-        model = program.model()
-        build(model, program.element, program.entrypoint)
+        model, large = _model_to_export(program)
         if not program.can_export(model):
             self._reporter.notice(
                 f"{program.entrypoint}: nothing is exported: {type(model).__name__} has no call(), and no "
                 "part that knows its inputs: give the program an export(model, path)"
             )
             return
-        self._directory.load(model, self._directory.epochs()[-1])
+        with self._directory.loaded_for_export(model, self._directory.epochs()[-1], large):
+            self._write_export(program, model)
+
+    def _write_export(self, program: LoadedProgram, model: Any) -> None:
+        from worker.tf_compat import keras_models
+
         guard = contextlib.nullcontext() if program.has("export") else writing(self._directory.root)
         try:
             with guard:
@@ -688,6 +689,23 @@ class _Training:
             return int(self._membership.count())
         cluster = self._task.cluster
         return max(1, len(cluster.get("worker", {})) + len(cluster.get("chief", {})))
+
+
+def _model_to_export(program: LoadedProgram) -> tuple[Any, list[Any]]:
+    """Returns an ordinary model, and those of its variables that have no values: see `exports_in_parts`."""
+    from worker.checkpoints.exports_in_parts import LARGE_BYTES
+    from worker.steps.model_build import build
+    from worker.tf_compat.saved_models import variables_without_values
+
+    if not program.has("export"):
+        # A model() that reads its own variables fails here, and is called again below.
+        with contextlib.suppress(Exception), variables_without_values(LARGE_BYTES) as large:
+            model = program.model()
+            build(model, program.element, program.entrypoint, computes=False)
+            return model, large
+    model = program.model()
+    build(model, program.element, program.entrypoint)
+    return model, []
 
 
 def _saving(saver: Any, times: StepTimes) -> Mapping[str, Callable[..., None]]:
