@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,6 +28,8 @@ from tensorflow.python.framework.composite_tensor_gradient import CompositeTenso
 from worker.tf_compat.connections import own_device
 from worker.tf_compat.strategies import without_partitioner
 
+_NUMBERS_OF_A_STEP = 4
+"""Numbers of 32 bits that Philox makes of each value of its counter."""
 _BY_ROWS = ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "Nadam", "Ftrl", "Lion")
 """Of Keras' optimizers. Adafactor, Lamb and Muon look at the whole variable."""
 
@@ -172,6 +175,8 @@ def _make_shards(strategy: Any) -> None:
     def initialize_with_initializer(self: Any, initializer: Any) -> None:
         if _is_constant(initializer):
             self._initialize(_Constant(initializer, self._shape, self._dtype))
+        elif _is_drawn_by_rows(initializer, self._dtype):
+            self._initialize(_Drawn(initializer, self._shape, self._dtype))
         else:
             with_initializer(self, initializer)
 
@@ -225,6 +230,56 @@ class _Constant:
         return self._initializer(shape, dtype=self._dtype)
 
 
+def _is_drawn_by_rows(initializer: Any, dtype: str) -> bool:
+    from keras import initializers
+
+    known = type(initializer) in (initializers.RandomUniform, initializers.RandomNormal)
+    return known and isinstance(initializer.seed, int) and dtype == "float32"
+
+
+class _Drawn(_Constant):
+    """An initial value of random numbers, of which any rows can be drawn by themselves. They are the same as
+    in the whole, since the generator, Philox, can begin anywhere in its sequence.
+    """
+
+    def __call__(self, partition_shape: Any = None, partition_offset: Any = None) -> Any:
+        if partition_shape is None:
+            return super().__call__()
+        from keras import initializers
+        from keras.src.backend.tensorflow.random import _cast_seed
+        from keras.src.random.seed_generator import draw_seed
+
+        given = self._initializer
+        is_uniform = type(given) is initializers.RandomUniform
+        bounds = (given.minval, given.maxval) if is_uniform else (given.mean, given.stddev)
+        first = partition_offset[0] * math.prod(self._shape[1:])
+        numbers = _numbers(
+            _cast_seed(draw_seed(given.seed)),
+            *(tf.constant(number, tf.int64) for number in (first, math.prod(partition_shape))),
+            *(tf.constant(number, tf.float32) for number in bounds),
+            is_uniform=is_uniform,
+        )
+        return tf.reshape(numbers, partition_shape)
+
+
+@tf.function(autograph=False)  # type: ignore[untyped-decorator]
+def _numbers(seed: Any, first: Any, size: Any, low: Any, high: Any, *, is_uniform: bool) -> Any:
+    """Returns `size` numbers as Keras draws them, of the sequence that `seed` begins, from the one at
+    `first`: from `low` to `high`, or around `low` by `high`. A function of TensorFlow has them in memory
+    once.
+    """
+    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
+    skipped = first % _NUMBERS_OF_A_STEP
+    draw = tf.raw_ops.StatelessRandomUniformV2 if is_uniform else tf.raw_ops.StatelessRandomNormalV2
+    numbers = draw(
+        shape=[skipped + size],
+        key=key,
+        counter=counter + tf.cast([first // _NUMBERS_OF_A_STEP, 0], tf.uint64),
+        alg=tf.random.Algorithm.PHILOX.value,
+    )[skipped:]
+    return numbers * (high - low) + low if is_uniform else numbers * high + low
+
+
 def _split(shape: Any, next_creator: Callable[..., Any], /, **options: Any) -> Any:
     """Makes a variable in the shards that the partitioner says; one variable where it says one."""
     options["initial_value"] = _by_rows(options["initial_value"])
@@ -250,8 +305,8 @@ def _by_rows(value: Any) -> Callable[..., Any]:
     """Returns a function that gives rows of the initial `value`, a tensor or a function, by the names that
     the strategy has for them.
 
-    A constant is made on the ps of the rows. Anything else is made whole, once, on this task: for each shard
-    it would be on each ps, of other random numbers.
+    A constant is made on the ps of the rows, and so are Keras' uniform and normal random numbers. Anything
+    else is made whole, once, on this task: for each shard it would be on each ps, of other random numbers.
     """
     if isinstance(value, _Constant):
         return value

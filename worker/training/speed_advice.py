@@ -45,12 +45,15 @@ def _memory(loop: Loop, model: Any) -> Iterator[str]:
     limit, count = memory.limit(), ps_count(loop.strategy)
     if loop.directory is None or not count:
         return
-    weights = sum(by_device(model.variables).values())
-    if loop.evaluator_memory and weights + memory.used() > loop.evaluator_memory:
+    sizes = [sum(map(size, pieces([variable]))) for variable in model.variables]
+    weights = sum(sizes)
+    # To make a variable takes three times its size, and to read a checkpoint all of them once more.
+    taken = memory.used() + weights + max(weights, 2 * max(sizes, default=0))
+    if loop.evaluator_memory and taken > loop.evaluator_memory:
         yield (
-            f"the model has {_mebibytes(weights)}, which the evaluator has in one piece beside TensorFlow, "
-            f"and it may use {_mebibytes(loop.evaluator_memory)}: raise the memory in resources of the "
-            "evaluator"
+            f"the model has {_mebibytes(weights)}, which the evaluator has in one piece. It takes about "
+            f"{_mebibytes(taken)} to make it and to read a checkpoint, and may use "
+            f"{_mebibytes(loop.evaluator_memory)}: raise the memory in resources of the evaluator"
         )
     if count < 2 or limit is None:
         return

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.worker import model_files
+from tests.worker.cluster import eventually
 from tests.worker.conftest import MakeCluster
 from tests.worker.forked_tasks import computed
 from tests.worker.whole.test_keras_3 import ONE, evaluated, variables
@@ -49,6 +50,7 @@ def test_tables_in_pieces_are_trained_saved_and_read_as_whole_ones(
     slow = make_cluster(**split(3), entrypoint=entrypoint, parameters={**PARAMETERS, "epochs": 900})
     chief = slow.start_all()["chief", 0]
     chief.until(Event.CHECKPOINT)
+    eventually(lambda: bool(model_files.epochs(slow.model_dir)), "the checkpoint of an epoch")
     slow.stop()
     done = model_files.epochs(slow.model_dir)[-1]
     parameters = {**PARAMETERS, "epochs": done + 1}

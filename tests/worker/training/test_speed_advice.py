@@ -83,8 +83,8 @@ def test_an_evaluator_that_cannot_hold_the_model(make_cluster: MakeCluster) -> N
     options = {"replicas": {"chief": 1, "worker": 1, "ps": 1}, "parameters": {"width": 1 << 18}}
     known = {"entrypoint": "tiny:Tiny", **options}
     (memory,) = notices(make_cluster, **known, evaluator_memory=100 << 20)
-    assert memory.startswith("the model has 6 MiB, which the evaluator has in one piece beside TensorFlow")
-    assert "it may use 100 MiB: raise the memory in resources of the evaluator" in memory
+    assert memory.startswith("the model has 6 MiB, which the evaluator has in one piece. It takes about ")
+    assert "may use 100 MiB: raise the memory in resources of the evaluator" in memory
     said = notices(make_cluster, **known, evaluator_memory=100 << 30, run_id="2")
     assert not [text for text in said if "the evaluator has in one piece" in text]
 
