@@ -13,14 +13,13 @@ The model is made with large variables that have no values. Those are copied fro
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from worker.checkpoints.position import Position
-from worker.checkpoints.state_copy import PART_BYTES, Piece, StateCopy, part_of
+from worker.checkpoints.state_copy import PART_BYTES, Piece, StateCopy, part_of, row_ranges
 from worker.tf_compat import saved_models
 from worker.tf_compat.checkpoint_tensors import Entry
 from worker.tf_compat.saved_models import WithoutValue
@@ -59,10 +58,8 @@ class _Saver:
 
     def _parts(self, name: str, variable: WithoutValue) -> Iterator[Piece]:
         """Yields a variable's rows, each part read when it is due."""
-        rows, *others = shape = variable.shape.as_list()
-        at_a_time = max(1, PART_BYTES // (math.prod(others) * variable.dtype.size))
-        for first in range(0, rows, at_a_time):
-            part = part_of("", shape, first, min(at_a_time, rows - first))
+        for first, count in row_ranges(variable):
+            part = part_of("", variable.shape, first, count)
             with tf.device("/cpu:0"):
                 (value,) = tf.raw_ops.RestoreV2(
                     prefix=self._path,

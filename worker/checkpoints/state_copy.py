@@ -243,14 +243,21 @@ def _here(tensor: Piece, device: str) -> Iterator[Piece]:
     if not _is_remote(value, device):
         yield tensor
         return
-    rows = int(value.shape[0]) if value.shape.rank else 1
-    at_a_time = max(1, rows * PART_BYTES // max(1, tensor.size))
-    if at_a_time >= rows:
+    ranges = row_ranges(value)
+    if len(ranges) < 2:
         yield Piece(name, part, _fetch(value, device))
         return
-    for first in range(0, rows, at_a_time):
-        some = _rows(value, first, min(at_a_time, rows - first))
+    for first, count in ranges:
+        some = _rows(value, first, count)
         yield Piece(name, part_of(part, value.shape, first, int(some.shape[0])), _fetch(some, device))
+
+
+def row_ranges(value: Any) -> list[tuple[int, int]]:
+    """Returns first row and number of rows of each part of about PART_BYTES of a tensor or variable."""
+    rows = int(value.shape[0]) if value.shape.rank else 1
+    size = math.prod(value.shape) * value.dtype.size
+    at_a_time = max(1, rows * PART_BYTES // max(1, size))
+    return [(first, min(at_a_time, rows - first)) for first in range(0, rows, at_a_time)]
 
 
 def _rows(value: Any, first: int, count: int) -> Any:
