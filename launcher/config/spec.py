@@ -513,9 +513,9 @@ class Evaluation(_Model):
     """Which checkpoints the evaluator's Loop scores: every one, or only the latest when it is ready for
     the next."""
     exact: bool = False
-    """ParameterServer without an evaluator, in a custom loop: the chief reads the data once and sends it, by
-    tf.data service, to whichever worker is free. Otherwise each worker reads all of the data and keeps its
-    share. Each sample counts once in both cases, also where a worker is lost.
+    """ParameterServer without an evaluator: the chief reads the data once and sends it, by tf.data service,
+    to whichever worker is free. Otherwise it does so with shuffled data only, and each worker reads all of
+    the data and keeps its share. Each sample counts once in both cases, also where a worker is lost.
     """
 
 

@@ -5,8 +5,8 @@ however often the execution was tried. TensorFlow's own exact evaluation in Mode
 way.
 
 The data is cut into shards, one for each execution. Each execution reads all of the data and keeps its shard.
-What only Python can read, the chief reads and sends batch by batch.
-With `spec.evaluation.exact` the chief reads the data once and sends it to the workers that are free.
+Where each would read another order (shuffled data), or with `spec.evaluation.exact`, the chief reads the data
+once and sends it to the workers that are free. What only Python can read, the chief sends batch by batch.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from worker.input.in_process_service import Service
 from worker.parameter_server.executions import Executions
 from worker.steps.metric_sums import Sums
 from worker.steps.step import Steps
+from worker.tf_compat.graphs import reads_alike
 
 _SHARDS_PER_WORKER = 2
 _TRIES = 3
@@ -54,9 +55,12 @@ class Evaluation:
         self._executions = executions
         self._steps = steps
         self._sums = Sums(steps.unread_metrics(training=False))
-        service = _service(loop, dataset) if loop.evaluation.get("exact") else None
+        by_chief = datasets.calls_python(dataset)
+        alike = reads_alike(dataset)
+        served = loop.evaluation.get("exact") or not (alike or by_chief)
+        service = _service(loop, dataset) if served else None
         self._score_job = tf.function(partial(self._of_job, service)) if service is not None else None
-        self._batches = dataset if service is None and datasets.calls_python(dataset) else None
+        self._batches = dataset if by_chief or not alike else None
         self._score_batch = tf.function(self._of_batch, input_signature=[dataset.element_spec])
         if self._batches is not None:
             return
@@ -130,8 +134,8 @@ class Evaluation:
 
 
 def _service(loop: Loop, dataset: Any) -> Service | None:
-    """Returns None, and emits a notice, where the data cannot be served. Shards count each sample
-    once too.
+    """Returns None, and emits a notice, where the data cannot be served. The other ways count each sample
+    once, too.
     """
     try:
         return Service(dataset, loop.address or "localhost:0")
@@ -140,6 +144,6 @@ def _service(loop: Loop, dataset: Any) -> Service | None:
             raise
         loop.hooks.reporter.notice(
             f"{loop.program.entrypoint}: evaluation_dataset() cannot be handed out by tf.data service "
-            f"({str(error).splitlines()[0]}): each worker reads its own shards of it, every sample once"
+            f"({str(error).splitlines()[0]}), and is read in another way, every sample once"
         )
         return None

@@ -17,7 +17,7 @@ from worker.input.continuation import check_size
 from worker.input.dataset_transfer import carried
 from worker.input.pass_reader import PassProgress
 from worker.input.row_lookups import has_sparse_gradients, rows_vary
-from worker.input.seeding import train_dataset
+from worker.input.seeding import alike, train_dataset
 from worker.program import LoadedProgram
 from worker.tf_compat.graphs import operation_types
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
@@ -246,7 +246,7 @@ def finite_evaluation_dataset(program: LoadedProgram, batch_size: int) -> tuple[
     """Returns the evaluation dataset of `program`, and its number of batches. Raises Failure where it has no
     end, or no batch.
     """
-    dataset = program.evaluation_dataset(batch_size)
+    dataset = alike(program.evaluation_dataset, batch_size)
     size = int(dataset.cardinality())
     if size == tf.data.INFINITE_CARDINALITY:
         raise program_error(f"{program.entrypoint}: evaluation_dataset() must be finite")

@@ -26,6 +26,7 @@ from worker.contract.records import Predicted, Predicting
 from worker.evaluation import trained_model
 from worker.failures import Failure, program_error
 from worker.input.batch_division import batch_count
+from worker.input.seeding import alike
 from worker.parameter_server.executions import Executions
 from worker.parameters import TrainingParameters
 from worker.prediction.files import DONE, PREDICTING, PredictionFiles, PredictionState, lines, part_sizes
@@ -184,7 +185,7 @@ class _Prediction:
         model = replica_model(loop)
         with loop.strategy.scope():
             loop.hooks.enter("running predict_dataset()")
-            self._dataset = self._checked(program.predict_dataset(self._size))
+            self._dataset = self._checked(alike(program.predict_dataset, self._size))
             features, _ = _split(self._dataset.element_spec)
             model_build.build(model, (features,), program.entrypoint)
             trained_model.load(loop, directory, model, trained_model.epoch_of(state.checkpoint))
@@ -308,9 +309,7 @@ class _Prediction:
                 f"{call} is shuffled: each task, and each attempt, must read the same order; leave it out "
                 "(tf.data.Dataset.list_files shuffles too, unless it is told shuffle=False)"
             )
-        options = tf.data.Options()
-        options.deterministic = True
-        return dataset.with_options(options).prefetch(tf.data.AUTOTUNE)
+        return dataset.prefetch(tf.data.AUTOTUNE)
 
 
 def _split(element: Any) -> tuple[Any, Any]:

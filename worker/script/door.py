@@ -18,6 +18,7 @@ from worker.context import Loop
 from worker.evaluation import standalone
 from worker.failures import place, program_error
 from worker.input import replica_shares, unread_iterations
+from worker.input.seeding import in_order
 from worker.prediction.forward_pass import ForwardPass
 from worker.script import data, fit
 from worker.script.by_batch import ByBatch
@@ -73,13 +74,16 @@ class Door:
         keras_calls.read_as_numbers()
         keras_calls.call_loaded_functions()
         keras_calls.on_new_graph(self._outside)
-        if uses_coordinator(self._strategy):
-            unread_iterations.count()
         seeds.seed_all()
         self._scope = strategies.scope(self._strategy)
         self._scope.__enter__()
         try:
-            yield
+            if uses_coordinator(self._strategy):
+                unread_iterations.count()
+                yield
+            else:
+                with in_order():
+                    yield
         finally:
             self._scope.__exit__(None, None, None)
 

@@ -35,6 +35,9 @@ _KEEP_BATCHES = (
 )
 """Transformations that return the elements of their input unchanged, by TensorFlow 2.21's names."""
 SHUFFLE, CACHE = "_ShuffleDataset", "CacheDataset"
+_FILTER = "FilterDataset"
+_RANDOM = ("Multinomial", "ParameterizedTruncatedNormal", "Random", "Stateful", "TruncatedNormal")
+"""How TensorFlow's names of operations begin that draw other numbers each time."""
 _KEEP_COUNT = ("_MapDataset", "_OptionsDataset", "_ParallelMapDataset", "_PrefetchDataset")
 """Transformations that return an element for each of their input, in its order."""
 _REFRESH_MS = 100
@@ -235,6 +238,16 @@ def of_own_files(dataset: Any, tasks: int, task: int) -> Any:
 def shuffles(dataset: Any) -> bool:
     """Returns whether `dataset` has another order of elements in each iteration."""
     return SHUFFLE in transformations(dataset)
+
+
+def reads_alike(dataset: Any) -> bool:
+    """Returns whether each iteration of `dataset` surely gives the same elements in the same order."""
+    operations = operation_types(dataset)
+    if shuffles(dataset) or any(operation.startswith("ShuffleDataset") for operation in operations):
+        return False
+    names = [*transformations(dataset), *operations]
+    filters = any(_FILTER in name for name in names)
+    return not (filters and any(operation.startswith(_RANDOM) for operation in operations))
 
 
 def has_random_order(dataset: Any) -> bool:

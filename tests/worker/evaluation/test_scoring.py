@@ -22,6 +22,9 @@ SCORES = {"squares": sum(x * x for x in range(21)) / 21, "double": 20.0}
     ("strategy", "entrypoint", "keras", "returns"),
     [
         ("Mirrored", "judged:Judged", 3, "dict"),
+        pytest.param("Mirrored", "judged:Shuffled", 3, "dict", marks=pytest.mark.thorough),
+        ("MultiWorkerMirrored", "judged:Shuffled", 3, "dict"),
+        ("ParameterServer", "judged:Shuffled", 3, "dict"),
         pytest.param("Mirrored", "judged:Compiled", 2, "none", marks=pytest.mark.thorough),
         pytest.param("MultiWorkerMirrored", "judged:Judged", 2, "dict", marks=pytest.mark.thorough),
         pytest.param("MultiWorkerMirrored", "judged:Compiled", 3, "none", marks=pytest.mark.thorough),

@@ -174,16 +174,14 @@ def test_only_the_dataset_is_made_alike() -> None:
     try:
         first = float(tf.random.uniform([]))
         tf.random.set_seed(3)
-        with alike(loop_of(lambda: numbers)):
-            numbers.shuffle(EXAMPLES)
+        alike(lambda _: numbers.shuffle(EXAMPLES), batch_size=1)
         assert float(tf.random.uniform([])) == first, "as without the dataset"
     finally:
         tf.random.set_seed(None)
 
 
 def _drawn() -> list[Any]:
-    with alike(loop_of(lambda: numbers)):
-        numbers.shuffle(EXAMPLES)
+    alike(lambda _: numbers.shuffle(EXAMPLES), batch_size=1)
     return [random.random(), np.random.random(), tf.random.uniform([])]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 COUNT = 21
@@ -45,6 +46,21 @@ class Judged:
         if self.returns == "none":
             return None
         return {"squares": model.squares.result(), "double": tf.reduce_mean(labels)}
+
+
+class Shuffled(Judged):
+    """Its evaluation data have another order in each reading, by each way that data can have one."""
+
+    def evaluation_dataset(self, batch_size: int) -> tf.data.Dataset:
+        numbers = np.random.permutation(COUNT).astype(np.float32).reshape([COUNT, 1])
+        dataset = tf.data.Dataset.from_tensor_slices((numbers, 2 * numbers)).shuffle(COUNT)
+        return dataset.map(_slowly, num_parallel_calls=3, deterministic=False).batch(batch_size)
+
+
+def _slowly(features: Any, labels: Any) -> Any:
+    """Takes another time for each example."""
+    work = tf.ones([tf.random.uniform([], 1, 300, tf.int32)] * 2)
+    return features + 0 * tf.reduce_sum(work @ work), labels
 
 
 class Compiled(Judged):

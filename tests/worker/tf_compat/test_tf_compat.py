@@ -179,6 +179,17 @@ def test_graphs_tell_transformations() -> None:
     assert (found.count(graphs.SHUFFLE), found.count(graphs.CACHE)) == (2, 1)
 
 
+def test_graphs_tell_what_gives_another_order_each_time() -> None:
+    numbers = tf.data.Dataset.range(9)
+    drawn = numbers.map(lambda number: (number, tf.random.uniform([])))
+    files = numbers.interleave(lambda number: tf.data.Dataset.range(number).shuffle(9))
+    assert graphs.reads_alike(numbers.filter(lambda number: number > 3).batch(2))
+    assert graphs.reads_alike(drawn), "other numbers of the same examples"
+    assert not graphs.reads_alike(drawn.filter(lambda _, number: number > 0.5).batch(2))
+    assert not graphs.reads_alike(numbers.shuffle(9).batch(2))
+    assert not graphs.reads_alike(files)
+
+
 def test_the_seed_of_all_operations_is_known() -> None:
     assert seeds.global_seed() is None
     tf.random.set_seed(7)
