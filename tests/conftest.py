@@ -12,9 +12,11 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from launcher import redaction
 
-_TOGETHER = re.compile(r"::test_trains_or_is_refused\[([^/]+)/|(/test_live_view\.py)::")
-"""Matches tests that share processes: those of tests/worker/matrix/test_shapes.py with the same strategy, and
-those of tests/local/cli/test_live_view.py.
+_TOGETHER = re.compile(
+    r"::test_trains_or_is_refused\[([^/]+)/|(/test_(?:batch_division|kueue|live_view)\.py)::"
+)
+"""Matches tests that share what takes long to make: those of tests/worker/matrix/test_shapes.py with the same
+strategy, and those of a file.
 """
 
 # A shell gives what it starts in the background a SIGINT that is ignored, and so do the tests to theirs.
@@ -29,6 +31,29 @@ hypothesis.settings.load_profile("steady")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--renew", action="store_true", help="write the expected files anew (make golden)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Has the marker `by_day` choose some of a test's parameter sets for `make test`."""
+    ids: dict[str, set[str]] = {}
+    chosen: dict[str, set[str]] = {}
+    for item in items:
+        mark = item.get_closest_marker("by_day")
+        if mark is None or not isinstance(item, pytest.Function):
+            continue
+        test, own = item.nodeid.removesuffix(f"[{item.callspec.id}]"), item.callspec.id
+        ids.setdefault(test, set()).add(own)
+        chosen[test] = set(mark.args)
+        if own not in chosen[test]:
+            item.add_marker(pytest.mark.thorough)
+            if mark.kwargs.get("nightly"):
+                item.add_marker(pytest.mark.nightly)
+    if config.option.lf or any("::" in argument for argument in config.args):
+        return  # not all are collected
+    for test, known in ids.items():
+        if unknown := chosen[test] - known:
+            raise pytest.UsageError(f"{test}: by_day names no parameter set: {', '.join(sorted(unknown))}")
 
 
 class _Together(LoadScopeScheduling):  # type: ignore[misc]

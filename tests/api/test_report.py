@@ -63,6 +63,7 @@ def segments(task: TaskTimeline, begin: float) -> list[tuple[str, float, float]]
     return [(segment.state.value, segment.start - begin, segment.end - begin) for segment in task.segments]
 
 
+@pytest.mark.thorough
 def test_a_run_with_a_killed_worker(
     api: Api,
     backend: KubernetesBackend,

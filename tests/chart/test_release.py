@@ -54,6 +54,7 @@ def owners(item: Any) -> list[str]:
     return [f"{owner['kind']}/{owner['name']}" for owner in item["metadata"].get("ownerReferences", ())]
 
 
+@pytest.mark.by_day("custom-values", "parameter-server-values", "tpu-values", "multi-worker-mirrored-values")
 @pytest.mark.parametrize("values", CI_VALUES, ids=lambda path: path.stem)
 def test_the_server_takes_it(release: Release, api: Api, values: Path, tmp_path: Path) -> None:
     """The server validates fields strictly, and the namespace enforces Pod Security "restricted"."""

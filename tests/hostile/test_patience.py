@@ -92,6 +92,7 @@ def soon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
+@pytest.mark.by_day("only that it goes on", "a status, byte by byte", "a body without end")
 @pytest.mark.parametrize("name", SLOW)
 def test_a_server(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
     with dripping(*SLOW[name]) as port:

@@ -110,6 +110,7 @@ def test_the_python_of_the_tasks_tries_a_program_as_the_strategy_runs_it(
     assert "TF_LAUNCHER_PYTHON names /no/such/python, which is no program" in err
 
 
+@pytest.mark.by_day("None")
 @pytest.mark.parametrize(
     "override",
     [
@@ -130,6 +131,7 @@ def test_a_program_that_works(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster.yaml", "program.py"]
 
 
+@pytest.mark.by_day("method")
 @pytest.mark.parametrize(
     ("program", "overrides", "said"),
     [
@@ -221,6 +223,7 @@ LEAVES = {
 """What a program may leave behind, or print. Only ever add to them."""
 
 
+@pytest.mark.by_day("a long line")
 @linux_only
 @pytest.mark.parametrize("what", LEAVES)
 def test_what_a_program_leaves_or_prints_is_in_nobody_s_way(tmp_path: Path, what: str) -> None:

@@ -193,6 +193,7 @@ for number in range(40):
 )
 
 
+@pytest.mark.by_day("light")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_word_is_broken_and_no_label_covered(
     here: Machine, chromium: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str], scheme: str

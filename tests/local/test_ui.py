@@ -135,6 +135,7 @@ def test_a_page_follows_a_run_to_its_end_and_beyond(here: Machine, chromium: Bro
         assert "demo Succeeded" in chromium.text
 
 
+@pytest.mark.by_day
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [

@@ -108,6 +108,8 @@ def test_one_of_several_tasks_installs_and_all_use_it(folder: Path) -> None:
     assert (code, "spare 1.0" in output) == (0, True), "another environment, though it is the same folder"
 
 
+@pytest.mark.nightly
+@pytest.mark.thorough
 def test_tensorflow_and_what_it_stands_on_stay_as_they_are(folder: Path) -> None:
     here = version("tensorflow-cpu") if sys.platform == "linux" else version("tensorflow")
     # By a name under which this environment does not have it.
@@ -135,6 +137,7 @@ def test_hashes_must_match(folder: Path) -> None:
     assert (code, "rim>=1" in output) == (ExitCode.PROGRAM_ERROR, True), output
 
 
+@pytest.mark.by_day("503-75", nightly=True)
 @pytest.mark.parametrize(
     ("status", "exit_code"),
     [
@@ -154,6 +157,8 @@ def test_an_index_that_is_away_is_tried_again(
     assert SECRET not in output
 
 
+@pytest.mark.nightly
+@pytest.mark.thorough
 def test_no_index_at_the_address_is_tried_again(folder: Path) -> None:
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:1/simple", "PIP_RETRIES": "0"}
     code, output = ended(start(folder, "spare", variables=nowhere))
@@ -166,6 +171,8 @@ def test_it_takes_a_bounded_time(folder: Path, index: http.server.ThreadingHTTPS
     assert (code, "not installed after 4 s" in output) == (ExitCode.RETRYABLE, True), output
 
 
+@pytest.mark.nightly
+@pytest.mark.thorough
 def test_sigterm_ends_it_and_the_next_task_begins_anew(
     folder: Path, index: http.server.ThreadingHTTPServer
 ) -> None:

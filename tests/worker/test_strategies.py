@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from tests.free_ports import free_addresses
 from tests.worker.cluster import ROOT
 from worker.contract.exit_codes import ExitCode
@@ -153,6 +155,7 @@ def test_each_partitioner_splits_variables_as_tensorflows_own_does() -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_what_the_machine_lacks_is_one_message_that_names_the_option() -> None:
     gpu, gpus, third, unknown, nccl, over_nccl, tpu = built(
         ("OneDevice", {"device": "GPU:0"}),

@@ -41,6 +41,9 @@ def as_jobset(path: Path) -> list[Any]:
     ]
 
 
+@pytest.mark.by_day(
+    "valid/custom-any-image", "valid/gang-of-coscheduling", "sweep/cluster", "valid/every-field"
+)
 @pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_it_is_accepted_unchanged(api: Api, path: Path, shared: str) -> None:

@@ -87,6 +87,7 @@ OLD = [path for path in STABLE if path.stem != "tasks-that-share-a-gpu"]
 """Without resource claims, which are general since Kubernetes 1.34."""
 
 
+@pytest.mark.by_day("valid/fixed-shards", "valid/parameter-server")
 @pytest.mark.parametrize("path", OLD, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_the_oldest_supported_version_accepts_it_too(oldest_api: Api, path: Path, shared_oldest: str) -> None:
     accepted_unchanged(oldest_api, path, shared_oldest)

@@ -174,6 +174,7 @@ def test_no_kueue(
 # ---- one JobSet, where the cluster knows the kind
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("with_jobset")
 def test_a_jobset_waits_for_its_queue(
     api: Api, backend: KubernetesBackend, controllers: Controllers, tmp_path: Path
@@ -270,6 +271,7 @@ def test_the_life_of_a_jobset(
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("with_jobset")
 def test_a_jobset_that_fails(
     api: Api, backend: KubernetesBackend, controllers: Controllers, kubelet: Kubelet, tmp_path: Path
@@ -290,6 +292,7 @@ def test_a_jobset_that_fails(
         backend.resume(RUN, space)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("with_jobset")
 def test_a_jobset_that_belongs_to_another_object(
     api: Api, backend: KubernetesBackend, controllers: Controllers, tmp_path: Path
@@ -309,6 +312,7 @@ def test_a_jobset_that_belongs_to_another_object(
     backend.delete(RUN, space)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("with_jobset")
 def test_a_run_in_another_form_is_not_replaced_unasked(
     api: Api, backend: KubernetesBackend, controllers: Controllers, tmp_path: Path

@@ -63,6 +63,7 @@ def test_a_folder(run: CommandLine) -> None:
     assert tree(Path("v")) == {"empty": 0}
 
 
+@pytest.mark.by_day("demo:../..-new-2-expected a path below the run's model directory")
 @pytest.mark.parametrize(
     ("source", "target", "code", "said"),
     [

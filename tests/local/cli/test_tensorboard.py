@@ -129,6 +129,7 @@ def test_a_browser_sees_the_runs_scalars(
     assert command_line(state, "status", "one-device").returncode == 0
 
 
+@pytest.mark.thorough
 def test_it_ends_with_the_command(state: Path) -> None:
     """It ends also when the command is killed; `board` checks it."""
     with board(state) as (process, _):
@@ -136,6 +137,7 @@ def test_it_ends_with_the_command(state: Path) -> None:
         process.kill()
 
 
+@pytest.mark.thorough
 def test_a_port_of_ones_own(state: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

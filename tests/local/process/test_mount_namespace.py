@@ -102,6 +102,7 @@ def test_another_pods_claim_is_not_there(machine: Machine, reclaim: str) -> None
     assert machine.texts("ps") == ["False", "No such file or directory", "Read-only file system"]
 
 
+@pytest.mark.thorough
 def test_tensorflow_saves_there_as_little_as_on_a_cluster(machine: Machine) -> None:
     code = (
         "import tensorflow as tf\n"

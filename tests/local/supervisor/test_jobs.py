@@ -63,10 +63,18 @@ def test_backoff_limit_ends_a_job(machine: Machine) -> None:
     assert status.roles[0].restarts == 1
 
 
-def test_backoff_limit_per_index_is_each_index_own(machine: Machine) -> None:
-    code = "import os; raise SystemExit(os.environ['TASK_INDEX'] == '1')"
+def test_backoff_limit_per_index_is_each_index_own(machine: Machine, tmp_path: Path) -> None:
+    tries = tmp_path / "tries"
+    code = (
+        "import os; second = os.environ['TASK_INDEX'] == '1'; "
+        f"second and open({str(tries)!r}, 'a').write('x'); raise SystemExit(second)"
+    )
+    wait = (
+        f"import os, time\nwhile not os.path.exists({str(tries)!r}) or os.path.getsize({str(tries)!r}) < 3: "
+        "time.sleep(0.05)\ntime.sleep(0.7)"
+    )
     status = machine.run(
-        job("chief", "import time; time.sleep(0.7)", primary=True),
+        job("chief", wait, primary=True),
         job("worker", code, replicas=3, backoffLimitPerIndex=2),
     )
     assert status.phase is Phase.SUCCEEDED, "the primary Job's end is the run's"

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from launcher.backends.local.store import SupervisorSettings
 from launcher.object_names import NEEDED_ANNOTATION
 from launcher.status import Phase, RunStatus
@@ -74,6 +76,12 @@ def _failed(status: RunStatus, role: str) -> int:
     return next(each.failed for each in status.roles if each.role == role)
 
 
+@pytest.mark.by_day(
+    "without-its-evaluator-a-run-goes-on",
+    "without-its-parameter-servers-a-run-cannot-go-on",
+    "the-evaluator-has-longer-than-the-servers",
+    "cleanPolicy-All-stops-the-same",
+)
 @each_case
 def test_a_run_ends_as_the_policy_says(machine: Machine, tmp_path: Path, case: Case) -> None:
     status = play(case, Processes(machine, case, tmp_path))

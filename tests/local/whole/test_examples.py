@@ -145,6 +145,7 @@ def test_mirrored_fit_is_scored_again_from_what_it_wrote(launcher: Launcher) -> 
     assert {accuracy for _, accuracy in found} == {trained[1]}
 
 
+@pytest.mark.by_day
 @pytest.mark.parametrize(
     ("file", "settings", "message"),
     [

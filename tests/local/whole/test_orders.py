@@ -112,6 +112,7 @@ def trained(machine: Machine) -> dict[str, Any]:
     return weights
 
 
+@pytest.mark.by_day
 @pytest.mark.parametrize(
     ("strategy", "keras"),
     [
@@ -181,6 +182,7 @@ def test_a_profile_is_uploaded_to_a_bucket(
         assert len(there) > 1
 
 
+@pytest.mark.thorough
 def test_the_stacks_of_a_collective_that_waits_for_one_that_is_stopped(
     machine: Machine, tmp_path: Path
 ) -> None:
@@ -227,6 +229,7 @@ def deepest(pid: int) -> list[int]:
     return [one for child in children for one in deepest(child)] or [pid]
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_profiled_says_why(machine: Machine, tmp_path: Path) -> None:
     submit(machine, tmp_path, "MultiWorkerMirrored", 3, SHORT)
     with pytest.raises(ConflictError, match=r"takes no steps|only while they are taken"):

@@ -84,6 +84,7 @@ def test_they_are_installed_once_and_beside_this_environment(run: Any, command: 
     assert "waiting for the packages, which another task installs" in said
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_installed_ends_the_run_at_once(run: Any, command: CommandLine) -> None:
     ran = run("numpy==1.1")
     assert ran.code != 0

@@ -24,6 +24,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
         yield place
 
 
+@pytest.mark.by_day("Ctrl-C", "task killed")
 @pytest.mark.parametrize("kind", ["task killed", "supervisor killed", "deleted", "Ctrl-C"])
 def test_nothing_is_left(place: Local, kind: str) -> None:
     outcome = soak_runs.soak(place, 1, kind, is_training=False)

@@ -36,6 +36,7 @@ TOO_LARGE = {
 }
 
 
+@pytest.mark.by_day("control characters")
 @pytest.mark.parametrize(("files", "message"), TOO_LARGE.values(), ids=TOO_LARGE)
 def test_a_program_that_no_server_takes(
     files: dict[str, bytes], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -94,6 +94,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.by_day
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("strategy", "style"),

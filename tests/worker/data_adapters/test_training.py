@@ -30,6 +30,7 @@ from worker.contract.records import Event
 ONE_WORKER = {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker": 1, "ps": 1}}
 
 
+@pytest.mark.by_day
 @pytest.mark.parametrize(
     ("entrypoint", "data", "strategies"),
     [

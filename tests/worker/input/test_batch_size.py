@@ -21,6 +21,7 @@ COORDINATED = {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker":
 TOGETHER = {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}}
 
 
+@pytest.mark.by_day("ParameterServer, loop", nightly=True)
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("options", "entrypoint", "size"),
@@ -62,6 +63,7 @@ def test_another_size_is_refused_where_the_loss_is_divided_by_what_was_asked_for
     assert not chief.records(Event.TRAINING)
 
 
+@pytest.mark.thorough
 def test_another_size_is_told_where_keras_takes_the_mean_over_what_comes(make_cluster: MakeCluster) -> None:
     parameters = {**PER_REPLICA, "batch": 6}
     replicas = {"chief": 1}

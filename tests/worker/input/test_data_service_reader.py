@@ -67,6 +67,7 @@ def visits(path: Path, last: int) -> tuple[Counter[int], int]:
     return found, in_last
 
 
+@pytest.mark.by_day("options3-visited:Keras3")
 @pytest.mark.parametrize(
     ("options", "entrypoint"),
     [
@@ -100,6 +101,7 @@ def test_each_example_is_visited_once_an_epoch(
     assert not (cluster.model_dir / "data-service" / "1").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [WORKERS, pytest.param(MIRRORED, marks=thorough)])
 def test_the_runtimes_own_loop_weighs_each_example_alike(
     make_cluster: MakeCluster, tmp_path: Path, options: dict[str, Any]

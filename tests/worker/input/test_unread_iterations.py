@@ -60,6 +60,13 @@ CASES: list[tuple[str, int | None]] = [(name, None) for name in DATA if name != 
 CASES += [(name, STEPS) for name in DATA if name != "of no known size"]
 
 
+@pytest.mark.by_day(
+    "shuffled-None-Keras 3",
+    "cached before-3-Keras 3",
+    "twice-None-Keras 2",
+    "of no known size-None-Keras 2",
+    nightly=True,
+)
 @pytest.mark.filterwarnings("ignore:.*ran out of data")
 @pytest.mark.parametrize("library", [keras, tf_keras], ids=["Keras 3", "Keras 2"])
 @pytest.mark.parametrize(("name", "steps"), CASES)

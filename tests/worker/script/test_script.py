@@ -114,6 +114,7 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
         np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.by_day("functional-MultiWorkerMirrored")
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -193,6 +194,7 @@ def test_killed_in_the_second_fit(started: Any, plain: Any, name: str, kind: str
     assert_same(found, plain(name))
 
 
+@pytest.mark.thorough
 def test_an_evaluator_scores_each_checkpoint(started: Any, plain: Any) -> None:
     kind = KINDS["Mirrored"]
     replicas = {**kind["replicas"], "evaluator": 1}

@@ -189,6 +189,7 @@ print(json.dumps({name: count for (name, is_alone), count in locks.items() if is
 """
 
 
+@pytest.mark.by_day("2")
 @pytest.mark.parametrize("keras", [2, 3])
 def test_updates_that_run_alone_are_those_of_keras(keras: int) -> None:
     locks = computed(_ALIKE, keras)

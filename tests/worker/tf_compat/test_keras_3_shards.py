@@ -111,6 +111,7 @@ def lines(folder: Path) -> list[tuple[Any, Any]]:
     return [(line["key"], line["prediction"]) for line in found]
 
 
+@pytest.mark.thorough
 def test_what_a_model_in_pieces_cannot_do_is_told(make_cluster: MakeCluster) -> None:
     parameters = {**PARAMETERS, "optimizer": ["Lamb", {}]}
     cluster = make_cluster(**split(2), entrypoint="crowded:Tables", parameters=parameters)

@@ -69,6 +69,7 @@ def test_a_large_variable_that_could_be_partitioned(make_cluster: MakeCluster) -
     ]
 
 
+@pytest.mark.thorough
 def test_of_one_task(make_cluster: MakeCluster) -> None:
     (said,) = notices(make_cluster, **ONE, entrypoint="advised:Advised")
     assert said == (

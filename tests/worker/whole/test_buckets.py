@@ -117,6 +117,7 @@ def test_a_run_whose_bucket_refuses_it_says_so_in_one_message(
     assert SECRET not in task.output
 
 
+@pytest.mark.thorough
 def test_a_program_reads_data_from_a_bucket(make_cluster: MakeCluster, s3_proxy: FaultyProxy) -> None:
     url = f"s3://{BUCKET}/numbers"
     for part in range(3):

@@ -94,6 +94,7 @@ thorough = pytest.mark.thorough
 nightly = [thorough, pytest.mark.nightly]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("entrypoint", "victim", "lost"),
     [

@@ -65,6 +65,7 @@ def evaluated(task: RunningTask) -> list[dict[str, Any]]:
     return [record.fields["metrics"] for record in task.records(Event.EVALUATION)]
 
 
+@pytest.mark.by_day
 @pytest.mark.parametrize(
     ("program", "shards"),
     [
@@ -188,6 +189,7 @@ def test_a_second_optimizer_moves_two_replicas_as_one_and_is_resumed(make_cluste
             assert np.allclose(resumed[name], value, atol=1e-6), name
 
 
+@pytest.mark.thorough
 def test_a_step_that_makes_its_loss_by_itself_is_told_what_replicas_do(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(**TWO_CPUS, entrypoint="three:ByHand", parameters=PARAMETERS)
     chief = cluster.start("chief")
@@ -205,6 +207,7 @@ def test_a_step_that_updates_no_metric_is_told_so(make_cluster: MakeCluster) -> 
     assert [sorted(found) for found in evaluated(chief)] == [["accuracy", "loss"]] * 2
 
 
+@pytest.mark.thorough
 def test_dropout_differs_between_replicas_and_steps(make_cluster: MakeCluster) -> None:
     parameters = {"epochs": 2, "stepsPerEpoch": 1, "globalBatchSize": 2}
     cluster = make_cluster(**TWO_CPUS, entrypoint="three:Dropped", parameters=parameters)

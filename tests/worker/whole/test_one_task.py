@@ -26,6 +26,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
+@pytest.mark.by_day(
+    "step 57-sample 57 is damaged-in _checked",
+    "model-RuntimeError: this model needs a tokenizer (while running model())-in model",
+)
 @pytest.mark.parametrize(
     ("fail", "message", "frame"),
     [
@@ -143,6 +147,7 @@ def test_a_full_model_directory_is_said_once(make_cluster: MakeCluster) -> None:
     assert "make room on the volume behind spec.modelDir" in failed.fields["message"]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not may_unshare(), reason="needs root and mount namespaces")
 def test_what_a_killed_export_has_left_does_not_fill_the_volume(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(**ONE)
@@ -164,6 +169,7 @@ def test_a_model_directory_that_is_none(make_cluster: MakeCluster, tmp_path: Pat
     assert "spec.modelDir must be a path" in chief.until(Event.FAILED).fields["message"]
 
 
+@pytest.mark.thorough
 def test_python_code_in_a_dataset_is_found(tmp_path: Path) -> None:
     """Workers of a ParameterServer run crash or hang on it."""
     code = (
