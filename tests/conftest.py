@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Has the marker `by_day` choose some of a test's parameter sets for `make test`."""
+    """Has the marker `by_day` choose some of a test's parameter sets for `make test` and `make runtime`."""
     ids: dict[str, set[str]] = {}
     chosen: dict[str, set[str]] = {}
     for item in items:
@@ -43,11 +43,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if mark is None or not isinstance(item, pytest.Function):
             continue
         test, own = item.nodeid.removesuffix(f"[{item.callspec.id}]"), item.callspec.id
+        runtime = mark.kwargs.get("runtime")
         ids.setdefault(test, set()).add(own)
-        chosen[test] = set(mark.args)
-        if own not in chosen[test]:
+        chosen[test] = {*mark.args, *(runtime or ())}
+        if own not in mark.args:
             item.add_marker(pytest.mark.thorough)
-            if mark.kwargs.get("nightly"):
+            if runtime is not None and own not in runtime:
                 item.add_marker(pytest.mark.nightly)
     if config.option.lf or any("::" in argument for argument in config.args):
         return  # not all are collected

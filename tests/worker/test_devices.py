@@ -35,7 +35,7 @@ def test_every_task_says_what_it_computes_with(make_cluster: MakeCluster) -> Non
         assert fields["lacking"] == ""
 
 
-@pytest.mark.by_day(nightly=True)
+@pytest.mark.by_day(runtime=())
 @pytest.mark.parametrize(
     ("strategy", "replicas", "devices", "expected"),
     [("Mirrored", {"chief": 1}, 2, (2, 1)), ("MultiWorkerMirrored", {"worker": 2}, 1, (2, 2))],
@@ -74,7 +74,7 @@ def test_so_do_those_that_do_not_train(make_cluster: MakeCluster, role: str) -> 
     assert f"let the {role} continue" in task.until(Event.FAILED).fields["message"]
 
 
-@pytest.mark.by_day(nightly=True)
+@pytest.mark.by_day(runtime=())
 @pytest.mark.parametrize("by", ["allowCpu", "this machine"])
 def test_it_goes_on_where_it_may(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     allowed = ["chief"] if by == "allowCpu" else []

@@ -32,7 +32,7 @@ def printed(code: str, legacy: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.by_day("1-tf_keras", nightly=True)
+@pytest.mark.by_day("1-tf_keras", runtime=())
 @pytest.mark.parametrize(("legacy", "package"), [("1", "tf_keras"), ("0", "keras")])
 def test_a_server_starts_without_keras_and_could_have_it_later(legacy: str, package: str) -> None:
     code = f"tf = import_tensorflow(keras=False)\n{LOADED}\nprint(tf.keras.Model.__module__)"
@@ -53,6 +53,7 @@ SEVERAL: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.by_day(runtime=("notebook:Notebook-strategies0",))
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("entrypoint", "strategies"),

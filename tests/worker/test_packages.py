@@ -137,7 +137,7 @@ def test_hashes_must_match(folder: Path) -> None:
     assert (code, "rim>=1" in output) == (ExitCode.PROGRAM_ERROR, True), output
 
 
-@pytest.mark.by_day("503-75", nightly=True)
+@pytest.mark.by_day("503-75", runtime=())
 @pytest.mark.parametrize(
     ("status", "exit_code"),
     [

@@ -231,6 +231,7 @@ def test_an_archive_in_a_bucket(fetch: Fetch, tmp_path: Path, monkeypatch: pytes
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_an_archive_at_google(fetch: Fetch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = zipped(FILES)

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from worker.context import Loop
 from worker.failures import is_lost_peer, program_error
-from worker.input import datasets
+from worker.input import chief_reader, datasets
 from worker.input.dataset_transfer import carried
 from worker.input.in_process_service import Service
 from worker.parameter_server.executions import Executions
@@ -55,7 +55,7 @@ class Evaluation:
         self._executions = executions
         self._steps = steps
         self._sums = Sums(steps.unread_metrics(training=False))
-        by_chief = datasets.calls_python(dataset)
+        by_chief = chief_reader.why(loop, dataset, executions) is not None
         alike = reads_alike(dataset)
         served = loop.evaluation.get("exact") or not (alike or by_chief)
         service = _service(loop, dataset) if served else None

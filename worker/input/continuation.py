@@ -39,11 +39,11 @@ class Cycle(NamedTuple):
     batches: int
 
 
-def continued(loop: Loop, dataset: Any, steps: int, position: Position, *, to_the_end: bool = True) -> Any:
+def continued(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     """Returns the training data of `steps` steps in an epoch, from the batch at `position` on, and without an
     end; `dataset` itself at the beginning of the training, unless it has what fit takes, or is shuffled for
     it. What data workers read is returned as it is: `datasets.served_training` leaves out what comes from
-    them. With `to_the_end` nothing is read behind the last step.
+    them. Nothing is read behind the last step.
 
     Raises Failure for data of which the beginning cannot be left out.
     """
@@ -75,7 +75,7 @@ def continued(loop: Loop, dataset: Any, steps: int, position: Position, *, to_th
                 f"{_endless(loop)}, so all {done} batches that are done are read again, and left out; "
                 f"{_ADVICE}"
             )
-        return from_batch(dataset, done, found, loop.hooks.alive, unread=unread, to_the_end=to_the_end)
+        return from_batch(dataset, done, found, loop.hooks.alive, unread=unread, to_the_end=True)
     return _of_own_share(loop, dataset, done, policy) if done else dataset
 
 
@@ -130,7 +130,7 @@ def cycle(loop: Loop, dataset: Any, steps: int, done: int) -> Cycle | None:
     size = int(dataset.cardinality())
     if size == tf.data.INFINITE_CARDINALITY:
         source, packed = graphs.repeated(dataset) or (None, 0)
-        elements = _elements(loop, source, done * packed) if packed else 0
+        elements = _elements(loop, dataset, source, done * packed) if packed else 0
         return Cycle(1, done + 1) if elements > done * packed else _cycle_of(elements, packed)
     if size < 0 and loop.parameters.steps_per_epoch is None:
         size = steps  # an epoch is a pass: `datasets.training_dataset` has counted it
@@ -146,15 +146,15 @@ def _endless(loop: Loop) -> str:
 _ADVICE = "leave .repeat() out, or put it behind the other transformations"
 
 
-def _elements(loop: Loop, source: Any, most: int) -> int:
-    """Returns the number of elements of what a dataset repeats, 0 where it is unknown, and more than `most`
-    where it is not read that far.
+def _elements(loop: Loop, dataset: Any, source: Any, most: int) -> int:
+    """Returns the number of elements of the `source` that `dataset` repeats, 0 where it is unknown, and more
+    than `most` where it is not read that far.
     """
     size = int(source.cardinality())
     if size == tf.data.UNKNOWN_CARDINALITY and loop.data_service is None:
         below = graphs.packed(source, [SHUFFLE])
         if SHUFFLE in transformations(below.source):  # reading it would use up an order
-            again = graphs.repeated(pass_length.made_again(loop))
+            again = graphs.repeated(pass_length.made_again(loop, dataset))
             below = graphs.packed(again[0] if again else source, [SHUFFLE])
         size = pass_length.batches(below, most + 1, loop)
     return max(0, size)
@@ -222,7 +222,7 @@ def _of_own_share(loop: Loop, dataset: Any, done: int, policy: str) -> Any:
     of_pass = 0
     if repeated is not None or int(dataset.cardinality()) != tf.data.INFINITE_CARDINALITY:
         # A pass of what is shuffled must not be used up by counting.
-        again = pass_length.made_again(loop) if SHUFFLE in transformations(source) else dataset
+        again = pass_length.made_again(loop, dataset) if SHUFFLE in transformations(source) else dataset
         again = graphs.repeated(again) if repeated is not None else (again, 1)
         count = pass_length.elements if packed > 1 else pass_length.examples
         of_pass = count(own(again[0]), loop) if again is not None else 0

@@ -7,6 +7,7 @@ coordinator for each look-up. The graph has them by value, as for tf.data servic
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,26 @@ from worker.failures import program_error, sentence
 
 _IGNORE_STATE = 1
 """tensorflow.data.ExternalStatePolicy.POLICY_IGNORE: each worker draws random numbers of its own."""
+_SHUFFLE, _GENERATOR = "ShuffleDatasetV3", 4
+"""The operation of a shuffle, and the number of its input that draws the orders."""
+
+
+def copied(dataset: Any) -> Any:
+    """Returns a dataset of this process with the elements of `dataset`. It begins with the first order of
+    what is shuffled, and uses up none of the orders of `dataset`.
+    """
+    serialized = tf.raw_ops.DatasetToGraphV2(
+        input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=_IGNORE_STATE
+    )
+    graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
+    nodes = {node.name: node for node in graph.node}
+    for node in graph.node:
+        if node.op == _SHUFFLE:
+            # The graph names what draws the orders. What has another name is made anew.
+            generator = nodes[node.input[_GENERATOR]].attr["value"].tensor.resource_handle_val[0]
+            generator.name = uuid.uuid4().hex
+    variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
+    return tf.data.experimental.from_variant(variant, dataset.element_spec)
 
 
 def carried(dataset: Any, entrypoint: str, method: str) -> Callable[[], Any]:

@@ -11,7 +11,14 @@ from worker.checkpoints.position import Position
 from worker.context import Loop
 from worker.data_adapters import fit_data
 from worker.failures import Failure, program_error
-from worker.input import batch_size, continuation, data_service_reader, file_sharding, pass_length
+from worker.input import (
+    batch_size,
+    chief_reader,
+    continuation,
+    data_service_reader,
+    file_sharding,
+    pass_length,
+)
 from worker.input.batch_division import Distributed, batch_count, distribute, may_differ
 from worker.input.continuation import check_size
 from worker.input.dataset_transfer import carried
@@ -19,7 +26,6 @@ from worker.input.pass_reader import PassProgress
 from worker.input.row_lookups import has_sparse_gradients, rows_vary
 from worker.input.seeding import alike, train_dataset
 from worker.program import LoadedProgram
-from worker.tf_compat.graphs import operation_types
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
 _BEGINNING = Position()
@@ -47,35 +53,8 @@ def training_dataset(loop: Loop) -> tuple[Any, int]:
         return dataset, _steps_of_creator(loop)
     batch_size.check(loop, dataset)
     steps = steps_per_epoch(loop, dataset)
-    if uses_coordinator(loop.strategy) and loop.data_service is None and calls_python(dataset):
-        _notice_of_chief(loop)
+    chief_reader.check(loop, dataset)
     return dataset, steps
-
-
-def _notice_of_chief(loop: Loop) -> None:
-    """Says what it costs that the chief reads the data. Raises Failure where it cannot."""
-    if loop.strategy.num_replicas_in_sync > 1:
-        raise program_error(
-            f"{loop.program.entrypoint}: train_dataset() is read by Python, and so by the chief, which can "
-            "send batches to workers of one device each: give a tf.data.Dataset of TensorFlow's operations, "
-            "or another spec.strategy"
-        )
-    loop.hooks.reporter.notice(
-        f"{loop.program.entrypoint}: train_dataset() is read by Python (arrays, a PyDataset, a generator or "
-        "Python code in a tf.data.Dataset), so the chief reads it and sends each batch to a worker, one step "
-        "at a time: its network and one of its cores bound the speed. The workers read a tf.data.Dataset of "
-        "files and TensorFlow's operations themselves"
-    )
-
-
-def read_by_chief(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
-    """Returns the training data, from the batch at `position` on and without an end, where the chief of a
-    ParameterServer run has to read them; None where the workers do.
-    """
-    if not isinstance(dataset, tf.data.Dataset) or loop.data_service is not None or not calls_python(dataset):
-        return None
-    left = continuation.continued(loop, dataset, steps, position, to_the_end=False)
-    return left.repeat().prefetch(tf.data.AUTOTUNE)
 
 
 def wants_equal_shapes(loop: Loop, model: Any, element: Any) -> bool:
@@ -316,16 +295,6 @@ def _counted(dataset: Any) -> int:
     return int(dataset.reduce(tf.constant(0, tf.int64), lambda count, *_: count + 1))
 
 
-def calls_python(dataset: Any) -> bool:
-    """Returns whether reading `dataset` runs Python code, which no other task can.
-
-    TensorFlow 2.21 calls tf.numpy_function and from_generator of a worker's dataset back on the chief. That
-    hangs at times, because the chief may hold Python's lock while it waits for that worker. tf.py_function
-    aborts the workers' processes ("Check failed: ParseFullName" in DatasetToGraph).
-    """
-    return bool(operation_types(dataset) & {"EagerPyFunc", "PyFunc", "PyFuncStateless"})
-
-
 def ended_early(loop: Loop, epoch: int, done: int, steps: int) -> Failure:
     """Returns the failure of a dataset that ended after about `done` of the `steps` of `epoch` (from 1),
     although it is repeated.
@@ -351,7 +320,7 @@ def _steps_of_creator(loop: Loop) -> int:
 
 
 def _check_creator(loop: Loop) -> None:
-    if calls_python(loop.program.datasets[-1]):
+    if chief_reader.calls_python(loop.program.datasets[-1]):
         raise program_error(
             f"{loop.program.entrypoint}: the dataset_fn of train_dataset() calls Python code "
             "(from_generator, py_function or numpy_function), which the workers of a ParameterServer run "

@@ -14,6 +14,7 @@ import tensorflow as tf
 from worker.collective import kv_store
 from worker.context import Loop
 from worker.input import data_service_reader
+from worker.input.dataset_transfer import copied
 from worker.input.seeding import train_dataset
 from worker.tf_compat.graphs import SHUFFLE, Packed, packed, transformations
 from worker.tf_compat.strategies import worker_count
@@ -51,15 +52,18 @@ def _count(loop: Loop, dataset: Any, most: int | None) -> int:
         return elements(one_pass.read(endless=False), loop, most)
     if SHUFFLE in transformations(packed(dataset, [SHUFFLE]).source):
         # The next iteration of a shuffled dataset has another order, which counting must not use up.
-        dataset = made_again(loop)
+        dataset = made_again(loop, dataset)
     return batches(packed(dataset, [SHUFFLE]), most, loop)
 
 
-def made_again(loop: Loop) -> Any:
-    """Returns the training data anew, to be read without using up an order of what is shuffled."""
-    dataset = train_dataset(loop)
-    loop.program.datasets.pop()
-    return dataset
+def made_again(loop: Loop, dataset: Any) -> Any:
+    """Returns the training `dataset` anew, to be read without using up an order of what is shuffled."""
+    program = loop.program
+    if program.is_of_one_process:  # what a script has given is there once
+        return copied(dataset)
+    again = train_dataset(loop)
+    program.datasets.pop()
+    return again
 
 
 def batches(of: Packed, most: int | None, loop: Loop) -> int:

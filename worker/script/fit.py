@@ -73,7 +73,8 @@ class Fit:
         else:
             self.write(done=False)
             self.fitting.fit(self.program, self.parameters, directory, lambda: self.write(done=True))
-            self._use_up(is_read_here=not uses_coordinator(self.fitting.strategy))
+            by_workers = uses_coordinator(self.fitting.strategy) and not self.program.is_read_by_chief
+            self._use_up(is_read_here=not by_workers)
         return with_logs(self.model, self.recorder.logs)
 
     def _use_up(self, *, is_read_here: bool) -> None:

@@ -20,6 +20,8 @@ _READERS = (
     "TextLineDataset",
     "TFRecordDataset",
 )
+"""Operations of files that TensorFlow shards."""
+_OPENERS = (*_READERS, "CSVDataset", "ReadFile")
 _KEEP_BATCHES = (
     "_AssertCardinalityDataset",
     "_FilterDataset",
@@ -118,13 +120,29 @@ def file_names(dataset: Any, most: int) -> list[str] | None:
     if len(sources) != 1:
         return None
     (source,) = sources
-    while type(source).__name__ == "_ShuffleDataset":
+    while type(source).__name__ == SHUFFLE:
         (source,) = source._inputs()
     spec = source.element_spec
     is_text = getattr(spec, "dtype", None) == "string" and spec.shape.rank == 0
     if not is_text or not 0 <= int(source.cardinality()) <= most:
         return None
     return [name.numpy().decode() for name in source]
+
+
+def first_files(dataset: Any) -> list[str]:
+    """Returns the first file of each list of files that `dataset` reads, as far as they can be told."""
+    import tensorflow as tf
+
+    found = []
+    for source in _file_sources(dataset, _OPENERS):
+        while type(source).__name__ == SHUFFLE:
+            (source,) = source._inputs()
+        if SHUFFLE not in transformations(source):  # reading would use up an order
+            found += [value for element in source.take(1) for value in tf.nest.flatten(element)]
+    for each in _all(dataset):
+        if (names := getattr(each, "_filenames", None)) is not None:
+            found += list(tf.reshape(names, [-1])[:1])
+    return [value.numpy().decode() for value in found if value.dtype == tf.string and not value.shape.rank]
 
 
 def data_service_dataset(
@@ -156,15 +174,15 @@ def _file_counts(dataset: Any) -> Iterator[int]:
         yield count if count >= 0 else sys.maxsize
 
 
-def _file_sources(dataset: Any) -> Iterator[Any]:
-    """Yields the datasets of file names from which `dataset` reads."""
+def _file_sources(dataset: Any, readers: tuple[str, ...] = _READERS) -> Iterator[Any]:
+    """Yields the datasets of file names from which `dataset` reads by operations of `readers`."""
     dataset = getattr(dataset, "_impl", dataset)
     inputs = list(dataset._inputs())
     operations = (operation for graph in _own_graphs(dataset) for operation in graph.get_operations())
-    if inputs and any(operation.type.startswith(_READERS) for operation in operations):
+    if inputs and any(operation.type.startswith(readers) for operation in operations):
         yield inputs[0]
     for source in inputs:
-        yield from _file_sources(source)
+        yield from _file_sources(source, readers)
 
 
 def batch_size(dataset: Any) -> int | None:
@@ -273,8 +291,7 @@ def shuffled(dataset: Any) -> Any:
 
 def transformations(dataset: Any) -> list[str]:
     """Returns TensorFlow's names of the transformations that `dataset` is made of, such as SHUFFLE."""
-    dataset = getattr(dataset, "_impl", dataset)
-    return [type(dataset).__name__, *(name for each in dataset._inputs() for name in transformations(each))]
+    return [type(each).__name__ for each in _all(dataset)]
 
 
 def operation_types(dataset: Any) -> set[str]:
@@ -308,6 +325,14 @@ def is_constant(tensor: Any) -> bool:
             seen.add(operation)
             waiting.extend(operation.inputs)
     return True
+
+
+def _all(dataset: Any) -> Iterator[Any]:
+    """Yields `dataset` and those that it is made of."""
+    dataset = getattr(dataset, "_impl", dataset)
+    yield dataset
+    for source in dataset._inputs():
+        yield from _all(source)
 
 
 def _graphs(dataset: Any) -> Iterator[Any]:

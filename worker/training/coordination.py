@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from worker.context import Loop
 from worker.evaluation.scoring import Scorer, scorer
-from worker.input import datasets
+from worker.input import chief_reader, datasets
 from worker.parameter_server.executions import Executions
 from worker.program import LoadedProgram
 from worker.reporting import as_floats
@@ -39,6 +39,7 @@ class Coordination:
         self._work = work
         self._loop = loop
         self._epoch_steps = work.epoch_steps
+        self._done = 0
         if model.run_eagerly:
             loop.hooks.reporter.notice(
                 "model.compile(run_eagerly=True) has no meaning under ParameterServer: workers run graphs"
@@ -49,7 +50,7 @@ class Coordination:
             self._moved,
             loop.hooks.failed,
         )
-        batches = datasets.read_by_chief(loop, dataset, work.epoch_steps, work.position)
+        batches = chief_reader.training_data(loop, dataset, work.epoch_steps, work.position, executions)
         packed = steps.steps_per_execution(loop.parameters.steps_per_execution) if batches is None else 1
         self._packing = Packing(packed)
         self._is_packed = packed is None
@@ -69,7 +70,6 @@ class Coordination:
             )
         self._scorer = scorer(loop, steps, executions)
         self._saving = [each for each in work.callbacks.callbacks if saves_by_step(each)]
-        self._done = 0
         loop.hooks.times.examples_per_step = loop.parameters.global_batch_size
         self._has_stepped = self._is_asked = self._is_warm = False
 

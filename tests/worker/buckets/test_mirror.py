@@ -155,6 +155,7 @@ chief.settle()
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_a_chief_killed_at_any_request_leaves_whole_checkpoints_only(
     url: str, s3_proxy: FaultyProxy, tmp_path: Path, s3: S3Server

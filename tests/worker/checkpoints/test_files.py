@@ -94,7 +94,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.by_day
+@pytest.mark.by_day(runtime=("ParameterServer-Looped",))
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("strategy", "style"),
@@ -147,6 +147,7 @@ def check(directory: Path, strategy: str, style: str, keras: int = 2) -> None:
     assert found["values"] == found["saved"] + 2 * trained + 3 + (2 if keras == 3 else 0)
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 @pytest.mark.skipif(not may_unshare(), reason="needs root and mount namespaces")
 def test_what_a_programs_own_callbacks_save_is_written_by_the_chief(make_cluster: MakeCluster) -> None:

@@ -69,7 +69,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.by_day("Adam-2", nightly=True)
+@pytest.mark.by_day("Adam-2", runtime=())
 @pytest.mark.parametrize("keras", [2, 3])
 @pytest.mark.parametrize("optimizer", ["Adam", "SGD"])
 def test_a_copy_is_of_its_moment_while_the_training_goes_on(

@@ -31,7 +31,7 @@ TAKEN = {
 """What plain Keras fails at, by an error of TensorFlow's own, and the runtime takes."""
 
 
-@pytest.mark.by_day("3")
+@pytest.mark.by_day("3", runtime=())
 @pytest.mark.parametrize("keras", [2, 3])
 def test_the_batches_are_those_of_plain_keras(keras: int) -> None:
     found = computed(PROGRAMS / "recorded_batches.py", keras, keras=keras)

@@ -30,7 +30,7 @@ from worker.contract.records import Event
 ONE_WORKER = {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker": 1, "ps": 1}}
 
 
-@pytest.mark.by_day
+@pytest.mark.by_day(runtime=("given:Keras3-generator-strategies4",))
 @pytest.mark.parametrize(
     ("entrypoint", "data", "strategies"),
     [
@@ -56,6 +56,7 @@ def test_every_strategy_gives_the_numbers_of_one_process(
     assert curves[0][2]["loss"] < 0.6 * curves[0][0]["loss"]
 
 
+@pytest.mark.by_day(runtime=("given:Keras3-options0",))
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("entrypoint", "options"),

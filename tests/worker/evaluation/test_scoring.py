@@ -18,20 +18,25 @@ CLUSTERS: dict[str, dict[str, Any]] = {
 SCORES = {"squares": sum(x * x for x in range(21)) / 21, "double": 20.0}
 
 
+@pytest.mark.by_day(
+    "MultiWorkerMirrored-judged:Shuffled-3-dict",
+    "ParameterServer-judged:Shuffled-3-dict",
+    runtime=("MultiWorkerMirrored-judged:Judged-2-dict", "ParameterServer-judged:Judged-3-dict"),
+)
 @pytest.mark.parametrize(
     ("strategy", "entrypoint", "keras", "returns"),
     [
         ("Mirrored", "judged:Judged", 3, "dict"),
-        pytest.param("Mirrored", "judged:Shuffled", 3, "dict", marks=pytest.mark.thorough),
+        ("Mirrored", "judged:Shuffled", 3, "dict"),
         ("MultiWorkerMirrored", "judged:Shuffled", 3, "dict"),
         ("ParameterServer", "judged:Shuffled", 3, "dict"),
-        pytest.param("Mirrored", "judged:Compiled", 2, "none", marks=pytest.mark.thorough),
-        pytest.param("MultiWorkerMirrored", "judged:Judged", 2, "dict", marks=pytest.mark.thorough),
-        pytest.param("MultiWorkerMirrored", "judged:Compiled", 3, "none", marks=pytest.mark.thorough),
-        pytest.param("ParameterServer", "judged:Judged", 3, "dict", marks=pytest.mark.thorough),
-        pytest.param("ParameterServer", "judged:Judged", 2, "none", marks=pytest.mark.thorough),
-        pytest.param("ParameterServer", "judged:Compiled", 2, "dict", marks=pytest.mark.thorough),
-        pytest.param("OneDevice", "judged:Judged", 3, "none", marks=pytest.mark.thorough),
+        ("Mirrored", "judged:Compiled", 2, "none"),
+        ("MultiWorkerMirrored", "judged:Judged", 2, "dict"),
+        ("MultiWorkerMirrored", "judged:Compiled", 3, "none"),
+        ("ParameterServer", "judged:Judged", 3, "dict"),
+        ("ParameterServer", "judged:Judged", 2, "none"),
+        ("ParameterServer", "judged:Compiled", 2, "dict"),
+        ("OneDevice", "judged:Judged", 3, "none"),
     ],
 )
 def test_each_example_counts_once(

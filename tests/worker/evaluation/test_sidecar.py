@@ -41,6 +41,7 @@ def evaluate(make_cluster: MakeCluster, **options: Any) -> RunningTask:
     return evaluator
 
 
+@pytest.mark.nightly
 def test_both_ways_give_the_same_for_every_kind_of_program(make_cluster: MakeCluster) -> None:
     trained: Cluster = make_cluster(**WITH_EVALUATOR, parameters={"epochs": EPOCHS})
     assert trained.start("chief").ended() == 0
@@ -109,6 +110,7 @@ def test_it_ends_when_the_run_has_failed(make_cluster: MakeCluster, evaluation: 
     assert evaluator.records(Event.DONE)
 
 
+@pytest.mark.by_day(runtime=("Loop",))
 @pytest.mark.parametrize("evaluation", [{}, STOCK], ids=["Loop", "SidecarEvaluator"])
 def test_it_is_retried_when_the_chief_has_gone(make_cluster: MakeCluster, evaluation: dict[str, str]) -> None:
     cluster = make_cluster(
@@ -155,6 +157,7 @@ runtime.main([])
 """
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_that_is_deleted_under_it_is_passed_over(make_cluster: MakeCluster) -> None:
     trained = make_cluster(**WITH_EVALUATOR, parameters={"epochs": EPOCHS})
     assert trained.start("chief").ended() == 0
@@ -163,6 +166,7 @@ def test_a_checkpoint_that_is_deleted_under_it_is_passed_over(make_cluster: Make
     assert list(scored(evaluator)) == [1, 3]
 
 
+@pytest.mark.nightly
 def test_one_that_could_score_nothing_is_no_success(make_cluster: MakeCluster) -> None:
     trained = make_cluster(**WITH_EVALUATOR, parameters={"epochs": EPOCHS})
     assert trained.start("chief").ended() == 0

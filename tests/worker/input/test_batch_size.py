@@ -21,7 +21,7 @@ COORDINATED = {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker":
 TOGETHER = {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}}
 
 
-@pytest.mark.by_day("ParameterServer, loop", nightly=True)
+@pytest.mark.by_day("ParameterServer, loop", runtime=())
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("options", "entrypoint", "size"),

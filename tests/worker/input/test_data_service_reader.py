@@ -67,7 +67,7 @@ def visits(path: Path, last: int) -> tuple[Counter[int], int]:
     return found, in_last
 
 
-@pytest.mark.by_day("options3-visited:Keras3")
+@pytest.mark.by_day("options3-visited:Keras3", runtime=("options1-visited:Keras3",))
 @pytest.mark.parametrize(
     ("options", "entrypoint"),
     [
@@ -192,6 +192,7 @@ def test_training_goes_on_when_dispatcher_and_data_worker_are_killed(
     assert {name: task.ended() for name, task in tasks.items()} == dict.fromkeys(tasks, 0)
 
 
+@pytest.mark.nightly
 @thorough
 def test_a_copy_in_memory_knows_what_they_have_given(make_cluster: MakeCluster, tmp_path: Path) -> None:
     """The training process is killed in the middle of a pass, and goes on without any storage. Another data

@@ -180,6 +180,7 @@ def test_data_without_an_end_are_told_before_the_other_tasks_are_there(
         assert task.ended() == ExitCode.PROGRAM_ERROR
 
 
+@pytest.mark.by_day(runtime=("workers",))
 @pytest.mark.parametrize(
     "options",
     [

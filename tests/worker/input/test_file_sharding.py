@@ -25,6 +25,7 @@ def write(directory: Path, counts: list[int]) -> None:
         number += count
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_an_epoch_leaves_out_what_the_notice_says(make_cluster: MakeCluster, tmp_path: Path) -> None:
     options = recorded(tmp_path, len(UNEQUAL), replicas={"worker": 2})

@@ -103,6 +103,7 @@ def attempt(cluster: Cluster, epoch: int) -> RunningTask:
     return first
 
 
+@pytest.mark.by_day(runtime=("workers",))
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "entrypoint", "parameters", "numbers"),

@@ -128,7 +128,7 @@ def seeded() -> Iterator[None]:
 QUICK = ("shuffled", "pairs", "sequences", "files")
 
 
-@pytest.mark.by_day("shuffled", nightly=True)
+@pytest.mark.by_day("shuffled", runtime=())
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[] if name in QUICK else pytest.mark.thorough) for name in PIPELINES],

@@ -65,7 +65,7 @@ CASES += [(name, STEPS) for name in DATA if name != "of no known size"]
     "cached before-3-Keras 3",
     "twice-None-Keras 2",
     "of no known size-None-Keras 2",
-    nightly=True,
+    runtime=(),
 )
 @pytest.mark.filterwarnings("ignore:.*ran out of data")
 @pytest.mark.parametrize("library", [keras, tf_keras], ids=["Keras 3", "Keras 2"])

@@ -48,6 +48,7 @@ TRAINED = (
     "everyday",
     "gan_by_batch",
     "py_dataset",
+    "csv_files",
 )
 _OFTEN = {("functional", "MultiWorkerMirrored")}
 """What is seen with every commit."""
@@ -114,7 +115,10 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
         np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.by_day("functional-MultiWorkerMirrored")
+@pytest.mark.by_day(
+    "functional-MultiWorkerMirrored",
+    runtime=("words-Mirrored", "csv_files-Mirrored", "keras_2-Mirrored", "gan_by_batch-Mirrored"),
+)
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -137,7 +141,7 @@ def test_the_numbers_of_one_process(started: Any, plain: Any, name: str, kind: s
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in ("fine_tune", "keras_2") else pytest.mark.nightly)
+        pytest.param(name, marks=[] if name in ("csv_files", "keras_2") else pytest.mark.nightly)
         for name in TRAINED
         if name not in ("everyday", "gan_by_batch")  # by train_on_batch
     ],

@@ -20,6 +20,7 @@ from tests.worker.training.test_replicas import (
 pytestmark = pytest.mark.thorough
 
 
+@pytest.mark.by_day(runtime=("Sparse-2", "Looped-2"))
 @pytest.mark.parametrize(
     ("keras", "several"),
     [

@@ -59,7 +59,7 @@ def alone(name: str, package: str) -> dict[str, float]:
     return {key: float(value) for key, value in found.items()}
 
 
-@pytest.mark.by_day
+@pytest.mark.by_day(runtime=("Triplets-keras-Mirrored", "Late-tf_keras-Mirrored"))
 @pytest.mark.parametrize(("name", "package", "strategy"), CASES)
 def test_as_one_process(make_cluster: MakeCluster, name: str, package: str, strategy: str) -> None:
     parameters = {**PARAMETERS, "package": package}
@@ -82,7 +82,7 @@ def test_as_one_process(make_cluster: MakeCluster, name: str, package: str, stra
     assert found["metrics"] == pytest.approx(scores, rel=1e-4)
 
 
-@pytest.mark.by_day("True")
+@pytest.mark.by_day("True", runtime=())
 @pytest.mark.parametrize("evaluated", [False, True])
 def test_a_step_that_takes_the_data_apart(make_cluster: MakeCluster, evaluated: bool) -> None:
     entrypoint = "own_steps:DividedScored" if evaluated else "own_steps:Divided"

@@ -26,7 +26,7 @@ def test_a_fork_must_not_lose_a_thread_or_share_a_device(before: str, safe: bool
     assert done.stdout.strip() == str(safe), done.stderr
 
 
-@pytest.mark.by_day("3", nightly=True)
+@pytest.mark.by_day("3", runtime=())
 @pytest.mark.parametrize("keras", ["2", "3", "none"])
 def test_tensorflow_can_be_forked_when_it_is_only_imported(keras: str) -> None:
     """No thread is left, no device is open, and TensorFlow has not looked for a GPU yet."""

@@ -51,6 +51,7 @@ NESTEROV = ("SGD", {"learning_rate": 0.5, "momentum": 0.5, "nesterov": True}, sg
 RMSPROP = ("RMSprop", {"learning_rate": 0.5, "momentum": 0.5}, rmsprop)
 
 
+@pytest.mark.by_day(runtime=("Stepped-optimizer2", "Counted-optimizer0"))
 @pytest.mark.parametrize(
     ("style", "optimizer"),
     [

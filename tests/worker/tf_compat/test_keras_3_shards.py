@@ -40,6 +40,7 @@ def split(number: int, **replicas: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.by_day(runtime=("Tables",))
 @pytest.mark.thorough
 @pytest.mark.parametrize("program", ["Tables", "Own"])
 def test_tables_in_pieces_are_trained_saved_and_read_as_whole_ones(
@@ -78,6 +79,7 @@ print(json.dumps([list(value.shape) for value in model.variables if value.shape.
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_a_model_in_pieces_is_evaluated_and_predicted_with(make_cluster: MakeCluster) -> None:
     program = {"entrypoint": "tables:Tables", "parameters": PARAMETERS}

@@ -171,6 +171,24 @@ def test_graphs_tell_how_many_rows_are_looked_up() -> None:
     assert shapes(tf.TensorSpec([4], tf.int64), tf.zeros([9, 2])) == [[4]]
 
 
+def test_graphs_tell_the_first_files(tmp_path: Any) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("x,y\n1.0,2.0\n")
+    first, both = str(tmp_path / "a.csv"), str(tmp_path / "*.csv")
+    text = tf.data.Dataset.list_files(both, shuffle=False).interleave(tf.data.TextLineDataset)
+    pairs = tf.data.Dataset.from_tensor_slices(([first, first], [1, 2]))
+    for dataset in (
+        text.batch(3).prefetch(2),
+        tf.data.TextLineDataset(first).shuffle(3),
+        tf.data.TFRecordDataset([first, "absent"]),
+        tf.data.experimental.CsvDataset([first], [tf.float32] * 2).batch(3),
+        tf.data.experimental.make_csv_dataset(first, 3, num_epochs=1),
+        pairs.shuffle(2).map(lambda name, label: (tf.io.read_file(name), label)).batch(2),
+    ):
+        assert graphs.first_files(dataset) == [first]
+    assert graphs.first_files(tf.data.Dataset.range(3)) == []
+
+
 def test_graphs_tell_transformations() -> None:
     numbers = (
         tf.data.Dataset.range(100).shuffle(5).cache().apply(tf.data.experimental.assert_cardinality(100))

@@ -124,6 +124,7 @@ def test_a_killed_worker_gets_its_lookup_tables_back(make_cluster: MakeCluster) 
     assert counted(last_evaluation(tasks["chief", 0])) == HELD_OUT * LIKED_SHARE
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_a_killed_ps_ends_the_chief_and_a_new_one_goes_on(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(

@@ -133,6 +133,7 @@ EVERY = {
 USUAL = ("Mirrored", "MultiWorkerMirrored", "ParameterServer")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "strategies", "examples"),
     [

@@ -61,6 +61,7 @@ def assert_same(curves: list[list[dict[str, float]]]) -> None:
             assert found == pytest.approx(expected, rel=TOLERANCE)
 
 
+@pytest.mark.by_day(runtime=("2",))
 @pytest.mark.thorough
 @pytest.mark.parametrize("keras", [2, 3])
 def test_every_strategy_gives_the_gradients_of_one_replica(tmp_path: Path, keras: int) -> None:
@@ -94,6 +95,7 @@ def test_fit_and_the_loop_and_both_keras_agree(tmp_path: Path) -> None:
         assert other == pytest.approx(losses[0], rel=TOLERANCE)
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_three_ways_to_iterate_and_a_step_of_the_programs_own_give_the_same_weights(tmp_path: Path) -> None:
     ways: list[tuple[str, dict[str, Any]]] = [
@@ -183,6 +185,7 @@ def test_each_step_may_look_up_as_many_rows_as_it_likes(
             assert values == pytest.approx(found[0][name], rel=1e-4, abs=TOLERANCE), name
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_the_penalty_counts_once_however_many_replicas(tmp_path: Path) -> None:
     """With no rate to learn at, the loss is that of the first weights, the penalty included."""
@@ -196,6 +199,7 @@ def test_the_penalty_counts_once_however_many_replicas(tmp_path: Path) -> None:
     assert_same(heavy)
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_weighted_examples(tmp_path: Path) -> None:
     weighted = {"weighted": True}

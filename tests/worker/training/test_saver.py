@@ -76,6 +76,7 @@ def saved(task: RunningTask) -> list[tuple[int, int]]:
 NIGHTLY = [pytest.mark.thorough, pytest.mark.nightly]
 
 
+@pytest.mark.by_day(runtime=("MultiWorkerMirrored-Looped",))
 @pytest.mark.parametrize(
     ("name", "program"),
     [
@@ -114,6 +115,7 @@ def test_a_kill_costs_the_steps_since_the_last_checkpoint(
     assert not list((cluster.model_dir / "backup").glob("*"))
 
 
+@pytest.mark.by_day(runtime=("ParameterServer-Keras3-replicas3", "MultiWorkerMirrored-Keras3-replicas0"))
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "program", "replicas"),
@@ -206,6 +208,7 @@ def test_kills_at_any_moment_leave_whole_checkpoints(
     assert model_files.iterations(cluster.model_dir, EPOCHS) == EPOCHS * STEPS
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_what_cannot_be_written_ends_no_training(make_cluster: MakeCluster) -> None:
     """First in the middle of an epoch, then at its end; and the last one is waited for."""
@@ -264,6 +267,7 @@ def test_the_best_epoch_stays(make_cluster: MakeCluster, tmp_path: Path) -> None
         shutil.rmtree(cluster.model_dir)
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_the_best_epoch_by_the_evaluator_stays(make_cluster: MakeCluster) -> None:
     """It scores each epoch before the next ones are over."""

@@ -24,6 +24,7 @@ def test_workers_train_together_and_leave_by_themselves(make_cluster: MakeCluste
     assert not second.records(Event.PROGRESS), "one speaks for all"
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_nobody_leaves_as_done_before_the_first_has_finished(make_cluster: MakeCluster) -> None:
     """A task that had left would not come back for a retry, and the first task would wait for it for ever."""

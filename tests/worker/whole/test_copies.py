@@ -94,6 +94,7 @@ thorough = pytest.mark.thorough
 nightly = [thorough, pytest.mark.nightly]
 
 
+@pytest.mark.by_day(runtime=("the first worker",))
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("entrypoint", "victim", "lost"),
@@ -117,6 +118,7 @@ def test_a_lost_task_of_a_collective_costs_seconds(
     assert run.went_on_at()
 
 
+@pytest.mark.nightly
 @thorough
 def test_one_task_alone(make_cluster: MakeCluster, tmp_path: Path) -> None:
     run = Run(make_cluster, tmp_path, "Fit", **ALONE)
@@ -140,6 +142,7 @@ def test_a_drained_pod_costs_no_step(make_cluster: MakeCluster, tmp_path: Path) 
     assert [f"ckpt-{epoch}-{step}.index" for epoch, step in run.went_on_at()] == [last.name]
 
 
+@pytest.mark.by_day(runtime=("the chief", "a ps: its chief has the copy"))
 @pytest.mark.parametrize(
     ("entrypoint", "victim", "lost"),
     [

@@ -114,6 +114,7 @@ def inside(network: str, *command: str) -> None:
     subprocess.run(["ip", "netns", "exec", network, *command], check=True, capture_output=True)
 
 
+@pytest.mark.nightly
 def test_the_next_chief_goes_on_without_a_worker_that_is_cut_off(
     make_cluster: MakeCluster, network: str
 ) -> None:

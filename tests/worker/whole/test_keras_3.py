@@ -65,7 +65,7 @@ def evaluated(task: RunningTask) -> list[dict[str, Any]]:
     return [record.fields["metrics"] for record in task.records(Event.EVALUATION)]
 
 
-@pytest.mark.by_day
+@pytest.mark.by_day(runtime=("Sums-3",))
 @pytest.mark.parametrize(
     ("program", "shards"),
     [

@@ -78,6 +78,7 @@ def test_a_run_ends_by_itself_and_leaves_checkpoints_logs_and_an_export(make_clu
     assert list((cluster.model_dir / "logs" / "evaluation").glob("events*"))
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 @pytest.mark.skipif(not may_unshare(), reason="needs root and mount namespaces")
 def test_only_the_chief_needs_the_model_directory(make_cluster: MakeCluster) -> None:
@@ -153,6 +154,7 @@ def test_a_killed_ps_and_a_killed_chief_cost_an_epoch_at_most(make_cluster: Make
     every_step_was_done(cluster)
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_a_hung_worker_is_named_and_the_chief_leaves_to_be_tried_again(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(parameters={**SLOW, "epochs": 1000}, stall_seconds=6)

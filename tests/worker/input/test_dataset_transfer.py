@@ -1,0 +1,29 @@
+"""Datasets that are read elsewhere, or a second time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from worker.input.dataset_transfer import copied
+
+
+def test_a_copy_uses_up_no_order() -> None:
+    tf.random.set_seed(3)
+    names = tf.data.Dataset.range(3).shuffle(3)
+    dataset = names.interleave(lambda n: tf.data.Dataset.range(4 * n, 4 * n + 4)).shuffle(12).batch(5)
+    copy, again = copied(dataset), copied(dataset)
+    first, second = _read(copy), _read(copy)
+    assert first != second
+    assert [_read(dataset), _read(dataset)] == [first, second]
+    assert _read(again) == first
+
+
+def test_a_copy_calls_python() -> None:
+    doubled = tf.data.Dataset.range(3).map(lambda n: tf.py_function(lambda x: 2 * x, [n], tf.int64))
+    assert [int(number) for number in copied(doubled)] == [0, 2, 4]
+
+
+def _read(dataset: Any) -> list[int]:
+    return [int(number) for batch in dataset for number in batch]
