@@ -69,7 +69,8 @@ def why(loop: Loop, dataset: Any, executions: Executions) -> str | None:
     """Returns why the chief has to read `dataset`, as what follows its name; None where workers can."""
     if calls_python(dataset):
         return _OF_PYTHON
-    names = [name for name in first_files(dataset) if tf.io.matching_files(name).shape[0]]
+    here = [name for name in first_files(dataset) if "://" not in name]
+    names = [name for name in here if tf.io.matching_files(name).shape[0]]
     if not names:
         return None
     loop.hooks.enter("asking a worker for the files of the data")

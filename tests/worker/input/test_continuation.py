@@ -107,6 +107,7 @@ def loop_of(make: Callable[[], Any], steps: int | None = STEPS) -> Any:
         train_dataset=lambda size: program.datasets.append(make()) or program.datasets[-1],
         datasets=[],
         entrypoint="train:Program",
+        is_of_one_process=False,
     )
     return SimpleNamespace(
         program=program,
