@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.thorough)
             if runtime is not None and own not in runtime:
                 item.add_marker(pytest.mark.nightly)
-    if config.option.lf or any("::" in argument for argument in config.args):
+    if config.getoption("lf", False) or any("::" in argument for argument in config.args):
         return  # not all are collected
     for test, known in ids.items():
         if unknown := chosen[test] - known:
