@@ -84,7 +84,7 @@ shapes: $(STAMP)  ## Trains programs of every shape by every strategy; RENEW=--r
 	$(BIN)/python -m pytest -n 2 tests/worker/matrix/test_shapes.py $(RENEW)
 
 .PHONY: runtime
-runtime: $(STAMP)  ## Half of the thorough tests of the runtime, and a sixth of the matrix of programs
+runtime: $(STAMP)  ## The thorough tests of the runtime that are not nightly, and a sixth of the matrix of programs
 	$(BIN)/python -m pytest -n $(JOBS) -m "(thorough or shapes) and not nightly" tests/worker
 
 .PHONY: again
