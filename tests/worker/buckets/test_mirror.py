@@ -198,6 +198,7 @@ def test_a_chief_killed_at_any_request_leaves_whole_checkpoints_only(
     assert not {name for name in left if ".data" in name and f"{name.partition('.')[0]}.index" not in left}
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 @pytest.mark.usefixtures("impatient")
 def test_a_server_that_is_gone_for_a_while_loses_nothing(url: str, s3: S3Server, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
 
 @pytest.mark.by_day(
     "functional-MultiWorkerMirrored",
-    runtime=("words-Mirrored", "csv_files-Mirrored", "keras_2-Mirrored", "gan_by_batch-Mirrored"),
+    runtime=("csv_files-Mirrored", "gan_by_batch-Mirrored"),
 )
 @pytest.mark.parametrize(
     ("name", "kind"),

@@ -59,7 +59,7 @@ def alone(name: str, package: str) -> dict[str, float]:
     return {key: float(value) for key, value in found.items()}
 
 
-@pytest.mark.by_day(runtime=("Triplets-keras-Mirrored", "Late-tf_keras-Mirrored"))
+@pytest.mark.by_day(runtime=("Triplets-keras-Mirrored",))
 @pytest.mark.parametrize(("name", "package", "strategy"), CASES)
 def test_as_one_process(make_cluster: MakeCluster, name: str, package: str, strategy: str) -> None:
     parameters = {**PARAMETERS, "package": package}

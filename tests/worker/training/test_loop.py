@@ -48,6 +48,7 @@ def test_the_number_of_packed_steps_is_found_and_no_step_is_lost(
     assert model_files.iterations(cluster.model_dir, 2) == 406
 
 
+@pytest.mark.nightly
 def test_metrics_within_an_epoch_are_not_added_up_over_the_workers(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(
         strategy="MultiWorkerMirrored",

@@ -183,6 +183,7 @@ def test_one_example_and_four_workers(make_cluster: MakeCluster, strategy: dict[
     trained.predictions_are_whole(outputs, keys)
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_what_was_trained_is_left_as_it_is(make_cluster: MakeCluster) -> None:
     """A finished run that is submitted again would train anew, and begin by removing the checkpoints."""

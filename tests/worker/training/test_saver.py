@@ -241,6 +241,7 @@ def until_failing(task: RunningTask) -> None:
     task.eventually(fails, "a checkpoint that fails")
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_no_run_succeeds_without_its_model(make_cluster: MakeCluster) -> None:
     cluster = run_of(make_cluster, "OneDevice", "Compiled")

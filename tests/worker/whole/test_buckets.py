@@ -75,6 +75,7 @@ def test_a_chief_that_is_killed_while_it_uploads_resumes_from_the_checkpoint_bef
     assert SECRET not in first.output + second.output
 
 
+@pytest.mark.nightly
 @pytest.mark.thorough
 def test_sigterm_saves_in_the_bucket_or_says_that_the_checkpoint_is_lost(
     make_cluster: MakeCluster, s3_proxy: FaultyProxy

@@ -128,6 +128,7 @@ def test_one_task_alone(make_cluster: MakeCluster, tmp_path: Path) -> None:
     assert run.went_on_at()
 
 
+@pytest.mark.nightly
 @thorough
 def test_a_drained_pod_costs_no_step(make_cluster: MakeCluster, tmp_path: Path) -> None:
     """The others stop after the same step, and wait for the next pod."""
