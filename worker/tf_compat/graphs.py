@@ -120,8 +120,6 @@ def file_names(dataset: Any, most: int) -> list[str] | None:
     if len(sources) != 1:
         return None
     (source,) = sources
-    while type(source).__name__ == SHUFFLE:
-        (source,) = source._inputs()
     spec = source.element_spec
     is_text = getattr(spec, "dtype", None) == "string" and spec.shape.rank == 0
     if not is_text or not 0 <= int(source.cardinality()) <= most:
@@ -135,8 +133,6 @@ def first_files(dataset: Any) -> list[str]:
 
     found = []
     for source in _file_sources(dataset, _OPENERS):
-        while type(source).__name__ == SHUFFLE:
-            (source,) = source._inputs()
         if SHUFFLE not in transformations(source):  # reading would use up an order
             found += [value for element in source.take(1) for value in tf.nest.flatten(element)]
     for each in _all(dataset):
@@ -175,12 +171,17 @@ def _file_counts(dataset: Any) -> Iterator[int]:
 
 
 def _file_sources(dataset: Any, readers: tuple[str, ...] = _READERS) -> Iterator[Any]:
-    """Yields the datasets of file names from which `dataset` reads by operations of `readers`."""
+    """Yields the datasets of file names from which `dataset` reads by operations of `readers`, as they are
+    before a shuffle.
+    """
     dataset = getattr(dataset, "_impl", dataset)
     inputs = list(dataset._inputs())
     operations = (operation for graph in _own_graphs(dataset) for operation in graph.get_operations())
     if inputs and any(operation.type.startswith(readers) for operation in operations):
-        yield inputs[0]
+        names = inputs[0]
+        while type(names).__name__ == SHUFFLE:
+            (names,) = names._inputs()
+        yield names
     for source in inputs:
         yield from _file_sources(source, readers)
 
@@ -272,21 +273,13 @@ def has_random_order(dataset: Any) -> bool:
     """Returns whether `dataset` is shuffled without a seed."""
     import tensorflow as tf
 
-    dataset = getattr(dataset, "_impl", dataset)
-    if type(dataset).__name__ == SHUFFLE:
-        seeds = [tf.get_static_value(seed) for seed in (dataset._seed, dataset._seed2)]
-        if not any(seed is None or seed for seed in seeds):
-            return True
-    return any(has_random_order(source) for source in dataset._inputs())
+    seeds = ([tf.get_static_value(seed) for seed in (each._seed, each._seed2)] for each in _shuffles(dataset))
+    return any(all(seed == 0 for seed in pair) for pair in seeds)
 
 
 def shuffled(dataset: Any) -> Any:
     """Returns the outermost shuffle in `dataset`; None where there is none."""
-    dataset = getattr(dataset, "_impl", dataset)
-    if type(dataset).__name__ == SHUFFLE:
-        return dataset
-    found = (shuffled(source) for source in dataset._inputs())
-    return next((each for each in found if each is not None), None)
+    return next(_shuffles(dataset), None)
 
 
 def transformations(dataset: Any) -> list[str]:
@@ -325,6 +318,11 @@ def is_constant(tensor: Any) -> bool:
             seen.add(operation)
             waiting.extend(operation.inputs)
     return True
+
+
+def _shuffles(dataset: Any) -> Iterator[Any]:
+    """Yields the shuffles that `dataset` is made of, the outermost first."""
+    return (each for each in _all(dataset) if type(each).__name__ == SHUFFLE)
 
 
 def _all(dataset: Any) -> Iterator[Any]:
