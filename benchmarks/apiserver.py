@@ -73,8 +73,8 @@ class Api:
 
     def list(self, path: str, **selectors: str) -> tuple[list[dict[str, Any]], str]:
         """Returns the objects' metadata, and the version from which to watch them."""
-        found = self.ask("GET", f"{path}?{urlencode(selectors)}", accept=METADATA_LIST)
-        return [item["metadata"] for item in found["items"] or []], found["metadata"]["resourceVersion"]
+        answer = self.ask("GET", f"{path}?{urlencode(selectors)}", accept=METADATA_LIST)
+        return [item["metadata"] for item in answer["items"] or []], answer["metadata"]["resourceVersion"]
 
     def watch(self, path: str, version: str, **selectors: str) -> Watch:
         """Watches the changes of objects since that version, with their metadata only."""

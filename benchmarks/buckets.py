@@ -64,8 +64,11 @@ def _measure(url: str, folder: Path, megabytes: int, rounds: int) -> None:
         _round(url, folder, model, number, steps, times)
     median = {name: statistics.median(values) for name, values in times.items()}
     rows = []
-    for what, own, plain in (("save", "upload", "plain upload"), ("resume", "download", "plain download")):
-        disk, bucket, library = (median[name] for name in (what, own, plain))
+    for what, transfer, plain in (
+        ("save", "upload", "plain upload"),
+        ("resume", "download", "plain download"),
+    ):
+        disk, bucket, library = (median[name] for name in (what, transfer, plain))
         rows.append(
             [what, *(f"{value:.1f} s" for value in (disk, bucket, library)), f"{bucket / library:.2f}"]
         )

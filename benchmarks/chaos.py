@@ -177,21 +177,21 @@ class Trial:
         return True
 
     @staticmethod
-    def _send(found: Sequence[int], name: str) -> None:
+    def _send(pids: Sequence[int], name: str) -> None:
         if name == "kill":
-            processes.send(found, signal.SIGKILL)
+            processes.send(pids, signal.SIGKILL)
         elif name == "term":
-            processes.send(found[:1], signal.SIGTERM)
+            processes.send(pids[:1], signal.SIGTERM)
         else:  # the training process is the newest
-            processes.send(found[-1:], SIGNALS[name])
+            processes.send(pids[-1:], SIGNALS[name])
 
     def _hit(self) -> bool:
         """Waits for the case's time. Returns False where the victim ended before."""
         time.sleep(self._case.seconds)
-        found = self._processes(self._case.role, self._case.index)
-        if not found:
+        pids = self._processes(self._case.role, self._case.index)
+        if not pids:
             return False
-        self._send(found, self._case.signal)
+        self._send(pids, self._case.signal)
         return True
 
     def _examine(self, outcome: Outcome) -> None:
@@ -216,11 +216,11 @@ class Trial:
         """Returns the records of all attempts in order."""
         role, index = task
         logs = self._logs().glob(f"chaos-{role}-{index}/log.*")
-        found = []
+        records = []
         for log in sorted(logs, key=lambda path: int(path.suffix[1:])):
             lines = log.read_text(errors="replace").splitlines()
-            found += [record for line in lines if (record := Record.parse(line))]
-        return found
+            records += [record for line in lines if (record := Record.parse(line))]
+        return records
 
     def _failure(self) -> str:
         for role, count in self._case.row.replicas.items():
@@ -328,10 +328,11 @@ def run(todo: Sequence[Case], root: Path, at_a_time: int) -> list[Outcome]:
         directory.mkdir()
         began = time.monotonic()
         outcome = Trial(case, directory).run()
-        said = outcome.problem or ("recovered" if outcome.hit else "was over before")
+        ending = outcome.problem or ("recovered" if outcome.hit else "was over before")
         seconds = time.monotonic() - began
         print(
-            f"{case.row.name}: {case.victim} {case.signal} at {case.seconds:.1f} s: {said} ({seconds:.0f} s)",
+            f"{case.row.name}: {case.victim} {case.signal} at {case.seconds:.1f} s: {ending}"
+            f" ({seconds:.0f} s)",
             file=sys.stderr,
             flush=True,
         )

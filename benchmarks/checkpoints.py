@@ -119,17 +119,19 @@ def _pauses(folder: Path, megabytes: int, rounds: int, places: list[str]) -> str
     rows = []
     for name in places:
         with _PLACES[name](folder) as url:
-            found = training.saved(url, rounds)
-        pause, longer, written, slower, used, plain = map(statistics.median, zip(*found, strict=True))
+            measurements = training.saved(url, rounds)
+        pause, longer, written, slower, used, plain = map(statistics.median, zip(*measurements, strict=True))
         ratio = (pause + max(0.0, longer)) / copied
         numbers = [f"{1000 * pause:.0f} ms", f"{longer:.2f} s", f"{ratio:.2f}", f"{written:.1f} s"]
         shares = [f"{max(0.0, each) / 60:.1%}" for each in (slower, used)]
         rows.append([name, *numbers, *shares, f"{plain:.1f} s" if plain else "-"])
     step = statistics.median(training.steps)
-    said = f"A model of {megabytes} MB with Adam's slots; a step takes {step:.2f} s, a copy {copied:.2f} s."
+    caption = (
+        f"A model of {megabytes} MB with Adam's slots; a step takes {step:.2f} s, a copy {copied:.2f} s."
+    )
     head = ["place", "pause", "next step longer by", "both, in copies", "there after"]
     head += ["slower, at one a minute", "of the processors", "Checkpoint.write"]
-    return f"{said}\n\n{table(head, rows)}"
+    return f"{caption}\n\n{table(head, rows)}"
 
 
 def _seconds(act: Callable[[], object]) -> float:
@@ -176,7 +178,7 @@ class _Training:
         from worker.checkpoints.state_copy import StateCopy
 
         directory = ModelDirectory(url, files=open_files(url, FOLDERS, patience=60.0))
-        found = []
+        measurements = []
         for number in range(1, rounds + 1):
             plain = 0.0
             if not directory.files.is_mirrored:
@@ -203,12 +205,12 @@ class _Training:
             whole = time.perf_counter() - began
             later = whole - len(taken) * step
             spent = (time.process_time() - used - len(taken) * step_used) / (os.cpu_count() or 1)
-            found.append((pause, taken[0] - step, whole, later, spent, plain))
-            print(f"{url}: {found[-1]}", file=sys.stderr)
+            measurements.append((pause, taken[0] - step, whole, later, spent, plain))
+            print(f"{url}: {measurements[-1]}", file=sys.stderr)
             del copy
         with contextlib.suppress(tf.errors.OpError, OSError):
             shutil.rmtree(directory.root, ignore_errors=True)
-        return found
+        return measurements
 
 
 _SERVER = """

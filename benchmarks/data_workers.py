@@ -67,7 +67,7 @@ def rate(workers: int, data_workers: int, input_microseconds: int, data: Path) -
 def _rate(log: str) -> float:
     """Returns the steps a second between the end of the first epoch and that of the last."""
     records = [record for line in log.splitlines() if (record := Record.parse(line))]
-    ends = [(record.time, found) for record in records if _ends(found := record.content)]
+    ends = [(record.time, content) for record in records if _ends(content := record.content)]
     (first, _), (last, progress) = ends[0], ends[-1]
     assert isinstance(progress, Progress)
     assert progress.steps is not None
@@ -89,8 +89,8 @@ def measure(rounds: int, data: Path) -> str:
             through.append(rate(workers, workers, 0, data) / limits[-1])
             for number in DATA_WORKERS:
                 ratios[number].append(rate(workers, number, INPUT_MICROSECONDS, data) / limits[-1])
-            said = ", ".join(f"{number}: {values[-1]:.2f}" for number, values in ratios.items())
-            print(f"{workers} workers, {limits[-1]:.0f} steps/s; {said}", file=sys.stderr)
+            summary = ", ".join(f"{number}: {values[-1]:.2f}" for number, values in ratios.items())
+            print(f"{workers} workers, {limits[-1]:.0f} steps/s; {summary}", file=sys.stderr)
         shown = [f"{statistics.median(values):.2f}" for values in (*ratios.values(), through)]
         rows.append([f"{workers}", f"{statistics.median(limits):.0f}", *shown])
     heads = ["workers", "limit, steps/s", *(f"{number} data workers" for number in DATA_WORKERS)]
@@ -103,11 +103,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTHONPATH": str(clusters.PROGRAMS)}
         subprocess.run([sys.executable, "-c", _WRITE, folder], env=environment, check=True)
-        found = measure(options.rounds, Path(folder))
+        ratio_table = measure(options.rounds, Path(folder))
     wait, step = INPUT_MICROSECONDS // 1000, STEP_MICROSECONDS // 1000
     text = (
         f"ParameterServer, medians of {options.rounds} rounds. A batch takes {wait} ms, a step {step} ms. "
-        f"In parts of the limit:\n\n{found}"
+        f"In parts of the limit:\n\n{ratio_table}"
     )
     recording.publish("data-workers", text, record=options.record)
 

@@ -44,11 +44,11 @@ def command(checkout: Path, directory: Path, workers: int, ps: int) -> list[str]
 
 def _set(text: str, variables: Mapping[str, str]) -> str:
     for name, value in variables.items():
-        before, found, after = text.partition(f"{{%- set {name} = ")
+        before, start, after = text.partition(f"{{%- set {name} = ")
         _, end, after = after.partition(" -%}")
-        if not (found and end):
+        if not (start and end):
             raise SystemExit(f"--ecosystem: {TEMPLATE} sets no {name} at its top")
-        text = before + found + value + end + after
+        text = before + start + value + end + after
     return text
 
 

@@ -87,9 +87,9 @@ def following(minutes: float) -> str:
 
         def follow(name: str, run: str, command: Sequence[str]) -> None:
             between = stack.enter_context(proxy(kubeconfig))
-            own = directory / f"follower-{len(followers)}"
-            own.mkdir()
-            environment = {**ENVIRONMENT, "KUBECONFIG": str(between.kubeconfig(own))}
+            folder = directory / f"follower-{len(followers)}"
+            folder.mkdir()
+            environment = {**ENVIRONMENT, "KUBECONFIG": str(between.kubeconfig(folder))}
             process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
@@ -164,12 +164,12 @@ class Usage(NamedTuple):
     @classmethod
     def of(cls, process: int) -> Usage:
         """Now. Raises OSError where it has ended."""
-        found = {}
+        sizes = {}
         for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]:
             name, size, *_ = line.split()
-            found[name.rstrip(":")] = int(size) / 1024
-        private = found["Private_Clean"] + found["Private_Dirty"]
-        return cls(processes.cpu_seconds(process), found["Rss"], found["Pss"], private)
+            sizes[name.rstrip(":")] = int(size) / 1024
+        private = sizes["Private_Clean"] + sizes["Private_Dirty"]
+        return cls(processes.cpu_seconds(process), sizes["Rss"], sizes["Pss"], private)
 
 
 def in_pods(minutes: float) -> str:
@@ -178,8 +178,8 @@ def in_pods(minutes: float) -> str:
         pods = {role: _processes(directory, name, role) for role in ROLES}
         bare = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
         everyone = [("bare Python", "", bare.pid)]
-        for role, found in pods.items():
-            everyone += [(role, what, pid) for what, pid in found]
+        for role, pod_processes in pods.items():
+            everyone += [(role, what, pid) for what, pid in pod_processes]
         try:
             time.sleep(SETTLE_SECONDS)
             before = [Usage.of(pid) for _, _, pid in everyone]
@@ -251,14 +251,14 @@ def idle_run() -> Iterator[tuple[str, str]]:
 def _processes(directory: str, name: str, role: str) -> list[tuple[str, int]]:
     """Those of the first pod of a role: what each is, and its id, the parents first."""
     config = f"{name}-{role}-0"
-    found = [pid for pid in processes.with_environment("TF_LAUNCHER_") if config in _environment(pid)]
-    parents = {pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in found}
+    pids = [pid for pid in processes.with_environment("TF_LAUNCHER_") if config in _environment(pid)]
+    parents = {pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in pids}
     names = ("supervisor", "starter", "training process")
     ordered: list[tuple[str, int]] = []
-    (current,) = (pid for pid in found if parents[pid] not in found)
+    (current,) = (pid for pid in pids if parents[pid] not in pids)
     while current:
         ordered.append((names[len(ordered)] if len(ordered) < len(names) else "another", current))
-        current = next((pid for pid in found if parents[pid] == current), 0)
+        current = next((pid for pid in pids if parents[pid] == current), 0)
     return ordered
 
 

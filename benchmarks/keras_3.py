@@ -34,7 +34,7 @@ def contest(training: Training, entrypoints: Sequence[str], rounds: int) -> list
     rates: list[list[float]] = [[] for _ in entrypoints]
     with ExitStack() as stack:
         contestants = []
-        for entrypoint, own in zip(entrypoints, rates, strict=True):
+        for entrypoint, program_rates in zip(entrypoints, rates, strict=True):
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             contestant = Contestant(
                 replace(training, entrypoint=entrypoint), Way(PACKED, True), rounds + 1, directory
@@ -45,12 +45,12 @@ def contest(training: Training, entrypoints: Sequence[str], rounds: int) -> list
                 continue
             with contestant:
                 contestant.turn()
-                own += [contestant.turn() for _ in range(rounds)]
+                program_rates += [contestant.turn() for _ in range(rounds)]
                 contestant.finish()
         if contestants:
             for _ in range(rounds):
-                for contestant, own in zip(contestants, rates, strict=True):
-                    own.append(contestant.turn())
+                for contestant, program_rates in zip(contestants, rates, strict=True):
+                    program_rates.append(contestant.turn())
             for contestant in contestants:
                 contestant.finish()
     return rates

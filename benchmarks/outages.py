@@ -184,8 +184,8 @@ class Cell:
         if self.case.name == "logs -f":
             counts = [lines.count(f"line {number} of the chief") for number in range(LINES)]
             printed, doubled = sum(map(bool, counts)), sum(count > 1 for count in counts)
-        said = (self._directory / "error").read_text(errors="replace")
-        return Outcome(self._code, self._starts, after, printed, doubled, said)
+        error_text = (self._directory / "error").read_text(errors="replace")
+        return Outcome(self._code, self._starts, after, printed, doubled, error_text)
 
     def _live_through(self, begin: threading.Thread) -> None:
         """Returns when the trouble is over, and the pods run."""
@@ -337,10 +337,10 @@ def cells(seconds: float, chosen: Sequence[str]) -> Iterator[list[Cell]]:
                     continue
                 if chosen and not any(each in f"{case.name}, {trouble.name}" for each in chosen):
                     continue
-                own = directory / f"cell-{len(made)}"
-                own.mkdir()
+                folder = directory / f"cell-{len(made)}"
+                folder.mkdir()
                 namespace = stack.enter_context(restricted_namespace(api))
-                made.append(Cell(case, trouble, seconds, api, logs, namespace, own))
+                made.append(Cell(case, trouble, seconds, api, logs, namespace, folder))
         yield made
 
 

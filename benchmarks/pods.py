@@ -33,8 +33,10 @@ def kill_in_pod(run: str, namespace: str, role: str, index: int, *, in_place: bo
     name = _running(run, namespace, role, index)
     command = ["python", "-c", _KILL_TRAINING if in_place else _KILL_ALL]
     try:
-        said = stream(_core().connect_get_namespaced_pod_exec, name, namespace, command=command, stdout=True)
-        return float(said)
+        output = stream(
+            _core().connect_get_namespaced_pod_exec, name, namespace, command=command, stdout=True
+        )
+        return float(output)
     except (ApiException, ValueError) as error:
         raise GoneError(f"{name}: {error}") from error
 
@@ -74,8 +76,8 @@ def replacement(pod: str, namespace: str, selector: str, seconds: float) -> Repl
     """
     core, ended, made, until = _core(), None, None, time.time() + seconds
     while (now := time.time()) < until:
-        found: Any = core.list_namespaced_pod(namespace, label_selector=selector).items
-        there = {each.metadata.name: each.status for each in found if each.status.phase != "Failed"}
+        pods: Any = core.list_namespaced_pod(namespace, label_selector=selector).items
+        there = {each.metadata.name: each.status for each in pods if each.status.phase != "Failed"}
         if pod not in there:
             ended = ended or now
         new = [status for name, status in there.items() if name != pod]
@@ -99,10 +101,10 @@ def evict(namespace: str, pod: str) -> None:
 
 
 def _running(run: str, namespace: str, role: str, index: int) -> str:
-    found = _core().list_namespaced_pod(
+    pod_list = _core().list_namespaced_pod(
         namespace, label_selector=labels(run, role, index), field_selector="status.phase=Running"
     )
-    names = [str(pod.metadata.name) for pod in found.items if pod.metadata is not None]
+    names = [str(pod.metadata.name) for pod in pod_list.items if pod.metadata is not None]
     if len(names) != 1:
         raise GoneError(f"{run}-{role}-{index} has {len(names)} pods that run")
     return names[0]

@@ -13,7 +13,7 @@ def with_environment(beginning: str, *whole: str) -> list[int]:
     """Returns the processes with a variable `NAME=value` that begins so, and with all of the other variables;
     oldest first. Zombies have none.
     """
-    found = []
+    matches = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -23,19 +23,19 @@ def with_environment(beginning: str, *whole: str) -> list[int]:
         except OSError:
             continue
         if any(variable.startswith(beginning) for variable in variables) and {*whole} <= {*variables}:
-            found.append((began, int(entry.name)))
+            matches.append((began, int(entry.name)))
     # The ids begin anew at some point.
-    return [process for _, process in sorted(found)]
+    return [process for _, process in sorted(matches)]
 
 
 def descendants(process: int) -> list[int]:
     """Returns the process and those that it and they have started, as far as their parents live."""
-    found = [process]
-    for each in found:  # it grows
+    processes = [process]
+    for each in processes:  # it grows
         for children in Path(f"/proc/{each}/task").glob("*/children"):
             with contextlib.suppress(OSError):
-                found += map(int, children.read_text().split())
-    return found
+                processes += map(int, children.read_text().split())
+    return processes
 
 
 def send(processes: Iterable[int], number: signal.Signals) -> None:

@@ -167,10 +167,10 @@ def _until(training: Training, known: Callable[[], float | None]) -> float:
     deadline = time.monotonic() + LIMIT_SECONDS
     while time.monotonic() < deadline:
         training.look()
-        if (found := known()) is not None:
-            return found
+        if (moment := known()) is not None:
+            return moment
         time.sleep(_POLL_SECONDS)
-    raise RuntimeError(f"nothing came within {LIMIT_SECONDS:.0f} s; last: {training.marks.found[-3:]}")
+    raise RuntimeError(f"nothing came within {LIMIT_SECONDS:.0f} s; last: {training.marks.events[-3:]}")
 
 
 def measure(
@@ -198,8 +198,8 @@ def measure(
             else:
                 training = Submitted(shape, directory, backend, image, bare=least)
             added = joined.setdefault(shape.name, Joined()) if shape.joins and not least else None
-            found = kills(training, shape, settle, added)
-        for victim, recovery in zip(shape.victims, found, strict=True):
+            recoveries = kills(training, shape, settle, added)
+        for victim, recovery in zip(shape.victims, recoveries, strict=True):
             kept = taken.setdefault((shape.name, victim), Measured())
             (kept.minimum if least else kept.recovery).append(recovery.seconds)
             if not least:
@@ -244,20 +244,20 @@ def comparison(strategies: Sequence[str], taken: dict[tuple[str, Task], Measured
         if shape.strategy not in strategies:
             continue
         for how, backup in BACKUPS.items():
-            found = Measured()
+            measured = Measured()
             for _ in range(rounds):
                 with tempfile.TemporaryDirectory(prefix="recovery-") as name:
                     training = ByHand(shape, Path(name), backup)
                     for each in kills(training, shape, BACKED_UP_SECONDS):
-                        found.recovery.append(each.seconds)
-                        found.lost_steps.append(each.lost_steps)
-                        found.lost_seconds.append(each.lost_seconds)
-            rows.append(_lost(f"{shape.strategy}: BackupAndRestore {how}", [found]))
+                        measured.recovery.append(each.seconds)
+                        measured.lost_steps.append(each.lost_steps)
+                        measured.lost_seconds.append(each.lost_seconds)
+            rows.append(_lost(f"{shape.strategy}: BackupAndRestore {how}", [measured]))
             print(*rows[-1], file=sys.stderr)
         for kind in (shape.strategy, f"{shape.strategy}, in its pod"):
-            own = [taken.get((kind, victim), Measured()) for victim in dict.fromkeys(shape.victims)]
-            if any(each.recovery for each in own):
-                rows.append(_lost(f"{kind}: the launcher, epoch of 10 min", own))
+            measurements = [taken.get((kind, victim), Measured()) for victim in dict.fromkeys(shape.victims)]
+            if any(each.recovery for each in measurements):
+                rows.append(_lost(f"{kind}: the launcher, epoch of 10 min", measurements))
     heads = ("killed", "first step after, s", "steps lost", "work lost, s", "at most, s")
     return (
         f"TensorFlow's BackupAndRestore: a kill comes {BACKED_UP_SECONDS:.0f} s after the training went on."
@@ -266,9 +266,9 @@ def comparison(strategies: Sequence[str], taken: dict[tuple[str, Task], Measured
     )
 
 
-def _lost(name: str, found: Sequence[Measured]) -> list[str]:
+def _lost(name: str, measurements: Sequence[Measured]) -> list[str]:
     recovery, steps, seconds = (
-        [number for each in found for number in getattr(each, kind)]
+        [number for each in measurements for number in getattr(each, kind)]
         for kind in ("recovery", "lost_steps", "lost_seconds")
     )
     medians = (f"{statistics.median(recovery):.2f}", f"{statistics.median(steps):.0f}")
@@ -285,28 +285,30 @@ def report(
     rows, work, spans, pauses = [], [], [], []
     for shape in shapes:
         for victim, backoff in zip(shape.victims, backoffs(shape, BACKOFFS[backend]), strict=True):
-            if not (found := taken.get((shape.name, victim), Measured())).recovery:
+            if not (measured := taken.get((shape.name, victim), Measured())).recovery:
                 continue
-            recovery = statistics.median(found.recovery)
+            recovery = statistics.median(measured.recovery)
             role, index = victim
             name = f"{shape.name}: {role} {index}" if shape.replicas[role] > 1 else f"{shape.name}: {role}"
-            times = (recovery, min(found.recovery), max(found.recovery))
-            rows.append([name, f"{len(found.recovery)}", *(f"{each:.2f}" for each in times)])
+            times = (recovery, min(measured.recovery), max(measured.recovery))
+            rows.append([name, f"{len(measured.recovery)}", *(f"{each:.2f}" for each in times)])
             as_pods = taken.get((replace(shape, in_place=False).name, victim), Measured())
-            if minimum := found.minimum or as_pods.minimum:
+            if minimum := measured.minimum or as_pods.minimum:
                 # On a cluster, the Jobs of the minimum have the same delay.
                 least = statistics.median(minimum) - (0 if backend == "local" else backoff)
                 left = recovery - backoff
                 rows[-1] += [f"{backoff:.0f}", f"{left:.2f}", f"{least:.2f}", f"{left / least:.2f}"]
             if shape.repeats(victim):
-                steps, seconds = found.lost_steps, found.lost_seconds
+                steps, seconds = measured.lost_steps, measured.lost_seconds
                 counts = (f"{statistics.median(steps):.0f}", f"{max(steps)}")
                 work.append([name, *counts, f"{statistics.median(seconds):.2f}", f"{max(seconds):.2f}"])
-            if found.replacements:
-                medians = map(statistics.median, zip(*found.replacements, strict=True))
+            if measured.replacements:
+                medians = map(statistics.median, zip(*measured.replacements, strict=True))
                 spans.append([name, *(f"{each:.2f}" for each in medians)])
             if shape.strategy == "ParameterServer" and role == "worker":
-                pauses.append(f"{statistics.median(found.pause):.2f} s (at most {max(found.pause):.2f} s)")
+                pauses.append(
+                    f"{statistics.median(measured.pause):.2f} s (at most {max(measured.pause):.2f} s)"
+                )
     heads = ["killed", "rounds", "first step after, s", "min", "max"]
     heads += ["back-off", "without it", "minimum", "ratio"]
     text = f"Backend {backend}, medians."

@@ -109,18 +109,18 @@ class Marks:
     each line that says it.
     """
 
-    found: list[tuple[float, str, Task]] = field(default_factory=list)
+    events: list[tuple[float, str, Task]] = field(default_factory=list)
     steps: list[tuple[float, int]] = field(default_factory=list)
 
     def add(self, task: Task, line: str) -> None:
         """A line that `task` has printed."""
         record = Record.parse(line)
         if record is not None and record.fields.get("activity") == _CONNECTED:
-            self.found.append((record.time, "ready", task))
+            self.events.append((record.time, "ready", task))
         elif record is not None and record.event in _EVENTS:
-            self.found.append((record.time, _EVENTS[record.event], task))
+            self.events.append((record.time, _EVENTS[record.event], task))
         elif match := _MARK.search(line):
-            self.found.append((float(match[2]), match[1], task))
+            self.events.append((float(match[2]), match[1], task))
             if match[3] is not None:
                 self.steps.append((float(match[2]), int(match[3])))
 
@@ -128,7 +128,7 @@ class Marks:
         """Returns the time of the first such line after `after`, of `task`, or of any but an evaluator."""
         times = [
             time
-            for time, what, who in self.found
+            for time, what, who in self.events
             if what == kind and time > after and (who == task or (task is None and who[0] != "evaluator"))
         ]
         return min(times, default=None)
@@ -160,7 +160,7 @@ class Marks:
         """Returns the longest time without a step of any task in between."""
         steps = sorted(
             time
-            for time, what, who in self.found
+            for time, what, who in self.events
             if what == "step" and begin < time < end and who[0] != "evaluator"
         )
         return max(after - before for before, after in zip([begin, *steps], [*steps, end], strict=True))
@@ -330,7 +330,7 @@ class Submitted:
             task = (line.role, line.index)
             if line.attempt > self._attempts.get(task, 0):
                 self._attempts[task] = line.attempt
-                self.marks.found.append((time.time(), "replaced", task))
+                self.marks.events.append((time.time(), "replaced", task))
             self.marks.add(task, line.text)
         if self._over:
             raise RuntimeError(f"the run is over: {self._run.status()}")
@@ -345,11 +345,13 @@ class Submitted:
         """See `Training`."""
         role, index = victim
         if self._backend == "local":
-            own = f"TF_LAUNCHER_CONFIG={self._directory}/"
-            found = processes.with_environment(own, f"TF_LAUNCHER_ROLE={role}", f"TASK_INDEX={index}")
+            config_variable = f"TF_LAUNCHER_CONFIG={self._directory}/"
+            pids = processes.with_environment(
+                config_variable, f"TF_LAUNCHER_ROLE={role}", f"TASK_INDEX={index}"
+            )
             now = time.time()
             # The training process is the newest.
-            processes.send(found[-1:] if self._shape.in_place else found, signal.SIGKILL)
+            processes.send(pids[-1:] if self._shape.in_place else pids, signal.SIGKILL)
             return now
         task = (self._run.name, self._run.namespace, role, index)
         if self._shape.deleted:

@@ -212,11 +212,11 @@ def main() -> int:
         soaked.run(options.minutes)
         left = place.left()
     table_of_memory, grown = memory(soaked)
-    found = ", ".join(f"{len(things)} {kind}" for kind, things in left.items())
+    counts = ", ".join(f"{len(things)} {kind}" for kind, things in left.items())
     text = (
         f"{len(soaked.outcomes)} runs in {options.minutes:g} minutes, the first half of the time four at a"
         f" time, the second one after another.\n\n{ends(soaked.outcomes)}\n\n"
-        f"{trained(soaked.outcomes)}Left over: {found}.\n\n"
+        f"{trained(soaked.outcomes)}Left over: {counts}.\n\n"
         f"{table_of_memory}\n"
     )
     if on_cluster and options.image:

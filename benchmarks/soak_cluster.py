@@ -151,8 +151,8 @@ class Cluster:
         deadline = time.monotonic() + _COLLECT_SECONDS
         while (objects := self._objects()) and time.monotonic() < deadline:
             time.sleep(1.0)
-        found = processes.with_environment(f"XDG_STATE_HOME={self.environment['XDG_STATE_HOME']}")
-        return {"processes": [str(pid) for pid in found], "objects": objects}
+        pids = processes.with_environment(f"XDG_STATE_HOME={self.environment['XDG_STATE_HOME']}")
+        return {"processes": [str(pid) for pid in pids], "objects": objects}
 
     def _objects(self) -> list[str]:
         return [

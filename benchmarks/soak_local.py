@@ -71,8 +71,8 @@ class Local:
         guard, supervisor = _keepers(directory)
         if kind == "task killed":
             submission = directory.submission()
-            found = processes.with_environment(f"{MARK}={submission.uid if submission else ''}/")
-            tasks = sorted({variable for pid in found if (variable := _mark(pid))})
+            pids = processes.with_environment(f"{MARK}={submission.uid if submission else ''}/")
+            tasks = sorted({variable for pid in pids if (variable := _mark(pid))})
             if tasks:
                 processes.send(processes.with_environment(chance.choice(tasks)), signal.SIGKILL)
         elif supervisor:
@@ -82,13 +82,13 @@ class Local:
         """See `soak_runs.Place`. Asked when no run is going on."""
         marks = [f"{MARK}={uid}/" for uid in self._uids]
         # Pods have the mark, all else the launcher's own variable.
-        found = processes.with_environment(f"XDG_STATE_HOME={self.root}")
-        found += [pid for mark in marks for pid in processes.with_environment(mark)]
+        pids = processes.with_environment(f"XDG_STATE_HOME={self.root}")
+        pids += [pid for mark in marks for pid in processes.with_environment(mark)]
         paths = [path for path in self.root.rglob("*") if not path.is_dir() and path.name not in _LASTING]
         # Empty directories too, where each is a run's.
         paths += [*(self.root / "tmp").iterdir(), *(self.root / "tf-launcher" / "runs").glob("*/*")]
         return {
-            "processes": [str(pid) for pid in sorted({*found})],
+            "processes": [str(pid) for pid in sorted({*pids})],
             "ports": [str(port) for port in sorted(self._ports) if not ports.is_free(port)],
             "files": sorted({str(path) for path in paths}),
         }

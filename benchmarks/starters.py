@@ -59,11 +59,11 @@ def starters(peers: Sequence[str], namespace: str, *, bare: bool = False) -> lis
     """The launcher, kubectl, and `peers` as they were given: `tfjob`, `jobset:other-namespace`; `bare` adds
     kubectl without the Service.
     """
-    found = [Starter("submit", namespace, None)]
+    all_starters = [Starter("submit", namespace, None)]
     if shutil.which("kubectl"):
-        found.append(Starter("kubectl apply", namespace, lambda plan: plan.objects))
+        all_starters.append(Starter("kubectl apply", namespace, lambda plan: plan.objects))
         if bare:
-            found.append(Starter("the same, no Service", namespace, no_service))
+            all_starters.append(Starter("the same, no Service", namespace, no_service))
     elif peers or bare:
         raise SystemExit("--peer and --no-service need kubectl, which applies the objects")
     for peer in peers:
@@ -71,8 +71,8 @@ def starters(peers: Sequence[str], namespace: str, *, bare: bool = False) -> lis
         if kind not in PEERS:
             raise SystemExit(f"--peer {peer}: expected one of {', '.join(PEERS)}")
         name, manifests = PEERS[kind]
-        found.append(Starter(f"{name} in {other}" if other else name, other or namespace, manifests))
-    return found
+        all_starters.append(Starter(f"{name} in {other}" if other else name, other or namespace, manifests))
+    return all_starters
 
 
 def overrides(run: str, workers: int, *, suspended: bool = False) -> list[str]:

@@ -95,14 +95,14 @@ def shares(url: str, command: int, profile: Path) -> tuple[float, float]:
     """The processor time of the command, and of a browser with this page, in percent of one core."""
     profile.mkdir()
     os.environ[MARK] = str(profile)
-    with browser(profile) as found:
-        found.open(url)
+    with browser(profile) as page:
+        page.open(url)
         time.sleep(SETTLE_SECONDS)
 
         def used() -> list[float]:
             # The processes of its pages have another environment.
-            own = processes.with_environment(f"{MARK}={profile}")
-            its = processes.descendants(own[0])
+            pids = processes.with_environment(f"{MARK}={profile}")
+            its = processes.descendants(pids[0])
             return [processes.cpu_seconds(command), sum(map(processes.cpu_seconds, its))]
 
         before = used()

@@ -419,12 +419,12 @@ def _python() -> list[str]:
     parts: list[str] = []
     values: list[list[str]] = []
     for name in launcher.__all__:
-        found = getattr(launcher, name)
-        if inspect.isfunction(found):
-            parts += [f"## launcher.{name}", _signature(name, found), *_paragraphs(found)]
-        elif inspect.isclass(found) and name != "Run":
-            values.append([f"`{name}`", _prose(found)])
-    methods = [(name, found) for name, found in vars(launcher.Run).items() if inspect.isfunction(found)]
+        member = getattr(launcher, name)
+        if inspect.isfunction(member):
+            parts += [f"## launcher.{name}", _signature(name, member), *_paragraphs(member)]
+        elif inspect.isclass(member) and name != "Run":
+            values.append([f"`{name}`", _prose(member)])
+    methods = [(name, member) for name, member in vars(launcher.Run).items() if inspect.isfunction(member)]
     rows = [
         [f"`{_signature(name, method, lines=False)}`", _prose(method)]
         for name, method in methods
@@ -461,17 +461,17 @@ def _signature(name: str, function: Any, *, lines: bool = True) -> str:
     return f"```\n{text}\n```" if lines else text
 
 
-def _paragraphs(found: Any) -> list[str]:
+def _paragraphs(documented: Any) -> list[str]:
     """Of a docstring, each in one line; an example stays as it is."""
-    paragraphs = re.split(r"\n\n(?=\S|    \S)", inspect.getdoc(found) or "")
+    paragraphs = re.split(r"\n\n(?=\S|    \S)", inspect.getdoc(documented) or "")
     return [
         f"```\n{inspect.cleandoc(text)}\n```" if text.startswith("    ") else " ".join(text.split())
         for text in paragraphs
     ]
 
 
-def _prose(found: Any) -> str:
-    return " ".join(text for text in _paragraphs(found) if not text.startswith("```"))
+def _prose(documented: Any) -> str:
+    return " ".join(text for text in _paragraphs(documented) if not text.startswith("```"))
 
 
 def _help(action: argparse.Action) -> str:
@@ -481,10 +481,10 @@ def _help(action: argparse.Action) -> str:
 def _attribute_text(owner: type, name: str) -> str:
     """The string below an attribute, in the contract's source."""
     body = inspect.getsource(owner)
-    found = re.search(rf'    {name}\b[^\n]*\n    """(.*?)"""', body, re.DOTALL)
-    if found is None:
+    match = re.search(rf'    {name}\b[^\n]*\n    """(.*?)"""', body, re.DOTALL)
+    if match is None:
         raise SystemExit(f"{owner.__module__}: {owner.__name__}.{name} has no text below it")
-    return " ".join(found[1].split())
+    return " ".join(match[1].split())
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

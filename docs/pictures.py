@@ -66,11 +66,11 @@ def record(run: str) -> None:
     directory = LocalBackend()._directory(run, "default")
     moments: dict[str, Any] = {}
     while "end" not in moments:
-        found = _moment(directory)
-        if found["state"]["ended"]:
-            moments["end"] = found
-        elif "middle" not in moments and _is_half_done(found):
-            moments["middle"] = found
+        moment = _moment(directory)
+        if moment["state"]["ended"]:
+            moments["end"] = moment
+        elif "middle" not in moments and _is_half_done(moment):
+            moments["middle"] = moment
         time.sleep(_LOOK_SECONDS)
     home = str(directory.path.parents[3])
     RECORDED.write_text(json.dumps(moments).replace(home, "~/.local/state") + "\n")
@@ -135,8 +135,8 @@ def timeline_picture(moment: Mapping[str, Any]) -> str:
     left, width, height = 90, 700, 26
     parts: list[str] = []
 
-    def text(x: float, y: float, said: str, more: str = "") -> None:
-        parts.append(f'<text x="{x:.1f}" y="{y:.1f}"{more}>{escape(said)}</text>')
+    def text(x: float, y: float, label: str, more: str = "") -> None:
+        parts.append(f'<text x="{x:.1f}" y="{y:.1f}"{more}>{escape(label)}</text>')
 
     for tick in page.time_ticks:
         text(left + tick.at * width / 100, 12, tick.label, ' text-anchor="middle" class="soft"')

@@ -112,8 +112,8 @@ if not TYPE_CHECKING:  # a type checker would find any name in it
 
         for module, names in _NAMES.items():
             if name in names:
-                found = globals()[name] = getattr(import_module(module), name)
-                return found
+                attribute = globals()[name] = getattr(import_module(module), name)
+                return attribute
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -132,8 +132,8 @@ def start(
     """Submits a plan, with the arguments of `Backend.submit`. The run's notes are those of its submission
     behind `notes`.
     """
-    told = backend.submit(plan, detach=detach, replace=replace, owners=owners)
-    return Run(plan.run, plan.namespace, backend, (*notes, *told.splitlines()))
+    submission_notes = backend.submit(plan, detach=detach, replace=replace, owners=owners)
+    return Run(plan.run, plan.namespace, backend, (*notes, *submission_notes.splitlines()))
 
 
 def verify(
@@ -248,11 +248,11 @@ def loaded(what: Any, overrides: Sequence[str], fields: Mapping[str, Any]) -> Lo
     if not isinstance(what, str | os.PathLike):
         message = "expected a path, a mapping, a TrainingCluster, or a class or a function"
         raise _refused("", f"{message}, not {type(what).__name__}")
-    found = loader.load(what, overrides)
-    if len(found) > 1:
-        message = f"it holds {len(found)} runs: take them one by one, from load()"
-        raise SpecError([Problem(found[0].source, 0, 0, "", message)])
-    return found[0]
+    loaded_runs = loader.load(what, overrides)
+    if len(loaded_runs) > 1:
+        message = f"it holds {len(loaded_runs)} runs: take them one by one, from load()"
+        raise SpecError([Problem(loaded_runs[0].source, 0, 0, "", message)])
+    return loaded_runs[0]
 
 
 def _check_choice(argument: str, given: str | None, choices: Any) -> None:

@@ -43,9 +43,9 @@ class _Module:
         if name in self._known:
             return
         self._known.add(name)
-        own = getattr(value, "__module__", None) == "__main__"
+        defined_in_cell = getattr(value, "__module__", None) == "__main__"
         code = inspect.unwrap(value) if callable(value) else value  # of what decorators made of it
-        if name in self._imported and not own:
+        if name in self._imported and not defined_in_cell:
             self.imports.append(self._imported[name])
         elif isinstance(value, types.ModuleType):
             self.imports.append(f"import {value.__name__} as {name}\n")
@@ -83,7 +83,7 @@ def _imports(cells: Iterable[str]) -> dict[str, str]:
     """Returns the import statement of each name, as the last of the cells has it: the modules in which a
     library defines what it offers differ from version to version.
     """
-    found: dict[str, str] = {}
+    statements: dict[str, str] = {}
     for cell in cells:
         text = "\n".join(line for line in cell.split("\n") if not line.lstrip().startswith(("%", "!")))
         try:
@@ -95,8 +95,8 @@ def _imports(cells: Iterable[str]) -> dict[str, str]:
                 for alias in node.names:
                     name = alias.asname or alias.name.partition(".")[0]
                     begins = "" if isinstance(node, ast.Import) else f"from {node.module} "
-                    found[name] = f"{begins}{ast.unparse(ast.Import([alias]))}\n"
-    return found
+                    statements[name] = f"{begins}{ast.unparse(ast.Import([alias]))}\n"
+    return statements
 
 
 def _is_plain(value: Any) -> bool:
@@ -140,21 +140,24 @@ def _source(value: Any) -> str:
 def _codes(given: type) -> Iterator[types.CodeType]:
     """Yields the code of the class's own methods."""
     for member in vars(given).values():
-        found = getattr(member, "fget", None) or getattr(member, "__func__", member)
-        if inspect.isfunction(found := inspect.unwrap(found)) and found.__module__ == given.__module__:
-            yield found.__code__
+        function = getattr(member, "fget", None) or getattr(member, "__func__", member)
+        if (
+            inspect.isfunction(function := inspect.unwrap(function))
+            and function.__module__ == given.__module__
+        ):
+            yield function.__code__
 
 
 def _globals(code: types.CodeType) -> set[str]:
     """Returns the names that the code takes from its module."""
-    found: set[str] = set()
+    loaded: set[str] = set()
     stored: set[str] = set()
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
-            found.add(instruction.argval)
+            loaded.add(instruction.argval)
         elif instruction.opname == "STORE_NAME":
             stored.add(instruction.argval)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            found |= _globals(constant)
-    return found - stored
+            loaded |= _globals(constant)
+    return loaded - stored

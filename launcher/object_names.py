@@ -19,8 +19,8 @@ def _program() -> str:
     folder, name = os.path.split(sys.argv[0] if sys.argv else "")
     if name != COMMAND:
         return f"python -m {__name__.partition('.')[0]}"
-    found = folder in os.environ.get("PATH", "").split(os.pathsep)
-    return COMMAND if found else shlex.quote(sys.argv[0])
+    is_on_path = folder in os.environ.get("PATH", "").split(os.pathsep)
+    return COMMAND if is_on_path else shlex.quote(sys.argv[0])
 
 
 PROGRAM: Final = _program()

@@ -18,7 +18,7 @@ from launcher.validation.loader import Loaded
 _MAKE_PODS: Final = ("Job", "JobSet", "Deployment")
 
 
-def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
+def placed(loaded: Loaded, wanted: str | None, default_namespace: str) -> Loaded:
     """Returns the run with its namespace: the file's, else `wanted`, else the backend's own.
 
     Raises SpecError when the file's namespace differs from `wanted`, or that is no valid name.
@@ -26,7 +26,7 @@ def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
     check_names(wanted)
     metadata = loaded.cluster.metadata
     if "namespace" not in metadata.model_fields_set:
-        there = metadata.model_copy(update={"namespace": wanted or own})
+        there = metadata.model_copy(update={"namespace": wanted or default_namespace})
         return dataclasses.replace(loaded, cluster=loaded.cluster.model_copy(update={"metadata": there}))
     if wanted not in (None, metadata.namespace):
         message = (
@@ -37,9 +37,9 @@ def placed(loaded: Loaded, wanted: str | None, own: str) -> Loaded:
     return loaded
 
 
-def submission(loaded: Loaded, wanted: str | None, own: str) -> Plan:
+def submission(loaded: Loaded, wanted: str | None, default_namespace: str) -> Plan:
     """Returns the plan of a new submission, in its namespace: see `placed`."""
-    return plan(placed(loaded, wanted, own), uuid.uuid4().hex)
+    return plan(placed(loaded, wanted, default_namespace), uuid.uuid4().hex)
 
 
 def rendered(loaded: Loaded, wanted: str | None, form: str) -> list[dict[str, Any]]:

@@ -24,9 +24,9 @@ _pattern: re.Pattern[str] | None = None
 def keep_secret(*values: str) -> None:
     """Removes these values from all later output, and also each of their lines and their base64 forms."""
     global _pattern
-    found = {form for value in values for form in _forms(value) if len(form) >= _SHORTEST}
-    if not found <= _secrets:
-        _secrets.update(found)
+    forms = {form for value in values for form in _forms(value) if len(form) >= _SHORTEST}
+    if not forms <= _secrets:
+        _secrets.update(forms)
         # The longest first: one may be the beginning of another.
         ordered = sorted(_secrets, key=lambda secret: (-len(secret), secret))
         _pattern = re.compile("|".join(map(re.escape, ordered)))
@@ -51,5 +51,5 @@ def redacted_message(text: str) -> str:
     """
     text = redacted(text)
     text = _USERINFO.sub(f"{MARK}@", text)
-    text = _SCHEMES.sub(lambda found: f"{found[1]}{found[2]}{MARK}", text)
+    text = _SCHEMES.sub(lambda match: f"{match[1]}{match[2]}{MARK}", text)
     return _WEB_TOKEN.sub(MARK, text)

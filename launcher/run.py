@@ -92,10 +92,10 @@ class Run:
         roles = [role] if isinstance(role, str) else role or ()
         indexes = [index] if isinstance(index, int) else index or ()
         selection = Selection(roles, indexes, since, previous, tail=tail)
-        found = self._backend.logs(self.name, self.namespace, selection, follow=follow)
+        lines = self._backend.logs(self.name, self.namespace, selection, follow=follow)
         return (
-            line if line.record is None else replace(line, said=presentation.describe(line.record))
-            for line in found
+            line if line.record is None else replace(line, words=presentation.describe(line.record))
+            for line in lines
             if raw or line.record is not None or not task_output.is_chatter(line.text)
         )
 

@@ -38,7 +38,7 @@ class Narrator:
         """The last lines of each attempt of a task; none once the task itself has reported its failure."""
         self._spoke: dict[str, float] = {}
         """The time of the latest record of a task of the role."""
-        self._said: dict[tuple[str, int, str], tuple[Content | None, float]] = {}
+        self._last_shown: dict[tuple[str, int, str], tuple[Content | None, float]] = {}
 
     def news(self, status: RunStatus, lines: Sequence[LogLine], *, in_place: bool = False) -> list[News]:
         """Returns what has happened since the last call, in the order of time; `lines` are those not yet
@@ -49,19 +49,19 @@ class Narrator:
         spoken = [(line.role, line.record.time) for line in lines if line.record is not None]
         began = [] if status is before else beginnings(before, status)
         untimed = [news for news in began if news.time is None]
-        said = [_not_after(news, spoken) for news in began if news.time is not None]
+        ordered = [_not_after(news, spoken) for news in began if news.time is not None]
         for role, when in spoken:
             self._spoke[role] = max(when, self._spoke.get(role, when))
         for line in lines:
             self._keep(line)
             if (news := self._of_record(line, status, in_place=in_place)) is not None:
-                said.append(news)
+                ordered.append(news)
         if status is not before:
-            said += map(self._not_before, endings(before, status))
-            said += self._restarts(before, status)
+            ordered += map(self._not_before, endings(before, status))
+            ordered += self._restarts(before, status)
         # News without a time has the current time.
-        said.sort(key=lambda news: float("inf") if news.time is None else news.time)
-        return [news for news in [*untimed, *said] if news.text]
+        ordered.sort(key=lambda news: float("inf") if news.time is None else news.time)
+        return [news for news in [*untimed, *ordered] if news.text]
 
     def _not_before(self, news: News) -> News:
         """Moves the end of a role behind the last record of its tasks."""
@@ -85,18 +85,18 @@ class Narrator:
         and those whose deleted pods are replaced.
         """
         earlier = {(task.role, task.index): task for task in before.tasks} if before else {}
-        said = []
+        news = []
         for task in after.tasks:
             known = earlier.get((task.role, task.index))
             name = who(task.role, task.index, after)
             if before is not None and before.phase is not Phase.SUSPENDED and _has_taken_over(known, task):
-                said.append(News(name, "its pod was deleted, and has been replaced", task.created))
+                news.append(News(name, "its pod was deleted, and has been replaced", task.created))
             elif task.restarts > (known.restarts if known is not None else 0):
                 attempt = task.before.attempt if task.before is not None else -1
                 lines = self._last_lines.pop((task.role, task.index, attempt), ())
-                said += [News(name, f"  | {text}", task.created) for text in lines]
-                said.append(News(name, f"started again (restart {task.restarts})", task.created))
-        return said
+                news += [News(name, f"  | {text}", task.created) for text in lines]
+                news.append(News(name, f"started again (restart {task.restarts})", task.created))
+        return news
 
     def _of_record(self, line: LogLine, status: RunStatus, *, in_place: bool) -> News | None:
         record = line.record
@@ -105,12 +105,12 @@ class Narrator:
             return None
         # If a thousand workers say the same, the first line suffices.
         key = (line.role, -1 if shown.once_for_role else line.index, record.event)
-        before, when = self._said.get(key, (None, float("-inf")))
+        before, when = self._last_shown.get(key, (None, float("-inf")))
         if not shown.concerns(record.content, line.role, line.index, status):
             return None
-        if not shown.told(record.content, before, record.time - when):
+        if not shown.logged(record.content, before, record.time - when):
             return None
-        self._said[key] = record.content, record.time
+        self._last_shown[key] = record.content, record.time
         name = who(line.role, line.index, status)
         return News(name, presentation.describe(record), record.time, shown.tone(record.content) == "bad")
 
@@ -147,28 +147,28 @@ def who(role: str, index: int, status: RunStatus) -> str:
 def waiting_tasks(status: RunStatus) -> Iterator[News]:
     """Yields which tasks wait for others, and why, as far as the tasks' latest records tell."""
     for task in status.tasks:
-        own = status.records.get(task.name, {})
-        waits = own.get(Event.WAITING)
+        records = status.records.get(task.name, {})
+        waits = records.get(Event.WAITING)
         if waits is None or task.phase is not Phase.RUNNING:
             continue
         # Records from before a restart do not count.
         began = task.running or task.started or 0.0
-        is_latest = waits.time >= max([began - 1, *(record.time for record in own.values())])
+        is_latest = waits.time >= max([began - 1, *(record.time for record in records.values())])
         if is_latest and isinstance(waits.content, Waiting) and waits.content.tasks:
             yield News(who(task.role, task.index, status), presentation.describe(waits), waits.time)
 
 
-def bottleneck(found: bottlenecks.Bottleneck | None, status: RunStatus) -> str:
+def bottleneck(bottleneck: bottlenecks.Bottleneck | None, status: RunStatus) -> str:
     """Returns `worker 3 on node n7 takes 2.1 times the median step: its input`; "" where nothing stands
     out.
     """
-    if found is None:
+    if bottleneck is None:
         return ""
     for task in status.tasks:
-        if task.name == found.task:
+        if task.name == bottleneck.task:
             node = f" on node {task.node}" if task.node else ""
-            return f"{who(task.role, task.index, status)}{node} {found.text}"
-    return found.text
+            return f"{who(task.role, task.index, status)}{node} {bottleneck.text}"
+    return bottleneck.text
 
 
 def beginnings(before: RunStatus | None, after: RunStatus) -> list[News]:
@@ -176,40 +176,42 @@ def beginnings(before: RunStatus | None, after: RunStatus) -> list[News]:
 
     For a role it tells when the first task began, unless all began at once, and when the last did.
     """
-    said: list[News] = []
+    news: list[News] = []
     if before is not None and before.phase is Phase.SUSPENDED and after.phase is Phase.RUNNING:
-        said.append(News("run", "resumed"))
+        news.append(News("run", "resumed"))
     for role in after.roles:
         had, has = _started(before, role.role), _started(after, role.role)
         if has > had and (had == 0 or has == role.desired):
             count = f"{has}" if has == role.desired else f"{has} of {role.desired}"
             text = f"{count} task{'' if count == '1' else 's'} started"
-            said.append(News(role.role, text, _start(role.role, after, first=has < role.desired)))
-    return said
+            news.append(News(role.role, text, _start(role.role, after, first=has < role.desired)))
+    return news
 
 
 def endings(before: RunStatus | None, after: RunStatus) -> list[News]:
     """Returns what has ended, or restarted, between two statuses."""
-    said: list[News] = []
+    all_news: list[News] = []
     if (before is None or before.phase is not after.phase) and after.phase in (Phase.SUSPENDED, Phase.LOST):
-        said.append(News("run", f"{after.phase}".lower() + (f": {after.message}" if after.message else "")))
+        all_news.append(
+            News("run", f"{after.phase}".lower() + (f": {after.message}" if after.message else ""))
+        )
     elif after.reason == ADMISSION and (before is None or before.message != after.message):
-        said.append(News("run", after.message))
+        all_news.append(News("run", after.message))
     earlier = {(task.role, task.index): task for task in before.tasks} if before else {}
     for task in after.tasks:
         name = who(task.role, task.index, after)
         news = _task_news(earlier.get((task.role, task.index)), task)
-        said += (News(name, text, task.finished, bad=bad) for text, bad in news)
+        all_news += (News(name, text, task.finished, bad=bad) for text, bad in news)
     known = {role.role: role for role in before.roles} if before else {}
     for role in after.roles:
         if role.role in known and (was := known[role.role].desired) != role.desired:
-            said.append(News("run", f"is to have {counted(role.desired, role.role)}, {was} before"))
+            all_news.append(News("run", f"is to have {counted(role.desired, role.role)}, {was} before"))
         ended = None if role.waiting else _end(role.role, after)
         waited = [other for name, other in known.items() if name != role.role]
         waited += after.roles[: after.roles.index(role)]
         if text := _role_end(known.get(role.role), role, after, waited):
-            said.append(News(role.role, text, ended, bad=text.startswith("failed")))
-    return said
+            all_news.append(News(role.role, text, ended, bad=text.startswith("failed")))
+    return all_news
 
 
 def _start(role: str, status: RunStatus, *, first: bool) -> float | None:
@@ -244,14 +246,14 @@ def _has_started(task: TaskStatus) -> bool:
 
 
 def _task_news(before: TaskStatus | None, after: TaskStatus) -> list[tuple[str, bool]]:
-    said = []
+    news = []
     if after.message and after.phase is Phase.RUNNING and (before is None or before.message != after.message):
-        said.append((after.message, False))
+        news.append((after.message, False))
     failed = after.phase is Phase.FAILED and not after.deleted
     is_news = before is None or before.phase is not Phase.FAILED or before.restarts != after.restarts
     if failed and is_news:
-        said.append((ending(after), True))
-    return said
+        news.append((ending(after), True))
+    return news
 
 
 def ending(task: TaskStatus) -> str:
@@ -304,17 +306,17 @@ def event(event: RunEvent) -> str:
 
 
 def findings(
-    found: Sequence[Finding],
+    findings: Sequence[Finding],
     works: str = "a run can be submitted",
     fails: str = "a run cannot be submitted here",
 ) -> Iterator[str]:
     """Yields a line for each finding, a line with what to do about it, and the conclusion."""
-    width = max(len(finding.subject) for finding in found)
-    for finding in found:
+    width = max(len(finding.subject) for finding in findings)
+    for finding in findings:
         yield f"{finding.verdict:<8} {finding.subject:<{width}}  {finding.message}"
         if finding.advice:
             yield f"{'':<{width + 9}}  {finding.advice}"
-    missing = [finding.subject for finding in found if finding.verdict == "missing"]
+    missing = [finding.subject for finding in findings if finding.verdict == "missing"]
     yield ""
     yield f"{fails}: see {', '.join(missing)}" if missing else works
 
@@ -347,10 +349,10 @@ def stopped_with_run(role: RoleStatus, status: RunStatus) -> str:
     """
     if role.phase is not Phase.FAILED or role.reason not in (RUN_ENDED, RUN_FAILED):
         return ""
-    own = [task for task in status.tasks if task.role == role.role]
+    role_tasks = [task for task in status.tasks if task.role == role.role]
     if status.last_failure(role.role) is not None:
         return ""
-    return "released" if own and all(task.exit_code == 0 for task in own) else "stopped"
+    return "released" if role_tasks and all(task.exit_code == 0 for task in role_tasks) else "stopped"
 
 
 def _role_end(

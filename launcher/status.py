@@ -210,8 +210,8 @@ class RunStatus:
 
     def failure_record(self, task: TaskStatus) -> Failed | None:
         """Why the task's pod failed, if the worker runtime in it has said so."""
-        own = self.records.get(task.name, {})
-        record, restarted = own.get(Event.FAILED), own.get(Event.RESTARTED)
+        records = self.records.get(task.name, {})
+        record, restarted = records.get(Event.FAILED), records.get(Event.RESTARTED)
         if record is None or record.time < (task.started or 0.0) - _CLOCK_SECONDS:
             return None  # none, or an earlier pod's
         if restarted is not None and restarted.time >= record.time:
@@ -222,7 +222,7 @@ class RunStatus:
         """How often the worker runtime has started training processes again, in the latest pods of the role
         or of one of its tasks.
         """
-        found = 0
+        restarts = 0
         for task in self.tasks:
             record = self.records.get(task.name, {}).get(Event.RESTARTED)
             if task.role != role or index not in (None, task.index) or record is None:
@@ -230,8 +230,8 @@ class RunStatus:
             if record.time >= (task.started or 0.0) - _CLOCK_SECONDS and isinstance(
                 record.content, Restarted
             ):
-                found += record.content.restart
-        return found
+                restarts += record.content.restart
+        return restarts
 
     @property
     def failures(self) -> tuple[TaskStatus, ...]:
@@ -240,8 +240,8 @@ class RunStatus:
         A role that was stopped, by a deadline or with the run, has none.
         """
         roles = [role for role in self.roles if Phase.FAILED in (role.phase, self.phase)]
-        found = [self.last_failure(role.role) for role in roles]
-        return tuple(task for task in found if task is not None)
+        last_failures = [self.last_failure(role.role) for role in roles]
+        return tuple(task for task in last_failures if task is not None)
 
 
 def fold(
@@ -292,8 +292,8 @@ def attempts(jobs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]
     """Every pod that the tasks of `jobs` have had, not only the latest: by task, oldest first."""
     return [
         _pod_task(job, index, pod)
-        for job, index, own in _by_task(jobs, pods)
-        for pod in sorted(own, key=_age)
+        for job, index, task_pods in _by_task(jobs, pods)
+        for pod in sorted(task_pods, key=_age)
     ]
 
 
@@ -306,8 +306,8 @@ def latest(records: Records, kind: type[C]) -> C | None:
 def latest_with_time(records: Records, kind: type[C]) -> tuple[C, float] | None:
     """What the newest record of this kind says, of any task, and when, in seconds since the epoch."""
     event = EVENTS[kind]
-    found = [of_task[event] for of_task in records.values() if event in of_task]
-    newest = max(found, key=lambda record: record.time, default=None)
+    event_records = [of_task[event] for of_task in records.values() if event in of_task]
+    newest = max(event_records, key=lambda record: record.time, default=None)
     if newest is None or not isinstance(newest.content, kind):
         return None
     return newest.content, newest.time
@@ -351,15 +351,15 @@ def condition(item: Mapping[str, Any], *kinds: str) -> Mapping[str, Any] | None:
     """The first condition of one of these kinds that holds for the object: a Job, or any with conditions."""
     for each in (item.get("status") or {}).get("conditions") or ():
         if each["type"] in kinds and each["status"] == "True":
-            found: Mapping[str, Any] = each
-            return found
+            first: Mapping[str, Any] = each
+            return first
     return None
 
 
 def _role(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> RoleStatus:
     status = job.get("status") or {}
-    own = [task for task in tasks if task.role == _role_name(job)]
-    phase, decisive = _job_phase(job, own)
+    role_tasks = [task for task in tasks if task.role == _role_name(job)]
+    phase, decisive = _job_phase(job, role_tasks)
     why = decisive or condition(job, "FailureTarget") or {}
     return RoleStatus(
         role=_role_name(job),
@@ -370,7 +370,7 @@ def _role(job: Mapping[str, Any], tasks: Sequence[TaskStatus]) -> RoleStatus:
         ready=status.get("ready") or 0,
         succeeded=status.get("succeeded") or 0,
         failed=status.get("failed") or 0,
-        restarts=sum(task.restarts for task in own),
+        restarts=sum(task.restarts for task in role_tasks),
         reason=why.get("reason") or "",
         message=why.get("message") or "",
         needed=said_needed(job),
@@ -425,8 +425,10 @@ def _tasks(jobs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]])
     """The latest pod of each index that has had one, in the Jobs' order. A task that elastic workers do not
     have any more is left out once it has ended.
     """
-    found = [(job, _task(job, index, own)) for job, index, own in _by_task(jobs, pods)]
-    return [task for job, task in found if not (_is_scaled_away(job, task) and task.phase in _TERMINAL)]
+    jobs_and_tasks = [(job, _task(job, index, task_pods)) for job, index, task_pods in _by_task(jobs, pods)]
+    return [
+        task for job, task in jobs_and_tasks if not (_is_scaled_away(job, task) and task.phase in _TERMINAL)
+    ]
 
 
 def _is_scaled_away(job: Mapping[str, Any], task: TaskStatus) -> bool:

@@ -45,26 +45,26 @@ def visible_all(value: T, on_terminal: bool = True) -> T:
     """Makes all text in the value visible, in tuples, lists, mappings and dataclasses too, since names,
     messages and lines come from other programs. Returns the value unchanged if the output is no terminal.
     """
-    found: Any = value
+    shown: Any = value
     if isinstance(value, Enum) or not on_terminal:
         return value
     if isinstance(value, str):
-        found = visible(value)
+        shown = visible(value)
     elif isinstance(value, tuple | list):
-        found = type(value)(map(visible_all, value))
+        shown = type(value)(map(visible_all, value))
     elif isinstance(value, Mapping):
-        found = {visible_all(key): visible_all(each) for key, each in value.items()}
+        shown = {visible_all(key): visible_all(each) for key, each in value.items()}
     elif hasattr(type(value), "__dataclass_fields__"):
         import dataclasses
 
         instance: Any = value
         changed = {each.name: getattr(value, each.name) for each in dataclasses.fields(instance) if each.init}
-        found = dataclasses.replace(instance, **{name: visible_all(each) for name, each in changed.items()})
-    return cast("T", found)
+        shown = dataclasses.replace(instance, **{name: visible_all(each) for name, each in changed.items()})
+    return cast("T", shown)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
     named = {0x0D: "\\r"}
     if code in named:
         return named[code]

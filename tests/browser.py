@@ -69,9 +69,11 @@ class Browser:
 
     def evaluate(self, expression: str) -> Any:
         """Returns the value of a JavaScript expression in the page."""
-        found = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        evaluation = self._call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in evaluation, evaluation
+        return evaluation["result"].get("value")
 
     @property
     def text(self) -> str:
@@ -102,8 +104,8 @@ class Browser:
 
     def screenshot(self, path: Path) -> None:
         """Writes the whole page as a PNG."""
-        found = self._call("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(found["data"]))
+        capture = self._call("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(capture["data"]))
 
     def _call(self, method: str, **parameters: Any) -> Any:
         self._number += 1
@@ -128,19 +130,19 @@ class Browser:
             assert content, "the browser does not answer"
             self._rest += content
         message, _, self._rest = self._rest.partition(b"\0")
-        found: dict[str, Any] = json.loads(message)
-        return found
+        answer: dict[str, Any] = json.loads(message)
+        return answer
 
 
 def executable() -> str:
     """Returns the path of the browser. Skips the test where there is none."""
     named = os.environ.get("LAUNCHER_TEST_BROWSER")
-    found = named or next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    path = named or next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
         pytest.skip(
             f"no browser: none of {', '.join(NAMES)} is on the PATH, and LAUNCHER_TEST_BROWSER is unset"
         )
-    return found
+    return path
 
 
 @contextmanager

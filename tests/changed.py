@@ -69,13 +69,13 @@ def reached(changed: Iterable[str], texts: Mapping[str, str], imports: Imports) 
             new.add(first)  # a template, or a module that is gone
         else:
             new |= {_module(other) for other in _naming(path, texts)} or set(paths)
-    found: set[str] = set()
-    while new := new - found:
-        found |= new
+    modules: set[str] = set()
+    while new := new - modules:
+        modules |= new
         # Who imports a package may reach all that is in it.
         names = {part for name in new for part in (name, *_packages(name))}
         new = {user for name in names for user in users.get(name, ())}
-    return sorted(path for name in found if _is_test(path := paths.get(name, "")))
+    return sorted(path for name in modules if _is_test(path := paths.get(name, "")))
 
 
 def imports_of(texts: Mapping[str, str]) -> Imports:
@@ -83,17 +83,17 @@ def imports_of(texts: Mapping[str, str]) -> Imports:
     import grimp
 
     graph = grimp.build_graph(*_PACKAGES, cache_dir=None)
-    found = {name: set(graph.find_modules_directly_imported_by(name)) for name in graph.modules}
+    imports = {name: set(graph.find_modules_directly_imported_by(name)) for name in graph.modules}
     programs = {match[2]: _module(path) for path in texts if (match := _PROGRAMS.fullmatch(path))}
     for path, text in texts.items():
-        names = found.setdefault(_module(path), set())
+        names = imports.setdefault(_module(path), set())
         names.update(started for prefix, started in _STARTS.items() if _module(path).startswith(prefix))
         if path.startswith("tests/"):
             names.update(_STARTED.findall(text))
             quoted = re.findall(r"[\"'/](\w+)(?:\.py)?[\"'/:]", text)
             beside = re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE) if "/programs/" in path else []
             names.update(programs[word] for word in (*quoted, *beside) if word in programs)
-    return found
+    return imports
 
 
 def _naming(path: str, texts: Mapping[str, str]) -> set[str]:

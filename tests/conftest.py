@@ -18,6 +18,11 @@ _TOGETHER = re.compile(
 """Matches tests that share what takes long to make: those of tests/worker/matrix/test_shapes.py with the same
 strategy, and those of a file.
 """
+_WITH_API_SERVER = "tests/api/"
+_HALF_OF_THEM = ("tests/api/plan/", "tests/api/whole/", "tests/chart/")
+"""A control plane takes 20 s of a core to start, and a tenth of a core afterwards. So there are two,
+each with tests that take half of the time of all.
+"""
 
 # A shell gives what it starts in the background a SIGINT that is ignored, and so do the tests to theirs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -42,13 +47,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         mark = item.get_closest_marker("by_day")
         if mark is None or not isinstance(item, pytest.Function):
             continue
-        test, own = item.nodeid.removesuffix(f"[{item.callspec.id}]"), item.callspec.id
+        test, parameter_id = item.nodeid.removesuffix(f"[{item.callspec.id}]"), item.callspec.id
         runtime = mark.kwargs.get("runtime")
-        ids.setdefault(test, set()).add(own)
+        ids.setdefault(test, set()).add(parameter_id)
         chosen[test] = {*mark.args, *(runtime or ())}
-        if own not in mark.args:
+        if parameter_id not in mark.args:
             item.add_marker(pytest.mark.thorough)
-            if runtime is not None and own not in runtime:
+            if runtime is not None and parameter_id not in runtime:
                 item.add_marker(pytest.mark.nightly)
     if config.getoption("lf", False) or any("::" in argument for argument in config.args):
         return  # not all are collected
@@ -64,8 +69,12 @@ class _Together(LoadScopeScheduling):  # type: ignore[misc]
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        found = _TOGETHER.search(nodeid)
-        return found[1] or found[2] if found else nodeid
+        if nodeid.startswith(_HALF_OF_THEM):
+            return "one API server"
+        if nodeid.startswith(_WITH_API_SERVER):
+            return "another API server"
+        match = _TOGETHER.search(nodeid)
+        return match[1] or match[2] if match else nodeid
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -14,14 +14,14 @@ def free_ports(count: int) -> list[int]:
     not choose them, or tests that run at once would take the same ones.
     """
     chosen = random.SystemRandom()
-    found: dict[int, socket.socket] = {}
-    while len(found) < count:
+    sockets: dict[int, socket.socket] = {}
+    while len(sockets) < count:
         port = chosen.randrange(10_000, 32_000)
         with contextlib.suppress(OSError):
-            found[port] = socket.create_server(("127.0.0.1", port))
-    for opened in found.values():
+            sockets[port] = socket.create_server(("127.0.0.1", port))
+    for opened in sockets.values():
         opened.close()
-    return list(found)
+    return list(sockets)
 
 
 def free_addresses(count: int) -> list[str]:

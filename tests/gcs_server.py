@@ -80,9 +80,9 @@ def objects(environment: dict[str, str], path: str) -> list[str]:
     connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=30)
     connection.set_tunnel("www.googleapis.com", 443)
     connection.request("GET", f"/storage/v1/b/{BUCKET}/o?prefix={path}/")
-    found = json.loads(connection.getresponse().read())
+    listing = json.loads(connection.getresponse().read())
     connection.close()
-    return sorted(item["name"][len(path) + 1 :] for item in found.get("items", ()))
+    return sorted(item["name"][len(path) + 1 :] for item in listing.get("items", ()))
 
 
 def _program() -> Path:

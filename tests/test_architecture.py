@@ -14,6 +14,7 @@ import launcher
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("launcher", "worker", "manifests")
+VAGUE = {"found", "said", "told", "own", "they"}
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 HEAVY = {"tensorflow", "tf_keras", "numpy", "kubernetes", "pydantic", "jinja2", "yaml", "rich"}
 
@@ -73,13 +74,31 @@ def test_the_contract_needs_the_standard_library_only() -> None:
             else []
         )
     }
-    own = {f"worker.contract.{module.stem}" for module in modules}
-    assert imported <= sys.stdlib_module_names | own
+    contract_modules = {f"worker.contract.{module.stem}" for module in modules}
+    assert imported <= sys.stdlib_module_names | contract_modules
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_is_named_for_its_job(path: Path) -> None:
     assert path.stem not in {"utils", "util", "common", "helpers", "misc"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_value_is_named_for_what_it_holds(path: Path) -> None:
+    names = {
+        name.lstrip("_")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in (
+            [node.arg]
+            if isinstance(node, ast.arg)
+            else [node.id]
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            else [node.attr]
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+            else []
+        )
+    }
+    assert not names & VAGUE
 
 
 def test_public_names_are_there_and_sorted() -> None:

@@ -86,7 +86,7 @@ def test_select_refuses_what_the_lock_does_not_have(select: ModuleType, wanted: 
 
 def selections() -> list[list[str]]:
     """Returns the packages of each image, the launcher's first."""
-    return [found.split() for found in re.findall(r"select\.py /build/lock\.txt ([^>\\]+)", DOCKERFILE)]
+    return [packages.split() for packages in re.findall(r"select\.py /build/lock\.txt ([^>\\]+)", DOCKERFILE)]
 
 
 def required(extra: str) -> set[str]:

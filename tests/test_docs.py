@@ -57,7 +57,7 @@ def test_commands(document: Path, tmp_path: Path) -> None:
         )
         assert done.returncode == (int(expected[1]) if expected else 0), f"{command}\n{done.stderr}"
         if expected:
-            assert all(f"    {said}" in document.read_text() for said in done.stderr.splitlines())
+            assert all(f"    {error_line}" in document.read_text() for error_line in done.stderr.splitlines())
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=by_path)
@@ -102,14 +102,14 @@ def test_files(document: Path, tmp_path: Path) -> None:
 
 def anchors(text: str) -> set[str]:
     """Returns the anchors of the headings, as GitHub names them: a repeated heading gets a number."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     names = set()
     for heading in re.findall(r"^#+ +(.*?) *$", BLOCK.sub("", text), re.MULTILINE):
         name = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()).replace(
             " ", "-"
         )
-        names.add(f"{name}-{found[name]}" if name in found else name)
-        found[name] = found.get(name, 0) + 1
+        names.add(f"{name}-{counts[name]}" if name in counts else name)
+        counts[name] = counts.get(name, 0) + 1
     return names
 
 
@@ -148,8 +148,8 @@ def generated() -> dict[Path, str]:
     assert specification.loader is not None
     generate = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(generate)
-    found: dict[Path, str] = generate.pages()
-    return found
+    pages: dict[Path, str] = generate.pages()
+    return pages
 
 
 def test_the_reference_is_up_to_date() -> None:

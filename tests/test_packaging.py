@@ -173,8 +173,8 @@ def test_the_wheel_says_what_a_run_on_this_machine_needs(command: Path, tmp_path
     assert run(command, "tf-launcher init first", tmp_path).returncode == 0
     done = run(command, "tf-launcher submit first/cluster.yaml --backend local", tmp_path)
     assert done.returncode == 1
-    said = r"of this machine \(Python [0-9.]+\) has no TensorFlow: install tf-launcher\[worker\]"
-    expected = rf"{command.parent}/python\S* {said}"
+    message = r"of this machine \(Python [0-9.]+\) has no TensorFlow: install tf-launcher\[worker\]"
+    expected = rf"{command.parent}/python\S* {message}"
     assert re.search(f"chief +failed: {expected}", done.stdout), done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     assert run(command, "tf-launcher delete my-run --backend local", tmp_path).returncode == 0

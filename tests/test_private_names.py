@@ -16,20 +16,24 @@ BY_NAME = {"getattr", "setattr", "hasattr", "delattr"}
 
 def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yields line and text of each use of another module's private name."""
-    own = {name for node in ast.walk(tree) for name in _defined(node)}
+    defined_names = {name for node in ast.walk(tree) for name in _defined(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            found = _is_private(node.attr) and node.attr not in own and ast.unparse(node) not in OF_PYTHON
+            is_foreign = (
+                _is_private(node.attr)
+                and node.attr not in defined_names
+                and ast.unparse(node) not in OF_PYTHON
+            )
         elif isinstance(node, ast.ImportFrom):
-            found = _is_hidden(node.module or "")
+            is_foreign = _is_hidden(node.module or "")
         elif isinstance(node, ast.Import):
-            found = any(_is_hidden(alias.name) for alias in node.names)
+            is_foreign = any(_is_hidden(alias.name) for alias in node.names)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BY_NAME:
             name = node.args[1] if len(node.args) > 1 else None
-            found = isinstance(name, ast.Constant) and _is_private(str(name.value))
+            is_foreign = isinstance(name, ast.Constant) and _is_private(str(name.value))
         else:
             continue
-        if found:
+        if is_foreign:
             yield node.lineno, ast.unparse(node)
 
 
@@ -65,8 +69,8 @@ def _is_hidden(module: str) -> bool:
     "path", [path for path in sorted((ROOT / "worker").rglob("*.py")) if COMPAT not in path.parents], ids=str
 )
 def test_no_other_module_uses_a_private_name(path: Path) -> None:
-    found = list(private_names(ast.parse(path.read_text())))
-    assert not found, f"{path.relative_to(ROOT)}: move these into worker/tf_compat/: {found}"
+    uses = list(private_names(ast.parse(path.read_text())))
+    assert not uses, f"{path.relative_to(ROOT)}: move these into worker/tf_compat/: {uses}"
 
 
 @pytest.mark.parametrize(

@@ -46,14 +46,14 @@ class _Noted:
 
 def compare(one: Path, other: Path, control: Path | None = None) -> list[dict[str, Any]]:
     """Returns a document for each `fit` that either has noted."""
-    found = []
+    documents = []
     for name in sorted({*_files(one), *_files(other)}, key=lambda name: [len(name), name]):
         paths = [root / name for root in (one, other, control) if root is not None]
         if all(path.is_file() for path in paths):
-            found.append(_Pair(*map(_Noted, paths)).document())
+            documents.append(_Pair(*map(_Noted, paths)).document())
         else:
-            found.append({"where": name, "missing": True, "there": [path.is_file() for path in paths]})
-    return found
+            documents.append({"where": name, "missing": True, "there": [path.is_file() for path in paths]})
+    return documents
 
 
 def _files(root: Path) -> Iterator[str]:
@@ -101,15 +101,15 @@ class _Pair:
     def _results(self) -> list[dict[str, Any]]:
         """Returns what `fit` and its validation have reported, in their order."""
         of_control = (self._control or self._one)["results"]
-        found = []
+        results = []
         for name, value in self._one["results"].items():
             other = self._other["results"].get(name)
             if other is None:
                 continue
             far = _far(value, other)
             allowed = self._allowed(_far(value, of_control.get(name, value)))
-            found.append({"name": name, "values": [value, other], "far": far, "same": far <= allowed})
-        return found
+            results.append({"name": name, "values": [value, other], "far": far, "same": far <= allowed})
+        return results
 
     def _first_step(self) -> int | None:
         """Returns the first step, from 1, whose results differ; None where there is none."""

@@ -186,25 +186,29 @@ class _Installation:
 def _failure(output: str, log: str) -> Failure:
     """Returns what pip's output and its log come to."""
     if _CONFLICT in output:
-        found = _CAUSES.search(output)
-        said = "; ".join(line.strip() for line in (found.group(1) if found is not None else "").splitlines())
-        said = said.replace("The user requested (constraint)", "the image has")
-        said = said.replace("The user requested", "the file asks for")
+        match = _CAUSES.search(output)
+        causes = "; ".join(
+            line.strip() for line in (match.group(1) if match is not None else "").splitlines()
+        )
+        causes = causes.replace("The user requested (constraint)", "the image has")
+        causes = causes.replace("The user requested", "the file asks for")
         return program_error(
             f"spec.program.packages: they do not go with each other, or with the image's TensorFlow: "
-            f"{_short(said)}; give other versions, or an image that has them"
+            f"{_short(causes)}; give other versions, or an image that has them"
         )
     errors = [" ".join(each.split()) for each in _ERROR.findall(output)]
-    said = _short("; ".join(dict.fromkeys(errors)) or output.strip())
+    reason = _short("; ".join(dict.fromkeys(errors)) or output.strip())
     pages = dict(_NOT_FETCHED.findall(log))
     unanswered = {page: why for page, why in pages.items() if not _REFUSED.search(why)}
-    told = "".join(f"; {_short(f'{page}: {why}')}" for page, why in [*unanswered.items(), *pages.items()][:1])
+    page_problem = "".join(
+        f"; {_short(f'{page}: {why}')}" for page, why in [*unanswered.items(), *pages.items()][:1]
+    )
     if unanswered or _AWAY.search(output):
-        message = f"spec.program.packages: the package index does not answer: {said}{told}"
+        message = f"spec.program.packages: the package index does not answer: {reason}{page_problem}"
         return Failure(message, ExitCode.RETRYABLE)
     return program_error(
-        f"spec.program.packages: pip cannot install them: {said}{told}; pip reads its variables, such as "
-        "PIP_INDEX_URL, from the tasks' env"
+        f"spec.program.packages: pip cannot install them: {reason}{page_problem}; pip reads its variables, "
+        "such as PIP_INDEX_URL, from the tasks' env"
     )
 
 
@@ -259,17 +263,17 @@ def _image_folders() -> list[str]:
 
 def _kept() -> dict[str, str]:
     """Returns name and version of what keeps the image's version."""
-    found = {_normal(each.metadata["Name"]): each for each in reversed(list(distributions()))}
+    installed = {_normal(each.metadata["Name"]): each for each in reversed(list(distributions()))}
     kept: dict[str, str] = {}
-    waiting = [name for name in _KEPT if name in found]
+    waiting = [name for name in _KEPT if name in installed]
     while waiting:
         name = waiting.pop()
         if name in kept:
             continue
-        kept[name] = found[name].version
-        for line in found[name].requires or ():
+        kept[name] = installed[name].version
+        for line in installed[name].requires or ():
             required = _REQUIRED_NAME.match(line)
-            if required is not None and "extra ==" not in line and _normal(required.group()) in found:
+            if required is not None and "extra ==" not in line and _normal(required.group()) in installed:
                 waiting.append(_normal(required.group()))
     return dict(sorted(kept.items()))
 

@@ -89,10 +89,10 @@ def start_training(arguments: Sequence[str]) -> NoReturn:
     """Starts training processes for a supervisor that has lost its starter. The last five arguments are the
     pipes and the supervisor's process id.
     """
-    *own, orders, reports, signs, stacks, parent = arguments
+    *worker_arguments, orders, reports, signs, stacks, parent = arguments
     task = from_environment()
     prepare_environment(task.config.keras, is_script=task.config.script is not None)
-    work = _work(task, scripts.parse(own))
+    work = _work(task, scripts.parse(worker_arguments))
     starter.serve(work, starter.Pipes(int(orders), int(reports), int(signs), int(stacks)), int(parent))
 
 
@@ -170,7 +170,7 @@ def _elastic(task: Task) -> Elastic | None:
         name=task.name,
         role=task.role,
         index=task.index,
-        own=task.address,
+        address=task.address,
         chief=task.cluster["chief"][0],
         workers=task.elastic,
         seconds=task.config.starting_deadline_seconds,

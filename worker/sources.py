@@ -147,12 +147,12 @@ def _from_bucket(url: str, file: IO[bytes], scratch: Path, seconds: float) -> No
     check_library(url)
     folder, _, name = url.rpartition("/")
     try:
-        found = Bucket(folder, patience=seconds).read(name)
+        stored = Bucket(folder, patience=seconds).read(name)
     except BucketError as error:
         raise error.as_failure() from None
-    if found is None:
+    if stored is None:
         raise _not_fetched(url, "there is no such object", False)
-    file.write(found[0])
+    file.write(stored[0])
 
 
 def _by_tensorflow(url: str, file: IO[bytes], scratch: Path, seconds: float) -> None:
@@ -170,8 +170,8 @@ def _by_tensorflow(url: str, file: IO[bytes], scratch: Path, seconds: float) -> 
     except subprocess.TimeoutExpired:
         raise _not_fetched(url, f"no answer within {seconds:.0f} s", True) from None
     if done.returncode != 0:
-        said = " ".join((done.stdout or done.stderr).split())[-500:]
-        raise _not_fetched(url, said, done.returncode != _REFUSED)
+        reason = " ".join((done.stdout or done.stderr).split())[-500:]
+        raise _not_fetched(url, reason, done.returncode != _REFUSED)
     with path.open("rb") as copied:
         _copy(copied, file, url)
     path.unlink()
@@ -273,8 +273,8 @@ def _clone(source: FetchedSource, folder: Path, scratch: Path, seconds: float) -
         except subprocess.TimeoutExpired:
             raise _not_fetched(source.url, f"no answer within {seconds:.0f} s", True) from None
         if done.returncode != 0:
-            said = " ".join(done.stderr.split())[-500:]
-            raise _not_fetched(source.url, f"git says: {said}", _AWAY.search(said) is not None)
+            message = " ".join(done.stderr.split())[-500:]
+            raise _not_fetched(source.url, f"git says: {message}", _AWAY.search(message) is not None)
 
     call("init", "--quiet", "--template=", str(root))
     call("-C", str(root), "fetch", "--quiet", "--depth", "1", source.url, source.digest)

@@ -13,10 +13,10 @@ import tempfile
 import time
 
 config = json.loads(os.environ["TF_CONFIG"])
-own = config["cluster"][config["task"]["type"]][config["task"]["index"]]
-server = socket.create_server(("", int(own.rpartition(":")[2])))
+address = config["cluster"][config["task"]["type"]][config["task"]["index"]]
+server = socket.create_server(("", int(address.rpartition(":")[2])))
 with tempfile.NamedTemporaryFile(delete=False) as file:
     file.write(bytes(1 << 16))
 left = subprocess.Popen(["sleep", "3600"], start_new_session=True)
-print(f"listens on {own}, and has started {left.pid}", flush=True)
+print(f"listens on {address}, and has started {left.pid}", flush=True)
 time.sleep(random.uniform(0.5, 1.0) * float(sys.argv[1]))

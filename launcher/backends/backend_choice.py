@@ -55,7 +55,7 @@ def runs(
     """All runs of these places, or of one namespace, whose labels are `selected`; see `Backend.runs`. Of
     several places one that does not answer goes to `unreachable`, if that is given; else BackendError.
     """
-    found = []
+    selected_runs = []
     for backend in backends:
         try:
             statuses = backend.runs(namespace, progress=progress)
@@ -64,8 +64,10 @@ def runs(
                 raise
             unreachable(error)
             continue
-        found += [(backend, status) for status in statuses if selected is None or selected(status.labels)]
-    return found
+        selected_runs += [
+            (backend, status) for status in statuses if selected is None or selected(status.labels)
+        ]
+    return selected_runs
 
 
 def contexts() -> list[str]:

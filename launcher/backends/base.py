@@ -41,7 +41,7 @@ class LogLine:
     `record` is set if the line is a progress record. `time` is when it was printed, in seconds since the
     epoch: `logs` sets it if it is known, on this machine within a second.
 
-    `said` is for a reader: a record in words. Printed, a line is `worker-1 | text`, or what it says.
+    `words` are for a reader: a record as a sentence. Printed, a line is `worker-1 | text`, or what it says.
     """
 
     role: str
@@ -50,10 +50,10 @@ class LogLine:
     text: str
     record: Record | None
     time: float | None = None
-    said: str = ""
+    words: str = ""
 
     def __str__(self) -> str:
-        return f"{self.role}-{self.index} | {self.said or self.text}"
+        return f"{self.role}-{self.index} | {self.words or self.text}"
 
 
 @dataclass(frozen=True)

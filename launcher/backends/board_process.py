@@ -126,8 +126,8 @@ class BoardProcess(Board):
 def _free(port: int) -> int:
     """The port. Raises BackendError if it is in use."""
     try:
-        with socket.create_server(("127.0.0.1", port)) as found:
-            return int(found.getsockname()[1])
+        with socket.create_server(("127.0.0.1", port)) as server:
+            return int(server.getsockname()[1])
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise BackendError(f"port {port} of this machine: {reason}", "Name another.") from error

@@ -58,13 +58,13 @@ class BucketFiles:
 
         with _understood(self.url):
             pages = obstore.list(self._store, f"{inner}/" if inner else None)
-            found = [str(each["path"]) for page in pages for each in page if each["path"] != inner]
-            if inner and not found:
+            names = [str(each["path"]) for page in pages for each in page if each["path"] != inner]
+            if inner and not names:
                 parent, _, last = inner.rpartition("/")
                 near = obstore.list_with_delimiter(self._store, f"{parent}/" if parent else None)
-                found = [str(each["path"]) for each in near["objects"]]
-                found = [name for name in found if name.rpartition("/")[2] == last]
-        return sorted(_whole(found))
+                names = [str(each["path"]) for each in near["objects"]]
+                names = [name for name in names if name.rpartition("/")[2] == last]
+        return sorted(_whole(names))
 
     def copy(self, inner: str, path: Path) -> None:
         """Copies the file or folder `inner` to `path`. Raises FileNotFoundError for one that is not there,

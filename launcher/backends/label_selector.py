@@ -32,11 +32,11 @@ def parse(text: str, source: str = "-l") -> Matches:
 
 def _requirement(text: str, source: str) -> Matches:
     values: tuple[str, ...] = ()
-    if found := _EQUALITY.fullmatch(text):
-        key, operator, value = found.groups()
+    if match := _EQUALITY.fullmatch(text):
+        key, operator, value = match.groups()
         values = (value,)
-    elif found := _SET.fullmatch(text):
-        key, operator, listed = found.groups()
+    elif match := _SET.fullmatch(text):
+        key, operator, listed = match.groups()
         values = tuple(value.strip() for value in listed.split(","))
     else:
         key, operator = text.removeprefix("!").strip(), "!" if text.startswith("!") else "exists"

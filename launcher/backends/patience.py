@@ -42,7 +42,7 @@ class Patience:
         self._since = 0.0
         self._spent = 0.0
         self._lifted = False
-        self._told = False
+        self._reported = False
         self.answered = False
         """Whether the server has once answered as it should."""
 
@@ -83,7 +83,7 @@ class Patience:
                 self._under_way -= 1
                 if not self._under_way:
                     self._spent += time.monotonic() - self._since
-                    self._told = False
+                    self._reported = False
 
     def call(self, work: Callable[[], T], what: str, *, limited: bool = True) -> T:
         """Calls `work` in a thread, and returns or raises what it does. If it takes longer than the time
@@ -108,10 +108,10 @@ class Patience:
                 left = self.left() if limited else None
                 silence = TELL_SECONDS - (time.monotonic() - began)
                 ends = [] if left is None else [left]
-                if not self._told:
+                if not self._reported:
                     ends.append(max(0.0, silence))
                 try:
-                    found, error = outcome.get(timeout=min(ends, default=None))
+                    returned, error = outcome.get(timeout=min(ends, default=None))
                 except queue.Empty:
                     if time.monotonic() - began >= TELL_SECONDS:
                         self._say_once(f"{what} has not answered for {TELL_SECONDS:g} s")
@@ -120,7 +120,7 @@ class Patience:
                     continue
                 if error is not None:
                     raise error
-                return found[0]
+                return returned[0]
 
     def tell_repeated(self, message: str) -> None:
         """Says why a request is repeated, unless something was said already. Who follows a run is told by
@@ -132,9 +132,9 @@ class Patience:
     def _say_once(self, text: str) -> None:
         left = self.left()
         with self._lock:
-            if self._told:
+            if self._reported:
                 return
-            self._told = True
+            self._reported = True
         if self._tell is not None:
             self._tell(text if left is None else f"{text}; this is given up in {round(left, left < 1):g} s")
 

@@ -65,8 +65,8 @@ def _candidates(top: StrictParser, words: list[str]) -> Iterator[Candidate]:
     if given.awaiting is not None:
         yield from _starting(current, _values(top, given.awaiting, given))
     elif equals and option in parser.options:
-        found = _values(top, parser.options[option], given)
-        yield from _starting(current, ((f"{option}={each}", text) for each, text in found))
+        candidates = _values(top, parser.options[option], given)
+        yield from _starting(current, ((f"{option}={each}", text) for each, text in candidates))
     elif current.startswith("-"):
         yield from _starting(current, _options(parser, given))
     elif parser is top:
@@ -115,8 +115,8 @@ class _Given:
         self.positional = positionals[plain] if plain < len(positionals) else several
 
 
-def _starting(current: str, found: Iterator[Candidate]) -> Iterator[Candidate]:
-    return (each for each in found if each[0] == _FILES or each[0].startswith(current))
+def _starting(current: str, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    return (each for each in candidates if each[0] == _FILES or each[0].startswith(current))
 
 
 def _commands(top: StrictParser) -> Iterator[Candidate]:
@@ -140,11 +140,11 @@ def _values(top: StrictParser, action: argparse.Action, given: _Given) -> Iterat
     if action.choices is not None:
         yield from ((str(choice), "") for choice in action.choices)
         return
-    found = _BY_DESTINATION.get(action.dest)
+    completer = _BY_DESTINATION.get(action.dest)
     if action.dest == "topic":
         yield from _commands(top)
-    elif found is not None:
-        yield from found(given.values)
+    elif completer is not None:
+        yield from completer(given.values)
 
 
 def _files(_: Mapping[str, str]) -> Iterator[Candidate]:

@@ -263,10 +263,10 @@ def _results(backend: Backend, status: RunStatus) -> Iterator[tuple[str, str]]:
     if (exported := latest(status.records, Exported)) is not None:
         yield "export", exported.path
     yield from backend.places(status.run, status.namespace).items()
-    found = status.run + backend.options(status.namespace)
-    yield "show logs", f"{PROGRAM} logs {found}"
+    run_arguments = status.run + backend.options(status.namespace)
+    yield "show logs", f"{PROGRAM} logs {run_arguments}"
     if status.phase is Phase.LOST and status.reason == SUPERVISOR_LOST:
-        yield "resume", f"submit it again (from its last backup), or {PROGRAM} delete {found}"
+        yield "resume", f"submit it again (from its last backup), or {PROGRAM} delete {run_arguments}"
 
 
 def _explain(backend: Backend, status: RunStatus, out: Console, roles: Sequence[str] | None = None) -> None:

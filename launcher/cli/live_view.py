@@ -67,8 +67,8 @@ def watch(
             if interrupts.count > obeyed and not status.ended:
                 obeyed = interrupts.count
                 if not stop_on_interrupt:
-                    found = run + backend.options(namespace)
-                    view.say("run", f"is still running; `{PROGRAM} wait {found}` follows it again")
+                    run_arguments = run + backend.options(namespace)
+                    view.say("run", f"is still running; `{PROGRAM} wait {run_arguments}` follows it again")
                     return interrupts.exit_code
                 at_once = obeyed > 1
                 backend.stop(run, namespace, at_once=at_once)

@@ -220,14 +220,14 @@ def _checkpoint(status: RunStatus) -> Checkpoint | None:
     newest = latest_with_time(status.records, records.Checkpoint)
     if newest is None:
         return None
-    said, at = newest
+    checkpoint, at = newest
     return Checkpoint(
-        epochs=said.epochs,
-        steps=said.steps,
-        taken=_time_or_null(said.taken or None),
-        every_seconds=said.every_seconds or None,
-        failing_since=_time_or_null(said.failing_since or None),
-        problem=said.problem,
+        epochs=checkpoint.epochs,
+        steps=checkpoint.steps,
+        taken=_time_or_null(checkpoint.taken or None),
+        every_seconds=checkpoint.every_seconds or None,
+        failing_since=_time_or_null(checkpoint.failing_since or None),
+        problem=checkpoint.problem,
         time=_time(at),
     )
 

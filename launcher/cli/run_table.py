@@ -151,13 +151,13 @@ def show_facts(status: RunStatus, place: Place, out: Console | None = None) -> N
     """Prints the first lines of `describe`."""
     out = out or console()
     status = visible_all(status, out.is_terminal)
-    own = _own_labels(status)
+    labels = _own_labels(status)
     because = ": ".join(filter(None, (status.reason, status.message)))
     facts = {
         "name": status.run,
         "namespace": status.namespace,
         "where": str(place),
-        "labels": own or "none",
+        "labels": labels or "none",
         "state": f"{status.phase} ({because})" if because else str(status.phase),
         "submitted": _moment(status.created),
         "started": _moment(status.started),

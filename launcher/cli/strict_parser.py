@@ -148,10 +148,10 @@ def duration(text: str) -> float:
     whole = "".join(number + unit for number, unit in parts) == text
     # A number without a unit must be the only one.
     sound = bool(parts) and whole and (len(parts) == 1 or all(unit for _, unit in parts))
-    found = sum(float(number) * _UNITS[unit] for number, unit in parts) if sound else -1.0
-    if not 0 <= found <= _LONGEST:
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts) if sound else -1.0
+    if not 0 <= seconds <= _LONGEST:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a time, such as 30s, 10m or 2h")
-    return found
+    return seconds
 
 
 def port(text: str) -> int:

@@ -23,16 +23,16 @@ def checked(line: str) -> str:
     if not all(map(_HASH.fullmatch, hashes)):
         raise ValueError("expected --hash=sha256: and 64 hexadecimal digits behind the package")
     try:
-        found = Requirement(given)
+        requirement = Requirement(given)
     except InvalidRequirement as error:
         why = str(error).splitlines()[0]
         raise ValueError(f"expected a package, such as scikit-learn==1.7.0: {why}") from None
-    if found.url is not None and urlsplit(found.url).username is not None:
+    if requirement.url is not None and urlsplit(requirement.url).username is not None:
         raise ValueError(
             "expected a URL without user and password, which everybody could read here: give them by a "
             "PIP_ variable from a Secret"
         )
-    if hashes and [each.operator for each in found.specifier] != ["=="] and found.url is None:
+    if hashes and [each.operator for each in requirement.specifier] != ["=="] and requirement.url is None:
         raise ValueError("a package with a hash needs its version, such as scikit-learn==1.7.0")
     return " ".join([*given.split(), *hashes])
 

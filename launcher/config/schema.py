@@ -34,11 +34,11 @@ def descriptions() -> dict[str, dict[str, str]]:
     Pydantic can read the strings itself (use_attribute_docstrings), but that would slow every start of the
     launcher.
     """
-    found: dict[str, dict[str, str]] = {}
+    texts: dict[str, dict[str, str]] = {}
     for model in ast.parse(inspect.getsource(spec)).body:
         if not isinstance(model, ast.ClassDef):
             continue
-        fields = found.setdefault(model.name, {})
+        fields = texts.setdefault(model.name, {})
         for field, text in zip(model.body, model.body[1:], strict=False):
             if (
                 isinstance(field, ast.AnnAssign)
@@ -47,7 +47,7 @@ def descriptions() -> dict[str, dict[str, str]]:
                 and isinstance(text.value, ast.Constant)
             ):
                 fields[field.target.id] = _joined(str(text.value.value))
-    return found
+    return texts
 
 
 def _joined(text: str) -> str:

@@ -203,7 +203,7 @@ class _Builder:
 
     def _mapping(self, node: yaml.MappingNode, path: FieldPath, depth: int) -> dict[str, Any]:
         merged: dict[str, Any] = {}
-        own: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line, column = key_node.start_mark.line + 1, key_node.start_mark.column + 1
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
@@ -215,14 +215,14 @@ class _Builder:
                 merged = {**self._merge(value_node, path, depth), **merged}
                 continue
             here = (*path, key)
-            if key in own:
+            if key in entries:
                 first, _ = self.document.places[here]
                 self._report(line, column, here, f"given twice; the first is on line {first}: keep one")
                 continue
-            own[key] = self.build(value_node, here, depth + 1)
+            entries[key] = self.build(value_node, here, depth + 1)
             # The key's place, not the value's: a value may begin on a later line.
             self.document.places[here] = (line, column)
-        return {**merged, **own}
+        return {**merged, **entries}
 
     def _merge(self, node: yaml.Node, path: FieldPath, depth: int) -> dict[str, Any]:
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]

@@ -48,20 +48,20 @@ def reason(kind: str) -> str:
 
 def refused(status: Mapping[str, Any], message: str, now: float) -> Status:
     """Returns the status of a TFJob that cannot be trained."""
-    found = dict(status)
-    _set(found, FAILED, message, now, said=INVALID)
-    found["completionTime"] = time_of(now)
-    return found
+    new_status = dict(status)
+    _set(new_status, FAILED, message, now, reason_end=INVALID)
+    new_status["completionTime"] = time_of(now)
+    return new_status
 
 
 def waiting(status: Mapping[str, Any], name: str, *, suspended: bool, now: float) -> Status:
     """Returns the status of a TFJob that has no run: it is to be started, or `suspended`."""
-    found = dict(status)
-    if not is_true(found, CREATED):
-        _set(found, CREATED, f"TFJob {name} is created.", now)
+    new_status = dict(status)
+    if not is_true(new_status, CREATED):
+        _set(new_status, CREATED, f"TFJob {name} is created.", now)
     if suspended:
-        _suspend(found, name, now)
-    return found
+        _suspend(new_status, name, now)
+    return new_status
 
 
 def of_run(
@@ -71,35 +71,35 @@ def of_run(
 
     `types` has the TFJob's own key of each role. `now` is in seconds since the epoch.
     """
-    found = waiting(status, name, suspended=run.phase is Phase.SUSPENDED, now=now)
-    if run.phase is not Phase.SUSPENDED and is_true(found, SUSPENDED):
-        _set(found, SUSPENDED, f"TFJob {name} is resumed.", now, holds=False, said=_RESUMED)
-        found["startTime"] = time_of(now)
-    found.setdefault("startTime", time_of(run.started or now))
+    new_status = waiting(status, name, suspended=run.phase is Phase.SUSPENDED, now=now)
+    if run.phase is not Phase.SUSPENDED and is_true(new_status, SUSPENDED):
+        _set(new_status, SUSPENDED, f"TFJob {name} is resumed.", now, holds=False, reason_end=_RESUMED)
+        new_status["startTime"] = time_of(now)
+    new_status.setdefault("startTime", time_of(run.started or now))
     counts = {types[role.role]: _counts(run, role.role) for role in run.roles if role.role in types}
-    found["replicaStatuses"] = counts
+    new_status["replicaStatuses"] = counts
     path = f"{namespace}/{name}"
     if run.phase in (Phase.SUCCEEDED, Phase.FAILED):
-        found.setdefault("completionTime", time_of(run.finished or now))
+        new_status.setdefault("completionTime", time_of(run.finished or now))
         if run.phase is Phase.SUCCEEDED:
-            _set(found, SUCCEEDED, f"TFJob {path} successfully completed.", now)
+            _set(new_status, SUCCEEDED, f"TFJob {path} successfully completed.", now)
             for each in counts.values():  # what is left of a run that has succeeded has, too
                 each["succeeded"] += each["active"]
                 each["active"] = 0
         else:
-            _set(found, FAILED, _why_failed(run, path, name, types), now)
-        return found
+            _set(new_status, FAILED, _why_failed(run, path, name, types), now)
+        return new_status
     if run.phase is Phase.SUSPENDED:
-        return found
+        return new_status
     again = [task for task in run.tasks if task.role in types and _is_again(task)]
     if again:
         message = f"TFJob {name} is restarting because {types[again[0].role]} replica(s) failed."
-        _set(found, RESTARTING, message, now)
+        _set(new_status, RESTARTING, message, now)
     elif run.primary.active and any(
         task.phase is Phase.RUNNING for task in run.tasks if task.role == run.primary.role
     ):
-        _set(found, RUNNING, f"TFJob {path} is running.", now)
-    return found
+        _set(new_status, RUNNING, f"TFJob {path} is running.", now)
+    return new_status
 
 
 def news(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -146,15 +146,17 @@ def _why_failed(run: RunStatus, path: str, name: str, types: Mapping[str, str]) 
 def _suspend(status: Status, name: str, now: float) -> None:
     message = f"TFJob {name} is suspended."
     if is_true(status, RUNNING):
-        _set(status, RUNNING, message, now, holds=False, said=SUSPENDED)
+        _set(status, RUNNING, message, now, holds=False, reason_end=SUSPENDED)
     if not is_true(status, SUSPENDED):
         _set(status, SUSPENDED, message, now)
 
 
-def _set(status: Status, kind: str, message: str, now: float, *, holds: bool = True, said: str = "") -> None:
+def _set(
+    status: Status, kind: str, message: str, now: float, *, holds: bool = True, reason_end: str = ""
+) -> None:
     """Sets a condition, and takes back those that it ends."""
     given: Iterable[Mapping[str, Any]] = status.get("conditions") or ()
-    text, why, stamp = str(holds), reason(said or kind), time_of(now)
+    text, why, stamp = str(holds), reason(reason_end or kind), time_of(now)
     same = next((each for each in given if each["type"] == kind), None)
     if same is not None and (same["status"], same["reason"]) == (text, why):
         return

@@ -28,20 +28,20 @@ def examine(client: Client, namespace: str) -> list[Finding]:
     """All findings. The controller is looked for in all namespaces, or in `namespace` where that is not
     allowed. Raises BackendError if no server answers or the user is not authenticated.
     """
-    found = [doctor.version(client), _kind(client)]
+    findings = [doctor.version(client), _kind(client)]
     try:
         deployments = _anywhere(client, "Deployment", namespace, _SELECTOR)
     except ApiError as error:
         if not error.no_right:
             raise
         advice = "Ask who installed it, or name its namespace with -n."
-        return [*found, Finding("controller", "unknown", "you may not look for its Deployment", advice)]
+        return [*findings, Finding("controller", "unknown", "you may not look for its Deployment", advice)]
     if not deployments:
         advice = "Install it: docs/controller.md says how."
-        return [*found, Finding("controller", "missing", "no Deployment has its labels", advice)]
+        return [*findings, Finding("controller", "missing", "no Deployment has its labels", advice)]
     for deployment in deployments:
-        found += _deployment(client, deployment)
-    return found
+        findings += _deployment(client, deployment)
+    return findings
 
 
 def _anywhere(client: Client, kind: str, namespace: str, labels: str = "") -> list[Object]:
@@ -110,8 +110,8 @@ def _training_operator(client: Client, spaces: Sequence[str]) -> Finding:
     if not all(client.allowed(space, "list", "coordination.k8s.io", "leases") for space in spaces or [""]):
         message = "you may not look for its lease"
         return Finding("operator", "unknown", message, "A training-operator would train each TFJob, too.")
-    if found := training_operator.running(client, spaces):
-        return Finding("operator", "missing", found, "Until then no TFJob is taken.")
+    if sentence := training_operator.running(client, spaces):
+        return Finding("operator", "missing", sentence, "Until then no TFJob is taken.")
     return Finding("operator", "ok", "no training-operator runs beside it")
 
 

@@ -65,12 +65,12 @@ class Endpoints:
         yield jobs
 
     def _conditions(self) -> Counter[str]:
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for key in self._observed.tfjobs():
             status = (self._observed.tfjob(key) or {}).get("status") or {}
             newest = (status.get("conditions") or [{"type": "None"}])[-1]["type"]
-            found[conditions.FAILED if conditions.is_true(status, conditions.FAILED) else newest] += 1
-        return found
+            counts[conditions.FAILED if conditions.is_true(status, conditions.FAILED) else newest] += 1
+        return counts
 
     def _answer(self, environ: Any, start: Callable[..., Any]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO")

@@ -157,11 +157,11 @@ class Operator:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry)(_login(self._options.context))
         kopf.on.event("kubeflow.org", "v1", "tfjobs", registry=registry)(self._seer(TFJOB))
-        own: Any = {RUN_LABEL: kopf.PRESENT}
-        kopf.on.event("batch", "v1", "jobs", labels=own, registry=registry)(self._seer("Job"))
-        kopf.on.event("", "v1", "pods", labels=own, registry=registry)(self._seer("Pod"))
+        run_labels: Any = {RUN_LABEL: kopf.PRESENT}
+        kopf.on.event("batch", "v1", "jobs", labels=run_labels, registry=registry)(self._seer("Job"))
+        kopf.on.event("", "v1", "pods", labels=run_labels, registry=registry)(self._seer("Pod"))
         if self._client.knows("JobSet"):
-            kopf.on.event("jobset.x-k8s.io", "v1alpha2", "jobsets", labels=own, registry=registry)(
+            kopf.on.event("jobset.x-k8s.io", "v1alpha2", "jobsets", labels=run_labels, registry=registry)(
                 self._seer("JobSet")
             )
         return registry
@@ -194,12 +194,12 @@ class Operator:
     # ---- the training-operator, if it still runs
 
     def _look_for_operator(self) -> None:
-        found = training_operator.running(self._client, self._options.namespaces)
-        if found and found != self._foreign:
-            _log.error("no TFJob is taken: %s", found)
-        elif self._foreign and not found:
+        sentence = training_operator.running(self._client, self._options.namespaces)
+        if sentence and sentence != self._foreign:
+            _log.error("no TFJob is taken: %s", sentence)
+        elif self._foreign and not sentence:
             _log.info("the training-operator has left: TFJobs are taken")
-        self._foreign = found
+        self._foreign = sentence
 
     def _keep_looking(self) -> None:
         while not self._stop.wait(_OPERATOR_SECONDS):
@@ -220,15 +220,15 @@ def _configure_client(context: str | None) -> None:
 def _login(context: str | None) -> Callable[..., Any]:
     def login(**_: Any) -> kopf.ConnectionInfo:
         _configure_client(context)  # a service account's token is renewed each hour
-        found = kubernetes.client.Configuration.get_default_copy()
-        key = found.get_api_key_with_prefix("BearerToken", alias="authorization")
+        configuration = kubernetes.client.Configuration.get_default_copy()
+        key = configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         scheme, _space, token = str(key or "").rpartition(" ")
         return kopf.ConnectionInfo(
-            server=found.host,
-            ca_path=found.ssl_ca_cert,
-            insecure=not found.verify_ssl,
-            certificate_path=found.cert_file,
-            private_key_path=found.key_file,
+            server=configuration.host,
+            ca_path=configuration.ssl_ca_cert,
+            insecure=not configuration.verify_ssl,
+            certificate_path=configuration.cert_file,
+            private_key_path=configuration.key_file,
             scheme=scheme or None,
             token=token or None,
             default_namespace="default",

@@ -44,7 +44,7 @@ class _Known:
     """What is remembered of a TFJob between two calls, and may be lost."""
 
     clean_up: CleanUp
-    told: set[str] = field(default_factory=set)
+    warnings: set[str] = field(default_factory=set)
     """The warnings so far, which are not repeated."""
     cleaned: bool = False
 
@@ -78,9 +78,9 @@ class Reconciler:
         policy = _policy(job)
         if _is_another_s(job):
             return None
-        found = self._observed.run(key, job["metadata"]["uid"])
-        if found is not None:
-            return self._follow(key, job, policy, *found)
+        run = self._observed.run(key, job["metadata"]["uid"])
+        if run is not None:
+            return self._follow(key, job, policy, *run)
         if conditions.is_over(_status(job)):
             return self._remove_in_time(key, job, policy)
         return self._start(key, job, policy)
@@ -195,9 +195,9 @@ class Reconciler:
             self._event(key, job, kind, reason, message)
 
     def _tell_once(self, key: Key, job: Object, reason: str, message: str) -> None:
-        told = self._of(key, job).told
-        if message not in told:
-            told.add(message)
+        warnings = self._of(key, job).warnings
+        if message not in warnings:
+            warnings.add(message)
             self._event(key, job, "Warning", reason, message)
 
     def _event(self, key: Key, job: Object, kind: str, reason: str, message: str) -> None:
@@ -282,8 +282,8 @@ def _policy(job: Object) -> Mapping[str, Any]:
 
 def _types(job: Object) -> Mapping[str, str]:
     """Returns the TFJob's own key of each role."""
-    found = conversion.roles(job["spec"].get("tfReplicaSpecs") or {})
-    return {str(role): key for role, key in found.items()}
+    keys = conversion.roles(job["spec"].get("tfReplicaSpecs") or {})
+    return {str(role): key for role, key in keys.items()}
 
 
 def _document(job: Object) -> Object:

@@ -74,8 +74,8 @@ class WorkQueue:
                 now = time.monotonic()
                 waiting: float | None = None
                 postponed = []
-                found: Hashable | None = None
-                while self._heap and found is None:
+                next_key: Hashable | None = None
+                while self._heap and next_key is None:
                     due, _, key = self._heap[0]
                     if self._due.get(key) != due:
                         heapq.heappop(self._heap)  # it was added again for an earlier time
@@ -86,13 +86,13 @@ class WorkQueue:
                         postponed.append(heapq.heappop(self._heap))
                     else:
                         heapq.heappop(self._heap)
-                        found = key
+                        next_key = key
                 for each in postponed:
                     heapq.heappush(self._heap, each)
-                if found is not None:
-                    del self._due[found]
-                    self._busy.add(found)
-                    return found
+                if next_key is not None:
+                    del self._due[next_key]
+                    self._busy.add(next_key)
+                    return next_key
                 self._changed.wait(waiting)
         return None
 

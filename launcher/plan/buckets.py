@@ -58,14 +58,14 @@ def has_source(spec: Spec) -> bool:
 def variables(topology: Topology) -> list[Object]:
     """The variables by which the libraries of S3 find the server and the credentials."""
     given = topology.cluster.spec.storage or Storage.model_construct()
-    found: list[Object] = []
+    entries: list[Object] = []
     if given.endpoint is not None:
-        found.append({"name": "AWS_ENDPOINT_URL", "value": given.endpoint.replace("$", "$$")})
+        entries.append({"name": "AWS_ENDPOINT_URL", "value": given.endpoint.replace("$", "$$")})
     if given.region is not None:
-        found.append({"name": "AWS_REGION", "value": given.region.replace("$", "$$")})
+        entries.append({"name": "AWS_REGION", "value": given.region.replace("$", "$$")})
     for key in BUCKET_KEYS if given.secret_name is not None else ():
         reference: Object = {"name": given.secret_name, "key": key}
         if key == BUCKET_KEYS[-1]:
             reference["optional"] = True
-        found.append({"name": key, "valueFrom": {"secretKeyRef": reference}})
-    return found
+        entries.append({"name": key, "valueFrom": {"secretKeyRef": reference}})
+    return entries

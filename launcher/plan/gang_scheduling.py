@@ -75,8 +75,8 @@ def queue_labels(spec: Spec) -> dict[str, str]:
 
 def scheduler_name(spec: Spec) -> str | None:
     """The scheduler of all the run's pods, None for the cluster's own."""
-    found = roles.gang(spec)
-    return spec.scheduling.scheduler_name or (SCHEDULERS.get(found) if found is not None else None)
+    gang = roles.gang(spec)
+    return spec.scheduling.scheduler_name or (SCHEDULERS.get(gang) if gang is not None else None)
 
 
 def members(topology: Topology) -> dict[RoleName, int]:
@@ -101,16 +101,16 @@ def membership(topology: Topology, role: RoleName) -> tuple[dict[str, str], dict
     Kueue takes each Job for a workload of its own; one is made of many by a group of plain pods, who makes
     them being of no matter, or by a JobSet, whose pods bear no such labels.
     """
-    found = roles.gang(topology.cluster.spec)
-    if found == "Kueue" and not topology.jobset:
+    gang = roles.gang(topology.cluster.spec)
+    if gang == "Kueue" and not topology.jobset:
         total = sum(role.replicas for role in topology.roles)
         labels = {**queue_labels(topology.cluster.spec), GROUP_LABEL: topology.run}
         return labels, {"kueue.x-k8s.io/pod-group-total-count": str(total)}
     if role == "evaluator":
         return {}, {}
-    if found == "Volcano":
+    if gang == "Volcano":
         return {}, {"scheduling.k8s.io/group-name": topology.run, "volcano.sh/task-spec": role}
-    if found == "Coscheduling":
+    if gang == "Coscheduling":
         return {"scheduling.x-k8s.io/pod-group": topology.run}, {}
     return {}, {}
 
@@ -138,17 +138,17 @@ def disruptions(topology: Topology) -> list[dict[str, str]]:
 def pod_group(topology: Topology) -> dict[str, object] | None:
     """The PodGroup's apiVersion and spec; None where there is none."""
     spec = topology.cluster.spec
-    found = roles.gang(spec)
+    gang = roles.gang(spec)
     needed = members(topology)
     scheduling = spec.scheduling
-    if found == "Kubernetes":
+    if gang == "Kubernetes":
         count = scheduling.min_member or sum(needed.values())
         policy = {"schedulingPolicy": {"gang": {"minCount": count}}}
-        return {"apiVersion": API_VERSIONS[found], "spec": policy}
+        return {"apiVersion": API_VERSIONS[gang], "spec": policy}
     fields: dict[str, object] = {"minMember": sum(needed.values())}
     given: dict[str, object] = {"minMember": scheduling.min_member}
     given["minResources"] = scheduling.min_resources or None
-    if found == "Volcano":
+    if gang == "Volcano":
         if scheduling.min_member is None:
             # Otherwise any four pods would count, such as four workers without a chief and a ps.
             fields["minTaskMember"] = needed
@@ -156,6 +156,6 @@ def pod_group(topology: Topology) -> dict[str, object] | None:
     else:
         given["scheduleTimeoutSeconds"] = scheduling.schedule_timeout_seconds
     fields |= {name: value for name, value in given.items() if value is not None}
-    if found is None or found not in API_VERSIONS:
+    if gang is None or gang not in API_VERSIONS:
         return None
-    return {"apiVersion": API_VERSIONS[found], "spec": fields}
+    return {"apiVersion": API_VERSIONS[gang], "spec": fields}

@@ -38,10 +38,10 @@ _SKELETON: Final[Object] = {
 
 def broken(template: Mapping[str, Any], here: FieldPath) -> Iterator[tuple[FieldPath, str]]:
     """What is wrong with one podTemplate, `here` being its path."""
-    found = [*_form(template), *check(template)]
-    if not found:
-        found = list(_kept(strategic_merge(_SKELETON, template)))
-    yield from (((*here, *path), message) for path, message in found)
+    problems = [*_form(template), *check(template)]
+    if not problems:
+        problems = list(_kept(strategic_merge(_SKELETON, template)))
+    yield from (((*here, *path), message) for path, message in problems)
 
 
 def _form(template: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:

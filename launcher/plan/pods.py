@@ -292,11 +292,11 @@ def _container_plan(
 
 def _ports(topology: Topology, role: ResolvedRole) -> list[Object]:
     name = "tfjob-port" if roles.is_custom(topology.cluster.spec) else "tensorflow"
-    found: list[Object] = [{"name": name, "containerPort": role.port, "protocol": "TCP"}]
+    ports: list[Object] = [{"name": name, "containerPort": role.port, "protocol": "TCP"}]
     monitoring = topology.cluster.spec.monitoring
     if monitoring is not None and role.uses_runtime:
-        found.append({"name": METRICS_PORT, "containerPort": monitoring.port, "protocol": "TCP"})
-    return found
+        ports.append({"name": METRICS_PORT, "containerPort": monitoring.port, "protocol": "TCP"})
+    return ports
 
 
 def needs_archive(role: ResolvedRole, source: ProgramFiles | None) -> bool:
@@ -316,16 +316,21 @@ def _command(role: ResolvedRole) -> tuple[str, ...]:
 def _pod_metadata(topology: Topology, role: ResolvedRole) -> dict[str, dict[str, str]]:
     """Labels and annotations of the pods. Those that disable sidecars are left to the user, if given."""
     given = topology.cluster.metadata
-    own = role.pod_metadata
-    names = {*given.labels, *given.annotations, *(own.get("labels") or ()), *(own.get("annotations") or ())}
+    role_metadata = role.pod_metadata
+    names = {
+        *given.labels,
+        *given.annotations,
+        *(role_metadata.get("labels") or ()),
+        *(role_metadata.get("annotations") or ()),
+    }
     member = gang_scheduling.membership(topology, role.name)
-    found = {
+    metadata = {
         "labels": labels(topology, role.name) | member[0],
         "annotations": {**given.annotations, **member[1]},
     }
     if role.name in storage.place(topology).on_one_node:
-        found["labels"][object_names.NODE_LABEL] = topology.run
-    return without_sidecars(found, names)
+        metadata["labels"][object_names.NODE_LABEL] = topology.run
+    return without_sidecars(metadata, names)
 
 
 def without_sidecars(
@@ -434,9 +439,15 @@ def _env(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) ->
         variables += _git_credentials(topology)
     if role.packages is not None:
         variables.append({"name": Env.PACKAGES, "value": escaped(role.packages)})
-    own = [entry(variable) for variable in role.env]
-    told = [*_for_buckets(topology, role), *_for_programs(topology, role)]
-    return [*variables, *told, *_transport(topology, role), *_module_path(role, source), *own]
+    role_variables = [entry(variable) for variable in role.env]
+    task_variables = [*_for_buckets(topology, role), *_for_programs(topology, role)]
+    return [
+        *variables,
+        *task_variables,
+        *_transport(topology, role),
+        *_module_path(role, source),
+        *role_variables,
+    ]
 
 
 def part_name(run: str, number: int) -> str:
@@ -525,7 +536,7 @@ def _volumes(
     topology: Topology, role: ResolvedRole, source: ProgramFiles | None
 ) -> tuple[list[Object], list[Object]]:
     run = topology.run
-    own = role.fields("container")["volumeMounts"]
+    role_mounts = role.fields("container")["volumeMounts"]
     mounts: list[Object] = [
         {"name": "launcher-config", "mountPath": CONFIG_PATH, "readOnly": True},
         {"name": TASK_VOLUME, "mountPath": TASK_PATH},
@@ -570,7 +581,7 @@ def _volumes(
     if claim is not None and role.touches_model_dir:
         mounts.append({"name": "launcher-model", "mountPath": topology.cluster.spec.model_dir})
         volumes.append({"name": "launcher-model", "persistentVolumeClaim": {"claimName": claim}})
-    return mounts + own, volumes + role.fields("pod")["volumes"]
+    return mounts + role_mounts, volumes + role.fields("pod")["volumes"]
 
 
 def source_items(source: ProgramFiles) -> list[Object]:

@@ -120,8 +120,8 @@ class ResolvedRole:
 
     def patched(self, pod: Mapping[str, Any]) -> Object:
         """The pod template with the podTemplates over it."""
-        shared, own = self.pod_templates
-        return strategic_merge(strategic_merge(pod, shared), own)
+        shared, role_template = self.pod_templates
+        return strategic_merge(strategic_merge(pod, shared), role_template)
 
     @property
     def image(self) -> str:
@@ -165,8 +165,8 @@ class ResolvedRole:
 
     @property
     def _container(self) -> Object:
-        found: Object = next(each for each in self.pod["spec"]["containers"] if each["name"] == CONTAINER)
-        return found
+        container: Object = next(each for each in self.pod["spec"]["containers"] if each["name"] == CONTAINER)
+        return container
 
     @cached_property
     def travels(self) -> bool:
@@ -212,8 +212,8 @@ class ResolvedRole:
     @property
     def pod_metadata(self) -> Object:
         """The labels and annotations that a podTemplate gives its pods."""
-        found: Object = self.pod["metadata"]
-        return found
+        metadata: Object = self.pod["metadata"]
+        return metadata
 
 
 def resolve(spec: Spec, name: RoleName, role: Role) -> ResolvedRole:

@@ -71,11 +71,11 @@ def _zip(contents: Mapping[str, bytes], compression: int) -> bytes:
 
 def _root() -> Path:
     """The package's folder; it is read, and not imported."""
-    found = importlib.util.find_spec("worker")
+    module_spec = importlib.util.find_spec("worker")
     if (
-        found is None
-        or found.origin is None
-        or not (root := Path(found.origin).parent).joinpath(_MAIN).exists()
+        module_spec is None
+        or module_spec.origin is None
+        or not (root := Path(module_spec.origin).parent).joinpath(_MAIN).exists()
     ):
         raise LauncherError(
             "the worker runtime is not installed beside the launcher, and cannot travel with the run",

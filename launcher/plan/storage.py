@@ -267,24 +267,24 @@ class Volume(Directory):
     """A volume of the user's, which one role mounts at least."""
 
     def _of_volumes(self) -> Iterator[Violation]:
-        own = [one for one in self.held if one.mount is not None]
+        mounted = [one for one in self.held if one.mount is not None]
         without = [one.role for one in self.held if one.mount is None]
         if without:
             message = (
-                f"{self.path} is in a volume of the {listed([one.role for one in own])}, and the "
+                f"{self.path} is in a volume of the {listed([one.role for one in mounted])}, and the "
                 f"{listed(without)} has none there: give volumes and volumeMounts in spec.template, which is "
                 "for all roles"
             )
             yield _MODEL_DIR, message
-        if unfit := next(filter(None, map(self._unfit, own)), None):
+        if unfit := next(filter(None, map(self._unfit, mounted)), None):
             yield _MODEL_DIR, unfit
             return
-        if self.spec.tensorboard is not None and any("subPathExpr" in (one.mount or {}) for one in own):
+        if self.spec.tensorboard is not None and any("subPathExpr" in (one.mount or {}) for one in mounted):
             message = "is mounted with subPathExpr, whose variables TensorBoard does not have: use subPath"
             yield _TENSORBOARD, f"{self.path} {message}"
-        if not without and any(self._where(one) != self._where(own[0]) for one in own):
+        if not without and any(self._where(one) != self._where(mounted[0]) for one in mounted):
             message = "are not the same volume: give them one, in spec.template"
-            yield _MODEL_DIR, f"{self.path} of the {listed([one.role for one in own])} {message}"
+            yield _MODEL_DIR, f"{self.path} of the {listed([one.role for one in mounted])} {message}"
         if self.spec.storage is not None:
             message = "is in a volume of yours, so no claim is made for it: remove storage, or the mount"
             yield _STORAGE, f"{self.path} {message}"
@@ -325,7 +325,7 @@ def place(topology: Topology) -> Place:
         message = f"expected an absolute path other than /, or a URL such as gs://bucket/run, not {path}"
         return Unfit(topology, message)
     if path.rstrip("/") == TMP_PATH or any(
-        roles.covers(own, path) or roles.covers(path, own) for own in _NO_DIRECTORIES
+        roles.covers(directory, path) or roles.covers(path, directory) for directory in _NO_DIRECTORIES
     ):
         return Unfit(topology, f"{path} is not for a model: choose another, such as /model")
     held = holdings(topology)
@@ -343,37 +343,37 @@ def affinity(topology: Topology, role: ResolvedRole) -> Object:
     return _beside({"matchLabels": {object_names.NODE_LABEL: topology.run}}, role.given.affinity)
 
 
-def tensorboard_affinity(topology: Topology, own: Mapping[str, Any]) -> Object:
+def tensorboard_affinity(topology: Topology, given_affinity: Mapping[str, Any]) -> Object:
     """The same for the TensorBoard. It never comes first: it would choose a node without GPUs for all."""
     together = place(topology).on_one_node
     if not together:
-        return dict(own)
+        return dict(given_affinity)
     members = {
         "matchLabels": {object_names.RUN_LABEL: topology.run},
         "matchExpressions": [{"key": object_names.ROLE_LABEL, "operator": "In", "values": list(together)}],
     }
-    return _beside(members, own)
+    return _beside(members, given_affinity)
 
 
-def _beside(members: Object, own: Mapping[str, Any]) -> Object:
-    between = own.get("podAffinity", {})
+def _beside(members: Object, given_affinity: Mapping[str, Any]) -> Object:
+    between = given_affinity.get("podAffinity", {})
     if not isinstance(between, Mapping):
-        return dict(own)
+        return dict(given_affinity)
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": members}
-    return {**own, "podAffinity": {**between, _REQUIRED: [*between.get(_REQUIRED, ()), term]}}
+    return {**given_affinity, "podAffinity": {**between, _REQUIRED: [*between.get(_REQUIRED, ()), term]}}
 
 
 def holdings(topology: Topology) -> list[Holding]:
     """The place of the model directory, if it is a path, for each role that uses it."""
     directory = topology.cluster.spec.model_dir or ""
-    found = []
+    held = []
     for role in topology.roles:
         if role.touches_model_dir:
             covering = [m for m in role.pod_mounts if roles.covers(str(m["mountPath"]), directory)]
             mount = max(covering, key=lambda mount: len(mount["mountPath"]), default=None)
             volume = role.pod_volumes.get(mount.get("name", "")) if mount is not None else None
-            found.append(Holding(role.name, role.replicas, mount, volume))
-    return found
+            held.append(Holding(role.name, role.replicas, mount, volume))
+    return held
 
 
 def _kind(volume: Mapping[str, Any] | None) -> str:

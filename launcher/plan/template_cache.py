@@ -45,12 +45,12 @@ class TemplateCache(jinja2.BytecodeCache):
         if sys.dont_write_bytecode or not bucket.key:
             return
         path = Path(bucket.key)
-        own = path.with_name(f"{path.name}.{os.getpid()}")
+        temporary_path = path.with_name(f"{path.name}.{os.getpid()}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with own.open("wb") as file:
+            with temporary_path.open("wb") as file:
                 bucket.write_bytecode(file)
-            own.replace(path)
+            temporary_path.replace(path)
         except OSError:
             with contextlib.suppress(OSError):  # a full disk, or one that is only read
-                own.unlink()
+                temporary_path.unlink()

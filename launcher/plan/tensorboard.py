@@ -112,11 +112,13 @@ def _fields(
     if storage.place(topology).on_one_node:
         reasons.append("node")
     shared = primary.fields(at)
-    found = {field.alias: shared[field.alias] for field in rules(RoleTemplate, at, reasons)}
+    fields = {field.alias: shared[field.alias] for field in rules(RoleTemplate, at, reasons)}
     for field in rules(TensorBoard, at):
-        own = field.rule.form(getattr(board, field.name))
-        found[field.alias] = field.rule.merge(found[field.alias], own) if field.alias in found else own
-    return found
+        board_value = field.rule.form(getattr(board, field.name))
+        fields[field.alias] = (
+            field.rule.merge(fields[field.alias], board_value) if field.alias in fields else board_value
+        )
+    return fields
 
 
 def _directory(topology: Topology) -> tuple[list[Object], list[Object]]:

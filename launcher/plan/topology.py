@@ -117,17 +117,17 @@ class Topology:
     @cached_property
     def addresses(self) -> dict[RoleName, list[str]]:
         """Of each role's tasks, in the order of `roles`; also of those that elastic workers may get."""
-        found = {}
+        addresses = {}
         for role in self.roles:
             before, _, after = self.address(role.name, INDEX).partition(INDEX)
-            found[role.name] = [f"{before}{index}{after}" for index in range(role.max_replicas)]
-        return found
+            addresses[role.name] = [f"{before}{index}{after}" for index in range(role.max_replicas)]
+        return addresses
 
     @property
     def metrics_addresses(self) -> list[str]:
         """Of all tasks that serve metrics, also of those that elastic workers may get."""
         tasks = ((role.name, index) for role in self.roles for index in range(role.max_replicas))
-        return [found for task in tasks if (found := self.metrics_address(*task)) is not None]
+        return [address for task in tasks if (address := self.metrics_address(*task)) is not None]
 
     @cached_property
     def training_cluster(self) -> dict[str, list[str]]:

@@ -146,8 +146,8 @@ _INTEGERS: Final = {"int": 1 << 63, "int32": 1 << 31, "int64": 1 << 63}
 @cache
 def types() -> Types:
     """Returns the types of Kubernetes."""
-    found: dict[str, dict[str, str]] = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
+    kubernetes_types: dict[str, dict[str, str]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return kubernetes_types
 
 
 class Check:
@@ -178,10 +178,10 @@ class Check:
     def of_field(self, value: Any, kind: str, name: str, here: FieldPath) -> Iterator[Problem]:
         """Yields the problems of the value of a known field; `here` is the path of what has the field."""
         field = self._types[kind][name]
-        found = list(self.problems(value, field.rstrip("!"), (*here, name)))
-        if not found and value is not None and (message := _form(value, kind, name, field)):
-            found = [((*here, name), message)]
-        yield from found
+        problems = list(self.problems(value, field.rstrip("!"), (*here, name)))
+        if not problems and value is not None and (message := _form(value, kind, name, field)):
+            problems = [((*here, name), message)]
+        yield from problems
 
     def _mapping(self, value: Mapping[str, Any], kind: str, here: FieldPath) -> Iterator[Problem]:
         known = self._types[kind]

@@ -106,8 +106,8 @@ def check(patch: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
         if name.startswith("$"):
             yield (name,), f"unknown directive; expected {DIRECTIVE} or {RETAIN}"
             continue
-        found = _check_value(value, MERGE_KEYS.get(name), name in SETS)
-        yield from (((name, *path), message) for path, message in found)
+        problems = _check_value(value, MERGE_KEYS.get(name), name in SETS)
+        yield from (((name, *path), message) for path, message in problems)
 
 
 def _check_value(value: Any, key: str | None, is_set: bool) -> Iterator[tuple[FieldPath, str]]:

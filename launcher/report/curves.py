@@ -61,7 +61,7 @@ def curves(lines: Iterable[LogLine], restarts: Sequence[Restart]) -> list[Curve]
     trained twice, only the last values count.
     """
     records = sorted((line.record for line in lines if line.record is not None), key=lambda r: r.time)
-    progress = [(record, said) for record in records if isinstance(said := record.content, Progress)]
+    progress = [(record, content) for record in records if isinstance(content := record.content, Progress)]
     done = [each for _, each in progress]
     evaluations = [each for record in records if isinstance(each := record.content, Evaluation)]
     trained = _by_epoch(done, lambda each: each.values)
@@ -69,17 +69,17 @@ def curves(lines: Iterable[LogLine], restarts: Sequence[Restart]) -> list[Curve]
     speed = _by_epoch(done, lambda each: {SPEED: each.steps_per_second})
     names = [LOSS, *sorted({*trained, *scored} - {LOSS})]
     breaks = _breaks(progress, restarts)
-    found = []
+    all_curves = []
     for name in names[:_MOST_CHARTS]:
         pair = [Series("training", False, trained[name])] if name in trained else []
         pair += [Series("evaluation", True, scored[name])] if name in scored else []
         if pair:
-            found.append(Curve(name, tuple(pair), breaks))
+            all_curves.append(Curve(name, tuple(pair), breaks))
     if SPEED in speed:
-        found.append(Curve(SPEED, (Series("training", False, speed[SPEED]),), breaks))
+        all_curves.append(Curve(SPEED, (Series("training", False, speed[SPEED]),), breaks))
     for name, points in _of_gpus(records, progress).items():
-        found.append(Curve(name, (Series("training", False, points),), breaks))
-    return found
+        all_curves.append(Curve(name, (Series("training", False, points),), breaks))
+    return all_curves
 
 
 def last(curve: Curve, *, held_out: bool) -> Point | None:
@@ -107,12 +107,12 @@ def _by_epoch(
     return {**ends, **few}
 
 
-def _series(found: Iterable[tuple[float | None, Mapping[str, float]]]) -> dict[str, tuple[Point, ...]]:
+def _series(pairs: Iterable[tuple[float | None, Mapping[str, float]]]) -> dict[str, tuple[Point, ...]]:
     """The points of each name, from pairs of epoch and values. Leaves out what cannot be drawn; of two values
     at one epoch the later one counts.
     """
     series: dict[str, dict[float, float]] = {}
-    for epoch, values in found:
+    for epoch, values in pairs:
         for name, value in values.items():
             if epoch is not None and epoch < _MOST_EPOCHS and -_LARGEST < value < _LARGEST:
                 series.setdefault(name, {})[epoch] = value
@@ -129,17 +129,19 @@ def _of_gpus(
     for record in records:
         if isinstance(record.content, GpuUse):
             windows.setdefault(int(record.time / _WINDOW), []).append(record.content)
-    reached = [(record.time, place) for record, said in progress if (place := position(said)) is not None]
+    reached = [
+        (record.time, place) for record, content in progress if (place := position(content)) is not None
+    ]
     return _series(
-        (_reached(reached, (window + 0.5) * _WINDOW), _summed(said)) for window, said in windows.items()
+        (_reached(reached, (window + 0.5) * _WINDOW), _summed(uses)) for window, uses in windows.items()
     )
 
 
 def _summed(measured: Sequence[GpuUse]) -> dict[str, float]:
     use = [value for each in measured for value in each.use]
     memory = [value for each in measured for value in each.memory]
-    found = {GPU_USE: sum(use) / len(use)} if use else {}
-    return {**found, GPU_MEMORY: max(memory) / 1024} if memory else found
+    mean_use = {GPU_USE: sum(use) / len(use)} if use else {}
+    return {**mean_use, GPU_MEMORY: max(memory) / 1024} if memory else mean_use
 
 
 def _reached(known: Sequence[tuple[float, float]], time: float) -> float | None:
@@ -161,10 +163,10 @@ def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
 
 def _breaks(progress: Sequence[tuple[Record, Progress]], restarts: Sequence[Restart]) -> tuple[float, ...]:
     """The epochs that were done when the primary failed."""
-    found: list[float] = []
+    epochs: list[float] = []
     for restart in restarts:
         if progress and restart.task.latest.name == progress[-1][0].task:
-            before = [position(said) for record, said in progress if record.time <= restart.failed]
+            before = [position(content) for record, content in progress if record.time <= restart.failed]
             known = [place for place in before if place is not None]
-            found += known[-1:]
-    return tuple(dict.fromkeys(found))
+            epochs += known[-1:]
+    return tuple(dict.fromkeys(epochs))

@@ -132,8 +132,8 @@ def _epochs(points: Sequence[Point]) -> tuple[float, float]:
 def _whole(left: float, right: float) -> list[float]:
     step = max(1, _nice((right - left) / _MOST_EPOCHS))
     first = math.ceil(left / step) * step
-    found = [first + count * step for count in range(int((right - first) / step) + 1)]
-    return [left, *found] if found and found[0] - left > step / 2 else found
+    epochs = [first + count * step for count in range(int((right - first) / step) + 1)]
+    return [left, *epochs] if epochs and epochs[0] - left > step / 2 else epochs
 
 
 def _nice(step: float) -> float:

@@ -46,19 +46,21 @@ def report_events(
     history: History, tasks: Sequence[TaskTimeline], restarts: Sequence[Restart]
 ) -> list[ReportEvent]:
     """All of them, oldest first."""
-    found = [*_of_run(history), *_of_tasks(tasks), *_of_restarts(restarts), *_of_records(history)]
-    found += _of_cluster(history.events, tasks)
-    return sorted(found, key=lambda event: event.time)
+    events = [*_of_run(history), *_of_tasks(tasks), *_of_restarts(restarts), *_of_records(history)]
+    events += _of_cluster(history.events, tasks)
+    return sorted(events, key=lambda event: event.time)
 
 
-def shortened(found: Sequence[ReportEvent], most: int = MOST) -> list[ReportEvent]:
+def shortened(events: Sequence[ReportEvent], most: int = MOST) -> list[ReportEvent]:
     """The `most` important ones, in their order."""
-    if len(found) <= most:
-        return list(found)
+    if len(events) <= most:
+        return list(events)
     ranked = sorted(
-        range(len(found)), key=lambda number: (found[number].kind in ("warning", "bad"), number), reverse=True
+        range(len(events)),
+        key=lambda number: (events[number].kind in ("warning", "bad"), number),
+        reverse=True,
     )
-    return [found[number] for number in sorted(ranked[:most])]
+    return [events[number] for number in sorted(ranked[:most])]
 
 
 def _of_run(history: History) -> Iterable[ReportEvent]:

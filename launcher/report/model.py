@@ -128,8 +128,8 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
     begin, end = start_time(history), end_time(history)
     where = break_down(history, tasks, again)
     drawn = curves(history.lines, [restart for restart in again if tasks and restart.task is tasks[0]])
-    found = report_events(history, tasks, again)
-    shown = shortened(found)
+    events = report_events(history, tasks, again)
+    shown = shortened(events)
     rows = tuple(row(group, begin, end, status) for group in grouped(tasks, end - begin))
     columns, values = _table(drawn)
     devices = task_devices.of_run(status)
@@ -163,7 +163,7 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
         columns=columns,
         values=values,
         events=tuple(_event_row(event, begin, zone) for event in shown),
-        events_left_out=len(found) - len(shown),
+        events_left_out=len(events) - len(shown),
         seen=_clock(history.seen, zone, "%Y-%m-%d %H:%M:%S %Z"),
     )
 
@@ -194,14 +194,14 @@ def _count(role: RoleStatus) -> str:
 
 def _program(spec: Mapping[str, Any]) -> list[str]:
     """What is trained, and how: the strategy, and the program with its parameters."""
-    found = [f"strategy {spec['strategy']}"] if "strategy" in spec else []
+    facts = [f"strategy {spec['strategy']}"] if "strategy" in spec else []
     program = spec.get("program") or {}
     if trained := program.get("entrypoint") or program.get("script"):
-        found.append(f"program {trained}")
+        facts.append(f"program {trained}")
     elif command := spec.get("command") or (spec.get("chief") or {}).get("command"):
-        found.append(f"command {_cut(shlex.join(map(str, command)))}")
+        facts.append(f"command {_cut(shlex.join(map(str, command)))}")
     values = [f"{name} {_cut(_written(value))}" for name, value in (program.get("parameters") or {}).items()]
-    return [redacted_message(text) for text in [*found, *([", ".join(values)] if values else [])]]
+    return [redacted_message(text) for text in [*facts, *([", ".join(values)] if values else [])]]
 
 
 def _written(value: Any) -> str:
@@ -228,24 +228,26 @@ def _gaps(history: History, tasks: Sequence[TaskTimeline]) -> list[str]:
 
 
 def _failures(status: RunStatus) -> tuple[Failure, ...]:
-    found: dict[tuple[str, str], Failure] = {}
+    failures: dict[tuple[str, str], Failure] = {}
     for task in status.failures:
-        said = status.failure_record(task)
-        message, traceback = (said.message, said.traceback) if said is not None else ("", "")
+        record = status.failure_record(task)
+        message, traceback = (record.message, record.traceback) if record is not None else ("", "")
         name = sentences.who(task.role, task.index, status)
         # A program that cannot be imported fails alike in every role.
-        found.setdefault((message, traceback), Failure(name, sentences.ending(task), message, traceback))
-    return tuple(found.values())
+        failures.setdefault((message, traceback), Failure(name, sentences.ending(task), message, traceback))
+    return tuple(failures.values())
 
 
 def _figures(
     history: History, where: TimeBreakdown, drawn: Sequence[Curve], again: Sequence[Restart]
 ) -> tuple[Figure, ...]:
     status = history.status
-    found = [Figure("Duration" if status.finished is not None else "So far", duration(where.total))]
+    figures = [Figure("Duration" if status.finished is not None else "So far", duration(where.total))]
     trained = sum(part.seconds for part in where.shares if part.state in (State.TRAINING, State.RUNNING))
     if trained:
-        found.append(Figure("Training", f"{share(trained, where.total):.0f} %", f"{duration(trained)} of it"))
+        figures.append(
+            Figure("Training", f"{share(trained, where.total):.0f} %", f"{duration(trained)} of it")
+        )
     named = {curve.name: curve for curve in drawn}
     metrics = [name for name in named if name not in (LOSS, *FROM_ZERO)]
     for name in [*metrics[:1], LOSS]:
@@ -253,13 +255,13 @@ def _figures(
         for held_out, of_what in ((True, "evaluation"), (False, "training")):
             point = last(curve, held_out=held_out) if curve is not None else None
             if point is not None:
-                found.append(Figure(name, number(point.value), f"{of_what}, epoch {point.epoch:.3g}"))
+                figures.append(Figure(name, number(point.value), f"{of_what}, epoch {point.epoch:.3g}"))
                 break
     if SPEED in named and (speed := last(named[SPEED], held_out=False)) is not None:
-        found.append(Figure("Steps per second", rate(speed.value), f"epoch {speed.epoch:.3g}"))
+        figures.append(Figure("Steps per second", rate(speed.value), f"epoch {speed.epoch:.3g}"))
     if GPU_USE in named:
         values = [point.value for point in named[GPU_USE].series[0].points]
-        found.append(Figure("GPU use", f"{sum(values) / len(values):.0f} %", "mean of all GPUs"))
+        figures.append(Figure("GPU use", f"{sum(values) / len(values):.0f} %", "mean of all GPUs"))
     if again:
         kinds = {
             "by a suspension or a move": sum(restart.stopped for restart in again),
@@ -267,8 +269,8 @@ def _figures(
         }
         noted = [f"{count} {kind}" for kind, count in kinds.items() if count]
         note = f"of them {' and '.join(noted)}" if noted else "of all tasks"
-        found.append(Figure("Restarts", f"{len(again):,}", note))
-    return tuple(found)
+        figures.append(Figure("Restarts", f"{len(again):,}", note))
+    return tuple(figures)
 
 
 def _parts(where: TimeBreakdown) -> tuple[Part, ...]:

@@ -21,7 +21,9 @@ def by_process(history: History) -> History:
     for line in history.lines:
         if line.record is not None:
             records.setdefault((line.role, line.index, line.attempt), []).append(line.record)
-    restarts = {key: [each for each in own if _restarted(each)] for key, own in records.items()}
+    restarts = {
+        key: [each for each in pod_records if _restarted(each)] for key, pod_records in records.items()
+    }
     if not any(restarts.values()):
         return history
     attempts: list[TaskStatus] = []
@@ -35,7 +37,7 @@ def by_process(history: History) -> History:
         numbers[task] = first[key] + len(processes)
     order = {(pod.role, pod.index): number for number, pod in reversed(list(enumerate(history.attempts)))}
     attempts.sort(key=lambda each: (order[each.role, each.index], each.attempt))
-    times = {key: [each.time for each in own] for key, own in restarts.items()}
+    times = {key: [each.time for each in pod_restarts] for key, pod_restarts in restarts.items()}
     lines = []
     for line in history.lines:
         key = (line.role, line.index, line.attempt)
@@ -52,15 +54,17 @@ def _restarted(record: Record) -> bool:
 
 def _split(pod: TaskStatus, records: Sequence[Record], restarts: Sequence[Record]) -> list[TaskStatus]:
     """Returns the training processes of a pod."""
-    found = []
+    processes = []
     rest = pod
     for restart in restarts:
         assert isinstance(restart.content, Restarted)  # noqa: S101 - for the type checker
-        said = [each.time for each in records if each.event == Event.FAILED and each.time <= restart.time]
-        end = max([*said, rest.running or rest.started or 0.0])
+        failure_times = [
+            each.time for each in records if each.event == Event.FAILED and each.time <= restart.time
+        ]
+        end = max([*failure_times, rest.running or rest.started or 0.0])
         code = restart.content.exit_code
-        found.append(
+        processes.append(
             replace(rest, phase=Phase.FAILED, exit_code=code, reason="", finished=end, deleted=False)
         )
         rest = replace(pod, created=restart.time, started=restart.time, running=restart.time, in_place=True)
-    return [*found, rest]
+    return [*processes, rest]

@@ -44,7 +44,7 @@ def restarts(tasks: Sequence[TaskTimeline]) -> list[Restart]:
 
 
 def _of_task(task: TaskTimeline, tasks: Sequence[TaskTimeline]) -> list[Restart]:
-    found = []
+    task_restarts = []
     # A segment without a pod of its own is that of a pod that is still to come.
     expected = task.segments[-1].attempt if task.segments else 0
     numbers = [attempt.attempt for attempt in task.attempts[1:]]
@@ -58,8 +58,10 @@ def _of_task(task: TaskTimeline, tasks: Sequence[TaskTimeline]) -> list[Restart]
         if not before.deleted and before.exit_code == ExitCode.RETRYABLE:
             name, why = _cause(tasks, failed) or (name, why)
         back = min(at_work, default=None)
-        found.append(Restart(task, number, failed, back, name, why, before.deleted, number in in_place))
-    return found
+        task_restarts.append(
+            Restart(task, number, failed, back, name, why, before.deleted, number in in_place)
+        )
+    return task_restarts
 
 
 def _end(attempt: TaskStatus, task: TaskTimeline) -> float:

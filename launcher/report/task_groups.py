@@ -44,16 +44,16 @@ def grouped(tasks: Sequence[TaskTimeline], total: float) -> list[TaskGroup]:
 def _of_role(tasks: tuple[TaskTimeline, ...], total: float) -> list[TaskGroup]:
     if len(tasks) <= _UNGROUPED:
         return [TaskGroup((task,), task) for task in tasks]
-    found: list[list[TaskTimeline]] = []
+    similar_tasks: list[list[TaskTimeline]] = []
     for tolerance in _TOLERANCES:
-        found = _alike(tasks, tolerance * total)
-        if len(found) <= _MOST_ROWS:
+        similar_tasks = _alike(tasks, tolerance * total)
+        if len(similar_tasks) <= _MOST_ROWS:
             break
     # The largest groups stay; the reader looks for rare behaviour, so the rest has a row, too.
-    found.sort(key=len, reverse=True)
-    kept, rest = found[: _MOST_ROWS - 1], found[_MOST_ROWS - 1 :]
+    similar_tasks.sort(key=len, reverse=True)
+    kept, rest = similar_tasks[: _MOST_ROWS - 1], similar_tasks[_MOST_ROWS - 1 :]
     if len(rest) == 1:
-        kept, rest = found, []
+        kept, rest = similar_tasks, []
     groups = [TaskGroup(tuple(group), _typical(group)) for group in kept]
     groups.sort(key=lambda group: group.tasks[0].index)
     others = tuple(task for group in rest for task in group)
@@ -62,21 +62,21 @@ def _of_role(tasks: tuple[TaskTimeline, ...], total: float) -> list[TaskGroup]:
 
 def _alike(tasks: Sequence[TaskTimeline], tolerance: float) -> list[list[TaskTimeline]]:
     """Groups of tasks whose segments end within `tolerance` seconds of those of the group's first task."""
-    found: dict[object, list[tuple[list[float], list[TaskTimeline]]]] = {}
+    groups_by_states: dict[object, list[tuple[list[float], list[TaskTimeline]]]] = {}
     for task in tasks:
         # Shorter segments can hardly be seen.
         seen = [segment for segment in task.segments if segment.end - segment.start >= tolerance / 2]
         ends = [segment.end for segment in seen]
         failures = tuple(mark.text for mark in task.marks if mark.kind == "failed")
         states = tuple((segment.state, segment.attempt) for segment in seen)
-        groups = found.setdefault((states, failures, task.latest.phase), [])
+        groups = groups_by_states.setdefault((states, failures, task.latest.phase), [])
         for ends_of_first, group in groups:
             if all(abs(one - other) <= tolerance for one, other in zip(ends_of_first, ends, strict=True)):
                 group.append(task)
                 break
         else:
             groups.append((ends, [task]))
-    return [group for groups in found.values() for _, group in groups]
+    return [group for groups in groups_by_states.values() for _, group in groups]
 
 
 def _typical(tasks: Sequence[TaskTimeline]) -> TaskTimeline:

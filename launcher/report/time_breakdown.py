@@ -73,8 +73,8 @@ def break_down(history: History, tasks: Sequence[TaskTimeline], restarts: Sequen
     if primary is None:
         seconds[State.HELD] = total
     else:
-        own = [restart for restart in restarts if restart.task is primary]
-        _add_up(seconds, primary, own, end, by_attempt(history))
+        primary_restarts = [restart for restart in restarts if restart.task is primary]
+        _add_up(seconds, primary, primary_restarts, end, by_attempt(history))
     shares = tuple(
         Share(state, seconds[state], _describe(state, tasks, restarts))
         for state in _WORDS
@@ -84,12 +84,16 @@ def break_down(history: History, tasks: Sequence[TaskTimeline], restarts: Sequen
 
 
 def _add_up(
-    seconds: dict[State, float], primary: TaskTimeline, own: Sequence[Restart], end: float, records: Records
+    seconds: dict[State, float],
+    primary: TaskTimeline,
+    restarts: Sequence[Restart],
+    end: float,
+    records: Records,
 ) -> None:
     """Adds the segments of the primary to `seconds`, by state. A restart costs the time from the failure
     until the next pod works, and the training that has to be done again.
     """
-    costs = {restart.attempt: State.STOPPED if restart.stopped else State.DOWN for restart in own}
+    costs = {restart.attempt: State.STOPPED if restart.stopped else State.DOWN for restart in restarts}
     numbers = sorted({segment.attempt for segment in primary.segments})
     following = dict(itertools.pairwise(numbers))
     for number, segments in itertools.groupby(primary.segments, key=lambda segment: segment.attempt):
@@ -103,7 +107,7 @@ def _add_up(
                 state = costs[following[number]]
             seconds[state] += max(0.0, min(segment.end, end) - segment.start)
     logs = [records.get((primary.role, primary.index, a.attempt), ()) for a in primary.attempts]
-    for number, restart in enumerate(own):
+    for number, restart in enumerate(restarts):
         later = itertools.chain.from_iterable(logs[number + 1 :])
         twice = min(_repeated(logs[number], later, restart.failed), seconds[State.TRAINING])
         seconds[State.TRAINING] -= twice
@@ -126,15 +130,15 @@ def _describe(state: State, tasks: Sequence[TaskTimeline], restarts: Sequence[Re
     primary = tasks[0] if tasks else None
     if primary is None:
         return _WORDS[state]
-    own = [restart for restart in restarts if restart.task is primary]
+    primary_restarts = [restart for restart in restarts if restart.task is primary]
     if state is State.WAITING:
         names = _awaited(primary.segments, tasks)
         return f"waiting for {listed(names, MOST_NAMES)}" if names else _WORDS[state]
     if state is State.STOPPED:
-        times = sum(restart.stopped for restart in own)
+        times = sum(restart.stopped for restart in primary_restarts)
         return f"suspended or moved ({counted(times, 'time')})" if times else _GONE
     if state is State.DOWN:
-        return _lost([restart for restart in own if not restart.stopped])
+        return _lost([restart for restart in primary_restarts if not restart.stopped])
     return _WORDS[state]
 
 
@@ -163,13 +167,13 @@ def _remarks(tasks: Sequence[TaskTimeline], restarts: Sequence[Restart], begin: 
     if not tasks:
         return
     primary = tasks[0]
-    own = [restart for restart in restarts if restart.task is primary]
+    primary_restarts = [restart for restart in restarts if restart.task is primary]
     beside = [
         restart
         for restart in restarts
         if restart.task is not primary
         and not restart.stopped
-        and not any(_came_with(restart, other) for other in own)
+        and not any(_came_with(restart, other) for other in primary_restarts)
     ]
     if len(beside) > 3:
         names = {restart.task.name for restart in beside}

@@ -96,11 +96,13 @@ def with_possible_times(history: History) -> History:
 
 def by_attempt(history: History) -> Records:
     """The records, sorted by time."""
-    found: dict[tuple[str, int, int], list[Record]] = {}
+    records_by_attempt: dict[tuple[str, int, int], list[Record]] = {}
     for line in history.lines:
         if line.record is not None:
-            found.setdefault((line.role, line.index, line.attempt), []).append(line.record)
-    return {key: sorted(records, key=lambda record: record.time) for key, records in found.items()}
+            records_by_attempt.setdefault((line.role, line.index, line.attempt), []).append(line.record)
+    return {
+        key: sorted(records, key=lambda record: record.time) for key, records in records_by_attempt.items()
+    }
 
 
 def task_timelines(history: History) -> list[TaskTimeline]:
@@ -123,11 +125,11 @@ def task_timelines(history: History) -> list[TaskTimeline]:
 
 def _pulls(events: Iterable[RunEvent]) -> Mapping[str, Sequence[float]]:
     """When images were pulled, in whole seconds, by the name of the task in events: `worker 1`."""
-    found: dict[str, list[float]] = {}
+    pulls: dict[str, list[float]] = {}
     for event in events:
         if event.reason == "Pulling" or (event.reason == "Pulled" and "already" not in event.message):
-            found.setdefault(event.about, []).append(event.time)
-    return found
+            pulls.setdefault(event.about, []).append(event.time)
+    return pulls
 
 
 class _Builder:
@@ -150,7 +152,9 @@ class _Builder:
         self._records = records
         name = f"{first.role} {first.index}"
         self._pulls = pulls.get(name, ())
-        self._told = min((event.time for event in history.events if event.about == name), default=None)
+        self._first_event_time = min(
+            (event.time for event in history.events if event.about == name), default=None
+        )
         """When the first event about a pod of the task came."""
         self._until = until
         self._attempts = attempts
@@ -164,9 +168,13 @@ class _Builder:
         released = None
         cursor, before = self._begin, State.HELD
         first = self._attempts[0]
-        if self._told is not None and first.created is not None and self._told < first.created - 1:
+        if (
+            self._first_event_time is not None
+            and first.created is not None
+            and self._first_event_time < first.created - 1
+        ):
             # It had a pod before that is gone.
-            cursor, before = max(cursor, self._told), State.STOPPED
+            cursor, before = max(cursor, self._first_event_time), State.STOPPED
             self._add(State.HELD, self._begin, cursor, first.attempt)
         for number, attempt in enumerate(self._attempts):
             created = max(cursor, attempt.created or attempt.started or cursor)
@@ -227,9 +235,9 @@ class _Builder:
 
     def _prepare(self, attempt: TaskStatus, started: float, running: float, why: str) -> None:
         # The events' times are rounded to seconds.
-        own = [time for time in self._pulls if started - 1 <= time <= running + 1]
-        pulled = _within(max(own), started, running) if own else started
-        if attempt.reason in _PULLING or (len(own) == 1 and attempt.running is None):
+        pulls = [time for time in self._pulls if started - 1 <= time <= running + 1]
+        pulled = _within(max(pulls), started, running) if pulls else started
+        if attempt.reason in _PULLING or (len(pulls) == 1 and attempt.running is None):
             pulled = running
         self._add(State.PULLING, started, pulled, attempt.attempt, why)
         self._add(State.PREPARING, pulled, running, attempt.attempt, why)

@@ -142,14 +142,14 @@ def _detail(group: TaskGroup) -> str:
 
 
 def _merged(segments: Sequence[Segment]) -> list[Segment]:
-    found: list[Segment] = []
+    merged: list[Segment] = []
     for segment in segments:
-        if found and (found[-1].state, found[-1].attempt) == (segment.state, segment.attempt):
-            notes = dict.fromkeys([*found[-1].note.split(", "), *segment.note.split(", ")])
-            found[-1] = replace(found[-1], end=segment.end, note=", ".join(filter(None, notes)))
+        if merged and (merged[-1].state, merged[-1].attempt) == (segment.state, segment.attempt):
+            notes = dict.fromkeys([*merged[-1].note.split(", "), *segment.note.split(", ")])
+            merged[-1] = replace(merged[-1], end=segment.end, note=", ".join(filter(None, notes)))
         else:
-            found.append(segment)
-    return found
+            merged.append(segment)
+    return merged
 
 
 def _bar(segment: Segment, begin: float, total: float) -> Bar:

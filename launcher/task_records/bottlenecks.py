@@ -45,11 +45,13 @@ def of_records(records: Sequence[Record]) -> Bottleneck | None:
     """Returns what has held a run up, by all that its tasks have recorded."""
     sums: dict[str, Spent] = {}
     for record in records:
-        said = record.content
-        if isinstance(said, Spent):
+        content = record.content
+        if isinstance(content, Spent):
             before = sums.get(record.task, Spent(0, {}, 0.0))
-            seconds = {part: before.seconds.get(part, 0.0) + said.seconds.get(part, 0.0) for part in PARTS}
-            sums[record.task] = Spent(before.steps + said.steps, seconds, before.throttled + said.throttled)
+            seconds = {part: before.seconds.get(part, 0.0) + content.seconds.get(part, 0.0) for part in PARTS}
+            sums[record.task] = Spent(
+                before.steps + content.steps, seconds, before.throttled + content.throttled
+            )
     return of_times(sums)
 
 
@@ -72,12 +74,12 @@ def _slow(times: Mapping[str, Spent]) -> Bottleneck | None:
     """All have the same steps, so the slow one is the one that waits least for the others."""
     if len(times) < 2:
         return None
-    own = {name: _own(spent) for name, spent in times.items()}
-    slowest = max(own, key=lambda name: own[name])
+    step_seconds = {name: _own(spent) for name, spent in times.items()}
+    slowest = max(step_seconds, key=lambda name: step_seconds[name])
     others = [name for name in times if name != slowest]
-    usual = median(own[name] for name in others)
+    usual = median(step_seconds[name] for name in others)
     waiting = median(_share(times[name], "peers") for name in others)
-    if waiting < WAITING or own[slowest] < SLOW * usual or not usual:
+    if waiting < WAITING or step_seconds[slowest] < SLOW * usual or not usual:
         return None
     spent = times[slowest]
 
@@ -88,7 +90,7 @@ def _slow(times: Mapping[str, Spent]) -> Bottleneck | None:
     why = _WHY[part]
     if part == "computing" and spent.throttled >= THROTTLED * _total(spent):
         why += f", which its limit on CPU holds up for {spent.throttled / _total(spent):.0%} of the time"
-    return Bottleneck(slowest, f"takes {own[slowest] / usual:.1f} times the median step: {why}")
+    return Bottleneck(slowest, f"takes {step_seconds[slowest] / usual:.1f} times the median step: {why}")
 
 
 def _common(times: Mapping[str, Spent]) -> Bottleneck | None:

@@ -22,10 +22,14 @@ def at_stake(status: RunStatus, now: float | None = None) -> AtStake | None:
     checkpoint, progress = latest(status.records, Checkpoint), latest_with_time(status.records, Progress)
     if status.phase is not Phase.RUNNING or checkpoint is None or not checkpoint.taken or progress is None:
         return None
-    said = progress[0]
-    begun = said.epoch - 1 - checkpoint.epochs
-    steps = None if said.steps is None and begun else begun * (said.steps or 0) + said.step - checkpoint.steps
-    if steps is not None and steps <= 0 and said.epoch_end and said.epoch == said.epochs:
+    newest = progress[0]
+    begun = newest.epoch - 1 - checkpoint.epochs
+    steps = (
+        None
+        if newest.steps is None and begun
+        else begun * (newest.steps or 0) + newest.step - checkpoint.steps
+    )
+    if steps is not None and steps <= 0 and newest.epoch_end and newest.epoch == newest.epochs:
         return AtStake(0.0, 0)  # the last one is saved
     return AtStake(
         max(0.0, (now or time.time()) - checkpoint.taken), None if steps is None else max(0, steps)

@@ -31,16 +31,22 @@ def of_records(records: Iterable[Record]) -> list[Measurement]:
     """Returns the measurements, oldest first. Of a step that was done twice, after the loss of a task, only
     the later one counts.
     """
-    found: dict[object, Measurement] = {}
+    measurements: dict[object, Measurement] = {}
     for record in sorted(records, key=lambda record: record.time):
-        said = record.content
-        if isinstance(said, Progress) and said.values:
-            each = Measurement(said.values, said.epoch, said.step, said.epoch_end, False, record.time)
-        elif isinstance(said, Evaluation):
-            each = Measurement(said.metrics, said.epoch, None, True, True, record.time)
+        content = record.content
+        if isinstance(content, Progress) and content.values:
+            each = Measurement(
+                content.values, content.epoch, content.step, content.epoch_end, False, record.time
+            )
+        elif isinstance(content, Evaluation):
+            each = Measurement(content.metrics, content.epoch, None, True, True, record.time)
         else:
             continue
-        key = said.checkpoint if isinstance(said, Evaluation) else (said.epoch, said.step, said.epoch_end)
-        found.pop(key, None)
-        found[key] = each
-    return list(found.values())
+        key = (
+            content.checkpoint
+            if isinstance(content, Evaluation)
+            else (content.epoch, content.step, content.epoch_end)
+        )
+        measurements.pop(key, None)
+        measurements[key] = each
+    return list(measurements.values())

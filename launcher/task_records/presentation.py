@@ -103,7 +103,7 @@ def _fails_or_works_again(new: Any, old: Any, _seconds: float) -> bool:
 class Presentation:
     """How a record is shown. The functions get its content.
 
-    `sentence` is one line. `told`: whether a log that someone reads later has it, and `listed` the report's
+    `sentence` is one line. `logged`: whether a log that someone reads later has it, and `listed` the report's
     list of events; of `concerns`' tasks only, which also get role, index and the run. `begins` is the state
     of the task from then on (`is_evaluator` says of whom), None where it stays what it is, and `activity`
     what it does then, "" where the records of steps suffice. `document` is the field of `status -o json`.
@@ -113,7 +113,7 @@ class Presentation:
     """
 
     sentence: Callable[[Any], str]
-    told: Choice
+    logged: Choice
     listed: Choice
     begins: Callable[[Any, bool], State | None]
     tone: Callable[[Any], Tone] = lambda _: "plain"
@@ -142,14 +142,14 @@ def _activity_of_waiting(waiting: Waiting) -> str:
 PRESENTATION: Final[Mapping[type[Content], Presentation]] = {
     Doing: Presentation(
         sentence=lambda doing: doing.activity,
-        told=_never,
+        logged=_never,
         listed=_never,
         begins=_stays,
         activity=lambda doing, _: doing.activity,
     ),
     Waiting: Presentation(
         sentence=record_sentences.waiting,
-        told=lambda new, old, seconds: (
+        logged=lambda new, old, seconds: (
             seconds >= WAITING_SECONDS or (new.tasks, new.reasons) != (old.tasks, old.reasons)
         ),
         # Of each attempt, the first one and those that say that all tasks answer.
@@ -159,7 +159,7 @@ PRESENTATION: Final[Mapping[type[Content], Presentation]] = {
     ),
     Devices: Presentation(
         sentence=task_devices.describe,
-        told=lambda new, old, _: new != old,
+        logged=lambda new, old, _: new != old,
         listed=_always,
         begins=_stays,
         tone=lambda devices: "bad" if devices.lacking else "plain",
@@ -168,28 +168,28 @@ PRESENTATION: Final[Mapping[type[Content], Presentation]] = {
     ),
     Ready: Presentation(
         sentence=lambda _: "is ready",
-        told=_never,
+        logged=_never,
         listed=_never,
         begins=lambda _, is_evaluator: State.SCORING if is_evaluator else State.READY,
         activity=lambda _, is_evaluator: "waiting for a checkpoint" if is_evaluator else IDLE,
     ),
     MembershipRecord: Presentation(
         sentence=record_sentences.membership,
-        told=_always,
+        logged=_always,
         listed=_always,
         begins=_stays,
         document="membership",
     ),
     Training: Presentation(
         sentence=record_sentences.training,
-        told=_always,
+        logged=_always,
         listed=_always,
         begins=lambda *_: State.TRAINING,
         activity=lambda *_: TRACING,
     ),
     Progress: Presentation(
         sentence=record_sentences.progress,
-        told=lambda new, _, seconds: new.epoch_end or seconds >= PROGRESS_SECONDS,
+        logged=lambda new, _, seconds: new.epoch_end or seconds >= PROGRESS_SECONDS,
         listed=_never,
         begins=lambda progress, _: (
             State.FINISHING if progress.epoch_end and progress.epoch == progress.epochs else State.TRAINING
@@ -199,7 +199,7 @@ PRESENTATION: Final[Mapping[type[Content], Presentation]] = {
     ),
     Checkpoint: Presentation(
         sentence=record_sentences.checkpoint,
-        told=_fails_or_works_again,
+        logged=_fails_or_works_again,
         listed=_fails_or_works_again,
         begins=_stays,
         tone=lambda checkpoint: "bad" if checkpoint.problem else "plain",
@@ -207,7 +207,7 @@ PRESENTATION: Final[Mapping[type[Content], Presentation]] = {
     ),
     Evaluation: Presentation(
         sentence=record_sentences.evaluation,
-        told=_always,
+        logged=_always,
         listed=_never,
         begins=lambda _, is_evaluator: State.SCORING if is_evaluator else None,
         activity=lambda _, is_evaluator: "waiting for a checkpoint" if is_evaluator else "",
@@ -216,27 +216,27 @@ PRESENTATION: Final[Mapping[type[Content], Presentation]] = {
     ),
     Loaded: Presentation(
         sentence=lambda loaded: f"loaded {loaded.checkpoint} from {loaded.path}",
-        told=_always,
+        logged=_always,
         listed=_always,
         begins=lambda *_: State.SCORING,
     ),
     Predicting: Presentation(
         sentence=record_sentences.predicting,
-        told=lambda _new, _old, seconds: seconds >= PROGRESS_SECONDS,
+        logged=lambda _new, _old, seconds: seconds >= PROGRESS_SECONDS,
         listed=_never,
         begins=lambda *_: State.RUNNING,
         in_place=True,
     ),
     Predicted: Presentation(
         sentence=lambda predicted: f"wrote the predictions to {record_sentences.predictions(predicted)}",
-        told=_always,
+        logged=_always,
         listed=_always,
         begins=_finishes,
         tone=lambda _: "good",
     ),
     Exported: Presentation(
         sentence=lambda exported: f"exported the model to {exported.path}",
-        told=_always,
+        logged=_always,
         listed=_always,
         begins=_finishes,
         tone=lambda _: "good",
@@ -244,46 +244,46 @@ PRESENTATION: Final[Mapping[type[Content], Presentation]] = {
     ),
     GpuUse: Presentation(
         sentence=record_sentences.gpu_use,
-        told=_never,
+        logged=_never,
         listed=_never,
         begins=_stays,
     ),
     Spent: Presentation(
         sentence=record_sentences.spent,
-        told=_never,
+        logged=_never,
         listed=_never,
         begins=_stays,
     ),
     Notice: Presentation(
         sentence=lambda notice: notice.message,
-        told=_always,
+        logged=_always,
         listed=_always,
         begins=_stays,
         tone=lambda _: "warning",
     ),
     Failed: Presentation(
         sentence=lambda failed: f"failed: {failed.message}",
-        told=_always,
+        logged=_always,
         listed=_always,
         begins=_finishes,
         tone=lambda _: "bad",
     ),
     Restarted: Presentation(
         sentence=lambda restarted: f"started again in its pod (restart {restarted.restart} there)",
-        told=_always,
+        logged=_always,
         listed=_never,  # the report's list has the restart, with its cause
         begins=_stays,
     ),
     Released: Presentation(
-        sentence=record_sentences.released, told=_always, listed=_always, begins=_finishes
+        sentence=record_sentences.released, logged=_always, listed=_always, begins=_finishes
     ),
     WasReleased: Presentation(
         sentence=lambda released: f"released: {released.outcome}",
-        told=_never,
+        logged=_never,
         listed=_never,
         begins=_finishes,
     ),
-    Done: Presentation(sentence=lambda _: "done", told=_never, listed=_never, begins=_finishes),
+    Done: Presentation(sentence=lambda _: "done", logged=_never, listed=_never, begins=_finishes),
 }
 
 if PRESENTATION.keys() != EVENTS.keys():

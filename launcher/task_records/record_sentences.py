@@ -92,11 +92,11 @@ def measures(progress: Progress) -> str:
     values = dict(progress.metrics)
     if progress.loss is not None:
         values.setdefault("loss", progress.loss)
-    said = [metrics(values)] if values else []
-    said.append(f"{_rate(progress.steps_per_second)} steps/s")
+    parts = [metrics(values)] if values else []
+    parts.append(f"{_rate(progress.steps_per_second)} steps/s")
     if progress.learning_rate is not None:
-        said.append(f"lr {progress.learning_rate:.4g}")
-    return ", ".join(said)
+        parts.append(f"lr {progress.learning_rate:.4g}")
+    return ", ".join(parts)
 
 
 def _rate(value: float) -> str:
@@ -134,7 +134,11 @@ def predicted(status: RunStatus) -> str:
     """Returns the progress of a prediction, over all tasks: `predicted 1,200 examples, 340 examples/s`, or
     "".
     """
-    newest = [own[Event.PREDICTING].content for own in status.records.values() if Event.PREDICTING in own]
+    newest = [
+        records[Event.PREDICTING].content
+        for records in status.records.values()
+        if Event.PREDICTING in records
+    ]
     parts = [content for content in newest if isinstance(content, Predicting)]
     if not parts:
         return ""

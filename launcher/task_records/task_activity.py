@@ -19,25 +19,27 @@ def of_role(status: RunStatus, role: str) -> str:
     their records have none, or the records of steps suffice.
     """
     trains = latest(status.records, Training) is not None
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for task in status.tasks:
         if task.role == role and task.phase is Phase.RUNNING:
             doing = of_task(task, status.records.get(task.name, {}))
             if doing == presentation.IDLE and trains:
                 doing = ""  # it works for the primary
-            found[doing] = found.get(doing, 0) + 1
-    return max(found, key=lambda doing: found[doing], default="")
+            counts[doing] = counts.get(doing, 0) + 1
+    return max(counts, key=lambda doing: counts[doing], default="")
 
 
 def of_task(task: TaskStatus, records: Mapping[str, Record]) -> str:
     """Returns the activity of one task. Records of an earlier pod do not count."""
     since = (task.running or task.started or 0.0) - 1.0  # Kubernetes' times are in whole seconds
-    own = [record for record in records.values() if record.time >= since and record.event not in _MEASURED]
-    newest = max(own, key=lambda record: record.time, default=None)
+    pod_records = [
+        record for record in records.values() if record.time >= since and record.event not in _MEASURED
+    ]
+    newest = max(pod_records, key=lambda record: record.time, default=None)
     shown = None if newest is None else presentation.of(newest)
     if newest is None or shown is None:
         return ""
-    events = {record.event: record.time for record in own}
+    events = {record.event: record.time for record in pod_records}
     begun = events.get(Event.TRAINING, float("inf"))
     if isinstance(newest.content, Doing) and events.get(Event.PROGRESS, 0.0) < begun <= newest.time:
         return presentation.TRACING

@@ -28,14 +28,14 @@ def describe(devices: Devices) -> str:
     """Returns `Number of devices: 4 in 2 tasks (here 2 GPU, NVIDIA A100), TensorFlow 2.21.0, runtime 0.1.0 of
     the image`. The records of an earlier version do not have the runtime.
     """
-    own = _own(devices.devices)
+    own_devices = _own(devices.devices)
     text = f"TensorFlow {devices.tensorflow}"
     if devices.replicas:
         several = f" in {devices.tasks} tasks" if devices.tasks > 1 else ""
-        here = f"here {own}" if several else own
+        here = f"here {own_devices}" if several else own_devices
         text = f"{COUNT}{devices.replicas}{several} ({here}), {text}"
     else:
-        text = f"{text} on {own}"
+        text = f"{text} on {own_devices}"
     if devices.runtime:
         text += f", runtime {devices.runtime}"
     return text + (f"; no GPU is seen, {devices.lacking} was asked for" if devices.lacking else "")
@@ -47,12 +47,12 @@ def _own(devices: Sequence[Device]) -> str:
     return "; ".join(f"{device.count} {device.type}, {device.name}" for device in faster or devices)
 
 
-def _of_now(devices: Devices, said: float, status: RunStatus) -> Devices:
+def _of_now(devices: Devices, record_time: float, status: RunStatus) -> Devices:
     """Returns what the first task that trains would say now, of what it said at that time. A coordinator says
     it once, and workers come and go after that.
     """
     members, since = latest_with_time(status.records, MembershipRecord) or (None, 0.0)
-    if members is None or members.generation is not None or since < said or not devices.tasks:
+    if members is None or members.generation is not None or since < record_time or not devices.tasks:
         return devices
     workers = len(members.workers)
     return devices._replace(replicas=devices.replicas // devices.tasks * workers, tasks=workers)
@@ -72,7 +72,7 @@ def of_run(status: RunStatus) -> list[tuple[str, str, bool]]:
             rows.append(("devices", describe(_of_now(record.content, record.time, status)), lacks(record)))
         elif lacks(record):
             lacking.setdefault(task.role, []).append(describe(record.content))
-    for role, said in lacking.items():
-        others = f" (and {len(said) - 1} tasks more)" if len(said) > 1 else ""
-        rows.append((f"devices, {role}", said[0] + others, True))
+    for role, descriptions in lacking.items():
+        others = f" (and {len(descriptions) - 1} tasks more)" if len(descriptions) > 1 else ""
+        rows.append((f"devices, {role}", descriptions[0] + others, True))
     return rows

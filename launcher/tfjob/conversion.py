@@ -66,14 +66,14 @@ def is_kubeflow(value: Mapping[str, Any]) -> bool:
 
 def convert(value: Mapping[str, Any]) -> Conversion:
     """Returns the TFJob as a TrainingCluster, as far as it is valid."""
-    found = Conversion()
+    conversion = Conversion()
     inside = holders.held(value, ("TFJob",))
     if wrong := [inside] if inside is not None else list(_version(value)):
-        found.problems = wrong
-        return found
-    found.problems = fields.problems(value)
-    _Converter(fields.without(value, found.problems), found).run()
-    return found
+        conversion.problems = wrong
+        return conversion
+    conversion.problems = fields.problems(value)
+    _Converter(fields.without(value, conversion.problems), conversion).run()
+    return conversion
 
 
 def roles(given: Iterable[str]) -> dict[RoleName, str]:
@@ -96,8 +96,8 @@ def _version(value: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
 class _Converter:
     """Converts one TFJob. `job` has only known fields of the right types."""
 
-    def __init__(self, job: Object, found: Conversion) -> None:
-        self._found = found
+    def __init__(self, job: Object, conversion: Conversion) -> None:
+        self._conversion = conversion
         self._version = job.get("apiVersion")
         self._status = job.get("status")
         self._metadata: Object = job.get("metadata") or {}
@@ -125,7 +125,7 @@ class _Converter:
         spec["runPolicy"] = self._run_policy()
         if scheduling := self._scheduling():
             spec["scheduling"] = scheduling
-        self._found.value = {
+        self._conversion.value = {
             "apiVersion": API_VERSION,
             "kind": "TrainingCluster",
             "metadata": self._run_metadata(),
@@ -133,14 +133,14 @@ class _Converter:
         }
 
     def _origin(self, path: FieldPath, origin: FieldPath) -> None:
-        self._found.origins[path] = origin
+        self._conversion.origins[path] = origin
 
     def _problem(self, path: FieldPath, message: str) -> None:
-        self._found.problems.append((path, message))
+        self._conversion.problems.append((path, message))
 
     def _remark(self, path: FieldPath, text: str) -> None:
-        before = self._found.remarks.get(path)
-        self._found.remarks[path] = f"{before.rstrip()}\n{text}" if before else text
+        before = self._conversion.remarks.get(path)
+        self._conversion.remarks[path] = f"{before.rstrip()}\n{text}" if before else text
 
     def _choice(self, path: FieldPath, given: Any, choices: Sequence[str], default: str) -> str:
         """Returns the value, or the operator's default where it is missing or wrong."""
@@ -159,7 +159,7 @@ class _Converter:
         if run.generated:
             self._origin(("metadata", "name"), ("metadata", "generateName"))
             self._note(("metadata", "name"), remarks.GENERATED.format(run.generated))
-            self._found.generated = True
+            self._conversion.generated = True
         if dropped := [*run.dropped, *(["status"] if self._status else [])]:
             self._note(("metadata",), remarks.DROPPED.format(", ".join(dropped)))
         if self._version == _BETA:
@@ -168,7 +168,7 @@ class _Converter:
 
     def _note(self, path: FieldPath, text: str) -> None:
         self._remark(path, text)
-        self._found.notes.append(text.strip().replace("\n", " "))
+        self._conversion.notes.append(text.strip().replace("\n", " "))
 
     # ---- roles
 
@@ -196,20 +196,20 @@ class _Converter:
         self._origin(at, here)
         if role == "chief" and given.get("replicas") == 0:
             self._problem((*here, "replicas"), "expected 1: its success is the run's")
-        found: Object = {}
+        role_fields: Object = {}
         if given.get("replicas") not in (None, 1):
-            found["replicas"] = given["replicas"]
+            role_fields["replicas"] = given["replicas"]
         template = fields.without_nulls(given.get("template") or {})
         lifted = self._template(role, template, (*here, "template"))
-        found |= lifted.fields
+        role_fields |= lifted.fields
         for path, origin in lifted.origins.items():
             self._origin((*at, *path), (*here, "template", *origin))
-        found["restartPolicy"] = self._restart_policy(role, given, here)
+        role_fields["restartPolicy"] = self._restart_policy(role, given, here)
         if role == "evaluator":
             self._remark(at, remarks.EVALUATOR)
         if key.lower() == "master":
             self._remark(at, remarks.MASTER)
-        return found
+        return role_fields
 
     def _template(self, role: RoleName, template: Object, here: FieldPath) -> templates.RoleFields:
         containers = (template.get("spec") or {}).get("containers") or []
@@ -217,7 +217,7 @@ class _Converter:
         names = [str(container.get("name")) for container in containers]
         if CONTAINER not in names:
             shown = f"; there is {', '.join(names)}" if names else ""
-            if all(path != at for path, _ in self._found.problems):
+            if all(path != at for path, _ in self._conversion.problems):
                 message = f"expected a container named {CONTAINER}, the one that TF_CONFIG is for{shown}"
                 self._problem(at, message)
             return templates.RoleFields()
@@ -225,7 +225,7 @@ class _Converter:
             if not container.get("image"):
                 self._problem((*at, index, "image"), "missing: it must be given")
         if twice := list(templates.given_twice(template, here)):
-            self._found.problems += twice
+            self._conversion.problems += twice
             return templates.RoleFields()
         if template["spec"].get("restartPolicy"):
             self._remark(("spec", role, "restartPolicy"), remarks.POD_RESTART_POLICY)
@@ -249,19 +249,19 @@ class _Converter:
     # ---- when the run ends
 
     def _strategy_options(self) -> Object:
-        found: Object = {}
+        options: Object = {}
         here: FieldPath = ("spec", "successPolicy")
         policy = self._choice(here, self._spec.get("successPolicy"), ("AllWorkers",), "")
         workers = self._specs.get("worker", {}).get("replicas")
         if self._types.get("chief", "").lower() == "master":
-            found["chiefTaskType"] = "master"
+            options["chiefTaskType"] = "master"
         if policy and "chief" in self._types:
             self._remark(("spec", "chief"), remarks.ALL_WORKERS)
         elif policy:
-            found["successPolicy"] = policy
+            options["successPolicy"] = policy
         elif "chief" not in self._types and workers not in (None, 1):
             self._remark(("spec", "worker"), remarks.FIRST_WORKER)
-        return found
+        return options
 
     def _take_old_policy(self) -> None:
         """Takes those fields beside tfReplicaSpecs that runPolicy does not have."""
@@ -284,21 +284,21 @@ class _Converter:
         policy = self._policy
         at: FieldPath = ("spec", "runPolicy")
         given_as: FieldPath = (*at, "cleanPolicy")
-        here = self._found.origins[given_as]
+        here = self._conversion.origins[given_as]
         clean = self._choice(here, policy.get("cleanPodPolicy"), ("None", "Running", "All"), "None")
-        found: Object = {"backoffLimit": policy.get("backoffLimit")}
+        run_policy: Object = {"backoffLimit": policy.get("backoffLimit")}
         for name in ("activeDeadlineSeconds", "suspend"):
             if policy.get(name) is not None:
-                found[name] = policy[name]
-        found["ttlSecondsAfterFinished"] = policy.get("ttlSecondsAfterFinished")
-        found["cleanPolicy"] = clean
+                run_policy[name] = policy[name]
+        run_policy["ttlSecondsAfterFinished"] = policy.get("ttlSecondsAfterFinished")
+        run_policy["cleanPolicy"] = clean
         self._remark((*at, "cleanPolicy"), remarks.LEFT if clean == "None" else remarks.CLEANED)
-        if found["backoffLimit"] is not None:
+        if run_policy["backoffLimit"] is not None:
             self._remark((*at, "backoffLimit"), remarks.BACKOFF_LIMIT)
         if (manager := policy.get("managedBy") or MANAGER) != MANAGER:
             message = f"expected {MANAGER}, not {manager}: leave it out, to have the run here"
             self._problem((*_POLICY, "managedBy"), message)
-        return found
+        return run_policy
 
     # ---- who starts it
 
@@ -310,22 +310,22 @@ class _Converter:
         self._origin((*at, "minMember"), (*_GANG, "minAvailable"))
         self._origin((*at, "priorityClassName"), (*_GANG, "priorityClass"))
         self._origin((*at, "gang"), _GANG)
-        found: Object = {}
+        scheduling: Object = {}
         queue = (self._metadata.get("labels") or {}).get(QUEUE_LABEL)
         if queue is not None:
             self._origin((*at, "queue"), ("metadata", "labels", QUEUE_LABEL))
-            found = {"queue": queue, "gang": "Kueue"}
+            scheduling = {"queue": queue, "gang": "Kueue"}
         elif given:
-            found["gang"] = self._gang()
+            scheduling["gang"] = self._gang()
             self._remark((*at, "gang"), remarks.GANG)
-            found |= {name: given[name] for name in ("queue", "minResources") if name in given}
+            scheduling |= {name: given[name] for name in ("queue", "minResources") if name in given}
             if "minAvailable" in given:
-                found["minMember"] = self._min_member(given["minAvailable"])
-            if found["gang"] == "Coscheduling" and "scheduleTimeoutSeconds" in given:
-                found["scheduleTimeoutSeconds"] = given["scheduleTimeoutSeconds"]
+                scheduling["minMember"] = self._min_member(given["minAvailable"])
+            if scheduling["gang"] == "Coscheduling" and "scheduleTimeoutSeconds" in given:
+                scheduling["scheduleTimeoutSeconds"] = given["scheduleTimeoutSeconds"]
         if "priorityClass" in given:
-            found["priorityClassName"] = given["priorityClass"]
-        return found
+            scheduling["priorityClassName"] = given["priorityClass"]
+        return scheduling
 
     def _gang(self) -> str:
         pods = [(spec.get("template") or {}).get("spec") or {} for spec in self._specs.values()]

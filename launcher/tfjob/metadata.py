@@ -43,28 +43,28 @@ class Metadata:
 
 def of_run(given: Mapping[str, Any]) -> Metadata:
     """Returns the run's metadata. Where only generateName is given, each call gives another name."""
-    found = Metadata()
+    metadata = Metadata()
     for name, value in given.items():
         if value in (None, {}, [], ""):
             continue
         if name in _KEPT:
-            found.fields[name] = value
+            metadata.fields[name] = value
         elif name in _SERVERS_OWN:
-            found.dropped.append(f"metadata.{name}")
+            metadata.dropped.append(f"metadata.{name}")
         elif name != "generateName":
-            found.problems.append((name, "not supported: remove it"))
-    if "name" in found.fields and given.get("generateName"):
-        found.dropped.append("metadata.generateName")
+            metadata.problems.append((name, "not supported: remove it"))
+    if "name" in metadata.fields and given.get("generateName"):
+        metadata.dropped.append("metadata.generateName")
     elif given.get("generateName"):
-        found.generated = generated(given["generateName"])
-        found.fields = {"name": found.generated, **found.fields}
+        metadata.generated = generated(given["generateName"])
+        metadata.fields = {"name": metadata.generated, **metadata.fields}
     # With the label, Kueue would admit each of the run's Jobs by itself.
     for name, key in (("annotations", _APPLIED), ("labels", QUEUE_LABEL)):
-        if key in found.fields.get(name, {}):
-            kept = {other: value for other, value in found.fields.pop(name).items() if other != key}
-            found.fields |= {name: kept} if kept else {}
-            found.dropped += [f"metadata.{name}[{key!r}]"] if key == _APPLIED else []
-    return found
+        if key in metadata.fields.get(name, {}):
+            kept = {other: value for other, value in metadata.fields.pop(name).items() if other != key}
+            metadata.fields |= {name: kept} if kept else {}
+            metadata.dropped += [f"metadata.{name}[{key!r}]"] if key == _APPLIED else []
+    return metadata
 
 
 def generated(prefix: str) -> str:

@@ -38,7 +38,7 @@ def lift(template: Mapping[str, Any], labels: Mapping[str, str]) -> RoleFields:
     """Returns the fields for the template, which has a container `tensorflow`, and no nulls. `labels` are
     added to the labels of the pods.
     """
-    found = RoleFields()
+    role_fields = RoleFields()
     spec: Object = dict(template["spec"])
     # A Job's template allows only Never; the role's restartPolicy has the meaning of the TFJob's.
     spec.pop("restartPolicy", None)
@@ -48,26 +48,26 @@ def lift(template: Mapping[str, Any], labels: Mapping[str, str]) -> RoleFields:
     at: FieldPath = ("spec", "containers", index)
     for name in _names("container"):
         if name in container and _is_plain(name, container[name]):
-            found.fields[name] = container.pop(name)
-            found.origins[name,] = (*at, name)
-    _lift_port(found, container, at)
+            role_fields.fields[name] = container.pop(name)
+            role_fields.origins[name,] = (*at, name)
+    _lift_port(role_fields, container, at)
     for name in _names("pod"):
         if name in spec:
-            found.fields[name] = spec.pop(name)
-            found.origins[name,] = ("spec", name)
-    _keep_identity(found, spec)
+            role_fields.fields[name] = spec.pop(name)
+            role_fields.origins[name,] = ("spec", name)
+    _keep_identity(role_fields, spec)
     _keep_security(spec, container)
     others = [(i, each) for i, each in enumerate(containers) if i != index]
     kept = [(index, container)] * (len(container) > 1) + others
     if kept:
         spec["containers"] = [each for _, each in kept]
     metadata = _metadata(template.get("metadata") or {}, labels)
-    found.fields["podTemplate"] = {"metadata": metadata, **({"spec": spec} if spec else {})}
-    found.origins["podTemplate",] = ()
+    role_fields.fields["podTemplate"] = {"metadata": metadata, **({"spec": spec} if spec else {})}
+    role_fields.origins["podTemplate",] = ()
     for position, (original, _) in enumerate(kept):
         here: FieldPath = ("podTemplate", "spec", "containers", position)
-        found.origins[here] = ("spec", "containers", original)
-    return found
+        role_fields.origins[here] = ("spec", "containers", original)
+    return role_fields
 
 
 def given_twice(template: Mapping[str, Any], here: FieldPath) -> Iterator[tuple[FieldPath, str]]:
@@ -103,14 +103,14 @@ def _is_plain(name: str, value: Any) -> bool:
     return name != "resources" or value.keys() <= {"requests", "limits"}
 
 
-def _lift_port(found: RoleFields, container: Object, at: FieldPath) -> None:
+def _lift_port(role_fields: RoleFields, container: Object, at: FieldPath) -> None:
     ports: list[Object] = container.get("ports") or []
     for index, port in enumerate(ports):
         if port.get("name") != PORT_NAME:
             continue
         if port.get("containerPort") != PORT:
-            found.fields["port"] = port.get("containerPort")
-            found.origins["port",] = (*at, "ports", index, "containerPort")
+            role_fields.fields["port"] = port.get("containerPort")
+            role_fields.origins["port",] = (*at, "ports", index, "containerPort")
         if port.keys() <= {"name", "containerPort", "protocol"} and port.get("protocol") in (None, "TCP"):
             # The role has the same port.
             left = [each for each in ports if each is not port]
@@ -120,11 +120,11 @@ def _lift_port(found: RoleFields, container: Object, at: FieldPath) -> None:
         container.pop("ports", None)
 
 
-def _keep_identity(found: RoleFields, spec: Object) -> None:
+def _keep_identity(role_fields: RoleFields, spec: Object) -> None:
     """Keeps the token of a service account that the template names, since the pod needs it to use the
     account.
     """
-    if "serviceAccountName" in found.fields or "serviceAccount" in spec:
+    if "serviceAccountName" in role_fields.fields or "serviceAccount" in spec:
         spec.setdefault("automountServiceAccountToken", True)
 
 

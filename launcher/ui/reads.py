@@ -168,7 +168,7 @@ def log(address: Address, task: str) -> Callable[[], Sequence[LogRow]]:
                 attempt = line.attempt
                 rows.append(LogRow("", f"its pod number {attempt + 1}", "pod"))
             clock = f"{datetime.fromtimestamp(line.time):%H:%M:%S}" if line.time is not None else ""
-            rows.append(LogRow(clock, visible(line.said or line.text), "record" if line.said else ""))
+            rows.append(LogRow(clock, visible(line.words or line.text), "record" if line.words else ""))
         return rows
 
     return read

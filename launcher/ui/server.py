@@ -81,8 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._answer()
         except Exception as error:  # noqa: BLE001 - the page says so, and the others go on
-            said = redacted_message(f"{type(error).__name__}: {error}")
-            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, f"error in the launcher itself: {said}\n")
+            message = redacted_message(f"{type(error).__name__}: {error}")
+            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, f"error in the launcher itself: {message}\n")
 
     do_HEAD = do_GET  # noqa: N815
 
@@ -106,24 +106,26 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, _text(path[0]), _FILES[path[0]])
         elif (
             self.server.site is None
-            or (found := self.server.site.answer(path if path != [""] else [], parse_qs(query))) is None
+            or (answer := self.server.site.answer(path if path != [""] else [], parse_qs(query))) is None
         ):
             self._send(HTTPStatus.NOT_FOUND, "There is no such page.\n")
         else:
-            self._send(HTTPStatus(found.status), found.page, "text/html", found.every)
+            self._send(HTTPStatus(answer.status), answer.page, "text/html", answer.every)
 
     def _is_ours(self) -> bool:
         """Whether this machine's own page, or the user, asks for it."""
-        said = self.headers
-        hosts = said.get_all("Host", [])
+        headers = self.headers
+        hosts = headers.get_all("Host", [])
         try:
             known = len(hosts) == 1 and urlsplit(f"//{hosts[0]}").hostname in _OURS
         except ValueError:
             known = False
         # A link that the user follows may stand anywhere, in a terminal within a page for one.
-        followed = (said.get("Sec-Fetch-Mode"), said.get("Sec-Fetch-Dest")) == ("navigate", "document")
-        own = said.get("Sec-Fetch-Site", "none") in ("none", "same-origin") or followed
-        return known and own and said.get("Origin", f"http://{hosts[0]}") == f"http://{hosts[0]}"
+        followed = (headers.get("Sec-Fetch-Mode"), headers.get("Sec-Fetch-Dest")) == ("navigate", "document")
+        is_site_allowed = headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin") or followed
+        return (
+            known and is_site_allowed and headers.get("Origin", f"http://{hosts[0]}") == f"http://{hosts[0]}"
+        )
 
     def _send(self, status: HTTPStatus, text: str, kind: str = "text/plain", every: float = 0.0) -> None:
         body = text.encode()

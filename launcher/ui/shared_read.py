@@ -68,18 +68,18 @@ class SharedRead(Generic[T]):
         began = time.monotonic()
         before = self._known
         try:
-            found = Known(self._read(), time.time())
+            latest = Known(self._read(), time.time())
         except LauncherError as error:
-            found = replace(before, error=error)
+            latest = replace(before, error=error)
         except Exception as error:  # noqa: BLE001 - the page shows it, and goes on
             words = f"error in the launcher itself: {type(error).__name__}: {error}"
-            found = replace(before, error=LauncherError(words))
-        same = found.value == before.value and str(found.error) == str(before.error)
+            latest = replace(before, error=LauncherError(words))
+        same = latest.value == before.value and str(latest.error) == str(before.error)
         now = time.monotonic()
         pause = min(2 * self._every, _LONGEST) if same else self._seconds
         with self._done:
             self._every = max(pause, self._seconds, _SHARE * (now - began))
-            self._known = before if same else found
+            self._known = before if same else latest
             self._due = now + self._every
             self._reading = False
             self._done.notify_all()

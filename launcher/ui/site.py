@@ -189,8 +189,14 @@ class Site:
         return Answer(404 if missing else 200, made[1], min((read.every for read in reads_of), default=_KEPT))
 
     def _page(self, template: str, title: str, notices: Sequence[str], **values: Any) -> str:
-        told = [notice for notice in notices if notice]
-        common = {"root": self._root, "title": title, "notices": told, "trail": _HOME, "follow": False}
+        shown_notices = [notice for notice in notices if notice]
+        common = {
+            "root": self._root,
+            "title": title,
+            "notices": shown_notices,
+            "trail": _HOME,
+            "follow": False,
+        }
         return rendered(template, **{**common, **values})
 
 
@@ -209,7 +215,7 @@ def _notice(known: Known[Any], what: str) -> str:
 
 def _laid_over(runs: Sequence[Compared]) -> list[Chart]:
     """A chart for each curve that one of the runs has, with the lines of all that have it."""
-    found: dict[str, Curve] = {}
+    curves: dict[str, Curve] = {}
     for run in runs:
         for curve in run.look.curves if run.look is not None else ():
             lines = tuple(
@@ -220,6 +226,6 @@ def _laid_over(runs: Sequence[Compared]) -> list[Chart]:
                 )
                 for series in curve.series
             )
-            before = found.get(curve.name, Curve(curve.name, (), ()))
-            found[curve.name] = replace(before, series=(*before.series, *lines))
-    return [drawing.chart(curve) for curve in found.values()]
+            before = curves.get(curve.name, Curve(curve.name, (), ()))
+            curves[curve.name] = replace(before, series=(*before.series, *lines))
+    return [drawing.chart(curve) for curve in curves.values()]

@@ -35,7 +35,7 @@ def _helpers(files: Mapping[str, bytes]) -> Helpers:
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and _decorators(node) <= {"staticmethod", "classmethod"}:
                 defined.setdefault(node.name, []).append((path, node))
-    return {name: found[0] for name, found in defined.items() if len(found) == 1}
+    return {name: definitions[0] for name, definitions in defined.items() if len(definitions) == 1}
 
 
 def _decorators(function: ast.FunctionDef) -> set[str]:
@@ -46,7 +46,7 @@ def _of_function(function: ast.FunctionDef, path: str, helpers: Helpers) -> str:
     """Returns the place where what the function returns gets no end; "" where it may have one."""
     if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(function)):
         return ""
-    others = {name: found for name, found in helpers.items() if found[1] is not function}
+    others = {name: helper for name, helper in helpers.items() if helper[1] is not function}
     returned = list(_returned(function.body, {}, path, others))
     return returned[0] if returned and all(returned) else ""
 

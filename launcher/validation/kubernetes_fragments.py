@@ -36,26 +36,26 @@ def of_role(template: RoleTemplate | TensorBoard, here: FieldPath) -> Iterator[V
 
 def of_pods(topology: Topology) -> Iterator[Violation]:
     """Yields what is wrong with the merged podTemplates, each of which is valid by itself."""
-    found: dict[Violation, None] = {}
+    violations: dict[Violation, None] = {}
     for role in topology.roles:
-        shared, own = role.pod_templates
-        if not own and not shared:
+        shared, role_pod_template = role.pod_templates
+        if not role_pod_template and not shared:
             continue
         for path, message in Check().problems(role.pod, "PodTemplateSpec", ()):
             # The role's own template is merged last and overrides the other.
             given, holder = max(
-                (_given(path, role.pod, own), role.field),
+                (_given(path, role.pod, role_pod_template), role.field),
                 (_given(path, role.pod, shared), "template"),
                 key=lambda one: len(one[0]),
             )
             if len(given) >= len(path) - 1:
-                found[("spec", holder, "podTemplate", *given, *path[len(given) :]), message] = None
-    yield from found
+                violations[("spec", holder, "podTemplate", *given, *path[len(given) :]), message] = None
+    yield from violations
 
 
 def _given(path: FieldPath, merged: Any, patch: Any) -> FieldPath:
     """Returns the path in the patch of the merged value at `path`, as far as the patch has it."""
-    found: list[str | int] = []
+    steps: list[str | int] = []
     name = ""
     step: str | int
     for part in path:
@@ -73,7 +73,7 @@ def _given(path: FieldPath, merged: Any, patch: Any) -> FieldPath:
             if index >= len(entries):
                 break
             patch, step = entries, index
-        found.append(step)
+        steps.append(step)
         patch = patch[step]
         merged = merged.get(part) if isinstance(merged, Mapping) else merged[part]
-    return tuple(found)
+    return tuple(steps)

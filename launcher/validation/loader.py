@@ -135,23 +135,23 @@ def _valid(
         for override in overrides:
             _override(document, override)
         document, conversion = _converted(document)
-        cluster, found = _validate(document)
+        cluster, document_problems = _validate(document)
         if cluster is None:
-            problems += sorted(found, key=_position)
+            problems += sorted(document_problems, key=_position)
             continue
         one = Loaded(cluster, directory, source, conversion, allow_outside, document)
-        if found and further is not None:
-            wrong = {problem.path for problem in found}
-            found += [problem for problem in further(one) if problem.path not in wrong]
-        elif not found:
+        if document_problems and further is not None:
+            wrong = {problem.path for problem in document_problems}
+            document_problems += [problem for problem in further(one) if problem.path not in wrong]
+        elif not document_problems:
             run = (cluster.metadata.namespace, cluster.metadata.name)
             line = document.place(("metadata", "name"))[0]
             if run in names:
                 message = f"the run {run[1]} stands on line {names[run]} already: give each its own name"
-                found.append(document.problem(("metadata", "name"), message))
+                document_problems.append(document.problem(("metadata", "name"), message))
             names.setdefault(run, line)
             loaded.append(one)
-        problems += sorted(found, key=_position)
+        problems += sorted(document_problems, key=_position)
     if problems:
         raise SpecError(problems)
     return loaded
@@ -250,10 +250,15 @@ def _converted(document: Document) -> tuple[Document, tfjob.Conversion | None]:
     value = document.value
     if not isinstance(value, dict) or not tfjob.is_kubeflow(value):
         return document, None
-    found = tfjob.convert(value)
-    problems = [*document.problems, *(document.problem(path, message) for path, message in found.problems)]
-    made = dataclasses.replace(document, value=found.value or None, origins=found.origins, problems=problems)
-    return made, found
+    conversion = tfjob.convert(value)
+    problems = [
+        *document.problems,
+        *(document.problem(path, message) for path, message in conversion.problems),
+    ]
+    made = dataclasses.replace(
+        document, value=conversion.value or None, origins=conversion.origins, problems=problems
+    )
+    return made, conversion
 
 
 def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]]:
@@ -278,12 +283,12 @@ def _validate(document: Document) -> tuple[TrainingCluster | None, list[Problem]
     if cluster is not None:
         # A TFJob's misspelt field has been removed before, and would be reported as missing, too.
         holders = {problem.path.rpartition(".")[0] for problem in document.problems}
-        found = [document.problem(path, message) for path, message in rules.broken(cluster)]
+        rule_problems = [document.problem(path, message) for path, message in rules.broken(cluster)]
         # What was removed is not missing.
         wrong = {problem.path for problem in problems}
         problems += [
             problem
-            for problem in found
+            for problem in rule_problems
             if problem.path not in wrong
             if problem.message != MISSING or problem.path.rpartition(".")[0] not in holders
         ]
@@ -438,8 +443,8 @@ def _fields_at(path: tuple[str | int, ...]) -> list[str]:
     for part in path:
         if isinstance(part, int):
             continue
-        found = [f for f in model.model_fields.values() if f.alias == part]
-        inner = [m for f in found for m in _models(f.annotation)]
+        fields = [f for f in model.model_fields.values() if f.alias == part]
+        inner = [m for f in fields for m in _models(f.annotation)]
         if not inner:
             return []
         model = inner[0]

@@ -81,8 +81,8 @@ def _cells(content: bytes) -> Sequence[str]:
     if language not in (None, "python"):
         raise NotebookError(f"a notebook of {language}, and a script is Python")
     cells = [cell for cell in book["cells"] if isinstance(cell, dict) and cell.get("cell_type") == "code"]
-    found = [cell.get("source", "") for cell in cells]
-    return ["".join(map(str, each)) if isinstance(each, list) else str(each) for each in found]
+    sources = [cell.get("source", "") for cell in cells]
+    return ["".join(map(str, each)) if isinstance(each, list) else str(each) for each in sources]
 
 
 def _at(value: Any, *path: str) -> Any:
@@ -144,7 +144,7 @@ def _whole_cell(
 
 
 def _left_out(line: str) -> str:
-    said = f"{line.strip()} is left out"
+    message = f"{line.strip()} is left out"
     if (install := _INSTALL.match(line)) is not None:
         try:
             words = shlex.split(install[1], comments=True)
@@ -153,10 +153,10 @@ def _left_out(line: str) -> str:
         wanted = [word for word in words if not word.startswith("-") and not _OF_THE_IMAGE.match(word)]
         packages = [f"NAME @ {word}" if "://" in word else word for word in wanted]
         if packages:
-            return f"{said}: program.packages: [{', '.join(packages)}] installs it in each task"
+            return f"{message}: program.packages: [{', '.join(packages)}] installs it in each task"
     if (variable := _VARIABLE.match(line)) is not None:
-        return f"{said}: template.env sets {variable[1]} in each task"
-    return said
+        return f"{message}: template.env sets {variable[1]} in each task"
+    return message
 
 
 def _unfinished(before: str, line: str) -> str:

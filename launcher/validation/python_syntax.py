@@ -38,27 +38,27 @@ def classes(tree: ast.Module, name: str) -> tuple[list[ast.ClassDef], bool]:
     and whether these are all.
     """
     known = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    found: list[ast.ClassDef] = []
+    class_nodes: list[ast.ClassDef] = []
     names, whole = [name], True
     for each in names:
         if each not in known:
             whole = False
-        elif known[each] not in found:
-            found.append(known[each])
+        elif known[each] not in class_nodes:
+            class_nodes.append(known[each])
             whole = whole and not known[each].decorator_list and not known[each].keywords
             names += [ast.unparse(base) for base in known[each].bases]
-    return found, whole
+    return class_nodes, whole
 
 
 def lacks_method(files: Mapping[str, bytes], entrypoint: str, name: str) -> bool:
     """Returns whether the entrypoint is a class that certainly has no attribute of that name."""
-    found = entrypoint_tree(files, entrypoint)
-    if found is None:
+    named_tree = entrypoint_tree(files, entrypoint)
+    if named_tree is None:
         return False
-    own, whole = classes(found[1], entrypoint.partition(":")[2])
+    class_nodes, whole = classes(named_tree[1], entrypoint.partition(":")[2])
     return whole and name not in {
         word
-        for node in own
+        for node in class_nodes
         for each in ast.walk(node)
         for word in (getattr(each, "name", ""), getattr(each, "id", ""), getattr(each, "attr", ""))
     }

@@ -45,8 +45,14 @@ def broken(cluster: TrainingCluster) -> list[Violation]:
     """Returns every rule that the cluster breaks."""
     spec = cluster.spec
     planned = topology.build(cluster)
-    found = [*_replicas(spec), *_options(planned), *_custom(spec), *_program(planned), *_evaluation(spec)]
-    found += [
+    violations = [
+        *_replicas(spec),
+        *_options(planned),
+        *_custom(spec),
+        *_program(planned),
+        *_evaluation(spec),
+    ]
+    violations += [
         *_checkpoints(spec),
         *_packages(planned),
         *_fetched_source(planned),
@@ -54,41 +60,41 @@ def broken(cluster: TrainingCluster) -> list[Violation]:
         *_data_service(planned),
         *_elastic(planned),
     ]
-    found += gang_scheduling.broken(planned)
-    found += _monitoring(planned)
-    found += _tracking(planned)
+    violations += gang_scheduling.broken(planned)
+    violations += _monitoring(planned)
+    violations += _tracking(planned)
     if spec.tensorboard is not None:
-        found += _resources(spec.tensorboard, ("spec", "tensorboard"))
-        found += kubernetes_fragments.of_role(spec.tensorboard, ("spec", "tensorboard"))
+        violations += _resources(spec.tensorboard, ("spec", "tensorboard"))
+        violations += kubernetes_fragments.of_role(spec.tensorboard, ("spec", "tensorboard"))
     templates = _templates(planned)
-    found += templates
+    violations += templates
     if not any("podTemplate" in path for path, _ in templates):
-        found += [*_mounts(planned), *_batch(planned), *storage.place(planned).problems()]
-        found += _other_ports(planned)
-    if not found:
-        found += _limits(planned)
-    return found
+        violations += [*_mounts(planned), *_batch(planned), *storage.place(planned).problems()]
+        violations += _other_ports(planned)
+    if not violations:
+        violations += _limits(planned)
+    return violations
 
 
 def notices(cluster: TrainingCluster, *, local: bool = False) -> list[str]:
     """Returns notices about effects of the file that a reader might not expect. With `local`, those about a
     cluster are left out.
     """
-    found = [] if local else list(storage.place(topology.build(cluster)).notices())
+    sentences = [] if local else list(storage.place(topology.build(cluster)).notices())
     spec = cluster.spec
     if spec.data_service is not None:
-        found += _about_data_service(spec)
+        sentences += _about_data_service(spec)
     if spec.mode != "Train" and spec.evaluator is not None and spec.evaluator.replicas:
-        found.append(f"spec.evaluator: none is started, since mode: {spec.mode} trains nothing")
+        sentences.append(f"spec.evaluator: none is started, since mode: {spec.mode} trains nothing")
     if spec.program is not None and spec.program.entrypoint is not None and spec.program.shipped is None:
-        found += parameter_names.notices(spec.program.parameters)
-    found += _plain_commands(cluster)
+        sentences += parameter_names.notices(spec.program.parameters)
+    sentences += _plain_commands(cluster)
     if _keeps_nothing(spec):
-        found.append(
+        sentences.append(
             "spec.modelDir: not given, so the run keeps no model and no checkpoint, and one whose tasks are "
             "all lost begins anew; modelDir: /model keeps them"
         )
-    return found
+    return sentences
 
 
 def _plain_commands(cluster: TrainingCluster) -> Iterator[str]:
@@ -626,17 +632,19 @@ def _tracking(planned: Topology) -> Iterator[Violation]:
 def _templates(planned: Topology) -> list[Violation]:
     """Returns what is wrong with the roles and `spec.template`, each path once."""
     spec = planned.cluster.spec
-    found: dict[FieldPath, str] = {}
-    given = [(("spec", name), found) for name, found in topology.templates(spec) if found is not None]
+    messages: dict[FieldPath, str] = {}
+    given = [
+        (("spec", name), template) for name, template in topology.templates(spec) if template is not None
+    ]
     for here, template in given:
-        found |= {path: message for path, message in _template(template, here) if path not in found}
-    can_be_merged = not any("podTemplate" in path for path in found)
+        messages |= {path: message for path, message in _template(template, here) if path not in messages}
+    can_be_merged = not any("podTemplate" in path for path in messages)
     for here, template in given:
         for path, message in kubernetes_fragments.of_role(template, here):
-            found.setdefault(path, message)
+            messages.setdefault(path, message)
     for path, message in kubernetes_fragments.of_pods(planned) if can_be_merged else ():
-        found.setdefault(path, message)
-    return list(found.items())
+        messages.setdefault(path, message)
+    return list(messages.items())
 
 
 def _mode(planned: Topology) -> Iterator[Violation]:
@@ -679,7 +687,7 @@ def _template(template: RoleTemplate, here: FieldPath) -> Iterator[Violation]:
     paths = [mount.mount_path for mount in template.volume_mounts]
     yield from _twice(paths, (*here, "volumeMounts"), "mountPath")
     for index, path in enumerate(paths):
-        if any(roles.covers(own, path) for own in storage.RESERVED_PATHS):
+        if any(roles.covers(reserved, path) for reserved in storage.RESERVED_PATHS):
             yield (*here, "volumeMounts", index, "mountPath"), f"{path} is the launcher's own: choose another"
 
 
@@ -695,11 +703,11 @@ def _mounts(planned: Topology) -> Iterator[Violation]:
     for role in planned.roles:
         volumes = role.pod_volumes
         known = f"; the volumes are {', '.join(sorted(volumes))}" if volumes else ""
-        own = dict(topology.templates(spec))[role.field]
+        role_template = dict(topology.templates(spec))[role.field]
         for mount in role.given.volume_mounts:
             if mount.name not in volumes:
-                is_own = own is not None and mount in own.volume_mounts
-                given = own if own is not None and is_own else spec.template
+                is_own = role_template is not None and mount in role_template.volume_mounts
+                given = role_template if role_template is not None and is_own else spec.template
                 where = role.field if is_own else "template"
                 index = given.volume_mounts.index(mount)
                 message = f"there is no volume {mount.name} for the {role.name}{known}"

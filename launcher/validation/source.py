@@ -62,7 +62,7 @@ def _checked(loaded: Loaded) -> tuple[dict[str, bytes] | None, list[Problem]]:
         files = _files(loaded, program.shipped)
     except _RefusedError as error:
         return None, [loaded.problem(here, str(error))]
-    found: list[Problem] = []
+    program_problems: list[Problem] = []
     if (book := _notebook(program, files)) is not None:
         try:
             files = _with_script(files, book)[0]
@@ -70,23 +70,23 @@ def _checked(loaded: Loaded) -> tuple[dict[str, bytes] | None, list[Problem]]:
             return None, [loaded.problem(("spec", "program", "script"), f"{book}: {error}")]
     missing = _missing(files, program.entrypoint) if program.entrypoint is not None else ""
     if missing:
-        found.append(loaded.problem(("spec", "program", "entrypoint"), missing))
+        program_problems.append(loaded.problem(("spec", "program", "entrypoint"), missing))
     if program.entrypoint is not None and not missing:
         is_prediction = loaded.cluster.spec.mode == "Predict"
         if is_prediction and python_syntax.lacks_method(files, program.entrypoint, _PREDICTED):
             message = f"{program.entrypoint} has no {_PREDICTED}(batch_size), which mode: Predict needs"
-            found.append(loaded.problem(("spec", "program", "entrypoint"), message))
+            program_problems.append(loaded.problem(("spec", "program", "entrypoint"), message))
     if program.script_file is not None and (wrong := _wrong_script(files, program.script_file)):
-        found.append(loaded.problem(("spec", "program", "script"), wrong))
+        program_problems.append(loaded.problem(("spec", "program", "script"), wrong))
     if program.entrypoint is not None:
         parameters = ("spec", "program", "parameters")
         names = parameter_names.misspelt(program.parameters, files)
-        found += [loaded.problem((*parameters, name), message) for name, message in names]
+        program_problems += [loaded.problem((*parameters, name), message) for name, message in names]
     if program.trained is not None and not missing and _has_several(loaded.cluster.spec):
         options = keras_options.unsupported(files, program.keras == 3)
-        found += [loaded.problem(here, message) for message in options]
+        program_problems += [loaded.problem(here, message) for message in options]
     if not ProgramFiles(files).is_mounted:
-        found += [
+        program_problems += [
             loaded.problem(
                 here,
                 f"{program.shipped} has over {MOUNTED_BYTES:,} bytes, which the runtime unpacks, and the "
@@ -96,14 +96,14 @@ def _checked(loaded: Loaded) -> tuple[dict[str, bytes] | None, list[Problem]]:
             if role.runs_code and not role.uses_runtime
         ]
     if loaded.cluster.spec.data_service is not None and loaded.cluster.spec.mode == "Train" and not missing:
-        found += [loaded.problem(here, message) for message in python_in_data.found(files)]
+        program_problems += [loaded.problem(here, message) for message in python_in_data.found(files)]
     if program.entrypoint is not None and loaded.cluster.spec.mode == "Train" and not missing:
         steps = ("spec", "program", "parameters", "stepsPerEpoch")
         endless = "" if steps[-1] in program.parameters else endless_data.found(files, program.entrypoint)
         if endless:
             advice = "give the number of steps of an epoch, or let train_dataset() return one pass"
-            found.append(loaded.problem(steps, f"needed: {endless}: {advice}"))
-    return files, found
+            program_problems.append(loaded.problem(steps, f"needed: {endless}: {advice}"))
+    return files, program_problems
 
 
 def notices(loaded: Loaded) -> list[str]:
@@ -178,11 +178,11 @@ def _check_inside(path: Path, called: str, allowed: Path | None) -> None:
     """Refuses files outside of the cluster file's folder. A cluster file is often written by somebody else,
     and must not make the launcher ship other files.
     """
-    if allowed is None or (found := path.resolve()).is_relative_to(allowed):
+    if allowed is None or (target := path.resolve()).is_relative_to(allowed):
         return
     links = [part for part in (path, *path.parents) if part.is_symlink()]
     by = f"by the link {_shown(str(links[-1]))} " if links else ""
-    message = f"is {by}{_shown(str(found))}, outside the cluster file's folder {allowed}"
+    message = f"is {by}{_shown(str(target))}, outside the cluster file's folder {allowed}"
     raise _RefusedError(f"{called} {message}: copy it there, or give --allow-outside where that is meant")
 
 
@@ -221,21 +221,21 @@ def _missing(files: Mapping[str, bytes], entrypoint: str) -> str:
     """Returns why `module:object` cannot be found in the files; "" where it can. Runs no code."""
     module, _, name = entrypoint.partition(":")
     stem = module.replace(".", "/")
-    found = next((path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in files), None)
-    if found is None:
+    module_file = next((path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in files), None)
+    if module_file is None:
         modules = [path[:-3].replace("/", ".") for path in files if path.endswith(".py")]
         near = nearest(module, modules)
         hint = f"; did you mean {near}:{name}?" if near else f"; there is {', '.join(modules[:5])}"
         return f"no module {module} in the source{hint}"
     try:
-        tree = _tree(files, found)
+        tree = _tree(files, module_file)
     except _RefusedError as error:
         return str(error)
     defined = set(_names(tree))
     if name in defined or "*" in defined:
         return ""
     near = nearest(name, defined)
-    return f"{found} does not define {name}" + (f"; did you mean {module}:{near}?" if near else "")
+    return f"{module_file} does not define {name}" + (f"; did you mean {module}:{near}?" if near else "")
 
 
 def _wrong_script(files: Mapping[str, bytes], script: str) -> str:

@@ -47,49 +47,49 @@ def verify(
         tell(f"trains {counted(steps, 'step')} in one process, and {runs.described}")
         left_out = frozenset(without)
         one, other = trained.train({ONE: (runs.one, left_out, False), OTHER: (runs.other, left_out, False)})
-        found = trained.compare(one, other)
-        if not found:
+        fits = trained.compare(one, other)
+        if not fits:
             raise TrainingFailed(
                 "nothing was compared: the script has called no fit()",
                 "`verify` compares what fit() trains, not train_on_batch() or a loop of the script's own.",
             )
-        if not verdict.agree(found) and verdict.data_agree(found):
+        if not verdict.agree(fits) and verdict.data_agree(fits):
             tell("they differ: trains one process from weights that are off by a rounding")
             (control,) = trained.train({_CONTROL: (runs.one, left_out, True)})
-            found = trained.compare(one, other, control)
-            if verdict.agree(found):
+            fits = trained.compare(one, other, control)
+            if verdict.agree(fits):
                 notes.append(
                     "one process that begins 2e-7 off differs from itself as much: this training makes a "
                     "rounding larger"
                 )
-        if not verdict.agree(found):
-            first = verdict.first_variable(verdict.first_different(found))
-            causes = [*filter(None, [first]), *_causes(runs, trained, found, one, left_out, tell)]
-    compared = list(verdict.differences(found))
-    told = [*notes, *verdict.notes(found)]
-    return Verdict(loaded.cluster.metadata.name, verdict.agree(found), compared, causes, told)
+        if not verdict.agree(fits):
+            first = verdict.first_variable(verdict.first_different(fits))
+            causes = [*filter(None, [first]), *_causes(runs, trained, fits, one, left_out, tell)]
+    compared = list(verdict.differences(fits))
+    all_notes = [*notes, *verdict.notes(fits)]
+    return Verdict(loaded.cluster.metadata.name, verdict.agree(fits), compared, causes, all_notes)
 
 
 def _causes(
     runs: TwoRuns,
     trained: Trials,
-    found: verdict.Found,
+    fits: verdict.Found,
     one: Path,
     left_out: frozenset[str],
     tell: Callable[[str], None],
 ) -> list[str]:
-    if any("missing" in fit for fit in found):
+    if any("missing" in fit for fit in fits):
         return ["the script calls fit() more often in one of the two"]
-    if not verdict.data_agree(found):
+    if not verdict.data_agree(fits):
         if runs.reads_apart:
             tell("the examples differ: trains by the strategy with each task reading all data")
             (other,) = trained.train({f"{OTHER}-data": (runs.with_all_data(), left_out, False)})
             if verdict.data_agree(trained.compare(one, other)):
                 return [verdict.FILES_APART]
-        return [verdict.of_data(fit) for fit in found if not verdict.data_agree([fit])]
-    suspects = verdict.suspects(found)
+        return [verdict.of_data(fit) for fit in fits if not verdict.data_agree([fit])]
+    suspects = verdict.suspects(fits)
     if not suspects:
-        return [verdict.of_numbers(verdict.first_different(found))]
+        return [verdict.of_numbers(verdict.first_different(fits))]
     tell(f"trains all again without what differs by design: {', '.join(suspects)}")
     without = left_out | set(suspects)
     again = trained.train(
@@ -100,7 +100,10 @@ def _causes(
         }
     )
     rest = trained.compare(*again)
-    said = [verdict.of_layers(kind, layers) for kind, layers in suspects.items()]
+    sentences = [verdict.of_layers(kind, layers) for kind, layers in suspects.items()]
     if verdict.agree(rest):
-        return [*said, "without this the two agree, as a further training of both has shown"]
-    return [verdict.of_numbers(verdict.first_different(rest)), *(f"perhaps also {each}" for each in said)]
+        return [*sentences, "without this the two agree, as a further training of both has shown"]
+    return [
+        verdict.of_numbers(verdict.first_different(rest)),
+        *(f"perhaps also {each}" for each in sentences),
+    ]

@@ -68,8 +68,8 @@ class Trials:
         )
         if done.returncode:
             raise TrainingFailed(f"the trainings cannot be compared: {done.stderr.strip()[-500:]}")
-        found: list[dict[str, Any]] = json.loads(done.stdout)
-        return found
+        fits: list[dict[str, Any]] = json.loads(done.stdout)
+        return fits
 
     def end(self) -> None:
         """Ends what still runs, and removes it."""
@@ -97,8 +97,8 @@ class Trials:
         for task in failed:
             if (record := status.failure_record(task)) is not None:
                 return TrainingFailed(f"{how} has failed: {record.message}", record.traceback.rstrip())
-        said = ", ".join(f"{task.name} {ending(task)}" for task in failed) or str(status.phase)
-        return TrainingFailed(f"{how} has failed: {said}")
+        reason = ", ".join(f"{task.name} {ending(task)}" for task in failed) or str(status.phase)
+        return TrainingFailed(f"{how} has failed: {reason}")
 
 
 @contextlib.contextmanager

@@ -94,12 +94,12 @@ class TwoRuns:
             roles = (spec.worker, spec.chief) if self._is_collective else (spec.worker,)
             wanted = sum(role.replicas for role in roles if role is not None)
         fits = [each for each in range(1, wanted + 1) if self._shares(each)]
-        found = max((each for each in fits if each <= most), default=1)
-        if found == 1 < min(most, wanted):
-            found = min((each for each in fits if each > 1), default=wanted)
-        if found != wanted:
-            self.notes.append(f"tried here: {found} of {wanted} workers; --workers tries more")
-        return found
+        count = max((each for each in fits if each <= most), default=1)
+        if count == 1 < min(most, wanted):
+            count = min((each for each in fits if each > 1), default=wanted)
+        if count != wanted:
+            self.notes.append(f"tried here: {count} of {wanted} workers; --workers tries more")
+        return count
 
     def _shares(self, count: int) -> bool:
         """Whether so many replicas can share a batch of a program's."""
@@ -197,5 +197,5 @@ class TwoRuns:
 def _containers(template: Any) -> Sequence[dict[str, Any]]:
     """Returns the containers of a podTemplate, which may lack any field."""
     pod = template.get("spec") if isinstance(template, dict) else None
-    found = pod.get("containers") if isinstance(pod, dict) else None
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    containers = pod.get("containers") if isinstance(pod, dict) else None
+    return [each for each in containers if isinstance(each, dict)] if isinstance(containers, list) else []

@@ -63,24 +63,24 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def agree(found: Found) -> bool:
+def agree(fits: Found) -> bool:
     """Returns whether nothing differs."""
-    return all(each.same for each in differences(found))
+    return all(each.same for each in differences(fits))
 
 
-def data_agree(found: Found) -> bool:
+def data_agree(fits: Found) -> bool:
     """Returns whether all have seen the same examples, as often."""
-    return all(each.same for each in differences(found) if each.name in ("fit", "steps", "examples"))
+    return all(each.same for each in differences(fits) if each.name in ("fit", "steps", "examples"))
 
 
-def first_different(found: Found) -> Mapping[str, Any]:
+def first_different(fits: Found) -> Mapping[str, Any]:
     """Returns the first `fit` that differs: the model of those behind it may be its own."""
-    return next(fit for fit in found if not agree([fit]))
+    return next(fit for fit in fits if not agree([fit]))
 
 
-def differences(found: Found) -> Iterator[Difference]:
+def differences(fits: Found) -> Iterator[Difference]:
     """Yields all that was compared."""
-    for fit in found:
+    for fit in fits:
         of = partial(Difference, fit["where"])
         if "missing" in fit:
             one, other = (float(there) for there in fit["there"][:2])
@@ -96,23 +96,23 @@ def differences(found: Found) -> Iterator[Difference]:
             yield of(_MOMENTS[moment], None, None, weights["most"], not weights["first"])
 
 
-def notes(found: Found) -> list[str]:
+def notes(fits: Found) -> list[str]:
     """Returns how the values were compared."""
-    said = []
-    if any(fit.get("in_order") is False for fit in found):
-        said.append(
+    sentences = []
+    if any(fit.get("in_order") is False for fit in fits):
+        sentences.append(
             "the workers of ParameterServer take steps in any order, so only the numbers of steps and of "
             "examples can be compared; --workers 1 compares losses and weights"
         )
-    if any(fit.get("half") for fit in found):
-        said.append("float16: compared to 1%, as sums in 16 bits are rounded")
-    return list(dict.fromkeys(said))
+    if any(fit.get("half") for fit in fits):
+        sentences.append("float16: compared to 1%, as sums in 16 bits are rounded")
+    return list(dict.fromkeys(sentences))
 
 
-def suspects(found: Found) -> dict[str, list[str]]:
+def suspects(fits: Found) -> dict[str, list[str]]:
     """Returns the layers that compute otherwise on several replicas, by what can be left out of them."""
     names: dict[str, list[str]] = {}
-    for fit in found:
+    for fit in fits:
         for kind, layers in fit.get("layers", {}).items():
             # A replica that is alone has the statistics of one process.
             if layers and (kind == Verification.RANDOM or fit["replicas"] > 1):
@@ -169,13 +169,13 @@ def of_numbers(fit: Mapping[str, Any]) -> str:
             "is not seeded here (those of random, numpy and TensorFlow are)"
         )
     if (times := fit["gradients"]) is not None:
-        said = f"{where}: after one step the gradient is {times:.3g} times that of one process"
+        sentence = f"{where}: after one step the gradient is {times:.3g} times that of one process"
         if abs(times - fit["replicas"]) < 0.02 * fit["replicas"]:
-            said += (
+            sentence += (
                 f", as {fit['replicas']} replicas' gradients are added up: the step takes that of a mean "
                 "over a replica's examples. Divide the sum by global_batch_size instead"
             )
-        return said
+        return sentence
     if fit["drawn"]:
         return (
             f"{where}: the step draws random numbers, in {fit['drawn']}: each replica draws its own. This is "

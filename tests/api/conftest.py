@@ -198,8 +198,8 @@ def _gone(api: Api, path: str) -> bool:
 
 
 def _served(api: Api, path: str, plural: str) -> bool:
-    found = api.request("GET", path)
-    return found.status == 200 and plural in [each["name"] for each in found.body["resources"]]
+    answer = api.request("GET", path)
+    return answer.status == 200 and plural in [each["name"] for each in answer.body["resources"]]
 
 
 @pytest.fixture

@@ -37,11 +37,11 @@ def running(api: Api, deployment: dict[str, Any], folder: Path) -> Iterator[Cont
     folder.mkdir()
     known = users.kubeconfig(api, folder, token=answer.body["status"]["token"], namespace=space)
     # In a pod the namespace is read from the account's volume, and all pods may have the same port.
-    own = ["--lease-namespace", space, "--address", "127.0.0.1:0"]
+    options = ["--lease-namespace", space, "--address", "127.0.0.1:0"]
     log = folder / "log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "launcher", *pod["containers"][0]["args"], *own],
+            [sys.executable, "-m", "launcher", *pod["containers"][0]["args"], *options],
             env={**os.environ, "KUBECONFIG": str(known), "PYTHONPATH": str(ROOT)},
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -103,7 +103,7 @@ def train(api: Api, kubelet: Kubelet, log: Path) -> None:
     assert wait_for(lambda: kubelet.pods() == []), log.read_text()
     assert api.request("GET", f"{path}/click").status == 200
     assert wait_for(lambda: api.request("GET", f"{path}/click").status == 404), log.read_text()
-    said = log.read_text()
-    assert "may not" not in said, said
-    assert "orbidden" not in said, said
-    assert "Traceback" not in said, said
+    printed = log.read_text()
+    assert "may not" not in printed, printed
+    assert "orbidden" not in printed, printed
+    assert "Traceback" not in printed, printed

@@ -102,16 +102,16 @@ class Kubelet:
             answer = self._api.request("GET", path)
             if answer.status == 404:
                 return "deletionTimestamp" in pod["metadata"]
-            found = answer.body
+            current_pod = answer.body
             conditions = [*status.pop("conditions", ()), ready]
-            found["status"] |= {
+            current_pod["status"] |= {
                 "phase": phase,
                 "startTime": STARTED,
                 "conditions": conditions,
                 "containerStatuses": containers if state is not None else [],
                 **status,
             }
-            answer = self._api.request("PUT", f"{path}/status", found)
+            answer = self._api.request("PUT", f"{path}/status", current_pod)
             # It may be gone since it was read.
             assert answer.status in (200, 404, 409), answer.body
             return answer.status == 200

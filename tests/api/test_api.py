@@ -49,8 +49,8 @@ def test_a_run_from_submit_to_delete(here: Path, api: Api, kubelet: Kubelet) -> 
             kubelet.end(pod, 0)
         assert run.wait(timeout=60).phase == "Succeeded"
 
-    found = launcher.find(RUN, namespace=namespace)
-    assert f"PersistentVolumeClaim {RUN}-model" in found.delete()
+    same_run = launcher.find(RUN, namespace=namespace)
+    assert f"PersistentVolumeClaim {RUN}-model" in same_run.delete()
     assert wait_for(lambda: not api.list("Job", namespace))
     with pytest.raises(launcher.NotFoundError, match="there is no run mnist"):
         run.wait()
@@ -58,7 +58,9 @@ def test_a_run_from_submit_to_delete(here: Path, api: Api, kubelet: Kubelet) -> 
 
 def test_what_the_cluster_lacks(here: Path, api: Api) -> None:
     for what in (None, here / "cluster.yaml"):
-        found = {finding.subject: finding.verdict for finding in launcher.doctor(what, namespace="no-such")}
-        assert found["namespace"] == "missing"
+        verdicts = {
+            finding.subject: finding.verdict for finding in launcher.doctor(what, namespace="no-such")
+        }
+        assert verdicts["namespace"] == "missing"
     with pytest.raises(launcher.BackendError, match="no-such"):
         launcher.submit(here / "cluster.yaml", namespace="no-such")

@@ -83,9 +83,9 @@ def test_stacks_and_a_profile_with_the_least_rights(
                 bind(api, pod, name)
             kubelet.start(role, count)
         other = KubernetesBackend(str(user(api, namespace, LEAST, tmp_path)))
-        (found,) = task_orders.stacks(other, RUN, namespace, ["chief"])
-        assert "in train" in found.text
-        assert (found.task, found.node, found.problem) == ("chief-0", name, "")
+        (chief,) = task_orders.stacks(other, RUN, namespace, ["chief"])
+        assert "in train" in chief.text
+        assert (chief.task, chief.node, chief.problem) == ("chief-0", name, "")
         # All pods of this node lead to the same supervisor, as those on their host's network do.
         (worker,) = task_orders.stacks(other, RUN, namespace, ["worker-1"])
         assert worker.problem == "mnist-chief-0 answers in its place"
@@ -109,10 +109,10 @@ def test_who_may_forward_no_port_is_told_and_a_pod_that_takes_no_orders_too(
         (pod,) = kubelet.pending("chief")
         bind(api, pod, name)
         kubelet.start("chief")
-        (found,) = task_orders.stacks(backend, RUN, namespace, [])
-        assert "chief-0 of run mnist does not answer" in found.problem
+        (chief,) = task_orders.stacks(backend, RUN, namespace, [])
+        assert "chief-0 of run mnist does not answer" in chief.problem
         with pytest.raises(BackendError, match="does not answer"):
             task_orders.profile(backend, RUN, namespace, 20, 30.0)
         other = KubernetesBackend(str(user(api, namespace, LEAST[:-1], tmp_path)))
-        (found,) = task_orders.stacks(other, RUN, namespace, [])
-        assert "may not create pods/portforward" in found.problem
+        (chief,) = task_orders.stacks(other, RUN, namespace, [])
+        assert "may not create pods/portforward" in chief.problem

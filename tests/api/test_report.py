@@ -125,8 +125,8 @@ def test_a_run_with_a_killed_worker(
         follower.until(lambda status: status.ended)
 
         history = backend.history(RUN, space)
-        found = {task.name: task for task in task_timelines(history)}
-        assert segments(found["chief"], begin)[-7:] == [
+        timelines = {task.name: task for task in task_timelines(history)}
+        assert segments(timelines["chief"], begin)[-7:] == [
             ("pending", 0, 2),
             ("pulling", 2, 7),
             ("preparing", 7, 8),
@@ -135,7 +135,7 @@ def test_a_run_with_a_killed_worker(
             ("training", 13, 30),
             ("finishing", 30, end - begin),
         ]
-        (restart,) = restarts(list(found.values()))
+        (restart,) = restarts(list(timelines.values()))
         assert (restart.task.name, restart.why) == ("worker 1", "killed")
         assert (restart.failed, restart.back) == (begin + 3, born + 4)
         assert len(history.attempts) == 6

@@ -51,8 +51,8 @@ def running(kubelet: Kubelet, role: str = "worker") -> list[int]:
 def spec(api: Api, namespace: str, role: str = "worker") -> dict[str, Any]:
     """Returns the spec of the role's Job."""
     (job,) = [job for job in api.list("Job", namespace) if job["metadata"]["name"] == job_name(RUN, role)]
-    found: dict[str, Any] = job["spec"]
-    return found
+    job_spec: dict[str, Any] = job["spec"]
+    return job_spec
 
 
 def test_workers_come_and_go(api: Api, backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_workers_come_and_go(api: Api, backend: KubernetesBackend, kubelet: Kube
     with pytest.raises(NotFoundError, match="has no role, task or pod worker-5"):
         list(backend.logs(RUN, space, Selection(names=("worker-5",)), follow=False))
 
-    told = backend.submit(plan(tmp_path, space, *ELASTIC, NO_RETRIES), detach=True)
-    assert "run mnist is running already, and is what was submitted" in told
+    message = backend.submit(plan(tmp_path, space, *ELASTIC, NO_RETRIES), detach=True)
+    assert "run mnist is running already, and is what was submitted" in message
     assert (spec(api, space)["completions"], spec(api, space)["parallelism"]) == (5, 5)
 
     for pod in kubelet.pods("worker"):
@@ -167,8 +167,8 @@ def test_data_workers_come_and_go_beside_workers_that_do_not(
     with pytest.raises(ConflictError, match="role ps cannot be scaled, only worker and data-worker"):
         backend.scale(RUN, space, 2, "ps")
     # To submit the file again changes nothing of that.
-    told = backend.submit(plan(tmp_path, space, *service), detach=True)
-    assert "run mnist is running already, and is what was submitted" in told
+    message = backend.submit(plan(tmp_path, space, *service), detach=True)
+    assert "run mnist is running already, and is what was submitted" in message
     assert spec(api, space, "data-worker")["completions"] == 1
 
 

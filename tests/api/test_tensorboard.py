@@ -72,7 +72,7 @@ def start(api: Api, namespace: str, name: str) -> dict[str, Any]:
     pod: dict[str, Any] = wait_for(lambda: board_pods(api, namespace))[0]
     bind(api, pod, name)
     path = f"api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
-    found = api.request("GET", path).body
+    current_pod = api.request("GET", path).body
     ready = {"type": "Ready", "status": "True"}
     running = {
         "name": "tensorboard",
@@ -82,8 +82,8 @@ def start(api: Api, namespace: str, name: str) -> dict[str, Any]:
         "restartCount": 0,
         "state": {"running": {"startedAt": STARTED}},
     }
-    found["status"] |= {"phase": "Running", "conditions": [ready], "containerStatuses": [running]}
-    assert api.request("PUT", f"{path}/status", found).status == 200
+    current_pod["status"] |= {"phase": "Running", "conditions": [ready], "containerStatuses": [running]}
+    assert api.request("PUT", f"{path}/status", current_pod).status == 200
     return pod
 
 
@@ -165,10 +165,10 @@ def test_why_it_is_not_up(
     backend.submit(plan(tmp_path, namespace, *ASKED), detach=True)
     (pod,) = wait_for(lambda: board_pods(api, namespace))
     path = f"api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
-    found = api.request("GET", path).body
+    current_pod = api.request("GET", path).body
     why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node is free"}
-    found["status"] |= {"conditions": [why]}
-    assert api.request("PUT", f"{path}/status", found).status == 200
+    current_pod["status"] |= {"conditions": [why]}
+    assert api.request("PUT", f"{path}/status", current_pod).status == 200
     with pytest.raises(
         BackendError, match="TensorBoard of run mnist is not up: Unschedulable: no node is free"
     ):
@@ -184,7 +184,7 @@ def test_one_that_fails_again_is_not_waited_for(
     (pod,) = wait_for(lambda: board_pods(api, namespace))
     name = pod["metadata"]["name"]
     path = f"api/v1/namespaces/{namespace}/pods/{name}"
-    found = api.request("GET", path).body
+    current_pod = api.request("GET", path).body
     ended = {"exitCode": 1, "reason": "Error", "startedAt": STARTED, "finishedAt": STARTED}
     back_off = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
     failed = {
@@ -196,8 +196,8 @@ def test_one_that_fails_again_is_not_waited_for(
         "state": {"waiting": back_off},
         "lastState": {"terminated": ended},
     }
-    found["status"] |= {"phase": "Running", "containerStatuses": [failed]}
-    assert api.request("PUT", f"{path}/status", found).status == 200
+    current_pod["status"] |= {"phase": "Running", "containerStatuses": [failed]}
+    assert api.request("PUT", f"{path}/status", current_pod).status == 200
     with pytest.raises(BackendError, match="mnist is not up: CrashLoopBackOff: back-off 10s") as refused:
         backend.tensorboard(RUN, namespace)
     assert f"`kubectl logs {name} -n {namespace} --previous`" in refused.value.hint
@@ -238,16 +238,16 @@ def test_who_may_make_no_deployment_has_runs_without(api: Api, namespace: str, t
         other.submit(plan(tmp_path, namespace, *ASKED), detach=True)
     assert not api.list("Job", namespace)
     other.submit(plan(tmp_path, namespace, "spec.storage.reclaimPolicy=Retain"), detach=True)
-    found = {finding.subject: finding for finding in other.examine(namespace)}
-    assert found["right to deployments"].verdict == "warning"
-    assert "a run with spec.tensorboard is refused" in found["right to deployments"].advice
+    findings = {finding.subject: finding for finding in other.examine(namespace)}
+    assert findings["right to deployments"].verdict == "warning"
+    assert "a run with spec.tensorboard is refused" in findings["right to deployments"].advice
     assert (
-        found["right to pods/portforward"].advice
+        findings["right to pods/portforward"].advice
         == "Without it, `tensorboard`, `stacks` and `profile` open no tunnel."
     )
     plain = plan(tmp_path, namespace).objects
     assert not any("deployments" in finding.subject for finding in other.examine(namespace, plain))
     asking = plan(tmp_path, namespace, *ASKED).objects
-    found = {finding.subject: finding for finding in other.examine(namespace, asking)}
-    assert found["right to deployments"].verdict == "missing"
+    findings = {finding.subject: finding for finding in other.examine(namespace, asking)}
+    assert findings["right to deployments"].verdict == "missing"
     other.delete(RUN, namespace)

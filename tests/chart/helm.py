@@ -75,9 +75,9 @@ class Helm:
         """Returns the error about the values, without helm's own words around it."""
         done = self.run("template", release, CHART, "--namespace", "vision", *arguments)
         assert (done.code, done.out) == (1, ""), done
-        said = re.sub(r"\n+Use --debug flag .*", "", done.error.strip())
-        said = re.sub(r"^Error: values don't meet .*:\ntf-launcher:\n- ", "", said)
-        return re.sub(r"^Error: execution error at \(.*?\): ", "", said)
+        message = re.sub(r"\n+Use --debug flag .*", "", done.error.strip())
+        message = re.sub(r"^Error: values don't meet .*:\ntf-launcher:\n- ", "", message)
+        return re.sub(r"^Error: execution error at \(.*?\): ", "", message)
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HELM_")}
@@ -92,9 +92,13 @@ def find(home: Path, kubeconfig: Path = EMPTY_CONFIG) -> Helm:
     binary = os.environ.get("LAUNCHER_TEST_HELM") or shutil.which("helm")
     if binary is None:
         pytest.skip("no helm: install Helm 4, or name it in LAUNCHER_TEST_HELM")
-    said = subprocess.run([binary, "version", "--short"], capture_output=True, text=True, timeout=60).stdout
-    if not said.startswith("v4."):
-        pytest.skip(f"{binary} is {said.strip() or 'no helm'}: these tests need Helm 4 (LAUNCHER_TEST_HELM)")
+    version = subprocess.run(
+        [binary, "version", "--short"], capture_output=True, text=True, timeout=60
+    ).stdout
+    if not version.startswith("v4."):
+        pytest.skip(
+            f"{binary} is {version.strip() or 'no helm'}: these tests need Helm 4 (LAUNCHER_TEST_HELM)"
+        )
     return Helm(binary, home, kubeconfig)
 
 
@@ -112,8 +116,8 @@ def sources(cluster: Path) -> list[str]:
 
 def one(objects: list[Object], kind: str) -> Object:
     """Returns the only object of its kind."""
-    (found,) = [item for item in objects if item["kind"] == kind]
-    return found
+    (only_object,) = [item for item in objects if item["kind"] == kind]
+    return only_object
 
 
 def document(objects: list[Object]) -> Any:

@@ -62,9 +62,9 @@ class Release:
 
     def objects(self) -> list[Object]:
         """Returns the objects of the current release."""
-        said = self._helm.run("get", "manifest", RELEASE, "--namespace", self.namespace)
-        assert said.code == 0, said.error
-        return [item for item in yaml.load_all(said.out, yaml.CSafeLoader) if item]
+        done = self._helm.run("get", "manifest", RELEASE, "--namespace", self.namespace)
+        assert done.code == 0, done.error
+        return [item for item in yaml.load_all(done.out, yaml.CSafeLoader) if item]
 
     def launch(self) -> Launcher:
         """Starts the command of the launcher Job's pod."""
@@ -113,14 +113,14 @@ class Release:
             "apis/networking.k8s.io/v1": ("networkpolicies",),
             "apis/rbac.authorization.k8s.io/v1": ("roles", "rolebindings"),
         }
-        found = []
+        names = []
         for group, plurals in kinds.items():
             for plural in plurals:
                 for selector in selectors:
                     path = f"{group}/namespaces/{self.namespace}/{plural}"
                     items = self.api.request("GET", path, labelSelector=selector).body["items"]
-                    found += [f"{plural}/{item['metadata']['name']}" for item in items]
-        return sorted(set(found))
+                    names += [f"{plural}/{item['metadata']['name']}" for item in items]
+        return sorted(set(names))
 
     def _token(self, account: str, folder: Path) -> Path:
         path = f"api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token"

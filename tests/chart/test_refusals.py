@@ -131,16 +131,16 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_refusal(helm: Helm, case: str) -> None:
     arguments, message = WRONG[case]
-    said = helm.refusal("-f", ONE_DEVICE, *arguments)
-    assert said == message
+    refusal = helm.refusal("-f", ONE_DEVICE, *arguments)
+    assert refusal == message
 
 
 def test_no_file(helm: Helm) -> None:
-    said = "spec is missing: give your cluster.yaml, as in `helm install NAME tf-launcher -f cluster.yaml`"
-    assert helm.refusal() == said
+    message = "spec is missing: give your cluster.yaml, as in `helm install NAME tf-launcher -f cluster.yaml`"
+    assert helm.refusal() == message
 
 
 def test_a_long_release_name(helm: Helm) -> None:
     """The limit is Helm's own."""
-    said = helm.refusal("-f", ONE_DEVICE, release=LONG)
-    assert "the length must not be longer than 53" in said
+    message = helm.refusal("-f", ONE_DEVICE, release=LONG)
+    assert "the length must not be longer than 53" in message

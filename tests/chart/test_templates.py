@@ -216,7 +216,7 @@ def test_what_helm_reads_otherwise(helm: Helm, tmp_path: Path) -> None:
     got = document(helm.template("-f", ONE_DEVICE, "-f", tmp_path / "values.yaml"))
     parameters = [got["spec"]["program"]["parameters"][f"p{index}"] for index in range(len(texts))]
     assert dict(zip(texts, parameters, strict=True)) == SAME | {text: to for text, (to, _) in OTHER.items()}
-    for text, value in (SAME | {text: own for text, (_, own) in OTHER.items()}).items():
+    for text, value in (SAME | {text: parsed for text, (_, parsed) in OTHER.items()}).items():
         (read,) = yaml_positions.parse(f"[{text}]", "text")
         assert read.value == [value]
 
@@ -317,8 +317,8 @@ def test_a_controller_beside_a_run(helm: Helm) -> None:
     objects = helm.template("-f", ONE_DEVICE, *CONTROLLER)
     accounts = {item["metadata"]["name"] for item in objects if item["kind"] == "ServiceAccount"}
     assert accounts == {"mnist-tf-launcher", "mnist-tf-launcher-controller"}
-    own = ("--set", "rbac.create=false,serviceAccount.create=false,serviceAccount.name=mine")
-    objects = helm.template("-f", ONE_DEVICE, *CONTROLLER, *own)
+    options = ("--set", "rbac.create=false,serviceAccount.create=false,serviceAccount.name=mine")
+    objects = helm.template("-f", ONE_DEVICE, *CONTROLLER, *options)
     assert {item["kind"] for item in objects} == {
         "ConfigMap", "CustomResourceDefinition", "Deployment", "Job", "Pod",
     }  # fmt: skip
@@ -354,8 +354,8 @@ def test_names(helm: Helm) -> None:
 
 def test_labels(helm: Helm) -> None:
     """A label of the user's replaces none of the chart's."""
-    own = "app\\.kubernetes\\.io/instance"
-    arguments = ["--set", f"commonLabels.team=vision,commonLabels.{own}=x,podLabels.team=a,podLabels.{own}=x"]
+    key = "app\\.kubernetes\\.io/instance"
+    arguments = ["--set", f"commonLabels.team=vision,commonLabels.{key}=x,podLabels.team=a,podLabels.{key}=x"]
     objects = helm.template("-f", ONE_DEVICE, *arguments)
     for item in objects:
         assert item["metadata"]["labels"]["team"] == "vision"
@@ -392,5 +392,5 @@ def test_the_oldest_kubernetes(helm: Helm) -> None:
     oldest = ".".join(map(str, OLDEST))
     for version in (f"{oldest}.0", f"{oldest}.4-gke.100", "1.36.2"):
         helm.template("-f", ONE_DEVICE, "--kube-version", version)
-    said = helm.refusal("-f", ONE_DEVICE, "--kube-version", f"{OLDEST[0]}.{OLDEST[1] - 1}.9")
-    assert f"chart requires kubeVersion: >={oldest}.0-0" in said
+    message = helm.refusal("-f", ONE_DEVICE, "--kube-version", f"{OLDEST[0]}.{OLDEST[1] - 1}.9")
+    assert f"chart requires kubeVersion: >={oldest}.0-0" in message

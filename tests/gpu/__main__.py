@@ -85,7 +85,7 @@ def run(
     other, the first of them before all others, and the rest side by side.
     """
     names = set(chosen)
-    found: dict[int, Row] = {}
+    rows: dict[int, Row] = {}
 
     def wanted(number: int) -> bool:
         check = CHECKS[number - 1]
@@ -93,10 +93,10 @@ def run(
 
     def attempt(number: int) -> Row:
         check, began = CHECKS[number - 1], time.monotonic()
-        own = folder / f"{number:02}-{check.part}"
-        own.mkdir(parents=True, exist_ok=True)
+        check_folder = folder / f"{number:02}-{check.part}"
+        check_folder.mkdir(parents=True, exist_ok=True)
         try:
-            note = check.function(machine, folder if check.part == "matrix" else own)
+            note = check.function(machine, folder if check.part == "matrix" else check_folder)
             outcome = "ok"
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is this check's row
             outcome, note = "FAILED", f"{type(error).__name__}: {error}"
@@ -107,28 +107,28 @@ def run(
     def collect(running: Mapping[int, Future[Row]]) -> None:
         for number, future in running.items():
             try:
-                found[number] = future.result(max(0.0, deadline - time.monotonic()))
+                rows[number] = future.result(max(0.0, deadline - time.monotonic()))
             except Late:
                 future.cancel()
-                found[number] = Row(CHECKS[number - 1], "not run", 0.0, "the time is over")
+                rows[number] = Row(CHECKS[number - 1], "not run", 0.0, "the time is over")
 
     numbers = [number for number in range(1, len(CHECKS) + 1) if wanted(number)]
     for number in numbers:
         if not _may(CHECKS[number - 1], machine):
-            found[number] = Row(CHECKS[number - 1], "not run", 0.0, f"needs a {CHECKS[number - 1].kinds[0]}")
-    left = [number for number in numbers if number not in found]
+            rows[number] = Row(CHECKS[number - 1], "not run", 0.0, f"needs a {CHECKS[number - 1].kinds[0]}")
+    left = [number for number in numbers if number not in rows]
     first = [number for number in left if number == 1]
     beside = [number for number in left if not CHECKS[number - 1].alone]
     alone = [number for number in left if CHECKS[number - 1].alone and number not in first]
     pool = ThreadPoolExecutor(at_once)
     for group in (first, beside, *([number] for number in alone)):
         collect({number: pool.submit(attempt, number) for number in group})
-        if group == first and any(found[number].outcome != "ok" for number in first):
+        if group == first and any(rows[number].outcome != "ok" for number in first):
             for number in (*beside, *alone):
-                found[number] = Row(CHECKS[number - 1], "not run", 0.0, "the first check failed")
+                rows[number] = Row(CHECKS[number - 1], "not run", 0.0, "the first check failed")
             break
     pool.shutdown(wait=False, cancel_futures=True)
-    return [found[number] for number in sorted(found)]
+    return [rows[number] for number in sorted(rows)]
 
 
 def _may(check: Check, machine: Machine) -> bool:

@@ -123,13 +123,13 @@ def column(machine: Machine, folder: Path, name: str, shapes: Sequence[str] = SH
     """
     cells = [Cell(name, style, shape) for style in STYLES for shape in shapes]
     devices = int(STRATEGIES[name].options.get("logicalCpus", 1))
-    found = driving.run(name, cells, folder / "matrix" / name, Placed(machine, devices))
+    outcomes = driving.run(name, cells, folder / "matrix" / name, Placed(machine, devices))
     references = driving.references(folder / "matrix" / "plain", every_cell(shapes))
     tolerances = judging.ON_CPUS if machine.kind == "CPU" else judging.ON_GPUS
     wrong, most, refused = [], (0.0, ""), 0
     for cell in cells:
-        own, plain = folder / "matrix" / name, folder / "matrix" / "plain"
-        verdict = judging.judge(cell, found[cell], references, own, plain, tolerances)
+        cells_folder, plain = folder / "matrix" / name, folder / "matrix" / "plain"
+        verdict = judging.judge(cell, outcomes[cell], references, cells_folder, plain, tolerances)
         refused += verdict.kind == "refused"
         if verdict.kind == "failed":
             wrong.append(f"{cell}: {verdict.why[:400]}")
@@ -180,9 +180,9 @@ def _cluster(
 
 
 def _ended(task: RunningTask, code: int) -> None:
-    found = task.ended()
-    if found != code:
-        raise AssertionError(f"{task.name} ended with {found}, not {code}: {task.output[-1500:]}")
+    exit_code = task.ended()
+    if exit_code != code:
+        raise AssertionError(f"{task.name} ended with {exit_code}, not {code}: {task.output[-1500:]}")
 
 
 def _failure(task: RunningTask) -> str:
@@ -203,9 +203,9 @@ def precision(machine: Machine, folder: Path) -> str:
         losses = {}
         for policy in ("float32", "mixed_float16", "mixed_bfloat16"):
             parameters = {"epochs": 4, "stepsPerEpoch": 40, "policy": policy}
-            own = folder / f"{policy}-{keras}"
+            run_folder = folder / f"{policy}-{keras}"
             with _cluster(
-                machine, own, entrypoint="hoarding:Precise", keras=keras, parameters=parameters
+                machine, run_folder, entrypoint="hoarding:Precise", keras=keras, parameters=parameters
             ) as cluster:
                 task = cluster.start("chief")
                 _ended(task, 0)
@@ -221,9 +221,9 @@ def xla(machine: Machine, folder: Path) -> str:
     """jit_compile=True computes on one device what it does without, and is refused by name elsewhere."""
     losses = {}
     for compiled in (False, True):
-        own = folder / f"compiled-{compiled}"
+        run_folder = folder / f"compiled-{compiled}"
         with _cluster(
-            machine, own, entrypoint="fitted:Fitted", parameters={"epochs": 2, "xla": compiled}
+            machine, run_folder, entrypoint="fitted:Fitted", parameters={"epochs": 2, "xla": compiled}
         ) as cluster:
             task = cluster.start("chief")
             _ended(task, 0)
@@ -238,9 +238,9 @@ def xla(machine: Machine, folder: Path) -> str:
         },
     }
     for where, given in elsewhere.items():
-        own = folder / where.replace(" ", "-")
+        run_folder = folder / where.replace(" ", "-")
         with _cluster(
-            machine, own, entrypoint="fitted:Fitted", parameters={"epochs": 1, "xla": True}, **given
+            machine, run_folder, entrypoint="fitted:Fitted", parameters={"epochs": 1, "xla": True}, **given
         ) as cluster:
             tasks = cluster.start_all()
             _ended(tasks["chief", 0], ExitCode.PROGRAM_ERROR)
@@ -266,9 +266,9 @@ def nccl(machine: Machine, folder: Path) -> str:
     with _cluster(machine, folder / "shared", parameters={"epochs": 1}, apart=False, **given) as cluster:
         tasks = list(cluster.start_all().values())
         codes = [task.ended() for task in tasks]
-        told = [str(each.fields["message"]) for task in tasks for each in task.records(Event.FAILED)]
-    if ExitCode.PROGRAM_ERROR not in codes or not any("NCCL cannot connect" in each for each in told):
-        raise AssertionError(f"on one GPU: exit codes {codes}, {told}")
+        messages = [str(each.fields["message"]) for task in tasks for each in task.records(Event.FAILED)]
+    if ExitCode.PROGRAM_ERROR not in codes or not any("NCCL cannot connect" in each for each in messages):
+        raise AssertionError(f"on one GPU: exit codes {codes}, {messages}")
     return "; ".join([*notes, "refused between two tasks on one GPU"])
 
 
@@ -310,10 +310,10 @@ def limit(machine: Machine, folder: Path) -> str:
     """A task is bounded by gpuMemoryMB: three times as much is refused, and half of it is not."""
     part = machine.part_mb
     for hoard, code in ((3 * part, ExitCode.PROGRAM_ERROR), (part // 2, 0)):
-        own = folder / f"hoard-{hoard}"
+        run_folder = folder / f"hoard-{hoard}"
         with _cluster(
             machine,
-            own,
+            run_folder,
             entrypoint="hoarding:Hoarder",
             parameters={"epochs": 1, "hoardMiB": hoard},
             model_dir=None,
@@ -421,14 +421,14 @@ def _training(task: RunningTask) -> tuple[int, int]:
 
 
 def _children(parent: int) -> list[int]:
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
                 if int(fields[1]) == parent and fields[0] != b"Z":
-                    found.append(int(entry.name))
-    return found
+                    processes.append(int(entry.name))
+    return processes
 
 
 def _command(process: int) -> str:
@@ -439,11 +439,11 @@ def _command(process: int) -> str:
 
 def _devices(process: int) -> set[str]:
     """Returns the devices of NVIDIA's that a process has open."""
-    found = set()
+    paths = set()
     for descriptor in Path(f"/proc/{process}/fd").iterdir():
         with contextlib.suppress(OSError):
-            found.add(str(descriptor.readlink()))
-    return {path for path in found if path.startswith("/dev/nvidia")}
+            paths.add(str(descriptor.readlink()))
+    return {path for path in paths if path.startswith("/dev/nvidia")}
 
 
 # ---- speed

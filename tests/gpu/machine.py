@@ -64,10 +64,10 @@ class Machine:
 
     def used_mb(self) -> int:
         """Returns the memory of all GPUs that is in use, by whatever process, in MiB."""
-        found = gpu_use.parse(_query("utilization.gpu,memory.used,memory.total"))
-        if found is None or not found.memory:
+        use = gpu_use.parse(_query("utilization.gpu,memory.used,memory.total"))
+        if use is None or not use.memory:
             raise AssertionError("nvidia-smi does not say how much memory is in use")
-        return sum(found.memory)
+        return sum(use.memory)
 
     @staticmethod
     def _computes(strategy: str, role: str) -> bool:
@@ -83,10 +83,10 @@ def gpus() -> Machine | str:
         output = _query("name,driver_version,memory.total")
     except (OSError, subprocess.SubprocessError) as error:
         return f"no NVIDIA GPU here: nvidia-smi does not answer ({error})"
-    found = parse(output)
-    if found is None:
+    machine = parse(output)
+    if machine is None:
         return f"no NVIDIA GPU here: nvidia-smi says {output.strip()!r}"
-    return replace(found, used_before_mb=found.used_mb())
+    return replace(machine, used_before_mb=machine.used_mb())
 
 
 def parse(output: str) -> Machine | None:

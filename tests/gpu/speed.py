@@ -141,8 +141,8 @@ def by_runtime(case: Case) -> Measured:
         assert isinstance(devices, Devices)
         if not case.tiny and all(device.type != "GPU" for device in devices.devices):
             raise RuntimeError("TensorFlow sees no GPU here: --tiny tries the harness on a processor")
-        said = [(record.time, record.content) for record in chief.records(Event.PROGRESS)]
-    progress = [(at, content) for at, content in said if isinstance(content, Progress)]
+        timed_contents = [(record.time, record.content) for record in chief.records(Event.PROGRESS)]
+    progress = [(at, content) for at, content in timed_contents if isinstance(content, Progress)]
     ends = [at for at, content in progress if content.epoch_end]
     return Measured(_rate(case, ends), progress[0][0] - began)
 
@@ -172,15 +172,15 @@ def against_hand(model: str, tiny: bool, keras: int, rounds: int) -> tuple[Seque
 def waiting(tiny: bool, keras: int) -> tuple[Sequence[Sequence[str]], str]:
     """Returns rows and a line: the rate with images that are made anew, without and with data workers."""
     limit = by_runtime(Case("resnet", tiny, keras)).rate
-    rows, said = [], []
+    rows, shares = [], []
     for workers in (0, 1 if tiny else DATA_WORKERS):
         rate = by_runtime(Case("resnet", tiny, keras, "mapped", workers)).rate
         share = max(0.0, 1 - rate / limit)
         rows.append([f"{workers}", f"{rate:,.0f}", f"{100 * share:.0f} %"])
-        said.append(f"{100 * share:.0f} % with {workers} data workers")
+        shares.append(f"{100 * share:.0f} % with {workers} data workers")
     return (
         rows,
-        f"of the time the device waits for its input: {', '.join(said)} ({limit:,.0f} examples/s at most)",
+        f"of the time the device waits for its input: {', '.join(shares)} ({limit:,.0f} examples/s at most)",
     )
 
 

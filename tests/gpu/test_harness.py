@@ -106,8 +106,8 @@ def test_a_check_that_fails_or_comes_too_late_is_a_row(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["Mirrored-2", "MultiWorkerMirrored"])
 def test_the_matrix_with_a_shape(tmp_path: Path, name: str) -> None:
-    found = checks.column(CPU, tmp_path, name, shapes=["functional"])
-    assert found.startswith("2 cells train, 0 refused as expected; at most")
+    summary = checks.column(CPU, tmp_path, name, shapes=["functional"])
+    assert summary.startswith("2 cells train, 0 refused as expected; at most")
 
 
 @pytest.mark.thorough
@@ -133,5 +133,7 @@ def test_a_training_process_that_is_killed_goes_on(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("only", ["resnet", "transformer", "input"])
 def test_the_benchmark(tmp_path: Path, only: str) -> None:
-    found = checks.speed(CPU, tmp_path, only, 3)
-    assert found.startswith("of the time the device waits" if only == "input" else f"{only}, Keras 3, batch ")
+    summary = checks.speed(CPU, tmp_path, only, 3)
+    assert summary.startswith(
+        "of the time the device waits" if only == "input" else f"{only}, Keras 3, batch "
+    )

@@ -40,13 +40,17 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def server(respond: Respond) -> Iterator[Any]:
     """Starts a server with `port`, and the requests that it was `asked`."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
-        found.daemon_threads = True
-        vars(found).update(respond=respond, asked=[], port=found.server_port, handle_error=lambda *_: None)
-        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http_server:
+        http_server.daemon_threads = True
+        vars(http_server).update(
+            respond=respond, asked=[], port=http_server.server_port, handle_error=lambda *_: None
+        )
+        thread = threading.Thread(
+            target=http_server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
         thread.start()
-        yield found
-        found.shutdown()
+        yield http_server
+        http_server.shutdown()
         thread.join()
 
 
@@ -106,7 +110,7 @@ def launch(
 def _run(
     directory: Path, arguments: Sequence[str], environment: Mapping[str, str] | None
 ) -> subprocess.CompletedProcess[str]:
-    own = {
+    variables = {
         **{key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")},
         "KUBECONFIG": str(directory / "kubeconfig"),
         "XDG_STATE_HOME": str(directory / "state"),
@@ -116,7 +120,7 @@ def _run(
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=directory,
-        env=own,
+        env=variables,
         capture_output=True,
         text=True,
         errors="replace",

@@ -92,9 +92,11 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     # What becomes of old connections must not be asked while a deep answer is read.
     gc.disable()
     try:
-        with server(answering(b"{}")) as found:
-            monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, f"http://127.0.0.1:{found.port}")))
-            yield found
+        with server(answering(b"{}")) as http_server:
+            monkeypatch.setenv(
+                "KUBECONFIG", str(kubeconfig(tmp_path, f"http://127.0.0.1:{http_server.port}"))
+            )
+            yield http_server
     finally:
         gc.enable()
 
@@ -209,8 +211,8 @@ def test_bytes(
         proxy = {"proxy-url": f"http://127.0.0.1:{cluster.port}"}
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "http://api.example.com", {}, proxy)))
     for command in (COMMANDS[0], COMMANDS[10]):
-        code, said = check(capsys, command)
-        assert code == 5, said
+        code, output = check(capsys, command)
+        assert code == 5, output
 
 
 ADDRESSES = [
@@ -232,8 +234,8 @@ def test_a_server_s_address(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, address)))
-    code, said = check(capsys, COMMANDS[0])
-    assert (code, "server" in said) == (5, True)
+    code, output = check(capsys, COMMANDS[0])
+    assert (code, "server" in output) == (5, True)
 
 
 @pytest.mark.parametrize("place", ["proxy-url", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"])
@@ -249,10 +251,10 @@ def test_a_proxy_s_address(
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "https://127.0.0.1:1", {}, cluster)))
     if place != "proxy-url":
         monkeypatch.setenv(place, address)
-    code, said = check(capsys, COMMANDS[0])
+    code, output = check(capsys, COMMANDS[0])
     assert code == 5
     if address.lower().startswith("socks") and "://" in address:
-        assert "a SOCKS proxy, which the launcher does not speak to" in said
+        assert "a SOCKS proxy, which the launcher does not speak to" in output
 
 
 LABELS = {"tf-launcher.dev/run": "my-run", "tf-launcher.dev/role": "chief"}
@@ -359,12 +361,12 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 def changed(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
     if not path:
         return odd
-    found = copy.deepcopy(value)
-    inner = found
+    changed_copy = copy.deepcopy(value)
+    inner = changed_copy
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = odd
-    return found
+    return changed_copy
 
 
 def has(jobs: Any, pods: Any, events: Any) -> Respond:

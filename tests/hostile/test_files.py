@@ -344,9 +344,9 @@ SOURCES = ["a" * LONG, "a/" * LONG, "", "nowhere", "cluster.yaml", "code/train.p
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: ascii(source)[:20])
 def test_an_odd_source(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(capsys, "validate", folder(tmp_path, source=source))
-    assert "spec.program" in said
-    assert "\x1b" not in said
+    message = refused(capsys, "validate", folder(tmp_path, source=source))
+    assert "spec.program" in message
+    assert "\x1b" not in message
 
 
 def test_a_programs_own_warnings_are_its_own(tmp_path: Path) -> None:

@@ -37,8 +37,8 @@ def test_verification_is_off_by_true_alone(tmp_path: Path, value: object) -> Non
 def test_what_yaml_calls_true(tmp_path: Path, value: str, off: bool) -> None:
     path = kubeconfig(tmp_path, HERE)
     document = yaml.safe_dump(json.loads(path.read_text()))
-    said = f"server: {HERE}\n    insecure-skip-tls-verify: {value}\n"
-    path.write_text(document.replace(f"server: {HERE}\n", said))
+    lines = f"server: {HERE}\n    insecure-skip-tls-verify: {value}\n"
+    path.write_text(document.replace(f"server: {HERE}\n", lines))
     tls = connect(str(path)).tls
     assert tls is not None
     assert tls.check_hostname is not off

@@ -79,16 +79,16 @@ def test_a_namespace(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: s
         ["doctor", "--role"],
     ]
     for command in commands:
-        code, said = run(capsys, *command, f"--namespace={name}")
-        assert (code, "expected a namespace: lower-case" in said) == (2, True), (command, said)
+        code, output = run(capsys, *command, f"--namespace={name}")
+        assert (code, "expected a namespace: lower-case" in output) == (2, True), (command, output)
     assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_a_run(capsys: pytest.CaptureFixture[str], name: str) -> None:
     for command in WITH_NAME:
-        code, said = run(capsys, command, "--", name)
-        assert (code, "expected a run's name: lower-case" in said) == (2, True), (command, said)
+        code, output = run(capsys, command, "--", name)
+        assert (code, "expected a run's name: lower-case" in output) == (2, True), (command, output)
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
@@ -119,8 +119,8 @@ def test_a_context_s_namespace(tmp_path: Path, name: str) -> None:
 def test_an_owner(capsys: pytest.CaptureFixture[str], name: str) -> None:
     if name in ("a", "a" * 64):
         return  # an object's name may be longer
-    code, said = run(capsys, "submit", GOOD, f"--owned-by=Job/{name}")
-    assert (code, "expected" in said) == (2, True), said
+    code, output = run(capsys, "submit", GOOD, f"--owned-by=Job/{name}")
+    assert (code, "expected" in output) == (2, True), output
 
 
 @pytest.mark.parametrize("name", [each for each in NAMES.values() if each not in ("", ".", "..")])
@@ -145,5 +145,5 @@ def test_a_pod_that_the_server_calls_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", ["--since", "--timeout"])
 def test_a_time(capsys: pytest.CaptureFixture[str], option: str, text: str) -> None:
     command = "logs" if option == "--since" else "wait"
-    code, said = run(capsys, command, "my-run", f"{option}={text}")
-    assert (code, "expected a time" in said) == (2, True)
+    code, output = run(capsys, command, "my-run", f"{option}={text}")
+    assert (code, "expected a time" in output) == (2, True)

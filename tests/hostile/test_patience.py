@@ -99,20 +99,20 @@ def test_a_server(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str)
         url = f"http://127.0.0.1:{port}"
         kubeconfig(tmp_path, url)
         for command in COMMANDS if name == "silence" else COMMANDS[:2]:
-            code, said = run(capsys, *command, "--request-timeout", "1")
-            assert code == 5, said
+            code, output = run(capsys, *command, "--request-timeout", "1")
+            assert code == 5, output
             waited = rf"the API server {url} has not answered for 0.1 s; this is given up in (1|0\.\d) s\n"
-            assert len(re.findall(waited, said)) == 1, said
-            assert f"error: the API server {url} has not answered within 1 s\n" in said
+            assert len(re.findall(waited, output)) == 1, output
+            assert f"error: the API server {url} has not answered within 1 s\n" in output
 
 
 def test_a_run_that_may_be_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The run is not on this machine, and the cluster does not answer: the message is not `no such run`."""
     with dripping(*SLOW["silence"]) as port:
         kubeconfig(tmp_path, f"http://127.0.0.1:{port}")
-        code, said = run(capsys, "status", "my-run", "--request-timeout", "0.4")
+        code, output = run(capsys, "status", "my-run", "--request-timeout", "0.4")
     assert code == 5
-    assert "there is no run my-run in namespace default on this machine, and the cluster could not" in said
+    assert "there is no run my-run in namespace default on this machine, and the cluster could not" in output
 
 
 @pytest.mark.parametrize("name", ["silence", "headers, one by one"])
@@ -120,9 +120,9 @@ def test_a_proxy(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) 
     with dripping(*SLOW[name]) as port:
         proxy = f"http://127.0.0.1:{port}"
         kubeconfig(tmp_path, "https://api.example.com", {}, {"proxy-url": proxy})
-        code, said = run(capsys, *COMMANDS[0], "--request-timeout", "0.4")
+        code, output = run(capsys, *COMMANDS[0], "--request-timeout", "0.4")
     assert code == 5
-    assert f"through the proxy {proxy} (proxy-url in the kubeconfig), has not answered within 0.4 s" in said
+    assert f"through the proxy {proxy} (proxy-url in the kubeconfig), has not answered within 0.4 s" in output
 
 
 @pytest.mark.parametrize("server", ["https://api.example.com", "http://api.example.com"])
@@ -135,11 +135,11 @@ def test_a_dead_proxy_is_named(
     name = f"{server.partition(':')[0].upper()}_PROXY"
     monkeypatch.setenv(name, proxy)
     monkeypatch.setenv(name.lower(), proxy)
-    code, said = run(capsys, *COMMANDS[0])
+    code, output = run(capsys, *COMMANDS[0])
     assert code == 5
-    assert f"error: the proxy {proxy} (" in said
+    assert f"error: the proxy {proxy} (" in output
     expected = f"on the way to the API server {server}: nobody answers there, connection refused"
-    assert expected in said
+    assert expected in output
 
 
 def test_a_proxy_that_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -147,9 +147,9 @@ def test_a_proxy_that_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path
     with dripping(refusal, b"") as port:
         proxy = f"http://127.0.0.1:{port}"
         kubeconfig(tmp_path, "https://api.example.com", {}, {"proxy-url": proxy})
-        code, said = run(capsys, *COMMANDS[0])
+        code, output = run(capsys, *COMMANDS[0])
     assert code == 5
-    assert "407 Proxy Authentication Required; the server itself was not reached" in said
+    assert "407 Proxy Authentication Required; the server itself was not reached" in output
 
 
 @pytest.mark.parametrize(
@@ -169,10 +169,10 @@ def test_a_login_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, scr
     api = "client.authentication.k8s.io/v1"
     user = {"exec": {"apiVersion": api, "command": sys.executable, "args": ["-c", script]}}
     kubeconfig(tmp_path, "http://127.0.0.1:1", user)
-    code, said = run(capsys, *COMMANDS[0], "--request-timeout", "0.5")
+    code, output = run(capsys, *COMMANDS[0], "--request-timeout", "0.5")
     assert code == 5
-    assert f"the login command {sys.executable} has not answered for 0.1 s; " in said
-    assert f"the login command {sys.executable} did not end within 0." in said
+    assert f"the login command {sys.executable} has not answered for 0.1 s; " in output
+    assert f"the login command {sys.executable} did not end within 0." in output
 
 
 def test_only_the_time_of_requests_counts() -> None:

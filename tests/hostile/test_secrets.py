@@ -85,9 +85,9 @@ COMMANDS = (("list", "--backend", "kubernetes"), ("submit", GOOD, "--detach"))
 
 def echoes(handler: BaseHTTPRequestHandler) -> None:
     """Returns the client's credentials, as some gateways do."""
-    said = "; ".join(f"{name}: {value}" for name, value in handler.headers.items())
+    headers = "; ".join(f"{name}: {value}" for name, value in handler.headers.items())
     code = 401 if handler.path.startswith("/version") else 403
-    content = json.dumps({"kind": "Status", "code": code, "message": said}).encode()
+    content = json.dumps({"kind": "Status", "code": code, "message": headers}).encode()
     answering(content, code)(handler)
 
 

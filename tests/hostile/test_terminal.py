@@ -121,7 +121,7 @@ def run_on_a_terminal(directory: Path, *arguments: str) -> str:
         command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment
     ) as process:
         os.close(terminal)
-        found = b""
+        output = b""
         while select.select([controller], [], [], 60)[0]:
             try:
                 piece = os.read(controller, 1 << 16)
@@ -129,10 +129,10 @@ def run_on_a_terminal(directory: Path, *arguments: str) -> str:
                 break
             if not piece:
                 break
-            found += piece
+            output += piece
         assert process.wait(60) != 70
     os.close(controller)
-    return found.decode(errors="surrogateescape")
+    return output.decode(errors="surrogateescape")
 
 
 EVERYTHING = "".join(each for each in COMMANDS.values() if "\ud800" not in each)
@@ -237,9 +237,9 @@ OWN = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[AK]|\x1b\[2K|\x1b\
 def test_a_command(tmp_path: Path, command: list[str]) -> None:
     with server(hostile()) as api:
         kubeconfig(tmp_path, f"http://127.0.0.1:{api.port}")
-        found = run_on_a_terminal(tmp_path, *command)
-    rest = OWN.sub("", found)
-    assert found
+        output = run_on_a_terminal(tmp_path, *command)
+    rest = OWN.sub("", output)
+    assert output
     assert FORBIDDEN.search(rest) is None, ascii(rest)
     for sign in ("\x1b[2J", "\x1b[?1049h", "\x1b]52"):
-        assert sign not in found
+        assert sign not in output

@@ -57,12 +57,12 @@ def docker(*arguments: str) -> subprocess.CompletedProcess[str]:
 def image(name: str, made_by: str = "make images") -> Image:
     """Returns the image. Skips the test where it does not exist."""
     try:
-        found = docker("image", "inspect", name)
+        inspected = docker("image", "inspect", name)
     except FileNotFoundError:
         pytest.skip("no docker on the PATH")
-    if found.returncode:
-        pytest.skip(f"{name}: {found.stderr.strip().splitlines()[-1]} (`{made_by}` builds it)")
-    return Image(name, json.loads(found.stdout)[0])
+    if inspected.returncode:
+        pytest.skip(f"{name}: {inspected.stderr.strip().splitlines()[-1]} (`{made_by}` builds it)")
+    return Image(name, json.loads(inspected.stdout)[0])
 
 
 @pytest.fixture(scope="session")

@@ -40,10 +40,10 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 @pytest.fixture(scope="session")
 def storage_class(api: Api) -> str:
     """What claims must name: "" where the cluster has a default StorageClass."""
-    found = api.request("GET", "apis/storage.k8s.io/v1/storageclasses")
-    assert found.status == 200, found.body
+    answer = api.request("GET", "apis/storage.k8s.io/v1/storageclasses")
+    assert answer.status == 200, answer.body
     try:
-        return claim_class(found.body["items"])
+        return claim_class(answer.body["items"])
     except ClusterError as error:
         pytest.exit(f"no cluster to test on: {error}", returncode=pytest.ExitCode.USAGE_ERROR)
 

@@ -124,9 +124,9 @@ def status(runs: Runs, run: str = RUN) -> dict[str, Any]:
     """Returns the run's status, as JSON has it. Fails if the run has ended."""
     done = runs.of("status", "-o", "json", run=run)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)["status"]
-    assert not found["ended"], found["message"]
-    return found
+    run_status: dict[str, Any] = json.loads(done.stdout)["status"]
+    assert not run_status["ended"], run_status["message"]
+    return run_status
 
 
 def trains_on(runs: Runs, run: str = RUN) -> None:

@@ -149,6 +149,6 @@ class Runs:
 
 def accuracy(output: str) -> float:
     """Returns the evaluator's last accuracy, from the summary."""
-    found = re.search(r"^evaluation +accuracy ([\d.]+)", output, re.MULTILINE)
-    assert found, output
-    return float(found[1])
+    match = re.search(r"^evaluation +accuracy ([\d.]+)", output, re.MULTILINE)
+    assert match, output
+    return float(match[1])

@@ -64,8 +64,8 @@ def _kind(*arguments: str) -> None:
         advice = "install it (https://kind.sigs.k8s.io), or name a cluster in LAUNCHER_TEST_KUBECONFIG"
         raise ClusterError(f"there is no kind on the path: {advice}") from error
     except subprocess.TimeoutExpired as error:
-        said = (error.stdout or b"").decode(errors="replace")  # bytes, although it was to be text
-        raise ClusterError(f"`{words}` did not end in {SECONDS} s{_last_lines(said)}") from error
+        output = (error.stdout or b"").decode(errors="replace")  # bytes, although it was to be text
+        raise ClusterError(f"`{words}` did not end in {SECONDS} s{_last_lines(output)}") from error
     if done.returncode:
         raise ClusterError(f"`{words}` failed with exit code {done.returncode}{_last_lines(done.stdout)}")
 

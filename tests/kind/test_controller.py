@@ -110,9 +110,9 @@ def test_the_sdk_creates_waits_reads_and_deletes(api: Api, runs: Runs, sdk: Path
             timeout=600,
         )
         assert answer.returncode == 0, (answer.stderr, log.read_text())
-        found = json.loads(answer.stdout.splitlines()[-1])
-        assert found.pop("log")
-        assert found == {
+        summary = json.loads(answer.stdout.splitlines()[-1])
+        assert summary.pop("log")
+        assert summary == {
             "ended": ["Created", "Succeeded"],
             "succeeded": True,
             "pods": 3,

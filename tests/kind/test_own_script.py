@@ -42,5 +42,5 @@ def test_a_script_of_the_users_own(runs: Runs, tmp_path: Path) -> None:
     runs.submit(file=tmp_path / "cluster.yaml")
     runs.succeeds("own")
     for index in (0, 1):
-        said = runs.of("logs", "--raw", "--role", "worker", "--index", str(index), run="own").stdout
-        assert "sum over 2 tasks: 3.0" in said
+        log = runs.of("logs", "--raw", "--role", "worker", "--index", str(index), run="own").stdout
+        assert "sum over 2 tasks: 3.0" in log

@@ -30,9 +30,9 @@ def tunnel(runs: Runs) -> Iterator[str]:
     )
     try:
         assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
-        assert found, process.communicate(timeout=SECONDS)
-        yield found[0]
+        match = re.search(r"http://\S+", process.stdout.readline())
+        assert match, process.communicate(timeout=SECONDS)
+        yield match[0]
         process.send_signal(signal.SIGINT)
         process.wait(10)
         assert process.returncode == 0

@@ -49,8 +49,8 @@ def test_parameter_servers_train_and_are_gone(runs: Runs, tmp_path: Path) -> Non
     path.write_text(yaml.safe_dump(tfjob(runs.image)))
     done = runs.launcher("submit", str(path), "--namespace", runs.namespace)
     assert done.returncode == 0, done.stdout + done.stderr
-    said = runs.of("logs", "--raw", "--role", "chief", run="click-rate").stdout
-    assert "a ['chief', 'ps', 'worker'] of a cloud" in said
+    log = runs.of("logs", "--raw", "--role", "chief", run="click-rate").stdout
+    assert "a ['chief', 'ps', 'worker'] of a cloud" in log
 
     def roles() -> list[str]:
         pods = runs.api.list("Pod", runs.namespace)

@@ -173,15 +173,15 @@ def parent(pid: int) -> int:
 
 def with_variable(beginning: str) -> list[int]:
     """Returns the processes with an environment variable `NAME=value...`; zombies have none."""
-    found = []
+    processes = []
     for pid in pids():
         try:
             variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
         if pid != os.getpid() and any(variable.startswith(beginning.encode()) for variable in variables):
-            found.append(pid)
-    return found
+            processes.append(pid)
+    return processes
 
 
 def marked(uid: str) -> list[int]:

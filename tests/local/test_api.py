@@ -61,10 +61,10 @@ def cells(*texts: str) -> str:
 def test_a_program_from_a_notebook(here: Path) -> None:
     program = (ROOT / "launcher" / "starter" / "train.py").read_text()
     document = from_the_document("Train from Python, or from a notebook")
-    said = cells(f"%%writefile train.py\n{program}", *document)
-    assert re.search(r"^chief-0 \| \S", said, re.MULTILINE)
-    assert re.search(r"^Succeeded .*accuracy", said, re.MULTILINE), said
-    export = re.search(r"^exported to (\S+)$", said, re.MULTILINE)
+    output = cells(f"%%writefile train.py\n{program}", *document)
+    assert re.search(r"^chief-0 \| \S", output, re.MULTILINE)
+    assert re.search(r"^Succeeded .*accuracy", output, re.MULTILINE), output
+    export = re.search(r"^exported to (\S+)$", output, re.MULTILINE)
     assert export
     assert not Path(export[1]).exists(), "the run was deleted, and its claim with it"
     assert launcher.runs(backend="local") == []
@@ -72,8 +72,8 @@ def test_a_program_from_a_notebook(here: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_function_that_trains(here: Path) -> None:
-    said = cells(*from_the_document("Train by a function of mine"))
-    assert said.splitlines()[-1].startswith("Succeeded"), said
+    output = cells(*from_the_document("Train by a function of mine"))
+    assert output.splitlines()[-1].startswith("Succeeded"), output
     run = launcher.find("train")
     texts = {(line.role, line.index): line.text for line in run.logs("worker") if "replicas" in line.text}
     assert texts == {("worker", index): "3 epochs on 2 replicas" for index in (0, 1)}

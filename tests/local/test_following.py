@@ -81,8 +81,8 @@ def test_a_run_seen_through_a_pipe(machine: Machine) -> None:
     assert watch(machine, out) == 0
     text = text_of(out)
     lines = [line.split(" s  ", 1)[1].split(None, 1) for line in text.splitlines() if " s  " in line[:12]]
-    said = [words[1] for words in lines if words[0] == "chief"]
-    assert said == [
+    sentences = [words[1] for words in lines if words[0] == "chief"]
+    assert sentences == [
         "1 task started",
         "waits for demo-worker-0 (0 s of at most 900 s)",
         "trains 2 epochs of 3 steps",

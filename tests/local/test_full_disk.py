@@ -92,8 +92,8 @@ except BackendError as error:
     print(error.message.replace(str(here), ""))
 print(sorted(path.name for path in (here / "state" / "runs" / "default").iterdir()), machine.texts())
 """
-    said, left = on_a_small_disk(tmp_path, code).splitlines()
-    assert said.startswith("cannot keep the run's files under /state: No space left on device")
+    message, left = on_a_small_disk(tmp_path, code).splitlines()
+    assert message.startswith("cannot keep the run's files under /state: No space left on device")
     assert left == "['demo', 'demo.lock'] ['before']", "the run before is still there"
 
 

@@ -133,7 +133,7 @@ def test_a_program_that_works(
 
 @pytest.mark.by_day("method")
 @pytest.mark.parametrize(
-    ("program", "overrides", "said"),
+    ("program", "overrides", "problem"),
     [
         (
             PROGRAM.replace("import os", "import os, no_such_package"),
@@ -185,11 +185,11 @@ def test_a_program_that_works(
     ],
 )
 def test_what_a_run_would_find_in_a_minute(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], program: str, overrides: list[str], said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], program: str, overrides: list[str], problem: str
 ) -> None:
     code, out, err = validate(tmp_path, capsys, program, *overrides)
     assert (code, out) == (2, "")
-    assert said in err
+    assert problem in err
     assert err.endswith("error: 1 problem found\n")
 
 

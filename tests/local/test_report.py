@@ -80,7 +80,7 @@ def report(capsys: pytest.CaptureFixture[str], path: Path) -> str:
 
 def bars(chromium: Browser) -> dict[str, list[dict[str, Any]]]:
     """Returns each row of the timeline, from left to right: state, left and right edge in pixels."""
-    found: dict[str, list[dict[str, Any]]] = chromium.evaluate(
+    rows: dict[str, list[dict[str, Any]]] = chromium.evaluate(
         """Object.fromEntries([...document.querySelectorAll("li.row")].map(row => [
             row.querySelector(".name").innerText.split("\\n")[0],
             [...row.querySelectorAll(".bar")].map(bar => {
@@ -89,7 +89,7 @@ def bars(chromium: Browser) -> dict[str, list[dict[str, Any]]]:
             })
         ]))"""
     )
-    return found
+    return rows
 
 
 def test_what_a_reader_sees(
@@ -139,9 +139,9 @@ def test_what_a_reader_sees(
     assert "loss over the epochs: training from 1.0000 to 0.2500" in images
     parts = {"demo", "Where the time went", "Tasks", "Training", "Events"}
     assert set(chromium.accessible("heading")) == {*parts, "loss", "accuracy", "steps per second"}
-    (told,) = (item for item in chromium.evaluate(LISTED) if "killed after" in item)
-    assert told.startswith("worker ")
-    assert "starting the program" in told
+    (event,) = (item for item in chromium.evaluate(LISTED) if "killed after" in item)
+    assert event.startswith("worker ")
+    assert "starting the program" in event
 
 
 LISTED = "[...document.querySelectorAll('li.row')].map(row => row.textContent.replace(/\\s+/g, ' ').trim())"

@@ -269,9 +269,9 @@ def test_the_command_line_names_the_broken_run(copied: Machine, tmp_path: Path) 
     assert ["default", "demo", "Broken"] in [line.split()[:3] for line in listed.stdout.splitlines()]
     assert "run.json is empty" in launcher("status", "demo").stdout
     for command in (["wait", "demo"], ["logs", "demo"], ["suspend", "demo"], ["report", "demo", "-o", "-"]):
-        said = launcher(*command)
-        assert said.returncode == 5 or command[0] == "suspend", said
-        assert "Traceback" not in said.stderr
+        completed = launcher(*command)
+        assert completed.returncode == 5 or command[0] == "suspend", completed
+        assert "Traceback" not in completed.stderr
     assert launcher("delete", "demo").returncode == 0
     assert "demo" not in launcher("list").stdout
 
@@ -290,8 +290,8 @@ def test_a_supervisor_that_ends_while_it_is_written_to_is_gone(
         return look(descriptor)
 
     monkeypatch.setattr(os, "fstat", ends)
-    told = run.send("stop")
+    delivered = run.send("stop")
     monkeypatch.undo()
     run.path.joinpath("control").unlink()
     run.path.rmdir()
-    assert told is False
+    assert delivered is False

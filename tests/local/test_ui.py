@@ -55,9 +55,9 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.fullmatch(r"(?:run demo|the runs): (http://127\.0\.0\.1:\d+/[\w-]{32}/\S*)\n", line)
-        assert found, (line, process.communicate(timeout=60))
-        yield process, found[1]
+        match = re.fullmatch(r"(?:run demo|the runs): (http://127\.0\.0\.1:\d+/[\w-]{32}/\S*)\n", line)
+        assert match, (line, process.communicate(timeout=60))
+        yield process, match[1]
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
@@ -204,8 +204,8 @@ def looks_right(chromium: Browser, width: int) -> None:
     assert chromium.evaluate("document.documentElement.scrollWidth") <= width
     assert chromium.evaluate(BROKEN_WORDS) == []
     cut = "e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, .hidden')"
-    found = f"[...document.querySelectorAll('main *')].filter(e => {cut}).map(e => e.outerHTML)"
-    assert chromium.evaluate(found) == []
+    expression = f"[...document.querySelectorAll('main *')].filter(e => {cut}).map(e => e.outerHTML)"
+    assert chromium.evaluate(expression) == []
     pairs: list[Any] = chromium.evaluate(
         "[...document.querySelectorAll('main p, main td, main th, main li, main a, main button')]"
         ".filter(e => e.innerText.trim() && e.offsetWidth)"
@@ -241,20 +241,20 @@ def test_it_serves_what_there_is(here: Machine, tmp_path: Path) -> None:
         assert done.stdout == ""
         return done.returncode, done.stderr
 
-    code, said = refused("report", "demo", "--serve")
-    assert (code, "there is no run demo" in said) == (3, True)
-    code, said = refused("report", "demo", "--serve", "-o", "run.html")
-    assert (code, "--serve writes no file" in said) == (2, True)
-    code, said = refused("report", "demo", "--port", "8000")
-    assert (code, "a file has no port: add --serve" in said) == (2, True)
-    code, said = refused("ui", "-n", "A_B")
-    assert (code, "expected a namespace" in said) == (2, True)
+    code, message = refused("report", "demo", "--serve")
+    assert (code, "there is no run demo" in message) == (3, True)
+    code, message = refused("report", "demo", "--serve", "-o", "run.html")
+    assert (code, "--serve writes no file" in message) == (2, True)
+    code, message = refused("report", "demo", "--port", "8000")
+    assert (code, "a file has no port: add --serve" in message) == (2, True)
+    code, message = refused("ui", "-n", "A_B")
+    assert (code, "expected a namespace" in message) == (2, True)
     here.run(job("chief", "print('hello')", primary=True))
     with serving("ui", "--backend", "local") as (_, url):
         port = re.findall(r":(\d+)/", url)[0]
-        said = f"error: port {port} of this machine: Address already in use\nName another.\n"
-        assert refused("ui", "--port", port) == (5, said)
-        assert refused("report", "demo", "--serve", "--port", port) == (5, said)
+        message = f"error: port {port} of this machine: Address already in use\nName another.\n"
+        assert refused("ui", "--port", port) == (5, message)
+        assert refused("report", "demo", "--serve", "--port", port) == (5, message)
     assert here.status().phase is Phase.SUCCEEDED
 
 

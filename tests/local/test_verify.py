@@ -127,9 +127,9 @@ def begin(
     }
     (folder / "cluster.yaml").write_text(json.dumps(document))
     command = [sys.executable, "-m", "launcher", "verify", str(folder / "cluster.yaml"), *options]
-    own = {"TMPDIR": str(folder / "temporary"), "XDG_STATE_HOME": str(folder / "state")}
+    variables = {"TMPDIR": str(folder / "temporary"), "XDG_STATE_HOME": str(folder / "state")}
     return subprocess.Popen(
-        command, env={**os.environ, **own}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
@@ -161,12 +161,12 @@ def verified(
 ) -> tuple[int, dict[str, Any], str]:
     """Returns the exit code, the verdict, and what was said beside it."""
     process = begin(folder, program, spec, "-o", "json", *options)
-    out, said = process.communicate(timeout=240)
-    assert process.returncode in (0, 3), said
+    out, messages = process.communicate(timeout=240)
+    assert process.returncode in (0, 3), messages
     nothing_is_left(folder)
     (verdict,) = json.loads(out)
     assert verdict["agrees"] == (process.returncode == 0)
-    return process.returncode, verdict, said
+    return process.returncode, verdict, messages
 
 
 def values(verdict: dict[str, Any], name: str) -> list[Any]:
@@ -177,10 +177,10 @@ def values(verdict: dict[str, Any], name: str) -> list[Any]:
 @pytest.mark.thorough
 def test_a_script_of_two_fits_agrees(folder: Path) -> None:
     process = begin(folder, {"script": "script.py"}, WORKERS, "--steps", "8")
-    out, said = process.communicate(timeout=240)
-    assert process.returncode == 0, out + said
+    out, messages = process.communicate(timeout=240)
+    assert process.returncode == 0, out + messages
     nothing_is_left(folder)
-    assert "trains 8 steps in one process, and by MultiWorkerMirrored with 2 tasks" in said
+    assert "trains 8 steps in one process, and by MultiWorkerMirrored with 2 tasks" in messages
     rows = {tuple(line.split()[:3]) for line in out.splitlines()}
     assert {("script.py:11", "one", "process"), ("script.py:12", "one", "process")} <= rows
     # A pass has 180 examples, 3 batches of 48 and one of 36.
@@ -193,9 +193,9 @@ def test_a_script_of_two_fits_agrees(folder: Path) -> None:
 
 @TRAINS
 def test_a_mean_of_ones_own_is_twice_the_gradient(folder: Path) -> None:
-    code, verdict, said = verified(folder, entrypoint("OwnMean"), DEVICES, "--steps", "4")
+    code, verdict, messages = verified(folder, entrypoint("OwnMean"), DEVICES, "--steps", "4")
     assert code == 3, verdict
-    assert "by Mirrored with 2 devices" in said
+    assert "by Mirrored with 2 devices" in messages
     assert values(verdict, "examples") == [[128, 128]]
     different = [each["name"] for each in verdict["compared"] if not each["same"]]
     assert "weights at the start" not in different
@@ -207,12 +207,12 @@ def test_a_mean_of_ones_own_is_twice_the_gradient(folder: Path) -> None:
 
 def test_a_failure_is_told_as_that_of_a_run(folder: Path) -> None:
     process = begin(folder, entrypoint("Wrong"), DEVICES)
-    out, said = process.communicate(timeout=240)
+    out, messages = process.communicate(timeout=240)
     assert (process.returncode, out) == (1, "")
-    assert "has failed: ValueError: no such thing" in said
-    assert "program.py" in said
-    assert "raise ValueError" in said
-    assert "launcher/" not in said.partition("error:")[2]
+    assert "has failed: ValueError: no such thing" in messages
+    assert "program.py" in messages
+    assert "raise ValueError" in messages
+    assert "launcher/" not in messages.partition("error:")[2]
     nothing_is_left(folder)
 
 
@@ -232,9 +232,9 @@ def test_an_interrupted_one_leaves_nothing(folder: Path, number: signal.Signals)
 def test_what_trains_nothing_is_refused(folder: Path, spec: dict[str, Any]) -> None:
     program = entrypoint("Right")
     process = begin(folder, program, {"command": ["true"], **spec} if spec.get("chief") == {} else spec)
-    _, said = process.communicate(timeout=60)
+    _, messages = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "`verify` compares a training" in said
+    assert "`verify` compares a training" in messages
     nothing_is_left(folder)
 
 
@@ -242,10 +242,10 @@ def test_what_trains_nothing_is_refused(folder: Path, spec: dict[str, Any]) -> N
 def test_batch_normalization_and_dropout_are_found_by_leaving_them_out(folder: Path) -> None:
     code, verdict, _ = verified(folder, entrypoint("Normalizing"), PAIR)
     assert code == 3
-    said = "\n".join(verdict["causes"])
-    assert "batch normalization (plain)" in said
-    assert "random layers (drop)" in said
-    assert "without this the two agree" in said
+    causes = "\n".join(verdict["causes"])
+    assert "batch normalization (plain)" in causes
+    assert "random layers (drop)" in causes
+    assert "without this the two agree" in causes
     options = ("--without", "random", "--without", "statistics")
     code, verdict, _ = verified(folder, entrypoint("Normalizing"), PAIR, *options)
     assert code == 0, verdict

@@ -57,9 +57,9 @@ def needs(api: Api, request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Says what the cluster has."""
-    if found := terminalreporter.config.stash.get(_FOUND, {}):
+    if findings := terminalreporter.config.stash.get(_FOUND, {}):
         terminalreporter.section("what the cluster has")
-        for name, words in found.items():
+        for name, words in findings.items():
             terminalreporter.write_line(f"{name}: {words}")
 
 

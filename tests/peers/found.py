@@ -60,11 +60,11 @@ class Peer:
 
 def served(api: Api, group: str, resource: str) -> list[str]:
     """The versions in which the cluster has the resource. Raises MissingError if there is none."""
-    found = api.request("GET", f"apis/{group}")
-    if found.status == 404:
+    answer = api.request("GET", f"apis/{group}")
+    if answer.status == 404:
         raise MissingError(f"looked for the API group {group}: the cluster does not have it")
-    assert found.status == 200, found.body
-    versions = [str(each["version"]) for each in found.body["versions"]]
+    assert answer.status == 200, answer.body
+    versions = [str(each["version"]) for each in answer.body["versions"]]
     of = {version: api.request("GET", f"apis/{group}/{version}").body["resources"] for version in versions}
     having = [version for version in versions if any(each["name"] == resource for each in of[version])]
     if not having:
@@ -176,8 +176,8 @@ def _created(api: Api, path: str, item: Object, peer: str) -> None:
 
 def _condition(api: Api, path: str, kind: str) -> str:
     """The status of the object's condition, "" while it has none."""
-    found = api.request("GET", path).body.get("status") or {}
-    return next((str(each["status"]) for each in found.get("conditions") or () if each["type"] == kind), "")
+    status = api.request("GET", path).body.get("status") or {}
+    return next((str(each["status"]) for each in status.get("conditions") or () if each["type"] == kind), "")
 
 
 PEERS: Final = {

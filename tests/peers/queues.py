@@ -78,6 +78,6 @@ class Queues:
         assert wait_for(lambda: self._api.request("GET", gone).status == 404, 60)
 
     def _cluster_queue(self) -> dict[str, Any]:
-        found = self._api.request("GET", f"{KUEUE}/clusterqueues/{self._name}")
-        assert found.status == 200, found.body
-        return found.body
+        answer = self._api.request("GET", f"{KUEUE}/clusterqueues/{self._name}")
+        assert answer.status == 200, answer.body
+        return answer.body

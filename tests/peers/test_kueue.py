@@ -36,16 +36,16 @@ def submit(runs: Runs, directory: Path, run: str, **more: Any) -> None:
 def state(runs: Runs, run: str) -> dict[str, Any]:
     done = runs.of("status", "-o", "json", run=run)
     assert done.stdout, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)["status"]
-    return found
+    run_status: dict[str, Any] = json.loads(done.stdout)["status"]
+    return run_status
 
 
 def waits(runs: Runs, run: str, words: str) -> None:
     """Waits until the run waits for its queue, with these words of Kueue's, and has no task on a node."""
 
     def is_waiting() -> bool:
-        found = state(runs, run)
-        return found["reason"] == ADMISSION and words in found["message"]
+        run_status = state(runs, run)
+        return run_status["reason"] == ADMISSION and words in run_status["message"]
 
     assert wait_for(is_waiting, 90), state(runs, run)
     assert wait_for(lambda: not any("nodeName" in pod["spec"] for pod in runs.pods(run=run)), 60)
@@ -90,9 +90,9 @@ def test_a_run_is_preempted_while_it_trains_and_goes_on(runs: Runs, queues: Queu
 
     endless.trains_on(runs, FIRST)
     assert first_epoch(runs, FIRST) >= 1
-    found = state(runs, FIRST)
+    run_status = state(runs, FIRST)
     # It may not fail once, and has not.
-    assert {role["failed"] for role in found["roles"]} == {0}
+    assert {role["failed"] for role in run_status["roles"]} == {0}
     endless.finish(runs, FIRST)
     queues.free()
 

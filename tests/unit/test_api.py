@@ -51,8 +51,8 @@ def spec_of(objects: list[dict[str, Any]]) -> Any:
 
 
 def source_of(objects: list[dict[str, Any]], run: str) -> Mapping[str, str]:
-    (found,) = (item for item in objects if item["metadata"]["name"] == f"{run}-source")
-    texts: Mapping[str, str] = found["data"]
+    (config_map,) = (item for item in objects if item["metadata"]["name"] == f"{run}-source")
+    texts: Mapping[str, str] = config_map["data"]
     return texts
 
 
@@ -124,8 +124,8 @@ def test_a_cluster_takes_the_names_of_python() -> None:
     )
     assert cluster.spec == Spec(**spec)
     assert spec_of(render(cluster))["modelDir"] == "/model"
-    said = message({**SMALL, "spec": spec})
-    assert "the cluster: spec.model_dir: unknown field; did you mean modelDir?" in said
+    refusal = message({**SMALL, "spec": spec})
+    assert "the cluster: spec.model_dir: unknown field; did you mean modelDir?" in refusal
 
 
 def test_overrides_and_namespace() -> None:
@@ -209,11 +209,11 @@ def test_what_cannot_be_shipped_is_refused(trainer: ModuleType) -> None:
     assert "this has no train_dataset; a function is the training itself" in message(trainer.Model)
     assert "there is no Python file of its module builtins" in message(int)
     assert "expected a class or a function, not builtin_function_or_method" in message(len)
-    said = message(trainer.train_MNIST, parameters={"epochs": 1}, source="/")
-    assert f"source: expected the folder that trainer is imported from, {Path(__file__).parent}" in said
-    said = message(render, name="x", parameters={"what": "y"})
+    refusal = message(trainer.train_MNIST, parameters={"epochs": 1}, source="/")
+    assert f"source: expected the folder that trainer is imported from, {Path(__file__).parent}" in refusal
+    refusal = message(render, name="x", parameters={"what": "y"})
     root = Path(launcher.__file__).parents[1]
-    assert f"launcher.api is in a package: give source, the folder to ship ({root})" in said
+    assert f"launcher.api is in a package: give source, the folder to ship ({root})" in refusal
     both = {"strategy": "ParameterServer", "chief": {"args": ["x"]}, "parameters": {"epochs": 1}}
     assert "takes the place of command and args" in message(trainer.train_MNIST, **both)
 
@@ -261,8 +261,8 @@ def test_a_wrong_call(tmp_path: Path) -> None:
     assert "worker: only a script, a class or a function takes fields: use overrides" in message(
         SMALL, worker={}
     )
-    said = message(SMALL, overrides="spec.worker.replicas=4")
-    assert 'overrides: expected a list, as in ["spec.worker.replicas=4"]' in said
+    refusal = message(SMALL, overrides="spec.worker.replicas=4")
+    assert 'overrides: expected a list, as in ["spec.worker.replicas=4"]' in refusal
     assert "--set spec.x: expected field=value" in message(SMALL, overrides=["spec.x"])
 
 

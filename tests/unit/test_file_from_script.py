@@ -24,8 +24,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def spec(**fields: Any) -> dict[str, Any]:
     document, _ = file_from_script.cluster("train_MNIST.py", fields)
-    found: dict[str, Any] = document["spec"]
-    return found
+    spec_fields: dict[str, Any] = document["spec"]
+    return spec_fields
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ def spec(**fields: Any) -> dict[str, Any]:
 def test_what_is_asked_for_says_strategy_and_tasks(
     folder: Path, fields: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    found = spec(**fields)
-    assert found.pop("program") == {"script": "./train_MNIST.py"}
-    assert found.pop("modelDir") == "/model"
-    assert found == expected
+    spec_fields = spec(**fields)
+    assert spec_fields.pop("program") == {"script": "./train_MNIST.py"}
+    assert spec_fields.pop("modelDir") == "/model"
+    assert spec_fields == expected
     api.loaded("train_MNIST.py", (), fields)  # and is valid
 
 

@@ -112,12 +112,12 @@ def test_the_tests_say_it_once_and_without_a_traceback(kind: Path) -> None:
         timeout=120,
         check=False,
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR, said
-    assert said.count("no cluster to test on: `kind create cluster") == 1
-    assert said.count("Is the docker daemon running?") == 1
-    assert "Traceback" not in said
-    assert "servers.py" not in said
+    output = done.stdout + done.stderr
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR, output
+    assert output.count("no cluster to test on: `kind create cluster") == 1
+    assert output.count("Is the docker daemon running?") == 1
+    assert "Traceback" not in output
+    assert "servers.py" not in output
 
 
 def named(name: str, default: str = "") -> dict[str, Any]:

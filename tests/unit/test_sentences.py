@@ -66,8 +66,11 @@ def test_two_roles_that_wait_for_the_same_say_it_once() -> None:
     several = run(reason="ImagePullBackOff", message=f"1 of 2 tasks: {WORDS}")
     server = dataclasses.replace(several.roles[0], role="ps", message=WORDS)
     status = dataclasses.replace(several, roles=(*several.roles, server))
-    said = [f"waits (ImagePullBackOff): 1 of 2 tasks: {WORDS}", "waits (ImagePullBackOff), as worker does"]
-    assert texts(sentences.Narrator(), status) == said
+    expected = [
+        f"waits (ImagePullBackOff): 1 of 2 tasks: {WORDS}",
+        "waits (ImagePullBackOff), as worker does",
+    ]
+    assert texts(sentences.Narrator(), status) == expected
 
 
 def test_a_deleted_pod_that_is_replaced_is_told() -> None:
@@ -209,7 +212,7 @@ def test_an_older_run_is_told_in_the_order_of_time() -> None:
         histories.pod("worker", attempt=1, created=14.0, finished=30.0, exit_code=0, restarts=1),
         histories.pod("evaluator", created=2.0, finished=31.0, exit_code=0),
     ]
-    said = [
+    lines = [
         histories.says("chief", 0, 0, 0.9, "notice", message="the chief begins"),
         histories.step(20.0, 1, 10),
         histories.step(29.0, 2, 10),
@@ -218,11 +221,13 @@ def test_an_older_run_is_told_in_the_order_of_time() -> None:
         histories.says("worker", 0, 1, 15.0, "notice", message="the worker is back"),
         histories.says("evaluator", 0, 0, 25.0, "notice", message="scored"),
     ]
-    status = histories.history(attempts, said, finished=30.0).status
-    news = sentences.Narrator().news(status, said)
-    told = [(round(one.time - histories.BEGIN, 1), one.who, one.text) for one in news if one.time is not None]
-    assert len(told) == len(news), "each has its time"
-    assert told == [
+    status = histories.history(attempts, lines, finished=30.0).status
+    news = sentences.Narrator().news(status, lines)
+    timed_news = [
+        (round(one.time - histories.BEGIN, 1), one.who, one.text) for one in news if one.time is not None
+    ]
+    assert len(timed_news) == len(news), "each has its time"
+    assert timed_news == [
         (0.0, "worker", "1 task started"),
         (0.9, "chief", "1 task started"),
         (0.9, "chief", "the chief begins"),
@@ -264,9 +269,9 @@ def test_why_a_task_waits_for_others(reasons: Any, text: str) -> None:
 def test_a_reason_that_changes_is_news_at_once() -> None:
     narrator = sentences.Narrator()
     fields = {"tasks": ["mnist-ps-0"], "seconds": 0.0, "deadline": 900}
-    for time, reason, said in [(1.0, DNS, True), (11.0, DNS, False), (12.0, REFUSED, True)]:
+    for time, reason, is_news in [(1.0, DNS, True), (11.0, DNS, False), (12.0, REFUSED, True)]:
         record = Record(Event.WAITING, "t", time, {**fields, "reasons": {reason: ["mnist-ps-0"]}})
-        assert len(narrator.news(run(), [line("", record=record)])) == said
+        assert len(narrator.news(run(), [line("", record=record)])) == is_news
 
 
 def test_status_says_who_waits_now() -> None:

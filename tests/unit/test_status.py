@@ -168,8 +168,8 @@ def test_a_failed_run_and_who_failed() -> None:
 
 @pytest.mark.parametrize("status", [{"conditions": condition("Suspended")}, {"suspend": True}])
 def test_suspended(status: dict[str, Any]) -> None:
-    found = fold([job("chief", primary=True, **status)], [])
-    assert (found.phase, found.ended) == (Phase.SUSPENDED, False)
+    run_status = fold([job("chief", primary=True, **status)], [])
+    assert (run_status.phase, run_status.ended) == (Phase.SUSPENDED, False)
 
 
 def test_a_false_condition_is_none() -> None:
@@ -289,7 +289,7 @@ def test_records_in_words(event: str, fields: dict[str, Any], text: str) -> None
 def test_progress_is_not_said_too_often() -> None:
     narrator = sentences.Narrator()
     status = at("Running")
-    said = []
+    reported_steps = []
     for step in range(1, 101):
         fields = {
             "epoch": 1,
@@ -303,8 +303,8 @@ def test_progress_is_not_said_too_often() -> None:
         }
         record = Record("progress", "demo-chief-0", step / 10, fields)
         news = narrator.news(status, [LogLine("chief", 0, 0, record.line(), record)])
-        said += [step for one in news if "step" in one.text]
-    assert said == [1, 51, 100]
+        reported_steps += [step for one in news if "step" in one.text]
+    assert reported_steps == [1, 51, 100]
 
 
 def test_attempts_are_all_of_a_tasks_pods_with_their_times() -> None:
@@ -316,10 +316,10 @@ def test_attempts_are_all_of_a_tasks_pods_with_their_times() -> None:
         pod("another", 0, "Running"),
     ]
     del pods[2]["status"]["startTime"]
-    found = attempts([job("chief", primary=True), job("worker")], pods)
-    assert [(a.name, a.created, a.started, a.running, a.finished) for a in found] == [
+    task_attempts = attempts([job("chief", primary=True), job("worker")], pods)
+    assert [(a.name, a.created, a.started, a.running, a.finished) for a in task_attempts] == [
         ("demo-chief-0", seconds(EARLY), None, None, None),
         ("demo-worker-0", seconds(EARLY), seconds(EARLY), seconds(LATE), seconds(LATER)),
         ("demo-worker-0", seconds(LATER), seconds(LATER), seconds(LATER), None),
     ]
-    assert [a.exit_code for a in found] == [None, 137, None]
+    assert [a.exit_code for a in task_attempts] == [None, 137, None]

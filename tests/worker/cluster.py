@@ -53,8 +53,8 @@ class RunningTask:
         return "\n".join(self.lines)
 
     def records(self, event: str | None = None) -> list[Record]:
-        found = [record for line in list(self.lines) if (record := Record.parse(line))]
-        return [record for record in found if event in (None, record.event)]
+        records = [record for line in list(self.lines) if (record := Record.parse(line))]
+        return [record for record in records if event in (None, record.event)]
 
     def until(self, event: str, **fields: Any) -> Record:
         """Waits for the first record of `event` with these fields."""
@@ -223,15 +223,15 @@ class Cluster:
         """Returns a sparse TF_CONFIG for a worker or ps, the training cluster for a task that trains, None
         for one task.
         """
-        own = self.addresses[role, index]
+        address = self.addresses[role, index]
         if role == "evaluator":
-            cluster: dict[str, Any] = {"evaluator": [own]}
+            cluster: dict[str, Any] = {"evaluator": [address]}
         elif role in DATA_ROLES:
-            cluster = {role: {str(index): own}}
+            cluster = {role: {str(index): address}}
         elif self._single:
             return None
         elif self.config.strategy == "ParameterServer" and role != "chief":
-            cluster = {role: {str(index): own}}
+            cluster = {role: {str(index): address}}
         else:
             cluster = {
                 name: [self.addresses[name, task] for task in range(count)]

@@ -72,8 +72,8 @@ def start(environment: Mapping[str, str], directory: Path, keras: int | None, *c
     if os.environ.get("LAUNCHER_TEST_FRESH") == "1" or sys.platform != "linux":
         command = ["-c", *code] if code else ["-m", "worker"]
         return fresh([sys.executable, *command], environment, directory)
-    own = {name: value for name, value in environment.items() if name.startswith(_AT_IMPORT)}
-    key = json.dumps([keras, sorted(own.items())])
+    variables = {name: value for name, value in environment.items() if name.startswith(_AT_IMPORT)}
+    key = json.dumps([keras, sorted(variables.items())])
     with _lock:
         if key not in _parents:
             _parents[key] = _Parent(keras, environment)
@@ -154,15 +154,15 @@ class _Parent:
 
     def _listen(self) -> None:
         while message := self._channel.recv(_LARGEST):
-            told = json.loads(message)
+            report = json.loads(message)
             with self._changed:
-                pid = int(told["pid"])
-                if "status" in told:
+                pid = int(report["pid"])
+                if "status" in report:
                     # One that ends at once may be told of before it is known.
                     while pid not in self._tasks:
                         self._changed.wait(1.0)
                     task = self._tasks.pop(pid)
-                    task.returncode = os.waitstatus_to_exitcode(told["status"])
+                    task.returncode = os.waitstatus_to_exitcode(report["status"])
                     task.has_ended.set()
                 else:
                     self._started.append(pid)

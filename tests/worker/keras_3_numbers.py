@@ -163,13 +163,13 @@ def main() -> None:
     programs.update({name: Reduced(name) for name in ("sum", "mean_with_sample_weight", "scalar")})
     wanted = {name: plain(program) for name, program in programs.items()}
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    found = {}
+    differences = {}
     for name, program in programs.items():
         given = weights(ours(program, strategy))
         assert len(given) == len(wanted[name])
         both = zip(wanted[name], given)  # noqa: B905 - Python 3.9 has no `strict`
-        found[name] = max(float(np.max(np.abs(one - other))) for one, other in both)
-    print(json.dumps(found))
+        differences[name] = max(float(np.max(np.abs(one - other))) for one, other in both)
+    print(json.dumps(differences))
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ _ITERATIONS = (
 def epochs(model: Path) -> list[int]:
     """Returns the epochs of its checkpoints, ascending."""
     files = (model / "checkpoints").glob("ckpt-*.index")
-    found = (re.fullmatch(r"ckpt-(\d+)\.index", path.name) for path in files)
-    return sorted(int(match.group(1)) for match in found if match)
+    matches = (re.fullmatch(r"ckpt-(\d+)\.index", path.name) for path in files)
+    return sorted(int(match.group(1)) for match in matches if match)
 
 
 def iterations(model: Path, epoch: int) -> int:
@@ -53,8 +53,8 @@ def variables(model: Path, epoch: int) -> dict[str, list[float]]:
         "print(json.dumps({name: reader.get_tensor(name).ravel().tolist() for name in names}))"
     )
     text = printed(code, _checkpoint(model, epoch))
-    found: dict[str, list[float]] = json.loads(text.splitlines()[-1])
-    return found
+    values: dict[str, list[float]] = json.loads(text.splitlines()[-1])
+    return values
 
 
 def _checkpoint(model: Path, epoch: int) -> str:

@@ -80,9 +80,9 @@ def _installed(folder: Path, python: Path) -> dict[str, str]:
         "found = {d.metadata['Name'].lower().replace('-', '_'): d.version for d in m.distributions()}\n"
         "print(json.dumps({**found, 'python': platform.python_version()}))"
     )
-    found: dict[str, str] = json.loads(_run([str(python), "-c", code], folder))
+    versions: dict[str, str] = json.loads(_run([str(python), "-c", code], folder))
     names = ("python", *_PACKAGES)
-    return {name: found.get(name.replace("-", "_"), "") for name in names}
+    return {name: versions.get(name.replace("-", "_"), "") for name in names}
 
 
 def _tree(folder: Path) -> Path:
@@ -101,36 +101,36 @@ def _tree(folder: Path) -> Path:
 def _contracts(tree: Path, python: Path) -> int:
     """How many of the tests pass."""
     (tree / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib -p no:cacheprovider\n")
-    said = _run([str(python), "-m", "pytest", "-q", CONTRACTS], tree, PYTHONPATH=str(tree))
-    counted = re.search(r"(\d+) passed", said)
-    if counted is None or " skipped" in said:
-        raise FailedError(said)
+    output = _run([str(python), "-m", "pytest", "-q", CONTRACTS], tree, PYTHONPATH=str(tree))
+    counted = re.search(r"(\d+) passed", output)
+    if counted is None or " skipped" in output:
+        raise FailedError(output)
     return int(counted[1])
 
 
 def _keras_3(tree: Path, python: Path) -> int:
     """How many optimizers of Keras 3 give two replicas the weights of one process."""
-    found = json.loads(_run([str(python), KERAS_3], tree).splitlines()[-1])
-    found.pop("overflow")  # in float32, because its loss scale is
-    far = {name: value for name, value in found.items() if value > _MOST_DIFFERENCE}
+    differences = json.loads(_run([str(python), KERAS_3], tree).splitlines()[-1])
+    differences.pop("overflow")  # in float32, because its loss scale is
+    far = {name: value for name, value in differences.items() if value > _MOST_DIFFERENCE}
     if far:
         raise FailedError(f"weights of Keras 3 models differ from those of one process: {far}")
-    return len(found)
+    return len(differences)
 
 
 def _demo(folder: Path, python: Path) -> float:
     """The accuracy of the last checkpoint."""
     submit = [sys.executable, "-m", "launcher", "submit", str(_DEMO), "--backend", "local"]
-    said = _run(
+    output = _run(
         [*submit, "--set", "spec.runtime=Travels"],
         ROOT,
         **{PYTHON_VARIABLE: str(python), "XDG_STATE_HOME": str(folder / "state")},
     )
-    scored = re.search(r"^evaluation +accuracy ([\d.]+),.*after epoch 6", said, re.MULTILINE)
-    if scored is None or "that travels with the run" not in said or "exported the model" not in said:
-        raise FailedError(said)
+    scored = re.search(r"^evaluation +accuracy ([\d.]+),.*after epoch 6", output, re.MULTILINE)
+    if scored is None or "that travels with the run" not in output or "exported the model" not in output:
+        raise FailedError(output)
     if (accuracy := float(scored[1])) < _LEAST_ACCURACY:
-        raise FailedError(f"accuracy {accuracy} in the demo\n{said}")
+        raise FailedError(f"accuracy {accuracy} in the demo\n{output}")
     return accuracy
 
 

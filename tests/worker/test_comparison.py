@@ -51,58 +51,58 @@ def note(
 
 
 def test_the_same_has_no_difference(tmp_path: Path) -> None:
-    (found,) = compare(note(tmp_path / "one"), note(tmp_path / "other", off=9e-6))
-    assert [each["same"] for each in found["results"]] == [True]
-    assert [each["first"] for each in found["moments"].values()] == ["", "", ""]
-    assert (found["step"], found["gradients"], found["left_out"]) == (None, None, 0)
+    (comparison,) = compare(note(tmp_path / "one"), note(tmp_path / "other", off=9e-6))
+    assert [each["same"] for each in comparison["results"]] == [True]
+    assert [each["first"] for each in comparison["moments"].values()] == ["", "", ""]
+    assert (comparison["step"], comparison["gradients"], comparison["left_out"]) == (None, None, 0)
 
 
 def test_a_difference_has_a_step_and_a_variable(tmp_path: Path) -> None:
-    (found,) = compare(note(tmp_path / "one"), note(tmp_path / "other", off=0.01))
-    assert [each["same"] for each in found["results"]] == [False]
-    assert found["step"] == 1
-    assert found["moments"][BEGIN]["first"] == ""
-    assert found["moments"][FIRST]["first"] == "dense/kernel"
-    assert found["moments"][FIRST]["far"] == pytest.approx(0.01 / 1.1, rel=1e-3)
+    (comparison,) = compare(note(tmp_path / "one"), note(tmp_path / "other", off=0.01))
+    assert [each["same"] for each in comparison["results"]] == [False]
+    assert comparison["step"] == 1
+    assert comparison["moments"][BEGIN]["first"] == ""
+    assert comparison["moments"][FIRST]["first"] == "dense/kernel"
+    assert comparison["moments"][FIRST]["far"] == pytest.approx(0.01 / 1.1, rel=1e-3)
 
 
 @pytest.mark.parametrize(("drift", "same"), [(0.002, True), (0.0005, False)])
 def test_what_one_process_makes_of_a_rounding_is_none(tmp_path: Path, drift: float, same: bool) -> None:
     one, other = note(tmp_path / "one"), note(tmp_path / "other", off=0.01)
-    (found,) = compare(one, other, note(tmp_path / "control", off=drift))
-    assert [each["same"] for each in found["results"]] == [same]
-    assert (found["step"] is None) == same
-    assert (found["moments"][LAST]["first"] == "") == same
+    (comparison,) = compare(one, other, note(tmp_path / "control", off=drift))
+    assert [each["same"] for each in comparison["results"]] == [same]
+    assert (comparison["step"] is None) == same
+    assert (comparison["moments"][LAST]["first"] == "") == same
 
 
 def test_moments_tell_of_a_gradient_that_adams_step_hides(tmp_path: Path) -> None:
-    (found,) = compare(note(tmp_path / "one"), note(tmp_path / "other", times=2.0))
-    assert found["gradients"] == pytest.approx(2.0)
-    assert found["moments"][FIRST]["first"] == "momentum"
+    (comparison,) = compare(note(tmp_path / "one"), note(tmp_path / "other", times=2.0))
+    assert comparison["gradients"] == pytest.approx(2.0)
+    assert comparison["moments"][FIRST]["first"] == "momentum"
 
 
 def test_examples_are_told_apart(tmp_path: Path) -> None:
-    (found,) = compare(note(tmp_path / "one"), note(tmp_path / "other", seen=(4, 0, 1, 1)))
-    assert (found["examples"], found["left_out"], found["instead"]) == ([6, 6], 3, 3)
+    (comparison,) = compare(note(tmp_path / "one"), note(tmp_path / "other", seen=(4, 0, 1, 1)))
+    assert (comparison["examples"], comparison["left_out"], comparison["instead"]) == ([6, 6], 3, 3)
 
 
 def test_a_coordinators_workers_are_counted(tmp_path: Path) -> None:
     other = note(tmp_path / "other", seen=(5,), in_order=False, off=1.0)
-    (found,) = compare(note(tmp_path / "one", examples=[4, 6]), other)
-    assert (found["examples"], found["left_out"], found["uneven"]) == ([6, 5], 0, 4)
-    assert (found["results"], found["moments"]) == ([], {})
+    (comparison,) = compare(note(tmp_path / "one", examples=[4, 6]), other)
+    assert (comparison["examples"], comparison["left_out"], comparison["uneven"]) == ([6, 5], 0, 4)
+    assert (comparison["results"], comparison["moments"]) == ([], {})
 
 
 def test_a_fit_that_one_lacks_is_told(tmp_path: Path) -> None:
     one, other = note(tmp_path / "one"), note(tmp_path / "other")
     note(tmp_path / "other", at="fits/2")
-    _, found = compare(one, other)
-    assert found["there"] == [False, True]
+    _, comparison = compare(one, other)
+    assert comparison["there"] == [False, True]
 
 
 def test_nan_differs_from_a_number_and_not_from_itself(tmp_path: Path) -> None:
     one, other = note(tmp_path / "one"), note(tmp_path / "other", results={"loss": float("nan")})
-    (found,) = compare(one, other)
-    assert [each["same"] for each in found["results"]] == [False]
-    (found,) = compare(other, other)
-    assert [each["same"] for each in found["results"]] == [True]
+    (comparison,) = compare(one, other)
+    assert [each["same"] for each in comparison["results"]] == [False]
+    (comparison,) = compare(other, other)
+    assert [each["same"] for each in comparison["results"]] == [True]

@@ -18,8 +18,8 @@ def test_every_task_says_what_it_computes_with(make_cluster: MakeCluster) -> Non
     replicas = {"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}
     tasks = make_cluster(replicas=replicas, parameters={"epochs": 1}).start_all()
     assert {task.ended() for task in tasks.values()} == {0}
-    said = {name: task.until(Event.DEVICES).fields for name, task in tasks.items()}
-    counts = {name: (fields["replicas"], fields["tasks"]) for name, fields in said.items()}
+    reports = {name: task.until(Event.DEVICES).fields for name, task in tasks.items()}
+    counts = {name: (fields["replicas"], fields["tasks"]) for name, fields in reports.items()}
     assert counts == {
         ("chief", 0): (2, 2),
         ("worker", 0): (1, 1),
@@ -27,7 +27,7 @@ def test_every_task_says_what_it_computes_with(make_cluster: MakeCluster) -> Non
         ("ps", 0): (0, 0),
         ("evaluator", 0): (0, 0),
     }
-    for fields in said.values():
+    for fields in reports.values():
         ((kind, name, count),) = [device.values() for device in fields["devices"]]
         assert (kind, count) == ("CPU", 1)
         assert name

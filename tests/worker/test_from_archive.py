@@ -151,10 +151,10 @@ def test_it_trains_where_there_is_tensorflow_and_nothing_else(tmp_path: Path) ->
     pod = Pod(tmp_path, without=("tensorboard", "tf_keras"))
     names = ("launcher", "worker", "tensorboard", "tf_keras")
     absent = f"import importlib.util as u; print([n for n in {names} if u.find_spec(n)])"
-    found = subprocess.run(
+    lookup = subprocess.run(
         [pod.python, "-c", absent], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert found.stdout.strip() == "[]"
+    assert lookup.stdout.strip() == "[]"
     done = pod.run()
     assert done.returncode == ExitCode.DONE, done.stdout + done.stderr
     (devices,) = records(done, Event.DEVICES)
@@ -171,20 +171,20 @@ def test_it_trains_where_there_is_tensorflow_and_nothing_else(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("without", "said"),
+    ("without", "message"),
     [
         (("tensorflow",), "has no TensorFlow: use an image that has it (spec.image, or the role's own)"),
         (("tf_keras",), "the image has no tf_keras: install it there"),
     ],
     ids=["tensorflow", "tf_keras"],
 )
-def test_what_the_image_lacks_is_one_message(without: tuple[str, ...], said: str, tmp_path: Path) -> None:
+def test_what_the_image_lacks_is_one_message(without: tuple[str, ...], message: str, tmp_path: Path) -> None:
     pod = Pod(tmp_path, without)
     pod.change(keras=2)
     done = pod.run()
     assert done.returncode == ExitCode.PROGRAM_ERROR
     (failed,) = records(done, Event.FAILED)
-    assert said in failed.fields["message"]
+    assert message in failed.fields["message"]
     assert failed.fields["traceback"] == ""
     assert "Traceback" not in done.stdout + done.stderr
 

@@ -103,7 +103,7 @@ def test_what_fails_on_import_is_told_by_each_task(
     cluster = make_cluster(**SEVERAL[strategy], entrypoint="hasty:Hasty")
     tasks = [cluster.start(*task) for task in list(cluster.addresses)[: len(codes)]]
     assert [task.ended() for task in tasks] == codes
-    told = {record.fields["message"] for task in tasks for record in task.records(Event.FAILED)}
-    (said,) = told
-    assert said.endswith("(while importing hasty:Hasty)")
+    messages = {record.fields["message"] for task in tasks for record in task.records(Event.FAILED)}
+    (message,) = messages
+    assert message.endswith("(while importing hasty:Hasty)")
     assert 'File "hasty.py"' in tasks[0].records(Event.FAILED)[0].fields["traceback"]

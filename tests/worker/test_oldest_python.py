@@ -49,8 +49,8 @@ def later(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func).rpartition(".")[2]
             given = {keyword.arg for keyword in node.keywords}
-            if found := given & LATER_ARGUMENTS.get(name, set()):
-                yield f"line {node.lineno}: {name}({', '.join(map(str, found))})"
+            if arguments := given & LATER_ARGUMENTS.get(name, set()):
+                yield f"line {node.lineno}: {name}({', '.join(map(str, arguments))})"
             if name in ONE_ARGUMENT and len(node.args) == 1:
                 yield f"line {node.lineno}: {name} of one argument"
             if name in ("isinstance", "issubclass") and isinstance(node.args[1], ast.BinOp):

@@ -100,10 +100,10 @@ def test_one_of_several_tasks_installs_and_all_use_it(folder: Path) -> None:
     tasks = [start(folder, "spare==2.0") for _ in range(3)]
     outcomes = [ended(task) for task in tasks]
     assert [code for code, _ in outcomes] == [0, 0, 0], outcomes
-    said = "".join(output for _, output in outcomes)
-    assert said.count("installing 1 package\n") == said.count("Successfully installed") == 1
-    assert said.count("spare 2.0\n") == said.count("child 2.0\n") == 3
-    assert "waiting for the packages" in said
+    whole_output = "".join(output for _, output in outcomes)
+    assert whole_output.count("installing 1 package\n") == whole_output.count("Successfully installed") == 1
+    assert whole_output.count("spare 2.0\n") == whole_output.count("child 2.0\n") == 3
+    assert "waiting for the packages" in whole_output
     code, output = ended(start(folder, "spare==1.0"))
     assert (code, "spare 1.0" in output) == (0, True), "another environment, though it is the same folder"
 

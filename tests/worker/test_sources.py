@@ -342,8 +342,8 @@ def test_a_commit_of_a_repository(
     _, first, second = repository
     monkeypatch.setenv("GIT_USERNAME", "me")
     monkeypatch.setenv("GIT_PASSWORD", PASSWORD)
-    found = fetch(FetchedSource("git", first, git_server))
-    assert found == {"mnist/train.py": b"FIRST = 1\n", "mnist/link": b"/etc/passwd", "other.py": b"other\n"}
+    files = fetch(FetchedSource("git", first, git_server))
+    assert files == {"mnist/train.py": b"FIRST = 1\n", "mnist/link": b"/etc/passwd", "other.py": b"other\n"}
     assert not (fetch.folder / "mnist" / "link").is_symlink()
     assert not list(fetch.root.rglob("askpass")), "nothing of the credentials stays"
     other = Fetch(fetch.root / "other")

@@ -83,9 +83,9 @@ def test_a_cluster_file_takes_the_place_of_a_long_tf_config(
     monkeypatch.setenv(Env.CLUSTER_FILE, str(tmp_path / "cluster.json"))
     monkeypatch.setenv(Env.ROLE, "chief")
     monkeypatch.setenv(Env.TASK_INDEX, "0")
-    found = task.from_environment()
-    assert len(found.peers) == 10_000
-    assert found.peers["tiny-worker-9999"] == "w-9999.example:2222"
+    chief = task.from_environment()
+    assert len(chief.peers) == 10_000
+    assert chief.peers["tiny-worker-9999"] == "w-9999.example:2222"
     tf_config = json.loads(os.environ[Env.TF_CONFIG])
     assert tf_config == {"cluster": cluster, "task": {"type": "chief", "index": 0}}
 
@@ -188,25 +188,25 @@ def test_what_keras_says_of_a_layer_is_told_without_its_arguments() -> None:
         '    Call arguments received by layer "sequential" (type Sequential):\n'
         "      • inputs=tf.Tensor(shape=(None, 7), dtype=float32)\n      • mask=None\n"
     )
-    said = 'Input 0 of layer "dense" is incompatible with the layer: expected axis -1 to be 4'
-    assert failures.sentence(ValueError(text)) == said
+    sentence = 'Input 0 of layer "dense" is incompatible with the layer: expected axis -1 to be 4'
+    assert failures.sentence(ValueError(text)) == sentence
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("no such key.\nPlease see https://example.com", "ValueError: no such key."),
         ("these are missing:\n- dense/kernel\n- bias", "ValueError: these are missing: - dense/kernel"),
         ("say it like:\n```\nwith scope():\n```", "ValueError: say it like:"),
     ],
 )
-def test_a_long_message_is_told_by_its_first_sentence(text: str, said: str) -> None:
-    assert failures.sentence(ValueError(text)) == said
+def test_a_long_message_is_told_by_its_first_sentence(text: str, sentence: str) -> None:
+    assert failures.sentence(ValueError(text)) == sentence
     lines = [f"    {line}" for line in f"ValueError: {text}".splitlines()]
     calls = ['    File "/x/train.py", line 1, in step  *', "        return loss(x)"]
     inner = ['    File "/x/keras.py", line 7, in call  **', "        raise ValueError("]
     graph = "\n".join(["in user code:", "", *calls, *inner, "", *lines, ""])
-    assert failures.sentence(ValueError(graph)) == said
+    assert failures.sentence(ValueError(graph)) == sentence
     frames = failures.classify(ValueError(graph), "training").frames.splitlines()
     assert [frame.strip() for frame in frames[1:3]] == [
         'File "/x/train.py", line 1, in step',
@@ -267,9 +267,9 @@ def test_a_process_that_hangs_is_told_from_one_that_is_away() -> None:
         hung = f"127.0.0.1:{silent.getsockname()[1]}"
         away = f"127.0.0.1:{closed.getsockname()[1]}"
         closed.close()
-        found = probes.faults({"a": hung, "b": away}, seconds=0.3)
+        faults = probes.faults({"a": hung, "b": away}, seconds=0.3)
         assert probes.connects(hung)
-    assert found == {
+    assert faults == {
         "a": "it accepts connections but does not answer",
         "b": "nothing listens on its port: connection refused",
     }

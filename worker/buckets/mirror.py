@@ -51,17 +51,17 @@ class _Job:
 class MirroredFiles:
     """The files below `bucket.url`. Names are relative to it.
 
-    This task alone writes the folders in `own`, whose content is therefore known without asking. Errors that
-    a retry does not mend are raised as Failure, those of the thread by the next call, once.
+    This task alone writes the folders in `own_folders`, whose content is therefore known without asking.
+    Errors that a retry does not mend are raised as Failure, those of the thread by the next call, once.
     """
 
     is_mirrored = True
 
-    def __init__(self, bucket: Bucket, scratch: str | None = None, own: Collection[str] = ()) -> None:
+    def __init__(self, bucket: Bucket, scratch: str | None = None, own_folders: Collection[str] = ()) -> None:
         self.root = bucket.url
         self._bucket = bucket
         self._alive = bucket.alive
-        self._own = frozenset(own)
+        self._own_folders = frozenset(own_folders)
         self._known: dict[str, dict[str, float]] = {}
         self._scratch = Path(scratch or default_scratch(self.root))
         # An earlier process of this task may have left one.
@@ -101,7 +101,7 @@ class MirroredFiles:
 
     def names(self, folder: str) -> list[str]:
         """Returns the files and folders in `folder`."""
-        if folder in self._own:
+        if folder in self._own_folders:
             return sorted(self._content(folder))
         with self._errors():
             items, folders = self._bucket.children(folder)
@@ -167,11 +167,11 @@ class MirroredFiles:
         with self._errors():
             for _ in range(_FETCHES):
                 try:
-                    found = [item for item in self._bucket.children(folder)[0] if _is_of(item, name)]
-                    index = [item for item in found if item.name == f"{name}.index"]
+                    items = [item for item in self._bucket.children(folder)[0] if _is_of(item, name)]
+                    index = [item for item in items if item.name == f"{name}.index"]
                     if not index:
                         return False
-                    data = [item for item in found if item not in index]
+                    data = [item for item in items if item not in index]
                     if not data:
                         return False
                     self._forget(folder, "")
@@ -239,7 +239,7 @@ class MirroredFiles:
 
     def _note(self, name: str) -> None:
         folder, _, last = name.rpartition("/")
-        if folder in self._own:
+        if folder in self._own_folders:
             self._content(folder)[last] = time.time()
 
     def _forget(self, folder: str, prefix: str) -> None:

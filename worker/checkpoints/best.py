@@ -30,12 +30,12 @@ class Best:
         self._sign = 1.0 if mode == "Max" else -1.0
         self._run_id = run_id
         self._offers = offers
-        self._has_told = False
+        self._notice_given = False
 
     def check(self, metrics: Mapping[str, float], notice: Callable[[str], None]) -> None:
         """Says once where the metric is not among those of an epoch."""
-        if self._offers and self._metric not in metrics and not self._has_told:
-            self._has_told = True
+        if self._offers and self._metric not in metrics and not self._notice_given:
+            self._notice_given = True
             known = ", ".join(sorted(metrics)) or "none"
             notice(
                 f"spec.checkpoints.keepBest: no best checkpoint is kept: an epoch has no metric "

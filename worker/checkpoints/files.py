@@ -162,15 +162,17 @@ class TensorFlowFiles:
 
 def open_files(
     root: str,
-    own: Collection[str] = (),
+    own_folders: Collection[str] = (),
     *,
     patience: float = 0.0,
     notice: Callable[[str], None] = lambda message: None,
     alive: Callable[[], None] = lambda: None,
 ) -> Files:
-    """Returns the files below `root`. `own` are the folders that this task alone writes. The rest is for a
-    bucket: see `Bucket`.
+    """Returns the files below `root`. `own_folders` are the folders that this task alone writes. The rest is
+    for a bucket: see `Bucket`.
     """
     if is_bucket(root):
-        return MirroredFiles(Bucket(root, patience=patience, notice=notice, alive=alive), own=own)
+        return MirroredFiles(
+            Bucket(root, patience=patience, notice=notice, alive=alive), own_folders=own_folders
+        )
     return TensorFlowFiles(root)

@@ -333,9 +333,9 @@ class ModelDirectory:
         from worker.tf_compat import keras_models  # imports Keras: see `state_copy`
 
         values = _values(self._fetched(name), _STATE)
-        for own, state in keras_models.random_states(model).items():
-            if own in values:
-                state.assign(values[own])
+        for state_name, state in keras_models.random_states(model).items():
+            if state_name in values:
+                state.assign(values[state_name])
 
     def _write_index(self, epochs: list[int]) -> None:
         """Writes the file that tf.train.latest_checkpoint reads (checkpoint_state.proto), all or nothing.

@@ -297,8 +297,8 @@ def _is_remote(value: Any, device: str) -> bool:
 def part_of(part: str, shape: Any, first: int, count: int) -> str:
     """Returns the rows from `first` of a tensor, which is itself the `part` of another."""
     if part:
-        *whole, own = part.split(" ")
-        begin, *others = own.split(":")
+        *whole, ranges = part.split(" ")
+        begin, *others = ranges.split(":")
         offset = 0 if begin == "-" else int(begin.partition(",")[0])
     else:
         whole, offset, others = [str(size) for size in shape], 0, ["-"] * (len(shape) - 1)

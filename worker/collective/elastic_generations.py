@@ -81,7 +81,7 @@ class Generations:
         self._in_order = False
         self._lost = False
         """Whether it has ended because a task was lost."""
-        self._told = False
+        self._stop_sent = False
         self._steps = False
 
     @property
@@ -153,8 +153,8 @@ class Generations:
                 late = now - self._ending - self._limit(self._members[name].role)
                 if late >= 0:
                     yield Order(name, {"drop" if late >= END_SECONDS else "kill": 1})
-        elif others and self._steps and not self._told and now - self._changed >= SETTLE_SECONDS:
-            self._told = True
+        elif others and self._steps and not self._stop_sent and now - self._changed >= SETTLE_SECONDS:
+            self._stop_sent = True
             yield Order(self._trains[0], {"stop": 1})
 
     def _limit(self, role: str) -> float:
@@ -203,7 +203,7 @@ class Generations:
         self.number += 1
         self.workers = tuple(self._members[name].index for name in workers)
         self.idle_since = self._ending = None
-        self._told = self._steps = self._in_order = self._lost = False
+        self._stop_sent = self._steps = self._in_order = self._lost = False
         cluster = {"chief": self._addresses(chief), "worker": self._addresses(workers)}
         pods = {"chief": chief, "worker": workers}
         for role, names in pods.items():

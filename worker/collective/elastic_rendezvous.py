@@ -44,14 +44,14 @@ _LOST_AFTER = 5
 @dataclass(frozen=True)
 class Elastic:
     """What the supervisor of a task of an elastic collective knows: its pod's name, `role` and `index`, its
-    `own` address and that of its `chief`. It waits for its chief, and the chief for the least number of
+    own `address` and that of its `chief`. It waits for its chief, and the chief for the least number of
     workers, at most `seconds`. Tasks that stop in order have `stop_seconds`.
     """
 
     name: str
     role: str
     index: int
-    own: str
+    address: str
     chief: str
     workers: ElasticWorkers
     seconds: float
@@ -70,7 +70,7 @@ class Member:
         self.lost_since: float | None = time.monotonic()
         self.is_ready = False
         """Whether it has said so, and no order has come since."""
-        host, _ = probes.split(elastic.own)
+        host, _ = probes.split(elastic.address)
         self._hello = {
             "name": elastic.name,
             "role": elastic.role,
@@ -161,7 +161,7 @@ class Rendezvous:
         self._rest: dict[socket.socket, bytes] = {}
         self._left = threading.Event()
         self._selector = selectors.DefaultSelector()
-        self._listener = socket.create_server(("", probes.split(elastic.own)[1]), backlog=_BACKLOG)
+        self._listener = socket.create_server(("", probes.split(elastic.address)[1]), backlog=_BACKLOG)
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
         threading.Thread(target=self._run, name="rendezvous", daemon=True).start()

@@ -86,10 +86,10 @@ def gather(
     threading.Thread(target=listen, name="gather", daemon=True).start()
     while True:
         with contextlib.suppress(queue.Empty):
-            found = heard.get(timeout=_LOOK_SECONDS)
-            if isinstance(found, BaseException):
-                raise found
-            return found
+            outcome = heard.get(timeout=_LOOK_SECONDS)
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
         # A task that hangs is ended by its own supervisor, so an open port is enough.
         if gone := {name: why for name, address in peers.items() if (why := probes.absence(address))}:
             message = f"a task was lost while {doing}: {probes.described(gone)}"

@@ -85,8 +85,8 @@ def _listen(lost: Callable[[str], None]) -> int:
 
 
 def _attend(address: str, own_name: str, other: str, lost: Callable[[str], None]) -> None:
-    """Connects the task of the name `own` to that of the name `other`, which listens at `address`. `lost`
-    gets the other's name when the connection ends. Raises OSError where there is none.
+    """Connects the task of the name `own_name` to that of the name `other`, which listens at `address`.
+    `lost` gets the other's name when the connection ends. Raises OSError where there is none.
     """
     connection = socket.create_connection(probes.split(address), _CONNECT_SECONDS)
     connection.settimeout(None)

@@ -23,6 +23,6 @@ def located(path: str, line: int, shown: str) -> tuple[str, int]:
     """
     if path.endswith(f"{NOTEBOOK}.py"):
         for before, text in reversed(list(enumerate(linecache.getlines(path)[:line], 1))):
-            if (found := _HEADING.fullmatch(text)) is not None:
-                return f"{shown.removesuffix('.py')}, cell {found[1]}", line - before
+            if (match := _HEADING.fullmatch(text)) is not None:
+                return f"{shown.removesuffix('.py')}, cell {match[1]}", line - before
     return shown, line

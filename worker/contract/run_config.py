@@ -41,12 +41,12 @@ class ElasticWorkers:
         """
         try:
             document = json.loads(text)
-            found = cls(*(count(document[each.name]) for each in fields(cls)))
+            workers = cls(*(count(document[each.name]) for each in fields(cls)))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"not what the launcher writes of elastic workers: {text}") from error
-        if not 1 <= found.min <= found.replicas <= found.max:
+        if not 1 <= workers.min <= workers.replicas <= workers.max:
             raise ValueError(f"expected 1 <= min <= replicas <= max of elastic workers, got {text}")
-        return found
+        return workers
 
 
 def elastic_workers(environment: Mapping[str, str]) -> ElasticWorkers | None:
@@ -224,5 +224,5 @@ class RunConfig:
 
 def _kind(strategy: str) -> Kind | None:
     """Returns None for a strategy of another version."""
-    found = STRATEGIES.get(strategy)
-    return None if found is None else found.kind
+    entry = STRATEGIES.get(strategy)
+    return None if entry is None else entry.kind

@@ -96,7 +96,11 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
     "ParameterServer": Strategy(
         Kind.COORDINATED,
         {"chief": Loss.RESTART, "worker": Loss.SPARED, "ps": Loss.RESTART},
-        ("partitioner", *dict.fromkeys(option for own in PARTITIONERS.values() for option in own), *_MEMORY),
+        (
+            "partitioner",
+            *dict.fromkeys(option for options in PARTITIONERS.values() for option in options),
+            *_MEMORY,
+        ),
     ),
     "TPU": Strategy(Kind.ONE_TASK, _BY_ITSELF, ("accelerator", "topology"), for_pods=True, modes=("Train",)),
     "Custom": Strategy(

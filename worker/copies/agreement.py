@@ -44,8 +44,8 @@ def agree(
     if not task.config.is_collective or not task.peers or task.address is None:
         return _of_neighbours(held, copies, stored, notice, alive, neighbours)
     with transfer.serving(copies.files) as port:
-        own = {"address": probes.at_port(task.address, port), "held": _plain(held)}
-        return _Agreement(task, copies, stored, notice, alive).reached(own)
+        offer = {"address": probes.at_port(task.address, port), "held": _plain(held)}
+        return _Agreement(task, copies, stored, notice, alive).reached(offer)
 
 
 def _of_neighbours(
@@ -92,9 +92,9 @@ class _Agreement:
         self._notice = notice
         self._alive = alive
 
-    def reached(self, own: Mapping[str, Any]) -> ModelDirectory | None:
+    def reached(self, offer: Mapping[str, Any]) -> ModelDirectory | None:
         refused: list[Position] = []
-        held = [json.loads(each) for each in self._told("held", json.dumps(own))]
+        held = [json.loads(each) for each in self._told("held", json.dumps(offer))]
         for round_ in count():
             choice = self._chosen(f"choice/{round_}", held, refused)
             if not choice.holders:
@@ -126,9 +126,9 @@ class _Agreement:
             return "not had"
         return _WHOLE
 
-    def _told(self, key: str, own: str) -> list[str]:
+    def _told(self, key: str, text: str) -> list[str]:
         """Tells all tasks. Returns what each of them tells, in their order."""
-        put(f"copies/{key}/{self._rank}", own)
+        put(f"copies/{key}/{self._rank}", text)
         return self._gathered([f"copies/{key}/{rank}" for rank in range(1 + len(self._peers))])
 
     def _gathered(self, keys: list[str]) -> list[str]:

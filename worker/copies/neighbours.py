@@ -41,25 +41,25 @@ class Neighbours:
     @classmethod
     def of(cls, task: Task, notice: Callable[[str], None]) -> Neighbours:
         """Returns those of the run whose chief `task` is."""
-        found = []
+        addresses = []
         for index, address in task.cluster.get("ps", {}).items():
             if task.directory is None:
                 break
             path = task_names.copies_path(task.directory, task.name, task.pod("ps", index))
             port = read_file(path, "ps", index).strip()
             if port.isdecimal():
-                found.append(probes.at_port(address, int(port)))
-        return cls(found, notice)
+                addresses.append(probes.at_port(address, int(port)))
+        return cls(addresses, notice)
 
     def held(self) -> list[list[Position]]:
         """Returns the positions of the copies that each has; none where it does not answer."""
-        found = []
+        positions = []
         for address in self._addresses:
             names: list[str] = []
             with contextlib.suppress(OSError):
                 names = transfer.held(address)
-            found.append([position_of(name) for name in names])
-        return found
+            positions.append([position_of(name) for name in names])
+        return positions
 
     def fetch(self, number: int, copies: MemoryCopies, position: Position, alive: Callable[[], None]) -> None:
         """Gets a copy from the neighbour of this number. Raises OSError."""

@@ -109,11 +109,11 @@ def put(address: str, name: str, folder: Path) -> None:
 
 
 def _expect(word: bytes, answer: BinaryIO) -> None:
-    said = answer.readline(_LINE_BYTES).strip()
-    if not said:
+    line = answer.readline(_LINE_BYTES).strip()
+    if not line:
         raise ConnectionError("the connection was lost")
-    if said != word:
-        raise RefusedError(said.decode(errors="replace"))
+    if line != word:
+        raise RefusedError(line.decode(errors="replace"))
 
 
 @contextlib.contextmanager
@@ -158,7 +158,7 @@ def _listed(line: bytes, name: str) -> dict[str, int]:
     if not files:
         raise OSError(f"{name} is not there any more")
     for file in files:
-        if (found := _FILE.fullmatch(file)) is None or found[1] != name:
+        if (match := _FILE.fullmatch(file)) is None or match[1] != name:
             raise OSError(f"not a file of {name}: {file!r}")
     return files
 

@@ -299,7 +299,7 @@ class ClassWeights:
                 f"{self._call}: Keras 3 takes class_weight or sample_weight, not both: multiply them yourself"
             )
 
-    def of(self, targets: Any, own: Any = None) -> Any:
+    def of(self, targets: Any, sample_weights: Any = None) -> Any:
         """Returns the weights, of arrays."""
         classes = np.asarray(targets)
         if classes.ndim > 1:
@@ -307,18 +307,20 @@ class ClassWeights:
         classes = np.round(classes).astype(np.int64)
         kind = tf.as_dtype(self.dtype).as_numpy_dtype
         if self._keras_3:
-            found = np.array([self._by_class.get(int(each), 1.0) for each in classes], kind)
+            weights = np.array([self._by_class.get(int(each), 1.0) for each in classes], kind)
         else:
-            found = self.table.numpy()[classes]
-        if own is None:
-            return found
-        own = np.asarray(own)
-        return own * found.astype(own.dtype).reshape(found.shape + (1,) * (own.ndim - found.ndim))
+            weights = self.table.numpy()[classes]
+        if sample_weights is None:
+            return weights
+        sample_weights = np.asarray(sample_weights)
+        return sample_weights * weights.astype(sample_weights.dtype).reshape(
+            weights.shape + (1,) * (sample_weights.ndim - weights.ndim)
+        )
 
     def of_batch(self, *batch: Any) -> Any:
         """Returns a batch of tensors with its weights, for `tf.data.Dataset.map`."""
-        x, y, own = (*batch, None, None)[:3]
-        self.check(y, own)
+        x, y, sample_weights = (*batch, None, None)[:3]
+        self.check(y, sample_weights)
         one_hot = y.shape.rank is not None and y.shape.rank > 1
         classes = y
         if one_hot:
@@ -327,26 +329,32 @@ class ClassWeights:
                 lambda: tf.argmax(y, -1),
                 lambda: tf.cast(tf.round(tf.reshape(y, tf.shape(y)[:-1])), tf.int64),
             )
-        found = tf.gather(self.table, tf.cast(tf.round(classes), tf.int64))
-        if own is not None:
-            found = tf.cast(found, own.dtype)
-            found = own * tf.reshape(found, tf.concat([tf.shape(found), [1] * (own.shape.rank - 1)], 0))
-        return x, y, found
+        weights = tf.gather(self.table, tf.cast(tf.round(classes), tf.int64))
+        if sample_weights is not None:
+            weights = tf.cast(weights, sample_weights.dtype)
+            weights = sample_weights * tf.reshape(
+                weights, tf.concat([tf.shape(weights), [1] * (sample_weights.shape.rank - 1)], 0)
+            )
+        return x, y, weights
 
 
 class _ByClass:
     """The weights of examples by their classes, computed for each batch."""
 
-    def __init__(self, targets: Rows, weights: ClassWeights, own: Rows | None) -> None:
+    def __init__(self, targets: Rows, weights: ClassWeights, sample_weights: Rows | None) -> None:
         self.count = targets.count
-        self._targets, self._weights, self._own = targets, weights, own
+        self._targets, self._weights, self._sample_weights = targets, weights, sample_weights
 
     def spec(self, batch: int | None) -> Any:
-        return self._own.spec(batch) if self._own is not None else tf.TensorSpec([batch], self._weights.dtype)
+        return (
+            self._sample_weights.spec(batch)
+            if self._sample_weights is not None
+            else tf.TensorSpec([batch], self._weights.dtype)
+        )
 
     def take(self, which: Any) -> Any:
-        own = self._own.take(which) if self._own is not None else None
-        return self._weights.of(self._targets.take(which), own)
+        sample_weights = self._sample_weights.take(which) if self._sample_weights is not None else None
+        return self._weights.of(self._targets.take(which), sample_weights)
 
 
 def _sliced(leaf: Any, begin: int, end: int) -> Any:

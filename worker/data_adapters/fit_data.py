@@ -42,11 +42,11 @@ class FitData:
         if isinstance(self.source, tf.data.Dataset):
             return self.source
         if isinstance(self.source, python_batches.Stream):
-            found = self.source.dataset().take(-1 if self.batches is None else self.batches)
+            dataset = self.source.dataset().take(-1 if self.batches is None else self.batches)
         else:
-            found = numbered.dataset(self.source, last=self.batches, rows=self._rows_from(0))
-        found.fit_data = self
-        return found
+            dataset = numbered.dataset(self.source, last=self.batches, rows=self._rows_from(0))
+        dataset.fit_data = self
+        return dataset
 
     def from_batch(self, done: int) -> tf.data.Dataset:
         """Returns the data without the first `done` batches, which are not read, and without an end. Each
@@ -67,8 +67,8 @@ class FitData:
 
 def of(dataset: Any) -> FitData | None:
     """Returns the data that gave `dataset`, None for any other dataset."""
-    found = getattr(dataset, "fit_data", None)
-    return found if isinstance(found, FitData) else None
+    data = getattr(dataset, "fit_data", None)
+    return data if isinstance(data, FitData) else None
 
 
 def training_data(
@@ -167,8 +167,8 @@ def of_program(given: Any, method: str, batch_size: int, *, keras_3: bool, call:
 
 def _is_taken(given: Triple, *, keras_3: bool) -> bool:
     rest = given.y is None and given.sample_weight is None
-    found = python_batches.is_sequence(given.x) or python_batches.is_stream(given.x)
-    return (found and rest) or arrays.are_arrays(given, keras_3=keras_3)
+    is_batched = python_batches.is_sequence(given.x) or python_batches.is_stream(given.x)
+    return (is_batched and rest) or arrays.are_arrays(given, keras_3=keras_3)
 
 
 @dataclass(frozen=True)
@@ -243,9 +243,9 @@ class _Call:
         batch = python_batches.standardized(batch, self.floatx, self.call, keras_3=self.keras_3)
         if weights is None or not isinstance(batch, tuple):
             return batch
-        x, y, own = (*batch, None, None)[:3]
-        weights.check(y, own)
-        return x, y, weights.of(y, own)
+        x, y, sample_weights = (*batch, None, None)[:3]
+        weights.check(y, sample_weights)
+        return x, y, weights.of(y, sample_weights)
 
 
 def _first(data: FitData, steps: int | None) -> FitData:
@@ -259,5 +259,5 @@ def _first(data: FitData, steps: int | None) -> FitData:
 
 
 def _seed(given: int | None) -> int:
-    own = seeds.global_seed()
-    return (seeds.UNSET if own is None else own) + (given or 0)
+    global_seed = seeds.global_seed()
+    return (seeds.UNSET if global_seed is None else global_seed) + (given or 0)

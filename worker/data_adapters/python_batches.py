@@ -201,14 +201,14 @@ class Stream:
 class Kept:
     """See `numbered.Source`: batches in memory."""
 
-    def __init__(self, found: list[Any], element: Any) -> None:
-        self._found = found
-        self.batches = len(found)
+    def __init__(self, kept_batches: list[Any], element: Any) -> None:
+        self._kept_batches = kept_batches
+        self.batches = len(kept_batches)
         self.element = element
 
     def read(self, number: int) -> Any:
         """See `numbered.Source`."""
-        return self._found[number % self.batches]
+        return self._kept_batches[number % self.batches]
 
 
 def is_sequence(given: Any) -> bool:
@@ -253,8 +253,8 @@ def standardized(batch: Any, floatx: str, call: str, *, keras_3: bool) -> Any:
 
 def _length(given: Any) -> int | None:
     if hasattr(given, "num_batches"):
-        found = given.num_batches
-        return None if found is None else int(found)
+        count = given.num_batches
+        return None if count is None else int(count)
     return len(given)
 
 
@@ -267,12 +267,12 @@ def _element(batches: list[Any], call: str) -> Any:
     """Returns the element_spec that `batches` have in common."""
 
     def spec(*values: Any) -> Any:
-        own = [_spec(each) for each in values]
-        if not all(each.shape.rank for each in own):
+        specs = [_spec(each) for each in values]
+        if not all(each.shape.rank for each in specs):
             raise program_error(f"{call}: a batch has a number in the place of an array of examples")
-        common = own[0].most_specific_common_supertype(own[1:])
+        common = specs[0].most_specific_common_supertype(specs[1:])
         if common is None or common.shape.rank is None:
-            raise program_error(f"{call}: batches of different types, {own[0]} and {own[1]}")
+            raise program_error(f"{call}: batches of different types, {specs[0]} and {specs[1]}")
         shape = [None, *common.shape[1:]]
         if isinstance(common, tf.RaggedTensorSpec):
             return tf.RaggedTensorSpec(shape, common.dtype, common.ragged_rank, common.row_splits_dtype)
@@ -316,15 +316,15 @@ class _Draws:
     """
 
     def __init__(self, seed: int, *, goes_on: bool) -> None:
-        own = seeds.global_seed()
-        is_seeded = own not in (None, seeds.UNSET)
+        global_seed = seeds.global_seed()
+        is_seeded = global_seed not in (None, seeds.UNSET)
         self._is_process_s = is_seeded and goes_on
         if self._is_process_s:
             self._states = _states()
         elif is_seeded:
             with _drawing, _restored():
-                random.seed(own)
-                np.random.seed(own)
+                random.seed(global_seed)
+                np.random.seed(global_seed)
                 self._states = _states()
         else:
             with _seeded(seed, 0, 1):

@@ -90,20 +90,20 @@ class Evaluation:
         for _ in range(_TRIES if self._score_job is not None else 0):
             job = tf.constant(uuid.uuid4().hex)
             self._begun.assign(0)
-            found = self._run(self._score_job, [(job,)] * self._loop.workers)
-            if int(self._begun) == len(found):
-                return found
+            remote_values = self._run(self._score_job, [(job,)] * self._loop.workers)
+            if int(self._begun) == len(remote_values):
+                return remote_values
         return []
 
     def _run(self, function: Any, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
         # Metrics of the program's own classes are updated where they are.
         with self._loop.strategy.scope():
             self._steps.reset()
-        found: list[Any] = []
+        remote_values: list[Any] = []
         for each in arguments:
-            self._executions.schedule(function, each, report=found.append)
+            self._executions.schedule(function, each, report=remote_values.append)
         self._executions.join()
-        return found
+        return remote_values
 
     def _of_shard(self, dataset: Any, shards: Any, shard: Any) -> list[Any]:
         """Returns the sums of the metrics over the samples of one of the shards."""

@@ -31,7 +31,7 @@ def choose(directory: ModelDirectory, name: str | None) -> int:
         return epochs[-1]
     epoch = epoch_of(name)
     if epoch not in epochs:
-        known = ", ".join(f"ckpt-{found}" for found in epochs)
+        known = ", ".join(f"ckpt-{number}" for number in epochs)
         raise program_error(f"spec.checkpoint: there is no {name} in {folder}, only {known}")
     return epoch
 

@@ -96,15 +96,15 @@ def distribute(
 
     def of_task(context: Any) -> Any:
         first = context.input_pipeline_id * replicas // context.num_input_pipelines
-        own = range(first, first + replicas // context.num_input_pipelines)
+        own_replicas = range(first, first + replicas // context.num_input_pipelines)
         shared = dataset
-        if len(own) == 1:
+        if len(own_replicas) == 1:
             shared = shared.map(
-                lambda *batch: _part(element(batch), own[0], replicas, size, has_shares, fill)
+                lambda *batch: _part(element(batch), own_replicas[0], replicas, size, has_shares, fill)
             )
         else:
             shared = shared.flat_map(
-                lambda *batch: tf.data.Dataset.range(own.start, own.stop).map(
+                lambda *batch: tf.data.Dataset.range(own_replicas.start, own_replicas.stop).map(
                     lambda replica: _part(element(batch), replica, replicas, size, has_shares, fill)
                 )
             )

@@ -74,10 +74,10 @@ def why(loop: Loop, dataset: Any, executions: Executions) -> str | None:
     if not names:
         return None
     loop.hooks.enter("asking a worker for the files of the data")
-    found: list[Any] = []
-    executions.schedule(tf.function(_count), (tf.constant(names),), report=found.append)
+    remote_values: list[Any] = []
+    executions.schedule(tf.function(_count), (tf.constant(names),), report=remote_values.append)
     executions.join()
-    counts = found[0].get()
+    counts = remote_values[0].get()
     return next((_OF_FILES.format(name) for name, count in zip(names, counts) if not count), None)
 
 

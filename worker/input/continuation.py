@@ -69,13 +69,13 @@ def continued(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
         unread = unread_iterations.of_fit(loop.program, loop.parameters, dataset)
         if not (done or unread):
             return dataset
-        found = cycle(loop, dataset, steps, done)
-        if found is None and loop.writes:
+        data_cycle = cycle(loop, dataset, steps, done)
+        if data_cycle is None and loop.writes:
             loop.hooks.reporter.notice(
                 f"{_endless(loop)}, so all {done} batches that are done are read again, and left out; "
                 f"{_ADVICE}"
             )
-        return from_batch(dataset, done, found, loop.hooks.alive, unread=unread, to_the_end=True)
+        return from_batch(dataset, done, data_cycle, loop.hooks.alive, unread=unread, to_the_end=True)
     return _of_own_share(loop, dataset, done, policy) if done else dataset
 
 
@@ -97,13 +97,13 @@ def of_worker(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     unread = unread_iterations.with_earlier(unread, dataset)
     if not (done or unread) or graphs.has_random_order(dataset):
         return dataset.repeat()
-    found = cycle(loop, dataset, steps * replicas, done)
-    if found is not None:
+    data_cycle = cycle(loop, dataset, steps * replicas, done)
+    if data_cycle is not None:
 
-        def later(own: Any) -> Any:
-            # Of what .repeat() precedes, `own` does not have the part that is repeated.
-            passes = None if graphs.repeated(dataset) else found
-            return from_batch(own, done, passes, seconds=_MOST_SECONDS, unread=unread, made_of=dataset)
+        def later(variant: Any) -> Any:
+            # Of what .repeat() precedes, `variant` does not have the part that is repeated.
+            passes = None if graphs.repeated(dataset) else data_cycle
+            return from_batch(variant, done, passes, seconds=_MOST_SECONDS, unread=unread, made_of=dataset)
 
         return _as_one(dataset, later)
     loop.hooks.reporter.notice(
@@ -119,7 +119,7 @@ def _as_one(dataset: Any, later: Callable[[Any], Any]) -> Any:
     """
     spec = dataset.element_spec
     variant = tf.data.Dataset.from_tensors(tf.data.experimental.to_variant(dataset))
-    endless = variant.flat_map(lambda own: later(tf.data.experimental.from_variant(own, spec)))
+    endless = variant.flat_map(lambda element: later(tf.data.experimental.from_variant(element, spec)))
     return endless.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
 
@@ -171,7 +171,7 @@ def _cycle_of(elements: int, size: int) -> Cycle | None:
 def from_batch(
     dataset: Any,
     done: int,
-    found: Cycle | None,
+    data_cycle: Cycle | None,
     alive: Alive | None = None,
     seconds: float | None = None,
     unread: Unread | None = None,
@@ -185,13 +185,13 @@ def from_batch(
     """
     # The last part tells TensorFlow that there is no end; what has none itself never reaches it.
     endless = dataset.repeat()
-    if found is None:
+    if data_cycle is None:
         return left(endless, done, alive, seconds).concatenate(endless)
-    over, rest = divmod(done, found.batches)
+    over, rest = divmod(done, data_cycle.batches)
     repeated = graphs.repeated(dataset)
     source = repeated[0] if repeated else dataset
     found_in = transformations(source if made_of is None else made_of)
-    begun = _passes_over(source, over * found.passes, alive, found_in)
+    begun = _passes_over(source, over * data_cycle.passes, alive, found_in)
     if repeated:
         begun = begun.flat_map(lambda *_: dataset.take(0))
     if unread is not None:
@@ -271,8 +271,8 @@ def left(dataset: Any, done: int, alive: Alive | None = None, seconds: float | N
         return (tf.where(is_due, tf.int64.max - 1, number) + 1, end), (is_due, element)
 
     state = tf.constant(0, tf.int64), tf.timestamp() + seconds
-    found = dataset.scan(state, numbered)
-    return found.filter(lambda is_due, _: is_due).map(lambda _, element: element)
+    pairs = dataset.scan(state, numbered)
+    return pairs.filter(lambda is_due, _: is_due).map(lambda _, element: element)
 
 
 def _watched(dataset: Any, done: int, alive: Alive) -> Any:
@@ -294,19 +294,19 @@ def _watched(dataset: Any, done: int, alive: Alive) -> Any:
 
 
 def _passes_over(
-    dataset: Any, count: int, alive: Alive | None, found: list[str], *, sharded: bool = False
+    dataset: Any, count: int, alive: Alive | None, kinds: list[str], *, sharded: bool = False
 ) -> Any:
-    """Returns an empty dataset, after which `dataset`, with the transformations `found`, has the order that
-    it has after `count` passes.
+    """Returns an empty dataset, after which `dataset`, with transformations of these `kinds`, has the order
+    that it has after `count` passes.
 
     Each iteration of a shuffled dataset has the next order. For that it need not be read, unless there are
     several shuffles: each begins when the first element is asked of it. With `sharded` TensorFlow is to find
     files in it: then it may have no source without them.
     """
-    shuffles, before = found.count(SHUFFLE), dataset.take(0)
+    shuffles, before = kinds.count(SHUFFLE), dataset.take(0)
     if not (count and shuffles):
         return before
-    if CACHE in found:
+    if CACHE in kinds:
         # Only the first pass shuffles what precedes the cache, and only a whole one fills the cache.
         whole = dataset if alive is None else _watched(dataset, _WHOLE, alive)
         before, count = whole.filter(lambda *_: False), count - 1

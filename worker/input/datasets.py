@@ -143,8 +143,8 @@ def _begun(loop: Loop, dataset: Any, steps: int, done: int) -> int:
     """Returns how many of the `done` batches that data workers have given belong to a pass that is not
     over.
     """
-    found = continuation.cycle(loop, dataset, steps, done) if done else None
-    return done if found is None else done % found.batches
+    cycle = continuation.cycle(loop, dataset, steps, done) if done else None
+    return done if cycle is None else done % cycle.batches
 
 
 def _has_shared_service(loop: Loop) -> bool:
@@ -193,8 +193,8 @@ def on_each_worker(loop: Loop, given: Any, steps: int, position: Position) -> An
     if loop.data_service is not None:
         loop.hooks.enter("running train_dataset() for the workers")
         with loop.strategy.scope():
-            own = program.train_dataset(size // replicas)
-            served = data_service_reader.served(loop, loop.data_service, own)
+            dataset = program.train_dataset(size // replicas)
+            served = data_service_reader.served(loop, loop.data_service, dataset)
         done = continuation.steps_done(steps, position) * replicas
         if not loop.data_service.shared:
             begun = _begun(loop, given, steps, done // loop.workers)

@@ -34,15 +34,16 @@ def policy(loop: Loop, dataset: Any) -> str | None:
     workers.
     """
     policies = tf.data.experimental.AutoShardPolicy
-    own = policies(dataset.options().experimental_distribute.auto_shard_policy)
-    chosen = policies[loop.strategy_options.get("autoShard", own.name)]
+    own_policy = policies(dataset.options().experimental_distribute.auto_shard_policy)
+    chosen = policies[loop.strategy_options.get("autoShard", own_policy.name)]
     if loop.workers == 1 or uses_coordinator(loop.strategy):
         return None
     if loop.elastic is not None:
-        if own not in (policies.AUTO, policies.DATA):
+        if own_policy not in (policies.AUTO, policies.DATA):
             raise program_error(
                 f"{loop.program.entrypoint}: train_dataset() sets tf.data.Options' auto_shard_policy to "
-                f"{own.name}, and with spec.worker.minReplicas a worker may leave within an epoch: use DATA"
+                f"{own_policy.name}, and with spec.worker.minReplicas a worker may leave within an epoch: "
+                "use DATA"
             )
         return "DATA"
     files = file_count(dataset)
@@ -125,6 +126,6 @@ def _sizes(dataset: Any) -> list[int]:
 
 
 def _listed(words: Any) -> str:
-    found = list(words)
-    more = len(found) - _NAMED
-    return ", ".join(found[:_NAMED]) + (f" and so on for {more} more" if more > 0 else "")
+    all_words = list(words)
+    more = len(all_words) - _NAMED
+    return ", ".join(all_words[:_NAMED]) + (f" and so on for {more} more" if more > 0 else "")

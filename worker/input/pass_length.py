@@ -33,9 +33,9 @@ def count(loop: Loop, dataset: Any, most: int | None = None) -> int:
         return _count(loop, dataset, most)
     key = kv_store.numbered(_KEY)
     if loop.writes:
-        found = _count(loop, dataset, most)
-        kv_store.put(key, str(found))
-        return found
+        total = _count(loop, dataset, most)
+        kv_store.put(key, str(total))
+        return total
     loop.hooks.enter("waiting for the first task to count the batches of train_dataset()")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         found_there = pool.submit(kv_store.get, key)
@@ -68,8 +68,8 @@ def made_again(loop: Loop, dataset: Any) -> Any:
 
 def batches(of: Packed, most: int | None, loop: Loop) -> int:
     """Returns the number of batches, at most `most`, into which a pass through `of` is packed."""
-    found = elements(of.source, loop, None if most is None else most * of.size)
-    return found // of.size if of.drops else -(-found // of.size)
+    total = elements(of.source, loop, None if most is None else most * of.size)
+    return total // of.size if of.drops else -(-total // of.size)
 
 
 def elements(dataset: Any, loop: Loop, most: int | None = None) -> int:
@@ -77,19 +77,19 @@ def elements(dataset: Any, loop: Loop, most: int | None = None) -> int:
     size = int(dataset.cardinality())
     if size >= 0:
         return size if most is None else min(size, most)
-    found, told_at = 0, time.monotonic() + _PATIENCE_SECONDS
+    total, notice_at = 0, time.monotonic() + _PATIENCE_SECONDS
     read = dataset if most is None else dataset.take(most)
     for chunk in read.map(lambda *_: tf.constant(0, tf.int8)).batch(_CHUNK):
-        found += int(chunk.shape[0])
+        total += int(chunk.shape[0])
         loop.hooks.alive()
-        if time.monotonic() > told_at and loop.writes and loop.parameters.steps_per_epoch is None:
-            told_at = float("inf")
+        if time.monotonic() > notice_at and loop.writes and loop.parameters.steps_per_epoch is None:
+            notice_at = float("inf")
             loop.hooks.reporter.notice(
-                f"{loop.program.entrypoint}: train_dataset() has not ended after {found:,} elements, which "
+                f"{loop.program.entrypoint}: train_dataset() has not ended after {total:,} elements, which "
                 "are counted, since an epoch is a pass: where it has no end, and to do without the count, "
                 "give spec.program.parameters.stepsPerEpoch"
             )
-    return found
+    return total
 
 
 def examples(dataset: Any, loop: Loop) -> int:
@@ -99,8 +99,8 @@ def examples(dataset: Any, loop: Loop) -> int:
     def rows(*batch: Any) -> Any:
         return tf.cast(batch_count(batch[0] if len(batch) == 1 else batch), tf.int64)
 
-    found = 0
+    total = 0
     for chunk in dataset.map(rows).batch(_CHUNK):
-        found += int(tf.reduce_sum(chunk))
+        total += int(tf.reduce_sum(chunk))
         loop.hooks.alive()
-    return found
+    return total

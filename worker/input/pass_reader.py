@@ -79,8 +79,8 @@ class PassReader:
             turn = tf.ensure_shape(tf.numpy_function(self._pass_begins, [turn], tf.int64), [])
             is_first = tf.equal(turn, self._begun.turn)
             identifier = tf.cond(is_first, lambda: self._first, lambda: self._identifier(turn))
-            found = self._of(identifier).map(lambda element, part: (element, turn * _PARTS + part))
-            return found if self._parts.is_repeated else self._joined(found)
+            elements = self._of(identifier).map(lambda element, part: (element, turn * _PARTS + part))
+            return elements if self._parts.is_repeated else self._joined(elements)
 
         endless = tf.data.Dataset.range(self._begun.turn, tf.int64.max).flat_map(of_turn)
         if self._parts.is_repeated:

@@ -27,8 +27,8 @@ def leave_out(model: Any, *optimizers: Any) -> None:
     """Has the optimizers of `model`, and `optimizers` of the program, apply no gradients within `left_out`
     where the replica has no example. Call it once.
     """
-    found = {id(each): each for each in (*keras_models.optimizers_of(model).values(), *optimizers)}
-    for each in {**found, id(model.optimizer): model.optimizer}.values():
+    optimizers_by_id = {id(each): each for each in (*keras_models.optimizers_of(model).values(), *optimizers)}
+    for each in {**optimizers_by_id, id(model.optimizer): model.optimizer}.values():
         _leave_out(each)
 
 

@@ -36,12 +36,12 @@ def _lookup_shapes(loop: Loop, model: Any, element: Any) -> list[Any]:
     features = element[0] if isinstance(element, tuple) else element
     traced = tf.function(lambda inputs: model(inputs, training=False))
     program, size = loop.program, loop.parameters.global_batch_size
-    own = None  # it may call the model's parts, or the model with something else
+    own_step = None  # it may call the model's parts, or the model with something else
     if program.has("train_step"):
-        own = partial(program.train_step, model, global_batch_size=size)
+        own_step = partial(program.train_step, model, global_batch_size=size)
     elif has_own(model, "train_step") and not getattr(model, "inputs", None):
-        own = model.train_step
-    if own is not None:
-        traced = tf.function(lambda batch: loop.strategy.run(own, args=(batch,)))
+        own_step = model.train_step
+    if own_step is not None:
+        traced = tf.function(lambda batch: loop.strategy.run(own_step, args=(batch,)))
         features = element
     return lookup_shapes(traced.get_concrete_function(features).graph)

@@ -34,8 +34,8 @@ def train_dataset(loop: Loop) -> Any:
     own_order = worker_number(loop.strategy)
     dataset = alike(program.train_dataset, size, order=own_order if apart else 0)
     if chosen is None and not apart and loop.workers > 1 and isinstance(dataset, tf.data.Dataset):
-        own = dataset.options().experimental_distribute.auto_shard_policy
-        if policies(own) == policies.OFF:
+        own_policy = dataset.options().experimental_distribute.auto_shard_policy
+        if policies(own_policy) == policies.OFF:
             return alike(program.train_dataset, size, order=own_order)
     return dataset
 
@@ -45,9 +45,9 @@ def alike(make: Callable[[int], Any], batch_size: int, order: int = 0) -> Any:
     attempts that give the same `order`. So all shuffle alike. What may give its elements in any order gives
     them in one.
     """
-    own = seeds.global_seed()
+    global_seed = seeds.global_seed()
     # So operations that the program gives a seed have the same order as elsewhere.
-    seed = (seeds.UNSET if own is None else own) + order
+    seed = (seeds.UNSET if global_seed is None else global_seed) + order
     of_python, of_numpy = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -41,9 +41,9 @@ class ChiefWatch:
 
     def _watch(self) -> None:
         while True:
-            found = place(self._address)
-            if found is not None:
-                self._last = found
+            location = place(self._address)
+            if location is not None:
+                self._last = location
                 self._deadline = time.monotonic() + self._lost_seconds
             interval = self._interval if self._last is not None else min(self._interval, _FIRST_SECONDS)
             time.sleep(interval * random.uniform(0.75, 1.25))  # noqa: S311 - jitter

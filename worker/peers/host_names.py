@@ -67,7 +67,7 @@ def look_up(host: str, port: int, seconds: float) -> list[Address]:
             del _lookups[host, port]
     if lookup.error is not None:
         raise Unresolved(_explained(lookup.error)) from lookup.error
-    return lookup.found
+    return lookup.addresses
 
 
 class _Lookup(threading.Thread):
@@ -76,12 +76,12 @@ class _Lookup(threading.Thread):
     def __init__(self, host: str, port: int) -> None:
         super().__init__(name=f"look-up of {host}", daemon=True)
         self._host, self._port = host, port
-        self.found: list[Address] = []
+        self.addresses: list[Address] = []
         self.error: OSError | UnicodeError | None = None
 
     def run(self) -> None:
         try:
-            self.found = _addresses(self._host, self._port)
+            self.addresses = _addresses(self._host, self._port)
         except (OSError, UnicodeError) as error:  # UnicodeError: no host name, such as a too long one
             self.error = error
 

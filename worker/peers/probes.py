@@ -131,8 +131,8 @@ def located(addresses: Collection[str]) -> dict[str, str]:
 def _located(address: str) -> str:
     if host_names.is_ip(split(address)[0]):
         return address
-    found = place(address)
-    return address if found is None or found.startswith("[") else found
+    location = place(address)
+    return address if location is None or location.startswith("[") else location
 
 
 def _unreachable(error: OSError) -> str:

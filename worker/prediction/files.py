@@ -109,12 +109,12 @@ class PredictionFiles:
 
     def growth(self) -> object:
         """Returns a value that changes when any task writes."""
-        found = []
+        sizes = []
         for name in self._files.names(""):
             if name.startswith(".part-"):
                 with contextlib.suppress(tf.errors.NotFoundError):  # it was renamed to a part meanwhile
-                    found.append((name, tf.io.gfile.stat(self._files.path(name)).length))
-        return sorted(found), len(self.parts())
+                    sizes.append((name, tf.io.gfile.stat(self._files.path(name)).length))
+        return sorted(sizes), len(self.parts())
 
 
 class PartFile:

@@ -49,13 +49,13 @@ class ForwardPass:
 
 
 def _checked(output: Any, count: Any) -> Any:
-    said = "an output of the model is not [batch_size, ...], a prediction for each example"
+    message = "an output of the model is not [batch_size, ...], a prediction for each example"
     if isinstance(output, tf.SparseTensor):
-        raise ValueError(f"{said}: it is a SparseTensor, for which use tf.sparse.to_dense")
+        raise ValueError(f"{message}: it is a SparseTensor, for which use tf.sparse.to_dense")
     if output.shape.rank == 0:
-        raise ValueError(f"{said}: it is a scalar")
+        raise ValueError(f"{message}: it is a scalar")
     counts = [tf.cast(number, tf.int64) for number in (batch_count(output), count)]
-    with tf.control_dependencies([tf.debugging.assert_equal(*counts, said)]):
+    with tf.control_dependencies([tf.debugging.assert_equal(*counts, message)]):
         return tf.identity(output)
 
 

@@ -151,8 +151,8 @@ def predict(
 def _fingerprint(task: Task, directory: ModelDirectory, epoch: int, size: int) -> str:
     """Returns a digest of everything that the predictions, and their division into parts, depend on."""
     config = task.config
-    told = [config.entrypoint, config.keras, config.parameters, config.strategy, config.replicas, size]
-    digest = hashlib.sha256(json.dumps([*told, directory.checkpoint(epoch)], sort_keys=True).encode())
+    settings = [config.entrypoint, config.keras, config.parameters, config.strategy, config.replicas, size]
+    digest = hashlib.sha256(json.dumps([*settings, directory.checkpoint(epoch)], sort_keys=True).encode())
     digest.update(directory.index(epoch))  # it has a checksum of each tensor
     for path in sorted(task.source.rglob("*")) if task.source is not None else ():
         name = path.relative_to(task.source or path)
@@ -252,9 +252,9 @@ class _Prediction:
             return batch, value.get()
 
         for batch in self._batches():
-            found: list[Any] = []
-            executions.schedule(self._forward.function, (batch.features,), report=found.append)
-            waiting.append((batch, found))
+            remote_values: list[Any] = []
+            executions.schedule(self._forward.function, (batch.features,), report=remote_values.append)
+            waiting.append((batch, remote_values))
             while waiting and (waiting[0][1] or len(waiting) >= _AHEAD_PER_WORKER * loop.workers):
                 while not waiting[0][1]:
                     executions.wait()

@@ -55,15 +55,15 @@ def of_container() -> tuple[int, int] | None:
     """Returns the bytes that all processes of the container use, files in memory (/dev/shm) included, and
     its limit; None where it has none. What Linux keeps of other files is left out: it takes that back.
     """
-    found = []
+    usages = []
     for folder in _cgroups("memory"):
         for most, now, prefix in _FILES:
             limit, used = _first_number(folder / most), _first_number(folder / now)
             if limit is not None and used is not None and limit < _NO_LIMIT:
                 stat = _numbers(folder / "memory.stat")
                 kept = sum(stat.get(f"{prefix}{name}", 0) for name in ("inactive_file", "active_file"))
-                found.append((max(0, used - kept), limit))
-    return min(found, key=lambda each: each[1] - each[0], default=None)
+                usages.append((max(0, used - kept), limit))
+    return min(usages, key=lambda each: each[1] - each[0], default=None)
 
 
 def room() -> int | None:
@@ -91,9 +91,9 @@ def _cgroups(controller: str) -> list[Path]:
         _, names, path = line.split(":", 2)
         paths.update(dict.fromkeys(names.split(","), path))
     root = _ROOT / controller if controller in paths else _ROOT
-    own = root / paths.get(controller, paths.get("", "/")).lstrip("/")
-    around = [each for each in own.parents if each.is_relative_to(root)]
-    return [each for each in dict.fromkeys([own, *around]) if each.is_dir()]
+    folder = root / paths.get(controller, paths.get("", "/")).lstrip("/")
+    around = [each for each in folder.parents if each.is_relative_to(root)]
+    return [each for each in dict.fromkeys([folder, *around]) if each.is_dir()]
 
 
 def _numbers(path: Path) -> dict[str, int]:

@@ -23,7 +23,7 @@ class StepTimes:
         self._seconds = dict.fromkeys(PARTS, 0.0)
         self._has_steps = False
         """Whether it takes steps itself, and does not only give them out."""
-        self._since = self._told = time.monotonic()
+        self._since = self._reported_at = time.monotonic()
         self._uncertain = (0, 0.0, 0.0)
         """Steps, seconds and waits for input since a result was last read."""
 
@@ -43,8 +43,8 @@ class StepTimes:
         """Counts `steps`, whoever has taken them."""
         self._steps += steps
         now = time.monotonic()
-        if now - self._told >= _TELL_SECONDS:
-            self._told = now
+        if now - self._reported_at >= _TELL_SECONDS:
+            self._reported_at = now
             self._tell(self.totals())
 
     def took(self, steps: int, waits: tuple[float, float]) -> None:

@@ -68,9 +68,9 @@ class CallbackStates:
     def _weights(self, epoch: int) -> list[Any] | None:
         if self._file is None or not self._file.is_file():
             return None
-        with np.load(self._file) as found:
-            same = int(found["epoch"]) == epoch
-            return [found[str(number)] for number in range(len(found.files) - 1)] if same else None
+        with np.load(self._file) as archive:
+            same = int(archive["epoch"]) == epoch
+            return [archive[str(number)] for number in range(len(archive.files) - 1)] if same else None
 
 
 def _save(file: Path, epoch: int, weights: Sequence[Any]) -> None:
@@ -83,13 +83,13 @@ def _save(file: Path, epoch: int, weights: Sequence[Any]) -> None:
 def _values(callback: Any) -> dict[str, Any]:
     base = keras_models.keras_of(callback).callbacks.Callback
     is_own = not any(issubclass(kind, base) and kind is not base for kind in _of_keras(callback))
-    found = {}
+    attributes = {}
     for name, value in vars(callback).items():
         value = value.item() if isinstance(value, np.generic) else value
         is_state = not name.startswith("_") and name not in _SET_BY_KERAS if is_own else name in _OF_KERAS
         if is_state and _is_plain(value):
-            found[name] = list(value) if isinstance(value, list) else value
-    return found
+            attributes[name] = list(value) if isinstance(value, list) else value
+    return attributes
 
 
 def _of_keras(callback: Any) -> list[type]:

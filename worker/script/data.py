@@ -29,7 +29,7 @@ class Data(NamedTuple):
 
 def training(model: Any, given: Mapping[str, Any], number: int, where: str) -> Data:
     """Returns the data of the arguments of `fit`, the call of this `number`."""
-    found = fit_data.training_data(
+    data = fit_data.training_data(
         given["x"],
         given["y"],
         given["sample_weight"],
@@ -44,7 +44,7 @@ def training(model: Any, given: Mapping[str, Any], number: int, where: str) -> D
         workers=given.get("workers", 1),
         call=f"{where}: fit()",
     )
-    return _data(found, given["x"])
+    return _data(data, given["x"])
 
 
 def validation(model: Any, given: Mapping[str, Any], left: Any, where: str) -> Data | None:
@@ -63,10 +63,10 @@ def evaluation(
     model: Any, parts: tuple[Any, ...], batch_size: int | None, steps: int | None, call: str
 ) -> Data:
     """Returns the first `steps` batches, or all, of features, labels and weights."""
-    found = fit_data.evaluation_data(
+    data = fit_data.evaluation_data(
         *parts, keras_3=keras_models.is_keras_3(model), batch_size=batch_size, steps=steps, call=call
     )
-    return _data(found, parts[0])
+    return _data(data, parts[0])
 
 
 def batch(model: Any, given: Mapping[str, Any], call: str) -> tuple[Any, Any]:
@@ -92,6 +92,6 @@ def _tensor(value: Any) -> Any:
     return value if tf.is_tensor(value) else tf.convert_to_tensor(value)
 
 
-def _data(found: fit_data.FitData, x: Any) -> Data:
-    size = batch_sizes.batch_size(x) if isinstance(x, tf.data.Dataset) else found.batch_size
-    return Data(found.dataset(), size or _UNKNOWN, found.validation)
+def _data(data: fit_data.FitData, x: Any) -> Data:
+    size = batch_sizes.batch_size(x) if isinstance(x, tf.data.Dataset) else data.batch_size
+    return Data(data.dataset(), size or _UNKNOWN, data.validation)

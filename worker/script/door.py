@@ -152,13 +152,13 @@ class Door:
             program = GivenProgram(model, "predict", where, self.roots, evaluation=of.dataset)
             loop = self._fitting.loop(program, replace(self._parameters, global_batch_size=of.batch_size))
             loop.hooks.enter("predicting")
-            found = []
+            predictions = []
             for batch in of.dataset:
-                found.append(self._predicted(loop, model, batch, of.dataset.element_spec))
+                predictions.append(self._predicted(loop, model, batch, of.dataset.element_spec))
                 loop.hooks.alive()
-            if not found:
+            if not predictions:
                 raise program_error(f"{call} was given no data")
-            return tf.nest.map_structure(lambda *outputs: np.concatenate(outputs), *found)
+            return tf.nest.map_structure(lambda *outputs: np.concatenate(outputs), *predictions)
 
     def _on_batch(self, method: str, model: Any, given: dict[str, Any]) -> Any:
         with self._within() as where:

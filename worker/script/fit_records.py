@@ -38,14 +38,14 @@ class Call:
 
     def differs(self, other: Call) -> str:
         """Returns what this call has in the place of the `other` one's; "" where it is the same call."""
-        found = [
+        differences = [
             f"{name.replace('_', ' ')} {getattr(self, name)} for {getattr(other, name)}"
             for name in ("epochs", "steps", "batch_size")
             if getattr(self, name) != getattr(other, name)
         ]
         if self.variables != other.variables:
-            found.append("a model of other variables")
-        return ", ".join(found)
+            differences.append("a model of other variables")
+        return ", ".join(differences)
 
 
 @dataclass(frozen=True)
@@ -69,24 +69,24 @@ class FitRecords:
         self._writes = writes
         self._earlier: dict[int, FitRecord] = {}
         number = 1
-        while files is not None and (found := _read(files, number)) is not None:
-            self._earlier[number] = found
+        while files is not None and (record := _read(files, number)) is not None:
+            self._earlier[number] = record
             number += 1
 
     def earlier(self, number: int, call: Call) -> FitRecord | None:
         """Returns the record of an earlier attempt's call of this number, from 1; None where there was none.
         Raises Failure where that was another call.
         """
-        found = self._earlier.get(number)
-        if found is None:
+        record = self._earlier.get(number)
+        if record is None:
             return None
-        if difference := call.differs(found.call):
+        if difference := call.differs(record.call):
             raise program_error(
                 f"{call.where}: fit() number {number} is another one than before the interruption, which was "
-                f"called at {found.call.where}: it has {difference}. A script must take the same way when it "
-                "runs again; give the run another spec.modelDir, or empty this one, to begin anew"
+                f"called at {record.call.where}: it has {difference}. A script must take the same way when "
+                "it runs again; give the run another spec.modelDir, or empty this one, to begin anew"
             )
-        return found
+        return record
 
     def write(self, number: int, record: FitRecord) -> None:
         """Writes the record, in the task that writes."""
@@ -104,19 +104,19 @@ class FitRecords:
 
     def newest(self, number: int, call: Call) -> FitRecord | None:
         """Returns what the task that trains has written of this call by now: see `earlier`."""
-        found = None if self._files is None else _read(self._files, number)
-        if found is not None:
-            self._earlier[number] = found
+        record = None if self._files is None else _read(self._files, number)
+        if record is not None:
+            self._earlier[number] = record
         return self.earlier(number, call)
 
 
 def variables_of(model: Any) -> str:
     """Returns a digest of the names and shapes of the variables of `model`, which must have them."""
-    found = [
+    variables = [
         f"{getattr(variable, 'path', variable.name)} {list(variable.shape)}" for variable in model.variables
     ]
     trained = [list(variable.shape) for variable in model.trainable_variables]
-    text = json.dumps([found, trained])
+    text = json.dumps([variables, trained])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

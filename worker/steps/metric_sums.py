@@ -23,13 +23,13 @@ class Sums:
     """
 
     def __init__(self, metrics: Iterable[Any]) -> None:
-        found = {
+        variables_by_id = {
             id(variable): variable
             for metric in keras_3.leaves(metrics)
             if type(metric).__module__.startswith("tf_keras.") or keras_3.only_adds(metric)
             for variable in metric.variables
         }
-        self._variables = list(found.values())
+        self._variables = list(variables_by_id.values())
 
     def zeros(self) -> list[Any]:
         """Returns the sums before the first step."""

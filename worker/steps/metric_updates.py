@@ -34,9 +34,9 @@ class Noted:
         read = metric.result
 
         def result() -> Any:
-            found = read()
-            self._results.append((found, metric))
-            return found
+            value = read()
+            self._results.append((value, metric))
+            return value
 
         return result
 
@@ -50,18 +50,18 @@ def noted(metrics: Iterable[Any]) -> Iterator[Noted]:
     """Notes what is done with `metrics` in the block, and with their parts: Keras 3 keeps the compiled
     metrics in one metric.
     """
-    found, replaced = Noted(), []
+    notes, replaced = Noted(), []
     for metric in metrics:
         for part in keras_3.parts(metric):
-            methods = found.replacements(part, {id(metric), id(part)})
+            methods = notes.replacements(part, {id(metric), id(part)})
             replaced.append((part, {name: part.__dict__.get(name) for name in methods}))
             # An attribute of the instance has precedence over the class's method.
             part.__dict__.update(methods)
     try:
-        yield found
+        yield notes
     finally:
         for part, methods in replaced:
-            for name, own in methods.items():
+            for name, original in methods.items():
                 del part.__dict__[name]
-                if own is not None:
-                    part.__dict__[name] = own
+                if original is not None:
+                    part.__dict__[name] = original

@@ -71,10 +71,10 @@ def flat(returned: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `returned` with what is in dicts within, as are those that Keras 3's compiled metrics give
     together.
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, value in returned.items():
-        found.update(value if isinstance(value, dict) else {name: value})
-    return found
+        results.update(value if isinstance(value, dict) else {name: value})
+    return results
 
 
 def _names(metric: Any) -> list[str]:
@@ -85,8 +85,8 @@ def _names(metric: Any) -> list[str]:
 
 def results_of(metrics: Iterable[Any]) -> dict[str, Any]:
     """Returns the results of `metrics` by name: one metric may have several."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for metric in metrics:
         result = metric.result()
-        found.update(result if isinstance(result, dict) else {metric.name: result})
-    return found
+        results.update(result if isinstance(result, dict) else {metric.name: result})
+    return results

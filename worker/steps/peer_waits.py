@@ -51,5 +51,5 @@ def total(waits: list[Any]) -> Any:
 
 def _tensors(strategy: Any, values: Any) -> list[Any]:
     local = [strategy.experimental_local_results(value) for value in values]
-    found: list[Any] = tf.nest.flatten(local, expand_composites=True)
-    return found
+    tensors: list[Any] = tf.nest.flatten(local, expand_composites=True)
+    return tensors

@@ -60,14 +60,14 @@ def reductions(value: Any) -> list[Reduction]:
     """Returns the reductions over examples in the terms of `value`, a scalar tensor of a trace. It returns
     none where they are divided by what only the run knows.
     """
-    found: list[Reduction] = []
-    return found if _collect(value, 1.0, False, found) else []
+    terms: list[Reduction] = []
+    return terms if _collect(value, 1.0, False, terms) else []
 
 
 def is_sum(value: Any) -> bool:
     """Returns whether `value` is the sum of terms over the replica's examples, and not their mean."""
-    found = reductions(value)
-    return bool(found) and all(each.is_sum() for each in found)
+    terms = reductions(value)
+    return bool(terms) and all(each.is_sum() for each in terms)
 
 
 @contextlib.contextmanager
@@ -104,8 +104,8 @@ def _noting(original: Any) -> Any:
     return gradient
 
 
-def _collect(value: Any, factor: float, by_size: bool, found: list[Reduction]) -> bool:
-    """Adds the reductions of `value` to `found`. Returns whether one of its terms is known."""
+def _collect(value: Any, factor: float, by_size: bool, terms: list[Reduction]) -> bool:
+    """Adds the reductions of `value` to `terms`. Returns whether one of its terms is known."""
     operation = getattr(value, "op", None) if tf.is_symbolic_tensor(value) else None
     if operation is None:
         return False
@@ -116,35 +116,35 @@ def _collect(value: Any, factor: float, by_size: bool, found: list[Reduction]) -
         if axes is None or rank is None:
             return False
         if rank == 0 or not axes.size:
-            return _collect(inputs[0], factor, by_size, found)
+            return _collect(inputs[0], factor, by_size, terms)
         stacked = inputs[0].op
         if stacked.type == "Const":  # such as the sum of no penalties
             return False
         if stacked.type == "Pack" and rank == 1:  # a list of scalars: their terms
             each_by = factor / len(stacked.inputs) if kind == "Mean" else factor
-            known = [_collect(each, each_by, by_size, found) for each in stacked.inputs]
+            known = [_collect(each, each_by, by_size, terms) for each in stacked.inputs]
             return any(known)
         if not any(axis in (0, -rank) for axis in axes.flatten()) or _is_of_variables(inputs[0]):
             return False
-        found.append(Reduction(operation, factor, by_size))
+        terms.append(Reduction(operation, factor, by_size))
         return True
     if kind in _SAME:
-        return _collect(inputs[0], -factor if kind == "Neg" else factor, by_size, found)
+        return _collect(inputs[0], -factor if kind == "Neg" else factor, by_size, terms)
     if kind in _TERMS:
         # A term that is no reduction, such as a penalty on weights, says nothing about the others.
-        known = [_collect(each, factor, by_size, found) for each in inputs]
+        known = [_collect(each, factor, by_size, terms) for each in inputs]
         return any(known)
     if kind in ("Mul", "RealDiv", "DivNoNan"):
         constants = [tf.get_static_value(each) for each in inputs]
         if constants[1] is not None and constants[1].size == 1:
             by = float(constants[1].reshape(-1)[0])
             return by != 0 and _collect(
-                inputs[0], factor * by if kind == "Mul" else factor / by, by_size, found
+                inputs[0], factor * by if kind == "Mul" else factor / by, by_size, terms
             )
         if kind == "Mul" and constants[0] is not None and constants[0].size == 1:
-            return _collect(inputs[1], factor * float(constants[0].reshape(-1)[0]), by_size, found)
+            return _collect(inputs[1], factor * float(constants[0].reshape(-1)[0]), by_size, terms)
         if kind != "Mul" and _is_size(inputs[1]):
-            return _collect(inputs[0], factor, True, found)
+            return _collect(inputs[0], factor, True, terms)
     return False
 
 

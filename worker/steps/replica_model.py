@@ -60,8 +60,10 @@ def _check_scope(loop: Loop, model: Any) -> None:
         return
     built = [model] if model.built else [layer for layer in model.layers if layer.built]
     for variable in [each for part in built for each in part.trainable_variables]:
-        own = keras_models.tf_variable(variable)
-        if isinstance(own, tf.Variable) and not loop.strategy.extended.variable_created_in_scope(own):
+        tf_variable = keras_models.tf_variable(variable)
+        if isinstance(tf_variable, tf.Variable) and not loop.strategy.extended.variable_created_in_scope(
+            tf_variable
+        ):
             raise program_error(
                 f"{loop.program.entrypoint}: model() uses the variable {variable.name}, which was made "
                 "before model() was called, on import or in __init__: make its layer in model()"

@@ -115,12 +115,12 @@ class Steps:
 
         size = max(1, self.global_batch_size // self.replicas)
         try:
-            found = batch_pairs.comparing(traced, size)
+            operation = batch_pairs.comparing(traced, size)
         except Exception:  # noqa: BLE001 - the program's code may take batches of one size only
             return
-        if found is None:
+        if operation is None:
             return
-        where = place(frames_of_operation(found), self.program.roots)
+        where = place(frames_of_operation(operation), self.program.roots)
         self.notice(
             f"{self.program.entrypoint}: {f'{where} compares' if where else 'the step compares'} the "
             "examples of a batch with each other, as a contrastive loss does: each of the "
@@ -279,17 +279,17 @@ class Steps:
         self._noting.close()
         # Keras makes the compiled metrics at their first update.
         made = {id(metric) for metric in self.metrics()} - self._existing
-        found = self._noted.updated | made
+        updated = self._noted.updated | made
         compiled = compiled_metrics(self.model)
         if keras_models.is_compiled_with_metrics(self.model) and not any(
-            id(metric) in found for metric in ([compiled] if is_keras_3(self.model) else compiled.metrics)
+            id(metric) in updated for metric in ([compiled] if is_keras_3(self.model) else compiled.metrics)
         ):
             self.notice(
                 f"{self.program.entrypoint}: {_TRAIN_STEP} does not update the metrics that the model was "
                 "compiled with, so the training shows none of them: update them in the step, by "
                 f"{keras_models.update_of_compiled_metrics(self.model)}"
             )
-        return found | {id(self.mean_loss)}
+        return updated | {id(self.mean_loss)}
 
     def _step(self, batch: Any) -> Any:
         return self.program.train_step(self.model, copied(batch), self.global_batch_size)
@@ -462,10 +462,10 @@ class Steps:
         """Returns the results of `results` as tensors by the metrics' names, for a tf.function."""
         # Without a loss there is none among them: 0 would look like a good one.
         loss = results_of([self.mean_loss] if training in self._measured else [])
-        own = self.own_results.get(training)
-        if own is not None:
+        own_results = self.own_results.get(training)
+        if own_results is not None:
             by_own_step = self.is_own if training else self._own_evaluation
-            return own.in_graph() if by_own_step else loss | own.in_graph()
+            return own_results.in_graph() if by_own_step else loss | own_results.in_graph()
         known = self._in_step if training else None
         others = (metric for metric in self.model.metrics if metric.name != "loss")
         return loss | results_of(each for each in others if known is None or id(each) in known)

@@ -109,15 +109,15 @@ def _calls_functions() -> bool:
 
 def _groups(gradients: Sequence[Any], variables: Sequence[Any]) -> list[list[int]]:
     """Returns the indices of variables that are read together: two or more of one ps and type."""
-    found: dict[tuple[str, Any], list[int]] = collections.defaultdict(list)
+    groups: dict[tuple[str, Any], list[int]] = collections.defaultdict(list)
     for index, (gradient, variable) in enumerate(zip(gradients, map(keras_models.tf_variable, variables))):
         if not isinstance(variable, tf.Variable):
             continue  # it is split over the ps
         is_small = variable.shape.num_elements() * variable.dtype.size <= _LARGEST_BYTES
         # A variable from which only rows are looked up has sparse gradients, and is never read as a whole.
         if isinstance(gradient, tf.Tensor) and gradient.dtype == variable.dtype and is_small:
-            found[variable.device, variable.dtype].append(index)
-    return [group for group in found.values() if len(group) > 1]
+            groups[variable.device, variable.dtype].append(index)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def _fetched(variables: Sequence[Any]) -> list[Any]:

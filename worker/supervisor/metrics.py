@@ -53,7 +53,7 @@ class Metrics:
         self.workers: int | None = None
         """How many answer their coordinator; None where this task is none."""
         self._labels = labels
-        self._said: dict[type[Any], Any] = {}
+        self._contents: dict[type[Any], Any] = {}
         self._spent: Mapping[str, float] = {}
         self._restarts = Counter({_LOST_TASK: 0, _STOPPED: 0, signal.SIGKILL.name: 0})
         """Those that are usual are there from the start: where a counter appears with 1, Prometheus sees no
@@ -65,7 +65,7 @@ class Metrics:
         before = self._latest(Progress)
         if isinstance(content, Progress) and before is not None:
             content = _with_last_values(content, before)
-        self._said[type(content)] = content
+        self._contents[type(content)] = content
         if isinstance(content, Restarted):
             self._restarts[_cause(content.exit_code)] += 1
 
@@ -111,17 +111,17 @@ class Metrics:
         yield Family(f"{_PREFIX}step_seconds", about, parts, is_counter=True)
 
     def _of_training(self) -> Iterator[Family]:
-        said = self._latest(Progress)
-        if said is not None:
-            rate = None if self.process is None else said.steps_per_second
+        progress = self._latest(Progress)
+        if progress is not None:
+            rate = None if self.process is None else progress.steps_per_second
             yield _one("steps_per_second", "Steps of the run in a second", rate)
-            yield _one("epoch", "The epoch, from 1", said.epoch)
-            yield _one("epochs", "Epochs of the whole training", said.epochs)
-            yield _one("epoch_step", "Steps of the epoch that are done", said.step)
-            yield _one("epoch_steps", "Steps of the epoch", said.steps)
-            yield _one("loss", "The loss, of the epoch so far or of a step", said.loss)
-            yield _one("learning_rate", "The optimizer's, at the end of an epoch", said.learning_rate)
-            yield _by_name("metric", "A metric of the epoch so far, or of the one before", said.metrics)
+            yield _one("epoch", "The epoch, from 1", progress.epoch)
+            yield _one("epochs", "Epochs of the whole training", progress.epochs)
+            yield _one("epoch_step", "Steps of the epoch that are done", progress.step)
+            yield _one("epoch_steps", "Steps of the epoch", progress.steps)
+            yield _one("loss", "The loss, of the epoch so far or of a step", progress.loss)
+            yield _one("learning_rate", "The optimizer's, at the end of an epoch", progress.learning_rate)
+            yield _by_name("metric", "A metric of the epoch so far, or of the one before", progress.metrics)
         scored = self._latest(Evaluation)
         if scored is not None:
             yield _one("evaluation_epoch", "The epoch that was scored last", scored.epoch)
@@ -159,15 +159,17 @@ class Metrics:
         yield _total("cpu_throttled_seconds", about, memory.throttled())
 
     def _latest(self, kind: type[_C]) -> _C | None:
-        found: _C | None = self._said.get(kind)
-        return found
+        content: _C | None = self._contents.get(kind)
+        return content
 
 
-def _with_last_values(said: Progress, before: Progress) -> Progress:
-    """Returns `said`, with what is not known of each moment, as a collective's metrics within an epoch."""
-    loss = before.loss if said.loss is None else said.loss
-    rate = before.learning_rate if said.learning_rate is None else said.learning_rate
-    return Progress(*said[:5], loss, said.metrics or before.metrics, said.epoch_end, rate)
+def _with_last_values(progress: Progress, before: Progress) -> Progress:
+    """Returns `progress`, with what is not known of each moment, as a collective's metrics within an
+    epoch.
+    """
+    loss = before.loss if progress.loss is None else progress.loss
+    rate = before.learning_rate if progress.learning_rate is None else progress.learning_rate
+    return Progress(*progress[:5], loss, progress.metrics or before.metrics, progress.epoch_end, rate)
 
 
 def _one(name: str, about: str, value: float | None, *, is_counter: bool = False) -> Family:

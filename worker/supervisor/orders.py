@@ -85,8 +85,8 @@ class Orders:
             return _problem("it has no training process at the moment: it starts, or waits for others")
         if _state(child) in ("T", "t"):
             return _problem("its training process is stopped, by SIGSTOP or a debugger")
-        if found := self._starter().stacks(_STACKS_SECONDS):
-            return {"stacks": found}
+        if stacks := self._starter().stacks(_STACKS_SECONDS):
+            return {"stacks": stacks}
         return _problem(
             f"its training process does not answer SIGUSR1 within {_STACKS_SECONDS:.0f} s: its program has a "
             f"handler of its own, or it waits in the kernel (state {_state(child)})"

@@ -252,8 +252,8 @@ class State:
 
     def cannot_listen(self, reason: str) -> Step:
         """The port at which the chief's supervisor takes the others in is not free."""
-        own = self.elastic.own if self.elastic is not None else ""
-        failed = Failed(f"cannot listen on {own}: {reason}", "", ExitCode.RETRYABLE)
+        address = self.elastic.address if self.elastic is not None else ""
+        failed = Failed(f"cannot listen on {address}: {reason}", "", ExitCode.RETRYABLE)
         return replace(self, exit_code=ExitCode.RETRYABLE), (Do.KILL, Emit(failed))
 
     # Time passes

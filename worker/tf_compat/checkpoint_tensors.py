@@ -46,12 +46,12 @@ def entries(root: Any) -> list[Entry]:
 
 def entries_of(view: Any) -> list[Entry]:
     """Returns those of the objects that a TrackableSaver looks at, as `entries` does."""
-    found, _, savers, graph = save_util.serialize_graph_view(view)
+    tensors_by_object, _, savers, graph = save_util.serialize_graph_view(view)
     if savers:
         raise ValueError(f"{', '.join(map(str, savers))}: these objects write checkpoint files of their own")
     listed = [
         _entry(trackable, name, part, value)
-        for trackable, tensors in found.items()
+        for trackable, tensors in tensors_by_object.items()
         for name, parts in tensors.items()
         for part, value in (parts.items() if isinstance(parts, dict) else [("", parts)])
     ]

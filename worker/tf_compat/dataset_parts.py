@@ -138,7 +138,7 @@ class _Graph:
         """Has each pass an order of its own, as TensorFlow does, and all its parts the same one. Returns
         whether the passes differ.
         """
-        found = False
+        varies = False
         for name in self._datasets():
             node = self._nodes[name]
             first = _SEEDS.get(node.op.partition("DatasetV")[0].removesuffix("Dataset"))
@@ -148,7 +148,7 @@ class _Graph:
                 # TensorFlow draws one, for each part another.
                 node.input[first] = self._constant(f"{name}/{_SEED}", secrets.randbits(31))
             if any(each in node.attr and node.attr[each].b for each in _EACH_TIME):
-                found = True
+                varies = True
                 added = self._added(f"{name}/{_PASS}", "AddV2", [node.input[first + 1], _PASS])
                 added.attr["T"].type = tf.int64.as_datatype_enum
                 node.input[first + 1] = added.name
@@ -157,20 +157,20 @@ class _Graph:
             del node.input[first + 2 :]
             if _EACH_TIME[1] in node.attr:
                 del node.attr[_EACH_TIME[1]]
-        return found
+        return varies
 
     def without_data(self) -> dict[str, Any]:
         """Takes large constants out of the graph, and returns them by the names of their placeholders. A
         function that has data in it is copied and decoded for each of its uses.
         """
-        found = {}
+        constants = {}
         for node in self._definition.node:
             if node.op == "Const" and node.attr["value"].ByteSize() > _LARGE:
                 with tf.device("/cpu:0"):
-                    found[node.name] = tf.constant(tf.make_ndarray(node.attr["value"].tensor))
+                    constants[node.name] = tf.constant(tf.make_ndarray(node.attr["value"].tensor))
                 node.op = "Placeholder"
                 del node.attr["value"]
-        return found
+        return constants
 
     def finished(self) -> tuple[Any, str]:
         """Returns the graph, and the name of its dataset."""
@@ -184,14 +184,14 @@ class _Graph:
 
     def _datasets(self) -> list[str]:
         """Returns the datasets that are read, that which is returned first."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         waiting = self._inputs(self._end)
         while waiting:
             name = waiting.pop(0)
-            if name not in found:
-                found[name] = None
+            if name not in names:
+                names[name] = None
                 waiting += self._inputs(self._nodes[name])
-        return list(found)
+        return list(names)
 
     def _inputs(self, node: Any) -> list[str]:
         """Returns the datasets that `node` reads: its first inputs."""
@@ -217,13 +217,13 @@ class _Graph:
         """Returns the datasets that must have all of their input."""
         batches = [name for name in self._datasets() if _BATCH.search(self._nodes[name].op)]
         inner = {each for name in batches for each in self._before(name)}
-        found = [name for name in batches if name in inner]
+        names = [name for name in batches if name in inner]
         for name in self._datasets():
             node = self._nodes[name]
             is_all = node.op == "TakeDataset" and self._value(node.input[1], 0) < 0
             if _IN_ORDER.search(node.op) and not is_all:
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def _unequal_zip(self, whole: set[str]) -> str | None:
         """Returns a zip whose inputs would not have the same elements in a part."""

@@ -120,11 +120,11 @@ def _written(operations: Iterable[Any], device: str) -> dict[int, Any]:
     """Returns the handles of the resources of `device` that `operations` write to, by their ids."""
     from tensorflow.python.framework import auto_control_deps_utils
 
-    found: dict[int, Any] = {}
+    handles: dict[int, Any] = {}
     for operation in operations:
         _, written = auto_control_deps_utils.get_read_write_resource_inputs(operation)
-        found |= {id(handle): handle for handle in written}
-    return {key: handle for key, handle in found.items() if _captured(handle).device == device}
+        handles |= {id(handle): handle for handle in written}
+    return {key: handle for key, handle in handles.items() if _captured(handle).device == device}
 
 
 def _captured(handle: Any) -> Any:
@@ -147,12 +147,12 @@ def _needed(made: list[Any], using: list[Any], handles: dict[int, Any]) -> list[
     earlier uses of the handles in this step.
     """
     led_to = set(using)
-    found: dict[Any, None] = {}
+    candidates: dict[Any, None] = {}
     for operation in made:
         inputs = [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
         if operation in led_to or any(each in led_to for each in inputs):
             led_to.add(operation)
-            found |= dict.fromkeys(inputs)
+            candidates |= dict.fromkeys(inputs)
     for handle in handles.values():
-        found |= dict.fromkeys(handle.consumers())
-    return [each for each in found if each not in led_to and each.type not in ("Const", "Placeholder")]
+        candidates |= dict.fromkeys(handle.consumers())
+    return [each for each in candidates if each not in led_to and each.type not in ("Const", "Placeholder")]

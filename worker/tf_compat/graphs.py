@@ -131,14 +131,14 @@ def first_files(dataset: Any) -> list[str]:
     """Returns the first file of each list of files that `dataset` reads, as far as they can be told."""
     import tensorflow as tf
 
-    found = []
+    tensors = []
     for source in _file_sources(dataset, _OPENERS):
         if SHUFFLE not in transformations(source):  # reading would use up an order
-            found += [value for element in source.take(1) for value in tf.nest.flatten(element)]
+            tensors += [value for element in source.take(1) for value in tf.nest.flatten(element)]
     for each in _all(dataset):
         if (names := getattr(each, "_filenames", None)) is not None:
-            found += list(tf.reshape(names, [-1])[:1])
-    return [value.numpy().decode() for value in found if value.dtype == tf.string and not value.shape.rank]
+            tensors += list(tf.reshape(names, [-1])[:1])
+    return [value.numpy().decode() for value in tensors if value.dtype == tf.string and not value.shape.rank]
 
 
 def data_service_dataset(
@@ -219,13 +219,13 @@ def packed(dataset: Any, through: Collection[str] = ()) -> Packed:
     while True:
         name = type(dataset).__name__
         if name.endswith("BatchDataset") and not name.startswith("_Dense"):
-            own = batch_size(dataset)
+            own_size = batch_size(dataset)
             dropping = getattr(dataset, "_drop_remainder", None)
-            if own is None or dropping is None or size > 1:
+            if own_size is None or dropping is None or size > 1:
                 break
             import tensorflow as tf
 
-            size, drops = own, bool(tf.get_static_value(dropping))
+            size, drops = own_size, bool(tf.get_static_value(dropping))
         elif name not in _KEEP_COUNT and name not in through:
             break
         (dataset,) = dataset._inputs()

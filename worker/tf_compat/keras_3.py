@@ -86,12 +86,12 @@ def random_states(model: Any) -> list[Any]:
     this thread's once `mend` was called.
     """
     weights = {id(weight) for weight in model.weights}
-    found = [each.value for each in model.variables if id(each) not in weights]
+    variables = [each.value for each in model.variables if id(each) not in weights]
     if _mended:
         from keras.src.random import seed_generator
 
-        found.append(seed_generator.global_seed_generator().state.value)
-    return found
+        variables.append(seed_generator.global_seed_generator().state.value)
+    return variables
 
 
 def mend_metrics(strategy: Any, metrics: Iterable[Any]) -> None:
@@ -150,8 +150,8 @@ def computes_loss(model: Any) -> bool:
     """Returns whether `model` has a loss, compiled or its own."""
     import keras
 
-    own = type(model).compute_loss is not keras.Model.compute_loss
-    return bool(own or model._compile_loss is not None or model.losses)
+    overrides = type(model).compute_loss is not keras.Model.compute_loss
+    return bool(overrides or model._compile_loss is not None or model.losses)
 
 
 def compute_loss(model: Any, data: tuple[Any, Any, Any, Any], training: bool) -> Any:

@@ -28,10 +28,10 @@ def find_in_checkpoints() -> None:
 
     @functools.wraps(original)
     def trackable_children(self: Any, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:
-        found: dict[str, Any] = original(self, save_type, **options)
+        children: dict[str, Any] = original(self, save_type, **options)
         if save_type == "checkpoint":
-            found.update(_collections(self))
-        return found
+            children.update(_collections(self))
+        return children
 
     trackable_children.of_attributes = original  # type: ignore[attr-defined]
     TFLayer._trackable_children = trackable_children

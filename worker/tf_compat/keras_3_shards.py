@@ -393,8 +393,8 @@ def _updates_by_rows(optimizer: Any) -> bool:
     """
     from keras import optimizers
 
-    own = next(kind for kind in type(optimizer).__mro__ if "update_step" in vars(kind))
-    return own in [getattr(optimizers, name) for name in _BY_ROWS]
+    defining_class = next(kind for kind in type(optimizer).__mro__ if "update_step" in vars(kind))
+    return defining_class in [getattr(optimizers, name) for name in _BY_ROWS]
 
 
 def _native(variable: Any) -> Any:

@@ -146,16 +146,16 @@ def _checked(method: Any, check: Callable[[], None]) -> Any:
 
 
 def _kinds() -> list[Any]:
-    found = []
+    model_classes = []
     if importlib.util.find_spec("keras") is not None:
         import keras
 
-        found.append(keras.Model)
+        model_classes.append(keras.Model)
     if importlib.util.find_spec("tf_keras") is not None:
         import tf_keras
 
-        found.append(tf_keras.Model)
-    return found
+        model_classes.append(tf_keras.Model)
+    return model_classes
 
 
 def _calling(method: Any, call: Call) -> Any:

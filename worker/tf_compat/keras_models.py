@@ -39,8 +39,8 @@ def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
         return keras_3.has_batch_hooks(callback, evaluation=evaluation)
     if isinstance(callback, tf.keras.callbacks.TerminateOnNaN):
         return False  # the runtime does that itself
-    found = callback._implements_train_batch_hooks()
-    return bool(found or (evaluation and callback._implements_test_batch_hooks()))
+    has_training_hooks = callback._implements_train_batch_hooks()
+    return bool(has_training_hooks or (evaluation and callback._implements_test_batch_hooks()))
 
 
 def keras_of(model: Any) -> Any:

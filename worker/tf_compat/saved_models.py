@@ -113,8 +113,8 @@ def written_by(saver: Callable[[Any], Saver]) -> Iterator[None]:
 
     @functools.wraps(original)
     def build(*arguments: Any, **named: Any) -> Any:
-        protocol, graph, own, *rest = original(*arguments, **named)
-        return protocol, graph, saver(own), *rest
+        protocol, graph, tensorflow_saver, *rest = original(*arguments, **named)
+        return protocol, graph, saver(tensorflow_saver), *rest
 
     save._build_meta_graph = build
     try:

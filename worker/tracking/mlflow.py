@@ -56,8 +56,8 @@ class Server:
         if number is None:
             return None
         wanted = {"experiment_ids": [number], "filter": f"tags.`{RUN_TAG}` = '{run_id}'", "max_results": 1}
-        found = self._post("runs/search", wanted).get("runs") or []
-        return str(found[0]["info"]["run_id"]) if found else None
+        runs = self._post("runs/search", wanted).get("runs") or []
+        return str(runs[0]["info"]["run_id"]) if runs else None
 
     def create(self, experiment: str, name: str, tags: Mapping[str, str], milliseconds: int) -> str:
         """Creates a run, and the experiment where it is missing. Returns the run's id."""
@@ -92,10 +92,10 @@ class Server:
     def _experiment(self, name: str) -> str | None:
         try:
             query = urllib.parse.urlencode({"experiment_name": name})
-            found = self._ask(f"experiments/get-by-name?{query}")
+            answer = self._ask(f"experiments/get-by-name?{query}")
         except _MissingError:
             return None
-        return str(found["experiment"]["experiment_id"])
+        return str(answer["experiment"]["experiment_id"])
 
     def _post(self, path: str, document: Mapping[str, Any]) -> Any:
         return self._ask(path, json.dumps(document).encode())

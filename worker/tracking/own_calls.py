@@ -30,16 +30,16 @@ def prepare(task: Task, reporter: Reporter) -> tuple[Mapping[str, str], Tracker 
         variables = {"MLFLOW_TRACKING_URI": nowhere.as_uri(), "MLFLOW_ALLOW_FILE_STORE": "true"}
         return {**variables, "WANDB_MODE": "disabled"}, tracker
     variables = {"WANDB_RUN_ID": task.config.run_id, "WANDB_RESUME": "allow", "WANDB_NAME": task.config.run}
-    found = {name: value for name, value in variables.items() if name not in os.environ}
+    environment = {name: value for name, value in variables.items() if name not in os.environ}
     if given is None or tracker is None:
-        return found, tracker
-    found |= {"MLFLOW_TRACKING_URI": given["uri"], "MLFLOW_EXPERIMENT_NAME": given["experiment"]}
+        return environment, tracker
+    environment |= {"MLFLOW_TRACKING_URI": given["uri"], "MLFLOW_EXPERIMENT_NAME": given["experiment"]}
     try:
         run = tracker.join()
     except TrackerError as error:
         reporter.emit(tracker.notice(error))
-        return found, tracker
-    return found | ({} if run is None else {"MLFLOW_RUN_ID": run}), tracker
+        return environment, tracker
+    return environment | ({} if run is None else {"MLFLOW_RUN_ID": run}), tracker
 
 
 def _logs(task: Task) -> bool:

@@ -60,7 +60,7 @@ class Tracker:
         """Tags that are not sent yet."""
         self._changed = threading.Condition()
         self._over: int | None = None
-        self._told = False
+        self._notice_given = False
         self._thread: threading.Thread | None = None
 
     def join(self) -> str | None:
@@ -93,11 +93,11 @@ class Tracker:
             content, milliseconds = content_of(record["event"], record), int(finite(record["time"]) * 1000)
         except (ValueError, KeyError):
             return
-        found = list(_metrics(content, milliseconds))
+        metrics = list(_metrics(content, milliseconds))
         facts = {"tf-launcher.model": content.path} if isinstance(content, Exported) else {}
-        if self._thread is not None and (found or facts):
+        if self._thread is not None and (metrics or facts):
             with self._changed:
-                self._waiting.extend(found)
+                self._waiting.extend(metrics)
                 self._facts.update(facts)
                 self._changed.notify_all()
 
@@ -112,7 +112,7 @@ class Tracker:
 
     def notice(self, error: TrackerError) -> Notice:
         """Returns what a user reads, once, of a server that does not do its part."""
-        self._told = True
+        self._notice_given = True
         then = "they are sent when it answers" if error.again else "they are not sent"
         return Notice(f"MLflow does not take the run's metrics: {error}; the training goes on, and {then}")
 
@@ -157,7 +157,7 @@ class Tracker:
             self._facts = {**facts, **self._facts}
 
     def _tell(self, error: TrackerError) -> None:
-        if not self._told and self._creates:  # one notice, of the first task
+        if not self._notice_given and self._creates:  # one notice, of the first task
             self._say(self.notice(error))
 
     def _end(self, code: int) -> None:

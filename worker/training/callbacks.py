@@ -110,7 +110,7 @@ class Validation(keras_models.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """`epoch` counts from 0."""
-        found = as_floats(logs)
-        metrics = {name[4:]: value for name, value in found.items() if name.startswith("val_")}
+        epoch_logs = as_floats(logs)
+        metrics = {name[4:]: value for name, value in epoch_logs.items() if name.startswith("val_")}
         if metrics and self._loop.writes:
             self._loop.hooks.reporter.emit(Evaluation(f"ckpt-{epoch + 1}", epoch + 1, metrics))

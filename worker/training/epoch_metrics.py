@@ -16,14 +16,14 @@ from worker.tf_compat import keras_models
 
 def variables_of(metrics: Iterable[Any]) -> dict[str, Any]:
     """Returns the variables of `metrics` by names that are the same in each attempt."""
-    found = {}
+    variables = {}
     known: Counter[str] = Counter()
     for metric in metrics:
         known[metric.name] += 1
         name = re.sub(r"\W", "_", f"{metric.name}_{known[metric.name]}")
         for index, variable in enumerate(metric.variables):
-            found[f"{name}_{index}"] = keras_models.tf_variable(variable)
-    return found
+            variables[f"{name}_{index}"] = keras_models.tf_variable(variable)
+    return variables
 
 
 class EpochMetrics:

@@ -38,9 +38,9 @@ class Preemption:
     """
 
     def __init__(self, task: Task) -> None:
-        self.told = False
+        self.signalled = False
         """Whether this task got a signal."""
-        self.told_at = 0.0
+        self.signalled_at = 0.0
         """When SIGTERM came, by `time.monotonic`; 0 without it."""
         self._training = False
         self._servers = _Servers(task)
@@ -55,22 +55,22 @@ class Preemption:
     def end(self) -> None:
         """From now on SIGTERM ends the process at once again, and so does one that came."""
         leave_on_signal()
-        if self.told:
+        if self.signalled:
             os._exit(ExitCode.PREEMPTED)
 
     def leaving(self) -> bool:
         """Returns whether to leave; called at each boundary. It is cheap."""
         self._training = True
-        return self.told or self._servers.leaving()
+        return self.signalled or self._servers.leaving()
 
     def dismiss_servers(self) -> None:
         """Tells the parameter servers that got SIGTERM that they are not needed any more."""
         self._servers.dismiss()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.told = True
+        self.signalled = True
         if number == signal.SIGTERM:
-            self.told_at = self.told_at or time.monotonic()
+            self.signalled_at = self.signalled_at or time.monotonic()
         if not self._training:
             os._exit(ExitCode.PREEMPTED)
 

@@ -119,14 +119,14 @@ class Profiler:
         """Returns what all tasks begin here."""
         if self._halts is None:
             return self._ordered()
-        found = [_Order.parse(text) for text in self._halts.boundary()]
-        order = None if found or self._proposed else self._ordered()
+        orders = [_Order.parse(text) for text in self._halts.boundary()]
+        order = None if orders or self._proposed else self._ordered()
         if order is not None:
             self._proposed = order.number
             self._halts.propose(str(order))
-        if found:
+        if orders:
             self._proposed = ""
-        return found[0] if found else None
+        return orders[0] if orders else None
 
     def _ordered(self) -> _Order | None:
         """Takes the order that the supervisor has left, if there is one and it can be carried out now."""
@@ -157,7 +157,7 @@ class Profiler:
         """Ends the profile before the next execution. The training waits until it is written: what goes wrong
         with that is told, and ends no training.
         """
-        self._active, own, problems = None, self._task.name, active.problems
+        self._active, task_name, problems = None, self._task.name, active.problems
         if settle is not None:
             settle()
         if active.servers is not None:
@@ -165,9 +165,9 @@ class Profiler:
         parts: dict[str, bytes] = {}
         if active.profile is not None:
             try:
-                parts[own] = active.profile.end()
+                parts[task_name] = active.profile.end()
             except _ERRORS as error:
-                problems[own] = sentence(error)
+                problems[task_name] = sentence(error)
         if active.servers is not None:
             parts.update(active.servers.contents())
             problems.update(active.servers.problems)
@@ -176,9 +176,9 @@ class Profiler:
             problems.update(dict.fromkeys(parts, problem))
         tasks = [name for name in parts if name not in problems]
         if self._halts is not None:
-            said = self._exchanged(active.order.number, [tasks, problems])
-            tasks = [name for names, _ in said for name in names]
-            problems = {name: problem for _, each in said for name, problem in each.items()}
+            reports = self._exchanged(active.order.number, [tasks, problems])
+            tasks = [name for names, _ in reports for name in names]
+            problems = {name: problem for _, each in reports for name, problem in each.items()}
         if self._path is not None:
             self._tell(active, steps, tasks, problems)
 
@@ -197,10 +197,10 @@ class Profiler:
             return sentence(error)
         return f"it was not uploaded within {_WRITING_SECONDS:.0f} s"
 
-    def _exchanged(self, number: str, said: Any) -> list[Any]:
+    def _exchanged(self, number: str, report: Any) -> list[Any]:
         """Returns what all tasks say; to another task than the first, nothing."""
         keys = [f"profile/{number}/{rank}" for rank in range(1 + len(self._task.peers))]
-        kv_store.put(keys[self._task.rank], json.dumps(said))
+        kv_store.put(keys[self._task.rank], json.dumps(report))
         if self._path is None:
             return []
         alive = self._watch.alive

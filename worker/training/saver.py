@@ -106,7 +106,7 @@ class Saver:
         """Seconds that the last save took of the training's time."""
         self._write_seconds = 0.0
         self._error: Failure | None = None
-        self._has_told_room = False
+        self._has_notice_room = False
         self._ps_memory = task.config.ps_memory if task.config.is_coordinated else None
         self._last: tuple[int, Mapping[str, float]] | None = None
         """The last epoch of the training, and its metrics."""
@@ -214,8 +214,8 @@ class Saver:
 
     def _tell_copies(self, every: float) -> None:
         """Says how often a copy is kept in memory, where that has changed."""
-        told = self._saved.copied_every
-        if bool(every) != bool(told) or not told / 2 <= every <= 2 * told:
+        previous = self._saved.copied_every
+        if bool(every) != bool(previous) or not previous / 2 <= every <= 2 * previous:
             self._saved = Checkpoint(*self._saved[:6], round(every, 1), *self._saved[7:])
             self._reporter.emit(self._saved)
 
@@ -339,8 +339,8 @@ class Saver:
             room = self._ps_memory - _SERVER_BYTES - share if self._ps_memory else None
         if room is None or share < room:
             return True
-        if not self._has_told_room:
-            self._has_told_room = True
+        if not self._has_notice_room:
+            self._has_notice_room = True
             where = "this task" if self._ps_memory is None else "a parameter server"
             self._reporter.notice(
                 f"each checkpoint stops the training while it is written: a copy of the variables takes "
@@ -408,7 +408,7 @@ class Saver:
             self._save_last(directory, model, position, metrics)
         else:
             StateCopy.unread(model, position, variables_of(metrics())).read()
-        if self._writes and not self._preemption.told:
+        if self._writes and not self._preemption.signalled:
             self._preemption.dismiss_servers()
         if self._halts is not None:
             self._watch.expect(Silence(_LAST_SECONDS, _UNSAVED, ExitCode.PREEMPTED))
@@ -419,10 +419,10 @@ class Saver:
         raise Left(ExitCode.PREEMPTED)
 
     def _save_last(self, directory: ModelDirectory, model: Any, position: Position, metrics: Metrics) -> None:
-        told = self._preemption
-        why = "SIGTERM" if told.told_at else "the workers change"
-        if not told.told:
-            why, told.told_at = "SIGTERM to another task", time.monotonic()
+        preemption = self._preemption
+        why = "SIGTERM" if preemption.signalled_at else "the workers change"
+        if not preemption.signalled:
+            why, preemption.signalled_at = "SIGTERM to another task", time.monotonic()
         self._make_room(self._is_late)
         if self._writer.busy or position == Position():
             StateCopy.unread(model, position, variables_of(metrics())).read()  # as the other tasks do
@@ -441,8 +441,8 @@ class Saver:
 
     def _is_late(self) -> bool:
         """Returns whether too little of the grace period is left after SIGTERM to wait for a write."""
-        told_at = self._preemption.told_at
-        return told_at > 0 and time.monotonic() > told_at + self._grace_seconds
+        signalled_at = self._preemption.signalled_at
+        return signalled_at > 0 and time.monotonic() > signalled_at + self._grace_seconds
 
     def _finish(self, directory: ModelDirectory, model: Any) -> None:
         """Waits until the last epoch's checkpoint is written, and tries again where that failed."""
@@ -450,13 +450,13 @@ class Saver:
         if self._last is None:  # an earlier attempt has written it
             return
         epoch, metrics = self._last
-        until, has_told = time.monotonic() + self._patience, False
+        until, has_notice = time.monotonic() + self._patience, False
         while self._done != Position(epoch) and not self._is_late():
             if self._error is not None:
                 if time.monotonic() > until:
                     raise self._error
-                if not has_told:
-                    has_told = True
+                if not has_notice:
+                    has_notice = True
                     self._reporter.notice(
                         "the training is over, and its last checkpoint is tried again for "
                         f"{self._patience:.0f} s: {self._error.message}"
@@ -473,8 +473,8 @@ def _best(task: Task, directory: ModelDirectory | None, plan: CheckpointPlan) ->
     """Returns who is the best epoch; an evaluator decides that where there is one, and the metric is its."""
     if directory is None or plan.best is None:
         return None
-    found = None
+    best = None
     if task.config.scores_program:
         run_id = task.config.run_id
-        found = best_of_evaluator(directory.files, plan.best, plan.mode, run_id, offers=False)
-    return found or Best(directory.files, OF_TRAINING, plan.best, plan.mode)
+        best = best_of_evaluator(directory.files, plan.best, plan.mode, run_id, offers=False)
+    return best or Best(directory.files, OF_TRAINING, plan.best, plan.mode)

@@ -86,25 +86,25 @@ def _hot(loop: Loop, model: Any, count: int) -> Iterator[str]:
     # A mixed-precision optimizer wraps another.
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     program = loop.program
-    own = program.has("train_step") or keras_models.has_own(model, "train_step")
+    has_train_step = program.has("train_step") or keras_models.has_own(model, "train_step")
     # Here the workers have the rate as a constant: worker/training/coordination.py.
-    sends_rate = not (own or program.has("callbacks"))
-    found, advice = [], []
+    sends_rate = not (has_train_step or program.has("callbacks"))
+    variables, advice = [], []
     schedule, rate = keras_models.learning_rate(optimizer), keras_models.rate_variable(optimizer)
     if isinstance(schedule, tf.keras.optimizers.schedules.LearningRateSchedule):
-        found.append(keras_models.current_learning_rate(optimizer))
+        variables.append(keras_models.current_learning_rate(optimizer))
         advice.append("a fixed learning rate")
     elif rate is not None and not sends_rate:
-        found.append(rate)
+        variables.append(rate)
         advice.append(
             "a program without train_step() and callbacks(), whose workers have the rate as a constant"
         )
     step = getattr(type(optimizer), "update_step", None)
     if step is not None and "iterations" in step.__code__.co_names:
-        found.append(keras_models.tf_variable(optimizer.iterations))
+        variables.append(keras_models.tf_variable(optimizer.iterations))
         advice.append("an optimizer whose update does not read how many there were (SGD, Adagrad, RMSprop)")
-    if found:
-        names = " and ".join(f"{_name(variable)} (on ps {_server(variable)})" for variable in found)
+    if variables:
+        names = " and ".join(f"{_name(variable)} (on ps {_server(variable)})" for variable in variables)
         yield (
             f"the optimizer's {names}: every update on each of the {count} parameter servers reads it, at "
             f"every step of every worker. Should that ps be the slowest, this would help: {'; '.join(advice)}"
@@ -150,11 +150,11 @@ def _options(loop: Loop, dataset: Any) -> Iterator[str]:
     if not isinstance(dataset, tf.data.Dataset):
         return
     policies = tf.data.experimental.AutoShardPolicy
-    own = policies(dataset.options().experimental_distribute.auto_shard_policy)
-    if own in (policies.AUTO, policies.OFF):
+    policy = policies(dataset.options().experimental_distribute.auto_shard_policy)
+    if policy in (policies.AUTO, policies.OFF):
         return
     where = (
-        f"{loop.program.entrypoint}: train_dataset() sets tf.data.Options' auto_shard_policy to {own.name}"
+        f"{loop.program.entrypoint}: train_dataset() sets tf.data.Options' auto_shard_policy to {policy.name}"
     )
     given = loop.strategy_options.get("autoShard")
     if uses_coordinator(loop.strategy):
@@ -164,7 +164,7 @@ def _options(loop: Loop, dataset: Any) -> Iterator[str]:
         )
     elif loop.workers == 1:
         yield f"{where}, which has no effect in a run of one task: it reads all of the data. Leave it out"
-    elif given is not None and given != own.name:
+    elif given is not None and given != policy.name:
         yield f"{where}, but spec.strategyOptions.autoShard says {given}, which holds. Leave one of them out"
 
 

@@ -167,8 +167,8 @@ class _Training:
         if not lost:
             advice = advice_of_workers(error)
             return program_error(f"{failure.message}; {advice}", failure.frames) if advice else failure
-        said = ", ".join(f"{name} ({reason})" for name, reason in lost.items())
-        return Failure(f"a task was lost while {doing}: {said}; {sentence(error)}", ExitCode.RETRYABLE)
+        lost_tasks = ", ".join(f"{name} ({reason})" for name, reason in lost.items())
+        return Failure(f"a task was lost while {doing}: {lost_tasks}; {sentence(error)}", ExitCode.RETRYABLE)
 
     @property
     def _is_coordinating(self) -> bool:
@@ -400,8 +400,8 @@ class _Training:
 
         stored = directory.position() if directory is not None else Position()
         alive, notice = self._watch.alive, self._reporter.notice
-        found = agree(self._task, self._copies, stored, notice, alive, self._neighbours)
-        return found or directory
+        newest = agree(self._task, self._copies, stored, notice, alive, self._neighbours)
+        return newest or directory
 
     def _begin_evaluation(self) -> _Work:
         """Connects as for a training, to evaluate the model of an earlier run. Like a prediction it neither

@@ -13,10 +13,10 @@ from worker.tf_compat import keras_models
 
 def by_device(variables: Iterable[Any]) -> Counter[str]:
     """Returns the bytes on each device."""
-    found: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
     for piece in pieces(variables):
-        found[_replica(piece).device] += size(piece)
-    return found
+        sizes[_replica(piece).device] += size(piece)
+    return sizes
 
 
 def of_optimizer(optimizer: Any) -> list[Any]:

@@ -156,13 +156,13 @@ class Recorder:
         """
         model = self._model
         trained = {id(each) for each in model.trainable_weights}
-        found = [("trained" if id(each) in trained else "weight", each) for each in model.weights]
+        variables = [("trained" if id(each) in trained else "weight", each) for each in model.weights]
         optimizers = {
             id(each): each for each in (model.optimizer, *keras_models.optimizers_of(model).values())
         }
         for optimizer in optimizers.values():
-            found += [("optimizer", each) for each in of_optimizer(optimizer)]
-        return [(kind, each) for kind, each in found if tf.as_dtype(each.dtype).is_floating]
+            variables += [("optimizer", each) for each in of_optimizer(optimizer)]
+        return [(kind, each) for kind, each in variables if tf.as_dtype(each.dtype).is_floating]
 
     def _note(self, moment: str) -> None:
         """Every task of a collective must call it, since it adds up what is spread over them."""
@@ -200,6 +200,6 @@ def _facts(dataset: Any) -> list[str]:
     """Returns what may have the tasks read other examples than one process does."""
     if not isinstance(dataset, tf.data.Dataset):
         return []
-    found = ["shard"] if "_ShardDataset" in graphs.transformations(dataset) else []
+    facts = ["shard"] if "_ShardDataset" in graphs.transformations(dataset) else []
     draws = any("Random" in kind for kind in graphs.operation_types(dataset))
-    return [*found, "random"] if draws else found
+    return [*facts, "random"] if draws else facts

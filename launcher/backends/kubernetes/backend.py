@@ -115,8 +115,8 @@ class KubernetesBackend:
             from launcher.backends.kubernetes.deploy import owner_references
 
             return owner_references.submit(self._client, fitting, owners)
-        told = Submission(self._client, fitting).submit(replace=replace)
-        return "\n".join(filter(None, [told, self._left_alone(fitting) if detach else ""]))
+        message = Submission(self._client, fitting).submit(replace=replace)
+        return "\n".join(filter(None, [message, self._left_alone(fitting) if detach else ""]))
 
     def _left_alone(self, plan: Plan) -> str:
         """A sentence that names the Jobs which nothing stops at the run's end unless a command follows the
@@ -164,7 +164,7 @@ class KubernetesBackend:
             if namespace is not None or not error.no_right:
                 raise
             return self.runs(self.namespace, progress=progress)
-        found = []
+        run_states = []
         sets = jobsets.listed(self._client, namespace)
         pods, _ = self._client.list("Pod", namespace, RUN_LABEL) if jobs else ([], "")
         primaries = [job for job in jobs if find_primary([job]) is not None and not jobsets.owner_of(job)]
@@ -174,11 +174,11 @@ class KubernetesBackend:
                 run_state.replace("JobSet", [jobsets.slim_jobset(item)])
             run_state.replace("Job", map(slim_job, _of_run(jobs, item)))
             run_state.replace("Pod", map(slim_pod, _of_run(pods, item)))
-            found.append((item["metadata"]["namespace"], run_state))
+            run_states.append((item["metadata"]["namespace"], run_state))
         if progress:
-            statuses = following.with_progress(self._client, found)
+            statuses = following.with_progress(self._client, run_states)
         else:
-            statuses = [run_state.status({}) for _, run_state in found]
+            statuses = [run_state.status({}) for _, run_state in run_states]
         statuses = [local_status(status, self._client.ahead) for status in statuses]
         return sorted(statuses, key=lambda status: (status.namespace, status.run))
 
@@ -352,20 +352,20 @@ class KubernetesBackend:
         if not all(stopping.is_over(job) for job in jobs):
             return ""
         group = RootObject.of(jobset or primary).group
-        told = kueue.free_quota(self._client, namespace, group) if group else ""
+        message = kueue.free_quota(self._client, namespace, group) if group else ""
         if clean_policy(primary) != "All":
-            return told
+            return message
         self._client.delete_all("Pod", namespace, f"{RUN_LABEL}={run}")
         return f"run {run}: its pods are deleted, as its cleanPolicy says; `status` still shows how it ended"
 
     @understood
     def delete(self, run: str, namespace: str) -> str:
         """See `base.Backend.delete`. Waits until all is gone but a claim that is to be kept."""
-        found = deletion.items(self._client, run, namespace)
-        if all(item.kept for item in found):
+        objects = deletion.items(self._client, run, namespace)
+        if all(item.kept for item in objects):
             raise self._not_found(run, namespace)
-        deletion.remove(self._client, run, namespace, found)
-        claims = [item.name for item in found if item.kept]
+        deletion.remove(self._client, run, namespace, objects)
+        claims = [item.name for item in objects if item.kept]
         if not claims:
             return ""
         return (
@@ -376,8 +376,8 @@ class KubernetesBackend:
     @understood
     def claims_to_delete(self, run: str, namespace: str) -> list[str]:
         """See `base.Backend.claims_to_delete`."""
-        found = deletion.items(self._client, run, namespace, ["PersistentVolumeClaim"])
-        return [str(item) for item in found if not item.kept]
+        claims = deletion.items(self._client, run, namespace, ["PersistentVolumeClaim"])
+        return [str(item) for item in claims if not item.kept]
 
     @understood_one_by_one
     def events(self, run: str, namespace: str, *, follow: bool) -> Iterator[RunEvent]:
@@ -403,10 +403,10 @@ class KubernetesBackend:
         if not model_dir:
             return {}
         claim = _claim(primary, model_dir)
-        found = {"model directory": f"{model_dir} on PersistentVolumeClaim {claim}" if claim else model_dir}
+        places = {"model directory": f"{model_dir} on PersistentVolumeClaim {claim}" if claim else model_dir}
         if submitted(primary, "spec", "tensorboard") is not None:
-            found["tensorboard"] = run_facts.board_command(run, self.options(namespace))
-        return found
+            places["tensorboard"] = run_facts.board_command(run, self.options(namespace))
+        return places
 
     def _jobs(self, run: str, namespace: str) -> tuple[list[Object], Object]:
         """All of the run's Jobs, and the primary one. Raises NotFoundError."""
@@ -494,6 +494,6 @@ def _mount(primary: Object, model_dir: str) -> Object | None:
     for mount in primary["spec"]["template"]["spec"]["containers"][0].get("volumeMounts") or ():
         path = mount["mountPath"].rstrip("/")
         if model_dir == path or model_dir.startswith(f"{path}/"):
-            found: Object = mount
-            return found
+            volume_mount: Object = mount
+            return volume_mount
     return None

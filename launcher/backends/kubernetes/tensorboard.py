@@ -49,8 +49,8 @@ def _find(client: Client, run: str, namespace: str) -> str:
 
 
 def _pods(client: Client, run: str, namespace: str) -> list[Object]:
-    found, _ = client.list("Pod", namespace, f"{TENSORBOARD_LABEL}={run}")
-    return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+    pods, _ = client.list("Pod", namespace, f"{TENSORBOARD_LABEL}={run}")
+    return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
 
 
 def _ready(pod: Object) -> bool:
@@ -86,9 +86,9 @@ def reason(pod: Object) -> str:
     status = pod.get("status") or {}
     for container in status.get("containerStatuses") or ():
         for state in ("waiting", "terminated"):
-            found = (container.get("state") or {}).get(state)
-            if found and found.get("reason"):
-                return ": ".join(filter(None, (found["reason"], found.get("message"))))
+            details = (container.get("state") or {}).get(state)
+            if details and details.get("reason"):
+                return ": ".join(filter(None, (details["reason"], details.get("message"))))
     for each in status.get("conditions") or ():
         if each["status"] != "True" and each.get("message"):
             return f"{each.get('reason') or each['type']}: {each['message']}"

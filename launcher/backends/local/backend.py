@@ -135,10 +135,12 @@ class LocalBackend:
             raise self._unwritable(error) from error
         finally:
             directory.unlock(lock)
-        told = [anew, preflight.left_out(submission), self._reachable(forbidden)]
+        messages = [anew, preflight.left_out(submission), self._reachable(forbidden)]
         if metrics.addresses(submission):
-            told.append(f"metrics: {metrics.targets_path(directory)} names the tasks' ports for Prometheus")
-        return "\n".join(filter(None, told))
+            messages.append(
+                f"metrics: {metrics.targets_path(directory)} names the tasks' ports for Prometheus"
+            )
+        return "\n".join(filter(None, messages))
 
     def dry_run(self, plan: Plan, *, replace: bool = False) -> list[str]:
         """Raises BackendError: there is no server to ask."""
@@ -157,13 +159,13 @@ class LocalBackend:
         """See `base.Backend.runs`. Always with all records."""
         check_names(namespace)
         self._sweep()
-        found = []
+        statuses = []
         for directory in run_directories(self._root, namespace):
             try:
-                found.append(following.read_status(directory))
+                statuses.append(following.read_status(directory))
             except NotFoundError:  # removed meanwhile
                 continue
-        return found
+        return statuses
 
     def names(self, namespace: str) -> list[str]:
         """See `base.Backend.names`."""
@@ -240,9 +242,9 @@ class LocalBackend:
         if task not in tasks:
             hint = f"Its tasks: {', '.join(tasks)}." if tasks else "None of its tasks has started."
             raise NotFoundError(f"run {run} has no task {task}", hint)
-        found = tasks[task]
-        if found.phase is not Phase.RUNNING or not directory.send(f"crash:{found.name}"):
-            why = _WHY_NOT_RUNNING.get(found.phase, "It has just ended.")
+        task_status = tasks[task]
+        if task_status.phase is not Phase.RUNNING or not directory.send(f"crash:{task_status.name}"):
+            why = _WHY_NOT_RUNNING.get(task_status.phase, "It has just ended.")
             raise ConflictError(f"{task} of run {run} is not running", why)
 
     def scale(self, run: str, namespace: str, workers: int, role: str = "worker") -> int:
@@ -420,9 +422,9 @@ class LocalBackend:
     def _set_suspended(self, run: str, namespace: str, *, suspended: bool) -> None:
         directory = self._directory(run, namespace)
         state = directory.state()
-        told = not (state and state["ended"]) and directory.send("suspend" if suspended else "resume")
+        sent = not (state and state["ended"]) and directory.send("suspend" if suspended else "resume")
         until = time.monotonic() + _ANSWER_SECONDS
-        while told and time.monotonic() < until:
+        while sent and time.monotonic() < until:
             state = directory.state()
             if state is not None:
                 # A Job that is about to end is not suspended any more.
@@ -435,7 +437,7 @@ class LocalBackend:
                     break
             time.sleep(0.02)
         else:
-            if told:
+            if sent:
                 raise self._silent(directory)
         raise run_facts.over(run, suspended=suspended)
 

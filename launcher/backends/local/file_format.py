@@ -60,8 +60,8 @@ def _is_digits(value: Any) -> bool:
 
 
 def _is_address(value: Any) -> bool:
-    found = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
-    return found is not None and 0 < int(found.group(1)) < 2**16
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    return match is not None and 0 < int(match.group(1)) < 2**16
 
 
 text = Kind("a text", lambda value: isinstance(value, str))
@@ -208,12 +208,12 @@ def read(path: Path, shape: Shape) -> Any:
 
 def mismatch_of_submission(document: Mapping[str, Any]) -> str:
     """As `mismatch`, for the objects of a submission, each by its kind."""
-    found = mismatch(document, SUBMISSION)
-    for place, item in enumerate(() if found else document["objects"]):
-        found = found or mismatch(item, _OBJECTS.get(item["kind"], anything), f"objects[{place}]")
-    if not found and not any(item["kind"] == "Job" for item in document["objects"]):
+    problem = mismatch(document, SUBMISSION)
+    for place, item in enumerate(() if problem else document["objects"]):
+        problem = problem or mismatch(item, _OBJECTS.get(item["kind"], anything), f"objects[{place}]")
+    if not problem and not any(item["kind"] == "Job" for item in document["objects"]):
         return "objects: expected a Job"
-    return found
+    return problem
 
 
 def mismatch(value: Any, shape: Shape, where: str = "") -> str:
@@ -250,4 +250,4 @@ def _fields(value: Mapping[str, Any], shape: Mapping[str, Shape], before: str) -
 
 
 def _first(pairs: Any) -> str:
-    return next((found for pair in pairs if (found := mismatch(*pair))), "")
+    return next((problem for pair in pairs if (problem := mismatch(*pair))), "")

@@ -140,11 +140,11 @@ def _last_lines(file: BinaryIO, count: int) -> int:
         begin = max(0, position - _CHUNK_BYTES)
         file.seek(begin)
         content = file.read(position - begin)
-        found = len(content)
-        while (found := content.rfind(b"\n", 0, found)) >= 0:
+        newline = len(content)
+        while (newline := content.rfind(b"\n", 0, newline)) >= 0:
             count -= 1
             if count == 0:
-                return begin + found + 1
+                return begin + newline + 1
         position = begin
     return 0
 

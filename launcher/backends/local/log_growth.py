@@ -47,11 +47,11 @@ class Growth:
         with contextlib.suppress(OSError), growth.open("rb") as file:
             for line in file:
                 # A line that is being written, was cut off by a full disk, or changed, is passed over.
-                found = _LINE.fullmatch(line)
-                if found and int(found[2]) > self._sizes[-1]:
+                match = _LINE.fullmatch(line)
+                if match and int(match[2]) > self._sizes[-1]:
                     # A clock may have been set back.
-                    self._times.append(max(float(found[1]), self._times[-1]))
-                    self._sizes.append(int(found[2]))
+                    self._times.append(max(float(match[1]), self._times[-1]))
+                    self._sizes.append(int(match[2]))
 
     def time(self, end: int) -> float | None:
         """When the line that ends before this byte was printed, or just before; None where nobody knows."""

@@ -24,18 +24,18 @@ def addresses(submission: Submission) -> dict[str, str]:
     """Where tasks serve metrics: each address in the cluster, and that on this machine."""
     jobs = submission.of_kind("Job")
     port = submitted(jobs[0], "spec", "monitoring", "port") if jobs else None
-    found = submission.addresses.items() if port is not None else ()
-    return {there: here for there, here in found if there.endswith(f":{port}")}
+    address_pairs = submission.addresses.items() if port is not None else ()
+    return {there: here for there, here in address_pairs if there.endswith(f":{port}")}
 
 
 def listen(submission: Submission) -> Mapping[str, int]:
     """Opens the sockets, by their addresses. One whose port was taken meanwhile is left out."""
-    found = {}
+    descriptors = {}
     for address in addresses(submission).values():
         host, _, port = address.rpartition(":")
         with contextlib.suppress(OSError):
-            found[address] = socket.create_server((host, int(port))).detach()
-    return found
+            descriptors[address] = socket.create_server((host, int(port))).detach()
+    return descriptors
 
 
 def targets_path(directory: RunDirectory) -> Path:
@@ -45,9 +45,9 @@ def targets_path(directory: RunDirectory) -> Path:
 
 def write_targets(directory: RunDirectory, submission: Submission) -> None:
     """Names the ports. Raises OSError."""
-    found = addresses(submission)
-    if found:
+    metrics_addresses = addresses(submission)
+    if metrics_addresses:
         path = targets_path(directory)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         labels = {"namespace": directory.namespace}
-        write_json(path, [{"targets": list(found.values()), "labels": labels}])
+        write_json(path, [{"targets": list(metrics_addresses.values()), "labels": labels}])

@@ -23,15 +23,15 @@ def choose(count: int, taken: Collection[int]) -> list[int]:
     """
     candidates = list(range(_FIRST, min(_LAST, _first_ephemeral() - 1) + 1)) or list(range(_FIRST, _LAST + 1))
     begin = random.randrange(len(candidates))  # noqa: S311 - no secret
-    found: list[int] = []
+    ports: list[int] = []
     for port in candidates[begin:] + candidates[:begin]:
-        if len(found) == count:
+        if len(ports) == count:
             break
         if port not in taken and is_free(port):
-            found.append(port)
-    if len(found) < count:
-        raise OSError(f"{count} free ports are needed, {len(found)} were found")
-    return found
+            ports.append(port)
+    if len(ports) < count:
+        raise OSError(f"{count} free ports are needed, {len(ports)} were found")
+    return ports
 
 
 def is_free(port: int) -> bool:

@@ -88,9 +88,9 @@ def left_out(submission: Submission) -> str:
     for job in submission.of_kind("Job"):
         spec = job["spec"]["template"]["spec"]
         containers = spec["containers"]
-        found = [name for name in ignored("container") if containers[0].get(name)]
-        found += [name for name in ignored("pod") if spec.get(name)]
-        names.update((name, None) for name in found if name in written or not given)
+        ignored_names = [name for name in ignored("container") if containers[0].get(name)]
+        ignored_names += [name for name in ignored("pod") if spec.get(name)]
+        names.update((name, None) for name in ignored_names if name in written or not given)
         if len(containers) > 1:
             names[f"containers beside {containers[0]['name']}"] = None
     for job in submission.of_kind("Job"):

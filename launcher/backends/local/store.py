@@ -193,8 +193,8 @@ class RunDirectory:
                     beginning = file.read(_BEGINNING_BYTES)
             except OSError:
                 continue
-            if found := re.search(rf'"{key}":"([0-9a-f-]{{36}})"'.encode(), beginning):
-                return found.group(1).decode()
+            if match := re.search(rf'"{key}":"([0-9a-f-]{{36}})"'.encode(), beginning):
+                return match.group(1).decode()
         return None
 
     def _read(self, name: str, shape: file_format.Shape) -> Any:
@@ -257,8 +257,8 @@ class RunDirectory:
         submission of the same name replaces: that one resumes from what is on the claim. Release 0.1.0 had
         those there that are deleted with the run.
         """
-        own = self.path / "claims" / name
-        return own if own.is_dir() else self.store / "volumes" / self.namespace / name
+        run_claim = self.path / "claims" / name
+        return run_claim if run_claim.is_dir() else self.store / "volumes" / self.namespace / name
 
     def write_state(self, state: Mapping[str, Any]) -> None:
         """Replaces the state. Raises OSError."""

@@ -44,8 +44,8 @@ def run(options: Namespace) -> int:
             message = f"cp copies from a run, not to one: expected NAME:PATH first, not {name}"
             raise wrong_usage("NAME:PATH", message)
         run, _, below = name.partition("/")
-        found = f"{run or 'mnist'}:{below or 'export'}"
-        raise wrong_usage("NAME:PATH", f"expected a run and a path below its modelDir, as in {found}")
+        example = f"{run or 'mnist'}:{below or 'export'}"
+        raise wrong_usage("NAME:PATH", f"expected a run and a path below its modelDir, as in {example}")
     backend, namespace = one_run.sought(options, name)
     # The pod that was made for the copy must be removed on SIGTERM too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -60,8 +60,8 @@ def _delete(backend: Backend, run: str, namespace: str, *, asks: bool) -> int:
         print(f"run {run} is left as it is", file=sys.stderr)
         return INTERRUPTED
     stays = backend.delete(run, namespace)
-    told = f"; so is {lost}" if lost else f"; {stays}" if stays else ""
-    print(f"run {run} is deleted{told}", flush=True)
+    remark = f"; so is {lost}" if lost else f"; {stays}" if stays else ""
+    print(f"run {run} is deleted{remark}", flush=True)
     return 0
 
 

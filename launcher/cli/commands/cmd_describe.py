@@ -15,12 +15,12 @@ def run(options: Namespace) -> int:
     from launcher.cli import console, run_table
 
     backend, namespace = one_run.sought(options)
-    found = backend.status(options.name, namespace)
-    run_table.show_facts(found, backend.place)
-    if not found.ended:
+    status = backend.status(options.name, namespace)
+    run_table.show_facts(status, backend.place)
+    if not status.ended:
         print()
-    console.show_status(backend, found)
-    run_table.show_tasks(found)
+    console.show_status(backend, status)
+    run_table.show_tasks(status)
     if backend.place.backend == "kubernetes":
         run_table.show_events(list(backend.events(options.name, namespace, follow=False)))
     return 0

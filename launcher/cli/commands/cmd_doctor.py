@@ -58,10 +58,10 @@ def run(options: Namespace) -> int:
         return 0
     backend = backend_choice.named("kubernetes", options.context, one_run.patience(options))
     namespace = options.namespace or backend.namespace
-    found = backend.examine(namespace, objects)
-    for line in sentences.findings(found):
+    findings = backend.examine(namespace, objects)
+    for line in sentences.findings(findings):
         print(line)
-    unmet = [finding.subject for finding in found if finding.verdict == "missing"]
+    unmet = [finding.subject for finding in findings if finding.verdict == "missing"]
     if any(subject.startswith("right to ") for subject in unmet):
         print(
             "\nThe least Role that is enough, for whoever may grant it (`doctor --role` prints it alone):\n"
@@ -78,12 +78,12 @@ def _controller(options: Namespace) -> int:
     from launcher.controller import doctor
 
     connection = connect(None, options.context)
-    found = doctor.examine(
+    findings = doctor.examine(
         Client(connection, one_run.patience(options)), options.namespace or connection.namespace
     )
-    for line in sentences.findings(found, "the controller works", "the controller does not work"):
+    for line in sentences.findings(findings, "the controller works", "the controller does not work"):
         print(line)
-    return BackendError.exit_code if any(each.verdict == "missing" for each in found) else 0
+    return BackendError.exit_code if any(each.verdict == "missing" for each in findings) else 0
 
 
 def _objects(options: Namespace) -> list[Mapping[str, Any]]:

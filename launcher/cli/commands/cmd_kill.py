@@ -21,6 +21,6 @@ def run(options: Namespace) -> int:
     backend, namespace = one_run.sought(options)
     task = options.task if options.task.rpartition("-")[2].isdecimal() else f"{options.task}-0"
     backend.kill(options.name, namespace, task)
-    found = options.name + backend.options(namespace)
-    print(f"{task} of run {options.name} is killed; watch what becomes of it: {PROGRAM} wait {found}")
+    run_arguments = options.name + backend.options(namespace)
+    print(f"{task} of run {options.name} is killed; watch what becomes of it: {PROGRAM} wait {run_arguments}")
     return 0

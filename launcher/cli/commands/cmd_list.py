@@ -58,8 +58,10 @@ def run(options: Namespace) -> int:
             print(f"error: the cluster's runs are not shown: {error.message}", file=sys.stderr)
 
     def gather() -> list[run_table.Listed]:
-        found = backend_choice.runs(backends, options.namespace, selected, progress=True, unreachable=report)
-        return [run_table.Listed(status, backend.place) for backend, status in found]
+        selected_runs = backend_choice.runs(
+            backends, options.namespace, selected, progress=True, unreachable=report
+        )
+        return [run_table.Listed(status, backend.place) for backend, status in selected_runs]
 
     from launcher.cli import run_table
 

@@ -35,10 +35,10 @@ def run(options: Namespace) -> int:
         raise wrong_usage("--steps", "expected a number from 1 on")
     backend, namespace = one_run.sought(options)
     print(f"waiting for {options.steps} steps of run {options.name}", file=sys.stderr, flush=True)
-    found = task_orders.profile(backend, options.name, namespace, options.steps, options.timeout)
-    last = found.first + found.steps - 1
-    print(f"steps {found.first} to {last} of {', '.join(found.tasks)}: {found.path}")
-    for name, why in found.problems.items():
+    profile = task_orders.profile(backend, options.name, namespace, options.steps, options.timeout)
+    last = profile.first + profile.steps - 1
+    print(f"steps {profile.first} to {last} of {', '.join(profile.tasks)}: {profile.path}")
+    for name, why in profile.problems.items():
         print(f"note: {name} is not in it: {why}", file=sys.stderr)
     space = backend.options(namespace)
     print(

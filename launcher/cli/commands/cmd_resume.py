@@ -18,7 +18,7 @@ def run(options: Namespace) -> int:
     backend, namespace = one_run.sought(options)
     running = backend.status(options.name, namespace).phase is Phase.RUNNING
     backend.resume(options.name, namespace)
-    found = options.name + backend.options(namespace)
+    run_arguments = options.name + backend.options(namespace)
     message = "was not suspended" if running else "is resumed"
-    print(f"run {options.name} {message}; watch it with: {PROGRAM} wait {found}")
+    print(f"run {options.name} {message}; watch it with: {PROGRAM} wait {run_arguments}")
     return 0

@@ -37,15 +37,15 @@ def run(options: Namespace) -> int:
 
     backend, namespace = one_run.sought(options)
     before = backend.scale(options.name, namespace, options.workers, options.role)
-    found = options.name + backend.options(namespace)
+    run_arguments = options.name + backend.options(namespace)
     if before == options.workers:
         print(
             f"run {options.name} is to have {counted_tasks(before, options.role)} already; "
-            f"see: {PROGRAM} status {found}"
+            f"see: {PROGRAM} status {run_arguments}"
         )
     else:
         print(
             f"run {options.name} is to have {counted_tasks(options.workers, options.role)}, "
-            f"{before} before; watch them come or go with: {PROGRAM} status {found} -w"
+            f"{before} before; watch them come or go with: {PROGRAM} status {run_arguments} -w"
         )
     return 0

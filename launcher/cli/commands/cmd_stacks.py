@@ -22,12 +22,12 @@ def run(options: Namespace) -> int:
     from launcher.errors import ConflictError
 
     backend, namespace = one_run.sought(options)
-    found = task_orders.stacks(backend, options.name, namespace, options.tasks)
-    for each in found:
+    stacks = task_orders.stacks(backend, options.name, namespace, options.tasks)
+    for each in stacks:
         if each.text:
             print(f"==> {each.task}{f' ({each.node})' if each.node else ''} <==\n{each.text}")
     sys.stdout.flush()
-    for each in found:
+    for each in stacks:
         if each.problem:
             print(f"note: {each.task}: {each.problem}", file=sys.stderr)
-    return 0 if any(each.text for each in found) else ConflictError.exit_code
+    return 0 if any(each.text for each in stacks) else ConflictError.exit_code

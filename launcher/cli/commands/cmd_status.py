@@ -31,14 +31,14 @@ def run(options: Namespace) -> int:
 
     wide = options.output == "wide"
     if options.watch:
-        found = run_table.watch_run(backend.follow(options.name, namespace), backend.place, wide=wide)
-        if found is None or not sys.stdout.isatty():
+        status = run_table.watch_run(backend.follow(options.name, namespace), backend.place, wide=wide)
+        if status is None or not sys.stdout.isatty():
             return 0
     else:
-        found = backend.status(options.name, namespace)
-    console.show_status(backend, found)
+        status = backend.status(options.name, namespace)
+    console.show_status(backend, status)
     if wide:
-        run_table.show_tasks(found)
+        run_table.show_tasks(status)
     return 0
 
 

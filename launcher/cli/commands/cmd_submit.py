@@ -93,8 +93,8 @@ def run(options: Namespace) -> int:
         for note in run.notes:
             print(note, file=sys.stderr)
         if options.detach:
-            found = run.name + backend.options(run.namespace)
-            print(f"run {run.name} is submitted; see: {PROGRAM} status {found}")
+            run_arguments = run.name + backend.options(run.namespace)
+            print(f"run {run.name} is submitted; see: {PROGRAM} status {run_arguments}")
         else:
             # A run on a cluster continues without this process. On this machine its tasks would use cores
             # after Ctrl-C.

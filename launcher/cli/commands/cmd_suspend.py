@@ -18,7 +18,7 @@ def run(options: Namespace) -> int:
     backend, namespace = one_run.sought(options)
     already = backend.status(options.name, namespace).phase is Phase.SUSPENDED
     backend.suspend(options.name, namespace)
-    found = options.name + backend.options(namespace)
+    run_arguments = options.name + backend.options(namespace)
     message = "was suspended already" if already else "is suspended"
-    print(f"run {options.name} {message}; resume it with: {PROGRAM} resume {found}")
+    print(f"run {options.name} {message}; resume it with: {PROGRAM} resume {run_arguments}")
     return 0

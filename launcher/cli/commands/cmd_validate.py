@@ -45,8 +45,8 @@ def run(options: Namespace) -> int:
         print(f"{loaded.source}: {planned.run}: valid: {loaded.cluster.spec.strategy} with {counts}")
         if _has_program(loaded):
             tried = "was imported and has made a first step, with this machine's packages, on its CPU"
-            told = tried if options.imports else "was not imported; `validate --import` tries it"
-            print(f"{loaded.source}: {planned.run}: the program {told}")
+            outcome = tried if options.imports else "was not imported; `validate --import` tries it"
+            print(f"{loaded.source}: {planned.run}: the program {outcome}")
         elif loaded.cluster.spec.trains_program:
             # To import a script is to run it.
             print(f"{loaded.source}: {planned.run}: the script was not run; `verify` trains some steps of it")
@@ -63,8 +63,8 @@ def _try_program(loaded: Loaded, plan: Plan) -> None:
 
     if _has_program(loaded):
         print(f"{loaded.source}: trying the program, which takes some seconds", file=sys.stderr, flush=True)
-    found, notices = program_check.problems(loaded, plan)
+    problems, notices = program_check.problems(loaded, plan)
     for notice in notices:
         print(f"{loaded.source}: note: {notice}", file=sys.stderr)
-    if found:
-        raise SpecError(found)
+    if problems:
+        raise SpecError(problems)

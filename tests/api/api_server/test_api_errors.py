@@ -82,8 +82,8 @@ def test_no_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_kubeconfig_of_the_environment(
     api: Api, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = kubeconfig(api, tmp_path, namespace=namespace)
-    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'nothing'}:{own}")
+    config_path = kubeconfig(api, tmp_path, namespace=namespace)
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'nothing'}:{config_path}")
     backend = KubernetesBackend()
     assert backend.namespace == namespace
     assert backend.runs(namespace) == []

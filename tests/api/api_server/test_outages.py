@@ -32,8 +32,10 @@ def between(api: Api) -> Iterator[ApiProxy]:
         yield made
 
 
-def backend_behind(between: ApiProxy, directory: Path, said: list[str] | None = None) -> KubernetesBackend:
-    tell = None if said is None else said.append
+def backend_behind(
+    between: ApiProxy, directory: Path, messages: list[str] | None = None
+) -> KubernetesBackend:
+    tell = None if messages is None else messages.append
     return KubernetesBackend(
         str(between.kubeconfig(directory)), settings=SETTINGS, patience=Patience(tell=tell)
     )
@@ -64,13 +66,13 @@ def test_a_submission_goes_on_when_the_server_is_back(
         back.start()
 
     between.after(made, begin)
-    said: list[str] = []
-    backend_behind(between, tmp_path, said).submit(plan(tmp_path, namespace), detach=True)
+    messages: list[str] = []
+    backend_behind(between, tmp_path, messages).submit(plan(tmp_path, namespace), detach=True)
     back.join()
     jobs = {f"Job {job['metadata']['name']}" for job in api.list("Job", namespace)}
     assert jobs == {name for name in OBJECTS if name.startswith("Job")}
-    assert len(said) == 1
-    assert re.search(r"; it is asked again; this is given up in 1[5-8]\d s$", said[0])
+    assert len(messages) == 1
+    assert re.search(r"; it is asked again; this is given up in 1[5-8]\d s$", messages[0])
 
 
 def test_a_submission_waits_for_the_new_token_of_a_file(

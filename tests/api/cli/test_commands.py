@@ -254,12 +254,12 @@ def test_events(api: Api, backend: KubernetesBackend, kubelet: Kubelet, tmp_path
     }
     assert api.create(event, space).status == 201
     assert wait_for(lambda: len(list(backend.events(RUN, space, follow=False))) == 6)
-    said = list(backend.events(RUN, space, follow=False))
-    assert {each.about for each in said[:5]} == {
+    events = list(backend.events(RUN, space, follow=False))
+    assert {each.about for each in events[:5]} == {
         f"Job mnist-{role}" for role in ("chief", "worker", "ps", "evaluator")
     }
-    assert [each.time for each in said] == sorted(each.time for each in said)
-    last = said[-1]
+    assert [each.time for each in events] == sorted(each.time for each in events)
+    last = events[-1]
     assert (last.about, last.warning, last.count) == ("chief 0", True, 4)
     assert last.message == "0/3 nodes are available: 3 Insufficient cpu."
 
@@ -293,8 +293,8 @@ def test_restarts_in_the_pods_of_all_roles(
                 kubelet.set(pod, "Running", {"running": {"startedAt": "2026-01-01T00:00:00Z"}})
         follower.until(lambda status: [role.ready for role in status.roles[:3]] == [1, 2, 1])
         roles = json.loads(run("status", RUN, "-n", space, "-o", "json")[1])["status"]["roles"]
-        found = {role["role"]: (role["restarts"], role["restartsInPlace"]) for role in roles}
-        assert found == {"chief": (0, 2), "worker": (0, 4), "ps": (0, 2), "evaluator": (0, 0)}
+        restarts = {role["role"]: (role["restarts"], role["restartsInPlace"]) for role in roles}
+        assert restarts == {"chief": (0, 2), "worker": (0, 4), "ps": (0, 2), "evaluator": (0, 0)}
 
         # Who follows the run reads only the logs that tell of its progress, until the end.
         for pod in kubelet.pods():

@@ -146,10 +146,10 @@ def test_no_secret_and_no_escape(
     waiting = {"waiting": {"reason": "CreateContainerConfigError", "message": EVIL}}
     seen.set(worker, "Pending", waiting)
     for command in VIEWS:
-        code, said = show(capfdbinary, *command, "-n", space)
-        assert code == 0, said
-        assert SECRET not in said, command
-        assert ENCODED not in said, command
+        code, output = show(capfdbinary, *command, "-n", space)
+        assert code == 0, output
+        assert SECRET not in output, command
+        assert ENCODED not in output, command
     for command in (("status", RUN), ("describe", RUN), ("events", RUN), ("status", RUN, "-o", "wide")):
         shown = on_a_terminal(*command, "-n", space)
         assert "end" in shown, command
@@ -169,7 +169,7 @@ def test_jobs_that_were_changed(
         path = f"apis/batch/v1/namespaces/{space}/jobs/{job['metadata']['name']}"
         assert api.patch(path, ODD[change], "application/merge-patch+json").status == 200
     for command in VIEWS:
-        code, said = show(capfdbinary, *command, "-n", space)
-        assert code in (0, 3, 5), (command, said)
-        assert "Traceback" not in said
-        assert SECRET not in said
+        code, output = show(capfdbinary, *command, "-n", space)
+        assert code in (0, 3, 5), (command, output)
+        assert "Traceback" not in output
+        assert SECRET not in output

@@ -94,8 +94,8 @@ def a_tfjob(replicas: dict[str, Any], name: str = "click", **fields: Any) -> dic
     container = {"name": "tensorflow", "image": "example.com/a:1"}
     specs: dict[str, Any] = {}
     for kind, given in replicas.items():
-        own = {"replicas": given} if isinstance(given, int) else given
-        specs[kind] = {"template": {"spec": {"containers": [container]}}, **own}
+        replica_fields = {"replicas": given} if isinstance(given, int) else given
+        specs[kind] = {"template": {"spec": {"containers": [container]}}, **replica_fields}
     metadata = {"name": name, **fields.pop("metadata", {})}
     spec = {"tfReplicaSpecs": specs, **fields}
     return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": metadata, "spec": spec}
@@ -158,7 +158,7 @@ def jobs(api: Api, kubelet: Kubelet) -> Jobs:
 
 
 def test_a_cluster_without_the_kind_is_told_what_to_do(api: Api, namespace: str, tmp_path: Path) -> None:
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "launcher", "controller", "--lease-namespace", namespace],
         env={**os.environ, "KUBECONFIG": str(api.kubeconfig)},
         cwd=ROOT,
@@ -166,10 +166,10 @@ def test_a_cluster_without_the_kind_is_told_what_to_do(api: Api, namespace: str,
         text=True,
         timeout=60,
     )
-    assert found.returncode == 5
-    assert "the cluster does not know the kind TFJob (kubeflow.org/v1)" in found.stderr
-    assert "manifests/controller/crd.yaml" in found.stderr
-    assert json.dumps(found.stderr).count("Traceback") == 0
+    assert done.returncode == 5
+    assert "the cluster does not know the kind TFJob (kubeflow.org/v1)" in done.stderr
+    assert "manifests/controller/crd.yaml" in done.stderr
+    assert json.dumps(done.stderr).count("Traceback") == 0
 
 
 def test_a_tfjob_is_trained_labelled_counted_and_deleted_with_its_run(
@@ -185,8 +185,8 @@ def test_a_tfjob_is_trained_labelled_counted_and_deleted_with_its_run(
     assert jobs.status()["replicaStatuses"]["Worker"] == {"active": 2, "succeeded": 0, "failed": 0}
 
     def labels() -> list[dict[str, str]]:
-        found = [pod["metadata"]["labels"] for pod in kubelet.pods()]
-        return found if all("training.kubeflow.org/replica-index" in each for each in found) else []
+        pod_labels = [pod["metadata"]["labels"] for pod in kubelet.pods()]
+        return pod_labels if all("training.kubeflow.org/replica-index" in each for each in pod_labels) else []
 
     named = [
         [
@@ -282,8 +282,8 @@ def test_a_tfjob_is_suspended_and_resumed(controller: Controller, kubelet: Kubel
     jobs.holds("Running")
     kubelet.end(pod, 0)
     jobs.holds("Succeeded")
-    told = [each["type"] for each in jobs.status()["conditions"] if each["status"] == "True"]
-    assert told == ["Created", "Succeeded"]
+    conditions = [each["type"] for each in jobs.status()["conditions"] if each["status"] == "True"]
+    assert conditions == ["Created", "Succeeded"]
 
 
 def test_a_controller_that_was_killed_starts_nothing_twice_and_misses_no_end(

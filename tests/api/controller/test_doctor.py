@@ -91,15 +91,15 @@ def test_one_that_works_and_what_may_become_of_it(
     api: Api, namespace: str, examined: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wait_for(lambda: examined()[1].get("controller") == "ok")
-    code, found, out = examined()
-    assert set(found.values()) == {"ok"}, out
+    code, verdicts, out = examined()
+    assert set(verdicts.values()) == {"ok"}, out
     assert (code, out.splitlines()[-1]) == (0, "the controller works")
     assert f"tf-launcher-controller in namespace {namespace}: 2 of 2 pods are ready" in out
     assert "one leads, and renewed tf-launcher-controller" in out
 
     lease(api, namespace, LEASE, 60)
-    code, found, out = examined()
-    assert (code, found["lease"]) == (5, "missing")
+    code, verdicts, out = examined()
+    assert (code, verdicts["lease"]) == (5, "missing")
     assert "nobody leads: one leads, and renewed tf-launcher-controller 6" in out
     assert out.splitlines()[-1] == "the controller does not work: see lease"
     lease(api, namespace, LEASE)
@@ -117,8 +117,8 @@ def test_one_that_works_and_what_may_become_of_it(
         assert api.request("POST", jobs, made).status == 201
     assert examined()[1]["TFJobs"] == "ok", "it is young"
     monkeypatch.setattr(doctor, "_TAKEN_SECONDS", -60.0)
-    code, found, out = examined()
-    assert (code, found["TFJobs"]) == (0, "warning")
+    code, verdicts, out = examined()
+    assert (code, verdicts["TFJobs"]) == (0, "warning")
     assert f"nobody has taken {namespace}/mine\n" in out
 
     kept = [
@@ -127,11 +127,11 @@ def test_one_that_works_and_what_may_become_of_it(
     path = f"{RBAC.format(namespace)}/roles/controller"
     assert api.patch(path, {"rules": kept}, "application/merge-patch+json").status == 200
     assert wait_for(lambda: examined()[1].get("right to jobs") == "missing")
-    code, found, out = examined()
+    code, verdicts, out = examined()
     who = f"system:serviceaccount:{namespace}:tf-launcher-controller"
     assert f"{who} may not get, list, create, patch, delete, watch in namespace {namespace}" in out
     assert f"{who} may not get, create, update in namespace {namespace}" in out
-    assert (code, found["right to jobsets"]) == (5, "warning")
+    assert (code, verdicts["right to jobsets"]) == (5, "warning")
     assert "Without it, a run with a queue or a schedulingPolicy is refused." in out
 
 
@@ -141,8 +141,8 @@ def test_where_there_is_none(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(users.user(api, namespace, LOOKS, tmp_path)))
     assert wait_for(lambda: examined()[1]["controller"] == "missing")
-    code, found, out = examined()
-    assert (code, found["TFJob"]) == (5, "ok"), out
+    code, verdicts, out = examined()
+    assert (code, verdicts["TFJob"]) == (5, "ok"), out
     assert out.splitlines()[-1] == "the controller does not work: see controller"
 
 
@@ -152,9 +152,9 @@ def test_who_may_see_little_is_told_so(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(users.user(api, namespace, LOOKS, tmp_path)))
     wait_for(lambda: examined()[1]["controller"] == "ok")
-    code, found, out = examined()
+    code, verdicts, out = examined()
     assert code == 0, out
-    assert {subject for subject, verdict in found.items() if verdict == "unknown"} == {
+    assert {subject for subject, verdict in verdicts.items() if verdict == "unknown"} == {
         "lease", "operator", "rights", "TFJobs",
     }  # fmt: skip
 

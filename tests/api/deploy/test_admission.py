@@ -120,9 +120,9 @@ def test_what_the_cluster_changes_is_said(
 ) -> None:
     with webhook(api, namespace, tmp_path, "Mutating", "/mutate"):
         assert wait_for(lambda: refused_or_changed(backend, tmp_path, namespace))
-        told = backend.submit(plan(tmp_path, namespace), detach=True)
+        message = backend.submit(plan(tmp_path, namespace), detach=True)
         image = f'spec.template.spec.containers[tensorflow].image: "tf-launcher-worker:dev" -> "{MIRRORED}"'
-        assert f"note: the cluster changes Job mnist-chief:\n  {image}" in told
+        assert f"note: the cluster changes Job mnist-chief:\n  {image}" in message
         jobs = api.list("Job", namespace)
         assert {job["spec"]["template"]["spec"]["containers"][0]["image"] for job in jobs} == {MIRRORED}
         # The webhook changes each submission alike, which is no difference between two.

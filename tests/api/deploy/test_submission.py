@@ -59,10 +59,10 @@ def test_everything_belongs_to_the_primary_job(
 ) -> None:
     assert backend.submit(planned, detach=True) == ""
 
-    found = there(api, namespace)
-    assert found.keys() == set(OBJECTS)
-    uid = found["Job mnist-chief"]["metadata"]["uid"]
-    for name, item in found.items():
+    objects = there(api, namespace)
+    assert objects.keys() == set(OBJECTS)
+    uid = objects["Job mnist-chief"]["metadata"]["uid"]
+    for name, item in objects.items():
         owners = item["metadata"].get("ownerReferences", [])
         if name in ("Job mnist-chief", "PersistentVolumeClaim mnist-model"):
             assert owners == []
@@ -121,8 +121,8 @@ def test_the_same_file_again_changes_nothing(
 ) -> None:
     backend.submit(plan(tmp_path, namespace), detach=True)
     before = versions(api, namespace)
-    told = backend.submit(plan(tmp_path, namespace), detach=True)
-    assert told == "run mnist is running already, and is what was submitted"
+    message = backend.submit(plan(tmp_path, namespace), detach=True)
+    assert message == "run mnist is running already, and is what was submitted"
     assert versions(api, namespace) == before
     assert set(backend.dry_run(plan(tmp_path, namespace))) == {
         f"{name} is there, unchanged" for name in OBJECTS
@@ -150,8 +150,8 @@ def test_the_runtime_goes_with_the_run_and_stays_what_it_was(
         patched.setattr(runtime_archive, "packed", lambda _: b"another one")
         patched.setattr(pods, "RunConfig", partial(RunConfig, version="0.0.9"))
         again = plan(tmp_path, namespace, other)
-    told = backend.submit(again, detach=True)
-    assert told == "run mnist is running already, and is what was submitted"
+    message = backend.submit(again, detach=True)
+    assert message == "run mnist is running already, and is what was submitted"
     assert versions(api, namespace) == before
 
     backend.delete(RUN, namespace)
@@ -163,8 +163,8 @@ def test_what_was_lost_is_made_again(
 ) -> None:
     backend.submit(planned, detach=True)
     delete(api, "Service", namespace, "mnist")
-    told = backend.submit(planned, detach=True)
-    assert told == "run mnist is running already; changed:\n  Service mnist: is made again"
+    message = backend.submit(planned, detach=True)
+    assert message == "run mnist is running already; changed:\n  Service mnist: is made again"
     assert "Service mnist" in there(api, namespace)
 
 
@@ -175,8 +175,8 @@ def test_what_may_change_is_changed(
     changed = plan(tmp_path, namespace, "spec.runPolicy.ttlSecondsAfterFinished=7200")
     change = "spec.ttlSecondsAfterFinished: 3600 -> 7200"
     assert f"Job mnist-chief would be changed: {change}" in backend.dry_run(changed)
-    told = backend.submit(changed, detach=True)
-    assert f"Job mnist-chief: {change}" in told
+    message = backend.submit(changed, detach=True)
+    assert f"Job mnist-chief: {change}" in message
     assert there(api, namespace)["Job mnist-chief"]["spec"]["ttlSecondsAfterFinished"] == 7200
 
 
@@ -213,8 +213,8 @@ def test_a_run_is_replaced_on_demand(
 ) -> None:
     backend.submit(plan(tmp_path, namespace), detach=True)
     wider = plan(tmp_path, namespace, "spec.worker.replicas=3")
-    told = backend.submit(wider, detach=True, replace=True)
-    assert told == "run mnist, which went on, is deleted and replaced"
+    message = backend.submit(wider, detach=True, replace=True)
+    assert message == "run mnist, which went on, is deleted and replaced"
     assert there(api, namespace)["Job mnist-worker"]["spec"]["completions"] == 3
 
 
@@ -226,8 +226,8 @@ def test_a_replaced_run_leaves_its_claim_to_the_next(
     backend.submit(plan(tmp_path, namespace, goes), detach=True)
     before = there(api, namespace)["PersistentVolumeClaim mnist-model"]["metadata"]
     backend.submit(plan(tmp_path, namespace, goes, "spec.worker.replicas=3"), detach=True, replace=True)
-    found = there(api, namespace)
-    after = found["PersistentVolumeClaim mnist-model"]["metadata"]
+    objects = there(api, namespace)
+    after = objects["PersistentVolumeClaim mnist-model"]["metadata"]
     assert after["uid"] == before["uid"]
     assert "ownerReferences" not in after
     assert backend.delete(RUN, namespace) == ""
@@ -272,8 +272,8 @@ def test_a_run_that_has_ended_is_replaced(
     kubelet.end(chief, 70)
     assert wait_for(lambda: backend.status(RUN, namespace).phase.value == "Failed")
     assert "Job mnist-worker would be replaced" in backend.dry_run(plan(tmp_path, namespace))
-    told = backend.submit(plan(tmp_path, namespace, "spec.worker.replicas=3"), detach=True)
-    assert told == "run mnist, which had failed, is deleted and replaced"
+    message = backend.submit(plan(tmp_path, namespace, "spec.worker.replicas=3"), detach=True)
+    assert message == "run mnist, which had failed, is deleted and replaced"
     assert backend.status(RUN, namespace).phase.value == "Pending"
 
 
@@ -287,9 +287,9 @@ def test_what_is_left_of_a_run_without_its_primary_job_is_cleared(
     with pytest.raises(NotFoundError):
         backend.status(RUN, namespace)
     backend.submit(plan(tmp_path, namespace, "spec.worker.replicas=3"), detach=True)
-    found = there(api, namespace)
-    assert found.keys() == set(OBJECTS)
-    assert found["Job mnist-worker"]["spec"]["completions"] == 3
+    objects = there(api, namespace)
+    assert objects.keys() == set(OBJECTS)
+    assert objects["Job mnist-worker"]["spec"]["completions"] == 3
 
 
 def test_a_dry_run_makes_nothing(api: Api, backend: KubernetesBackend, namespace: str, planned: Plan) -> None:
@@ -401,6 +401,6 @@ def test_the_objects_do_not_grow_with_the_workers(
 ) -> None:
     suspended = plan(tmp_path, namespace, "spec.worker.replicas=1000", "spec.runPolicy.suspend=true")
     backend.submit(suspended, detach=True)
-    found = there(api, namespace)
-    assert found.keys() == set(OBJECTS)
-    assert len(json.dumps(found["Job mnist-worker"])) < 20_000
+    objects = there(api, namespace)
+    assert objects.keys() == set(OBJECTS)
+    assert len(json.dumps(objects["Job mnist-worker"])) < 20_000

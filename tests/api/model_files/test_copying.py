@@ -48,7 +48,7 @@ def free_port() -> int:
 def set_phase(api: Api, pod: dict[str, Any], phase: str, state: dict[str, Any]) -> None:
     metadata = pod["metadata"]
     path = f"api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
-    found = api.request("GET", path).body
+    current_pod = api.request("GET", path).body
     container = {
         "name": "copy",
         "image": "i",
@@ -57,8 +57,8 @@ def set_phase(api: Api, pod: dict[str, Any], phase: str, state: dict[str, Any]) 
         "restartCount": 0,
         "state": state,
     }
-    found["status"] |= {"phase": phase, "containerStatuses": [container]}
-    assert api.request("PUT", f"{path}/status", found).status == 200
+    current_pod["status"] |= {"phase": phase, "containerStatuses": [container]}
+    assert api.request("PUT", f"{path}/status", current_pod).status == 200
 
 
 @pytest.fixture
@@ -115,8 +115,8 @@ def kubelet_done(api: Api, pod: dict[str, Any]) -> None:
     path = f"api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
 
     def deleted() -> bool:
-        found = api.request("GET", path)
-        return found.status == 404 or "deletionTimestamp" in found.body["metadata"]
+        answer = api.request("GET", path)
+        return answer.status == 404 or "deletionTimestamp" in answer.body["metadata"]
 
     assert wait_for(deleted)
     api.request("DELETE", path, gracePeriodSeconds="0")
@@ -135,8 +135,8 @@ def send(port: int, broken: Callable[[bytes], bytes]) -> None:
         listener.settimeout(60)
         while True:
             connection, _ = listener.accept()
-            with connection, connection.makefile("rb") as said:
-                if said.readline():
+            with connection, connection.makefile("rb") as request:
+                if request.readline():
                     connection.sendall(broken(content.getvalue()))
                     return
 
@@ -169,8 +169,8 @@ def test_from_the_claim(
         assert Path("one.pb").read_bytes() == CONTENT
         capsys.readouterr()
         assert parser.main(["cp", f"{RUN}:exprot", "two", "-n", space]) == 4
-        said = "error: the run's model directory has no exprot\nThere is: export.\n"
-        assert capsys.readouterr().err == said
+        message = "error: the run's model directory has no exprot\nThere is: export.\n"
+        assert capsys.readouterr().err == message
         assert parser.main(["cp", f"{RUN}:export", "one.pb", "-n", space]) == 4
         assert "one.pb is there already" in capsys.readouterr().err
         assert wait_for(lambda: not copy_pods(api, space))
@@ -273,9 +273,9 @@ def outside(name: str) -> bytes:
 
 
 def folder() -> tarfile.TarInfo:
-    found = tarfile.TarInfo("content")
-    found.type = tarfile.DIRTYPE
-    return found
+    entry = tarfile.TarInfo("content")
+    entry.type = tarfile.DIRTYPE
+    return entry
 
 
 @pytest.mark.parametrize("how", BROKEN)

@@ -124,9 +124,9 @@ def test_suspended_and_resumed(
     )
     assert not status.ended
     assert kubelet.pods() == []
-    told = backend.submit(plan(tmp_path, kubelet.namespace), detach=True)
-    assert "is what was submitted" in told
-    assert "it is suspended; resume it with: python -m launcher resume mnist -n " in told
+    message = backend.submit(plan(tmp_path, kubelet.namespace), detach=True)
+    assert "is what was submitted" in message
+    assert "it is suspended; resume it with: python -m launcher resume mnist -n " in message
     with pytest.raises(ConflictError, match="run mnist is suspended"):
         backend.stop(RUN, kubelet.namespace)
     backend.resume(RUN, kubelet.namespace)
@@ -201,10 +201,10 @@ def test_why_a_task_is_not_placed(follower: Follower, kubelet: Kubelet) -> None:
         kubelet.set(pod, "Pending", None, **unschedulable(words))
     status = follower.until(lambda status: task_reason(status, "mnist-worker-1"))
     worker = task(status, "mnist-worker-1")
-    told = f"{words.rstrip('.')}; ask for less cpu in resources, or wait until a node has as much free"
-    assert (worker.reason, worker.message) == ("Unschedulable", told)
+    message = f"{words.rstrip('.')}; ask for less cpu in resources, or wait until a node has as much free"
+    assert (worker.reason, worker.message) == ("Unschedulable", message)
     status = follower.until(lambda status: "2 of 2" in status.message)
-    assert role_messages(status) == {"worker": f"Unschedulable: 2 of 2 tasks: {told}"}
+    assert role_messages(status) == {"worker": f"Unschedulable: 2 of 2 tasks: {message}"}
 
 
 def task_reason(status: RunStatus, name: str) -> str:
@@ -216,9 +216,9 @@ def test_why_an_image_is_not_there(follower: Follower, kubelet: Kubelet) -> None
     words = 'Back-off pulling image "tf-launcher-worker:dev"'
     kubelet.set(chief, "Pending", {"waiting": {"reason": "ImagePullBackOff", "message": words}})
     status = follower.until(lambda status: task_reason(status, "mnist-chief-0"))
-    told = f"{words}; mend the image's name, or name a Secret for the registry in imagePullSecrets"
-    assert role_messages(status) == {"chief": f"ImagePullBackOff: {told}"}
-    assert (status.reason, status.message) == ("ImagePullBackOff", told)
+    message = f"{words}; mend the image's name, or name a Secret for the registry in imagePullSecrets"
+    assert role_messages(status) == {"chief": f"ImagePullBackOff: {message}"}
+    assert (status.reason, status.message) == ("ImagePullBackOff", message)
     kubelet.start("chief")
     assert role_messages(follower.until(lambda status: status.phase is Phase.RUNNING)) == {}
 

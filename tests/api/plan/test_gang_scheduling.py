@@ -42,8 +42,8 @@ def crd(api: Api, gang: str) -> Iterator[str]:
 def groups(api: Api, api_path: str, namespace: str) -> list[dict[str, Any]]:
     answer = api.request("GET", f"{api_path}/namespaces/{namespace}/podgroups")
     assert answer.status == 200, answer.body
-    found: list[dict[str, Any]] = answer.body["items"]
-    return found
+    pod_groups: list[dict[str, Any]] = answer.body["items"]
+    return pod_groups
 
 
 def test_the_group_is_accepted_strictly_and_goes_with_the_run(

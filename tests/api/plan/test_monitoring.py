@@ -41,8 +41,8 @@ def crd(api: Api) -> Iterator[None]:
 def monitors(api: Api, namespace: str) -> list[dict[str, Any]]:
     answer = api.request("GET", f"{PATH}/namespaces/{namespace}/podmonitors")
     assert answer.status == 200, answer.body
-    found: list[dict[str, Any]] = answer.body["items"]
-    return found
+    pod_monitors: list[dict[str, Any]] = answer.body["items"]
+    return pod_monitors
 
 
 def test_the_policy_admits_scrapers_of_every_form(

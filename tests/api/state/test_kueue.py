@@ -96,8 +96,8 @@ class Controllers:
         }
         for job in jobs_of(jobset):
             metadata = {key: job["metadata"][key] for key in ("name", "annotations")}
-            own = {f"jobset.sigs.k8s.io/{key}": value for key, value in LABELS.items()}
-            metadata |= {"labels": {**job["metadata"]["labels"], **own}, "ownerReferences": [owner]}
+            jobset_labels = {f"jobset.sigs.k8s.io/{key}": value for key, value in LABELS.items()}
+            metadata |= {"labels": {**job["metadata"]["labels"], **jobset_labels}, "ownerReferences": [owner]}
             item = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job["spec"]}
             made = self._api.create(item, self.namespace)
             assert made.status == 201, made.body
@@ -202,7 +202,7 @@ def test_a_jobset_waits_for_its_queue(
     controllers.workload("jobset-mnist-1", jobset)
     controllers.says("jobset-mnist-1", QuotaReserved=("False", WORDS))
     assert backend.status(RUN, space).message == f"waits for admission by queue team-a: {WORDS}"
-    assert [found.phase for found in backend.runs(space)] == [Phase.SUSPENDED]
+    assert [run_status.phase for run_status in backend.runs(space)] == [Phase.SUSPENDED]
 
     again = backend.submit(plan(tmp_path, space, QUEUE), detach=True)
     assert "is running already, and is what was submitted" in again
@@ -301,8 +301,8 @@ def test_a_jobset_that_belongs_to_another_object(
     space = controllers.namespace
     owner = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}, space)
     for _ in range(2):
-        told = backend.submit(plan(tmp_path, space, QUEUE), detach=True, owners=["ConfigMap/owner"])
-    assert told == "run mnist is there already, and is what was submitted"
+        message = backend.submit(plan(tmp_path, space, QUEUE), detach=True, owners=["ConfigMap/owner"])
+    assert message == "run mnist is there already, and is what was submitted"
     (reference,) = controllers.jobset()["metadata"]["ownerReferences"]
     assert reference["uid"] == owner.body["metadata"]["uid"]
     api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}, space)
@@ -323,8 +323,8 @@ def test_a_run_in_another_form_is_not_replaced_unasked(
         with pytest.raises(ConflictError, match="it is to be a JobSet and is there as Jobs"):
             attempt(plan(tmp_path, space, QUEUE))
     assert len(api.list("Job", space)) == 4
-    told = backend.submit(plan(tmp_path, space, QUEUE), detach=True, replace=True)
-    assert told.startswith("run mnist, which went on, is deleted and replaced")
+    message = backend.submit(plan(tmp_path, space, QUEUE), detach=True, replace=True)
+    assert message.startswith("run mnist, which went on, is deleted and replaced")
     assert api.list("Job", space) == []
     with pytest.raises(ConflictError, match="it is to be Jobs and is there as a JobSet"):
         backend.submit(plan(tmp_path, space), detach=True)
@@ -424,7 +424,7 @@ def test_the_printed_role_is_enough(
     controllers.make_jobs()
     controllers.workload("jobset-mnist-1", controllers.jobset())
     assert next(backend.follow(RUN, space)).status.phase is Phase.SUSPENDED
-    assert [found.run for found in backend.runs(space)] == [RUN]
+    assert [run_status.run for run_status in backend.runs(space)] == [RUN]
     assert list(backend.events(RUN, space, follow=False)) is not None
     backend.suspend(RUN, space)
     backend.resume(RUN, space)

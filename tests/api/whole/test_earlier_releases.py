@@ -137,9 +137,9 @@ def test_it_is_listed_and_shown(made: Made, run: Run) -> None:
         assert (code, error) == (0, ""), command
 
 
-def ready(said: tuple[int, str, str]) -> dict[str, int]:
+def ready(command_output: tuple[int, str, str]) -> dict[str, int]:
     """The pods of each role that are ready, as `status -o json` has them."""
-    code, out, error = said
+    code, out, error = command_output
     assert (code, error) == (0, "")
     return {role["role"]: role["ready"] for role in json.loads(out)["status"]["roles"]}
 

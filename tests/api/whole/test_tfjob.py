@@ -28,8 +28,8 @@ def planned(kubelet: Kubelet, directory: Path, replicas: dict[str, Any], **spec:
     container = {"name": "tensorflow", "image": "example.com/a:1"}
     specs: dict[str, Any] = {}
     for name, given in replicas.items():
-        own = {"replicas": given} if isinstance(given, int) else given
-        specs[name] = {"template": {"spec": {"containers": [container]}}, **own}
+        replica_fields = {"replicas": given} if isinstance(given, int) else given
+        specs[name] = {"template": {"spec": {"containers": [container]}}, **replica_fields}
     document = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
@@ -227,7 +227,7 @@ def test_nothing_is_left_when_its_time_to_live_is_over(
 
 def is_gone(api: Api, namespace: str, kind: str) -> bool:
     labels = [item["metadata"].get("labels") or {} for item in api.list(kind, namespace)]
-    return all(found.get("tf-launcher.dev/run") != RUN for found in labels)
+    return all(item_labels.get("tf-launcher.dev/run") != RUN for item_labels in labels)
 
 
 def test_a_suspended_job_waits(backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path) -> None:
@@ -244,9 +244,9 @@ def test_a_suspended_job_waits(backend: KubernetesBackend, kubelet: Kubelet, tmp
 
 def test_who_leaves_it_alone_is_told(backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path) -> None:
     """No controller in the cluster knows that the servers are no longer needed."""
-    told = backend.submit(
+    message = backend.submit(
         planned(kubelet, tmp_path, {"Chief": 1, "PS": 1}, runPolicy={"cleanPodPolicy": "All"}), detach=True
     )
-    assert f"note: {RUN}-ps may not end by themselves: `python -m launcher wait {RUN} -n" in told
+    assert f"note: {RUN}-ps may not end by themselves: `python -m launcher wait {RUN} -n" in message
     backend.delete(RUN, kubelet.namespace)
     assert "may not end" not in backend.submit(planned(kubelet, tmp_path, {"Chief": 1, "PS": 1}), detach=True)

@@ -72,7 +72,7 @@ def test_the_types_are_those_that_we_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ({"successPolicy": "Chief"}, 'spec.successPolicy: Unsupported value: "Chief": supported values: '),
         ({"runPolicy": {"cleanPodPolicy": "all"}}, "spec.runPolicy.cleanPodPolicy: Unsupported value"),
@@ -82,10 +82,10 @@ def test_the_types_are_those_that_we_read() -> None:
         ({"tfReplicaSpecs": None}, "spec.tfReplicaSpecs: Required value"),
     ],
 )
-def test_what_no_tfjob_can_be_is_refused_at_once(api: Api, space: str, spec: Object, said: str) -> None:
+def test_what_no_tfjob_can_be_is_refused_at_once(api: Api, space: str, spec: Object, message: str) -> None:
     answer = api.request("POST", PATH.format(space), tfjob(**spec), fieldValidation="Strict")
     assert answer.status in (400, 422)
-    assert said in answer.body["message"]
+    assert message in answer.body["message"]
 
 
 def test_what_counts_as_left_out_is_taken(api: Api, space: str) -> None:

@@ -65,7 +65,7 @@ def test_a_folder(run: CommandLine) -> None:
 
 @pytest.mark.by_day("demo:../..-new-2-expected a path below the run's model directory")
 @pytest.mark.parametrize(
-    ("source", "target", "code", "said"),
+    ("source", "target", "code", "message"),
     [
         ("demo:exprot", "new", 4, "has no exprot\nThere is: etc, export, loop, notes.txt."),
         ("demo:etc/passwd", "new", 4, "has no etc/passwd"),
@@ -86,7 +86,7 @@ def test_a_folder(run: CommandLine) -> None:
         ("demo:notes.txt", "locked/notes", 5, "locked/notes cannot be written: Permission denied"),
     ],
 )
-def test_what_is_refused(run: CommandLine, source: str, target: str, code: int, said: str) -> None:
+def test_what_is_refused(run: CommandLine, source: str, target: str, code: int, message: str) -> None:
     Path("there/export").mkdir(parents=True)
     Path("locked").mkdir(mode=0o500)
     if target.startswith("locked") and os.access("locked", os.W_OK):
@@ -94,7 +94,7 @@ def test_what_is_refused(run: CommandLine, source: str, target: str, code: int, 
     before = sorted(Path().rglob("*"))
     ran = run("cp", source, target)
     assert (ran.code, ran.out) == (code, "")
-    assert said in ran.err
+    assert message in ran.err
     assert sorted(Path().rglob("*")) == before, "nothing half-made is left"
 
 

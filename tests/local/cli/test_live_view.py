@@ -77,12 +77,12 @@ class Viewer(threading.Thread):
 
     def moving(self) -> list[list[str]]:
         """Returns the redrawn lines of each picture, from the spinner's on."""
-        found = []
+        redrawn = []
         for lines in self.pictures:
             first = [number for number, line in enumerate(lines) if line[:1] in FRAMES and line[:1]]
             if first:
-                found.append(lines[first[0] :])
-        return found
+                redrawn.append(lines[first[0] :])
+        return redrawn
 
 
 @pytest.fixture(scope="module")
@@ -94,16 +94,16 @@ def viewers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Viewer]:
     wait = [*LAUNCHER, "wait", "viewed"]
     started = state / "tf-launcher" / "runs" / "default" / "viewed" / "state.json"
     with terminal(submit, 80, environment=environment) as middle:
-        found = {80: Viewer(middle)}
+        by_width = {80: Viewer(middle)}
         eventually(started.exists, "the run starts")
         with (
             terminal(wait, 40, environment=environment) as narrow,
             terminal(wait, 120, environment=environment) as wide,
         ):
-            found |= {40: Viewer(narrow), 120: Viewer(wide)}
-            for viewer in found.values():
+            by_width |= {40: Viewer(narrow), 120: Viewer(wide)}
+            for viewer in by_width.values():
                 viewer.join(SECONDS)
-    return found
+    return by_width
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -120,7 +120,7 @@ def test_one_bar_for_the_whole_run_and_evaluations_in_place(viewers: dict[int, V
     moving = viewers[width].moving()
     bars = [[line for line in lines if "━" in line] for lines in moving]
     assert max(map(len, bars)) == 1
-    shares = [int(found[1]) for line in bars if line and (found := re.search(r"(\d+)%", line[0]))]
+    shares = [int(match[1]) for line in bars if line and (match := re.search(r"(\d+)%", line[0]))]
     assert shares == sorted(shares)
     assert shares[-1] > 50
     assert any(" ETA " in line[0] for line in bars if line)
@@ -128,8 +128,8 @@ def test_one_bar_for_the_whole_run_and_evaluations_in_place(viewers: dict[int, V
     # Which epochs are seen depends on how busy the machine is.
     assert any(re.search(r"epoch \d/6, step ", text) for text in texts)
     assert any(re.search(r"evaluation after epoch \d: accuracy 0\.", text) for text in texts)
-    said = [line for line in viewers[width].terminal.lines if "epoch" in line]
-    assert not any(re.search(r"evaluation after|epoch \d/6, step", line) for line in said)
+    epoch_lines = [line for line in viewers[width].terminal.lines if "epoch" in line]
+    assert not any(re.search(r"evaluation after|epoch \d/6, step", line) for line in epoch_lines)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -148,8 +148,8 @@ def test_no_debris_is_left(viewers: dict[int, Viewer], width: int) -> None:
 def test_a_narrow_terminal_drops_columns_and_the_node_first(viewers: dict[int, Viewer]) -> None:
     headings = {}
     for width, viewer in viewers.items():
-        found = {line for lines in viewer.moving() for line in lines if line.startswith("ROLE")}
-        headings[width] = max(found, key=len).split()
+        heading_lines = {line for lines in viewer.moving() for line in lines if line.startswith("ROLE")}
+        headings[width] = max(heading_lines, key=len).split()
     assert headings[120] == ["ROLE", "READY", "SUCCEEDED", "FAILED", "RESTARTS", "NODE", "STATE"]
     assert headings[80] == ["ROLE", "READY", "SUCCEEDED", "FAILED", "RESTARTS", "STATE"]
     assert headings[40] == ["ROLE", "STATE"]

@@ -68,7 +68,7 @@ def test_a_pod(run: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said", "advice"),
+    ("arguments", "message", "advice"),
     [
         ("--role worker --index 7", "run demo has no worker 7", "It has 1 chief, 3 workers and 1 ps"),
         ("--index 3", "run demo has no task 3 in any role", "each role counts from 0"),
@@ -76,11 +76,11 @@ def test_a_pod(run: CommandLine) -> None:
         ("worker-3", "run demo has no role, task or pod worker-3", "Its tasks are chief-0, worker-0"),
     ],
 )
-def test_who_is_not_there(run: CommandLine, arguments: str, said: str, advice: str) -> None:
+def test_who_is_not_there(run: CommandLine, arguments: str, message: str, advice: str) -> None:
     for more in ([], ["-f"]):
         ran = run("logs", "demo", *arguments.split(), *more)
         assert (ran.code, ran.out) == (3, "")
-        assert ran.err.startswith(f"error: {said}\n")
+        assert ran.err.startswith(f"error: {message}\n")
         assert advice in ran.err
     with pytest.raises(NotFoundError, match="has no worker 7"):
         launcher.find("demo").logs("worker", 7)

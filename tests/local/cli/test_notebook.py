@@ -77,7 +77,7 @@ def test_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     NotebookClient(
         book, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
-    _, waited, logged, report, gone, *_, own = book.cells
+    _, waited, logged, report, gone, *_, trained = book.cells
 
     table = shown(waited, "text/html")
     assert "<caption>run noted: Succeeded" in table
@@ -92,12 +92,12 @@ def test_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
     frame = shown(report, "text/html")
-    found = re.fullmatch(
+    match = re.fullmatch(
         r'<iframe srcdoc="([^"]*)" sandbox="" title="run noted" style="[^"]*"></iframe>', frame
     )
-    assert found is not None, "one element, whose attributes nothing in the page ends"
-    assert unescape(found[1]).startswith("<!doctype html>")
-    assert "Succeeded" in unescape(found[1])
+    assert match is not None, "one element, whose attributes nothing in the page ends"
+    assert unescape(match[1]).startswith("<!doctype html>")
+    assert "Succeeded" in unescape(match[1])
     assert shown(gone, "text/plain") == "Run('noted', namespace='default')"
     assert all(output.get("data", {}).get("text/html") is None for output in gone.outputs)
-    assert shown(own, "stream") == 'told {"name": "x", "rate": 0.5}\n'
+    assert shown(trained, "stream") == 'told {"name": "x", "rate": 0.5}\n'

@@ -44,8 +44,8 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(state: Path) -> dict[str, str]:
-    own = {"XDG_STATE_HOME": str(state), "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"}
-    return {**os.environ, **own, MARK: str(state)}
+    variables = {"XDG_STATE_HOME": str(state), "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"}
+    return {**os.environ, **variables, MARK: str(state)}
 
 
 def command_line(state: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -73,9 +73,9 @@ def board(state: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str],
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.fullmatch(r"TensorBoard of run one-device: (http://127\.0\.0\.1:\d+/)\n", line)
-        assert found, (line, process.communicate(timeout=SECONDS))
-        yield process, found[1]
+        match = re.fullmatch(r"TensorBoard of run one-device: (http://127\.0\.0\.1:\d+/)\n", line)
+        assert match, (line, process.communicate(timeout=SECONDS))
+        yield process, match[1]
     finally:
         process.kill()
         process.communicate()
@@ -85,10 +85,10 @@ def board(state: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str],
 
 def browser() -> str:
     """A browser that works without a screen; the test is skipped where there is none."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
         pytest.skip(f"no browser ({', '.join(BROWSERS)}) on the path: Debian has it as `chromium`")
-    return found
+    return path
 
 
 def page(url: str, profile: Path) -> str:
@@ -124,8 +124,8 @@ def test_a_browser_sees_the_runs_scalars(
             assert f"epoch_{name}" in shown
             assert pytest.approx(value, rel=1e-3) in numbers, f"{name} {value}"
         process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=SECONDS)[1]
-        assert (process.returncode, said) == (0, "Ctrl-C ends it; the run is left alone\n")
+        message = process.communicate(timeout=SECONDS)[1]
+        assert (process.returncode, message) == (0, "Ctrl-C ends it; the run is left alone\n")
     assert command_line(state, "status", "one-device").returncode == 0
 
 

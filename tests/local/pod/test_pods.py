@@ -57,7 +57,7 @@ def test_addresses_become_free_ports_of_this_machine(machine: Machine) -> None:
         },
     ]
     data = config_map("demo-config", {"cluster.json": json.dumps({"worker": addresses[1:]})})
-    found = report(
+    task_report = report(
         machine,
         job(
             "chief",
@@ -69,11 +69,11 @@ def test_addresses_become_free_ports_of_this_machine(machine: Machine) -> None:
         data,
         addresses=addresses,
     )
-    local = json.loads(found["env"]["ALL"])
+    local = json.loads(task_report["env"]["ALL"])
     assert len(set(local)) == 12
     assert all(address.startswith("127.0.0.1:") for address in local)
-    assert json.loads(found["env"]["SPARSE"])["cluster"]["worker"] == {"0": local[1]}
-    assert found["env"]["OTHER"] == env[2]["value"]
+    assert json.loads(task_report["env"]["SPARSE"])["cluster"]["worker"] == {"0": local[1]}
+    assert task_report["env"]["OTHER"] == env[2]["value"]
     assert json.loads(machine.texts("chief")[0])["worker"] == local[1:]
 
 
@@ -94,7 +94,7 @@ def test_paths_become_directories_of_this_machine(machine: Machine, tmp_path: Pa
         {"name": "SCRATCH", "value": "/tmp/x"},
     ]
     run_json = json.dumps({"model_dir": "/model", "note": "in /model", "data": ["/data/x", 1.0]})
-    found = report(
+    task_report = report(
         machine,
         job(
             "chief",
@@ -107,7 +107,7 @@ def test_paths_become_directories_of_this_machine(machine: Machine, tmp_path: Pa
         config_map("demo-config", {"run.json": run_json}),
         claim("demo-model"),
     )
-    variables = found["env"]
+    variables = task_report["env"]
     model = str(machine.root / "volumes" / "default" / "demo-model")
     task = machine.directory().pod("demo-chief-0") / "volumes" / "volume-1"
     assert variables["EXPORT"] == f"{model}/export"
@@ -115,7 +115,7 @@ def test_paths_become_directories_of_this_machine(machine: Machine, tmp_path: Pa
     assert variables["SEARCH"] == f"/opt/a:{tmp_path}/b:/models"
     assert variables["URL"] == "gs://bucket/model"
     assert variables["SCRATCH"] == f"{variables['TMPDIR']}/x"
-    assert found["argv"] == ["-c", f"--logs={model}/logs", str(tmp_path), "0", "$(TASK_INDEX)"]
+    assert task_report["argv"] == ["-c", f"--logs={model}/logs", str(tmp_path), "0", "$(TASK_INDEX)"]
     assert json.loads(machine.texts("chief")[0]) == {
         "model_dir": model,
         "note": "in /model",
@@ -127,18 +127,20 @@ def test_paths_become_directories_of_this_machine(machine: Machine, tmp_path: Pa
 
 def test_temporary_files_go_with_the_run_where_no_volume_is_mounted(machine: Machine) -> None:
     """The files in a container's own /tmp are lost in the same way."""
-    found = report(machine, job("chief", f"import tempfile; tempfile.mkstemp()\n{REPORT}", primary=True))
-    temporary = Path(found["env"]["TMPDIR"])
+    task_report = report(
+        machine, job("chief", f"import tempfile; tempfile.mkstemp()\n{REPORT}", primary=True)
+    )
+    temporary = Path(task_report["env"]["TMPDIR"])
     assert temporary.parent.name.startswith("tf-launcher-")
     assert not temporary.exists()
 
 
 def test_a_tasks_directory_is_found_from_a_peers(machine: Machine) -> None:
     """The chief writes the release to its own disk on this machine, so the path must be the peer's."""
-    own, peer = pod_name("demo", "chief", 0), pod_name("demo", "worker", 1)
+    own_pod, peer = pod_name("demo", "chief", 0), pod_name("demo", "worker", 1)
     code = "import sys; sys.path.insert(0, '')\n"
     code += "from worker.contract.task_names import released_path as r; import os\n"
-    code += f"print(r(os.environ['TASK_DIR'], {own!r}, {peer!r}))"
+    code += f"print(r(os.environ['TASK_DIR'], {own_pod!r}, {peer!r}))"
     env = [{"name": "TASK_DIR", "value": TASK}]
     chief = job("chief", code, primary=True, env=env, mounts={TASK: {"emptyDir": {}}})
     worker = job(
@@ -150,7 +152,7 @@ def test_a_tasks_directory_is_found_from_a_peers(machine: Machine) -> None:
     )
     assert machine.run(chief, worker).phase is Phase.SUCCEEDED
     assert machine.texts("chief") == [machine.texts("worker")[1] + "/released"]
-    assert released_path(TASK, own, peer) == f"{TASK}/released", "one path on a disk each, in Kubernetes"
+    assert released_path(TASK, own_pod, peer) == f"{TASK}/released", "one path on a disk each, in Kubernetes"
 
 
 def test_the_environment_is_the_images_and_not_the_users(
@@ -165,12 +167,12 @@ def test_the_environment_is_the_images_and_not_the_users(
         {"name": "HOME", "value": "/home/of/the/user"},
     ]
     container = {"envFrom": [{"prefix": "P_", "configMapRef": {"name": "settings"}}]}
-    found = report(
+    task_report = report(
         machine,
         job("chief", REPORT, primary=True, env=env, container=container),
         config_map("settings", {"x": "1"}),
     )
-    variables = found["env"]
+    variables = task_report["env"]
     assert "MY_SECRET" not in variables
     assert variables["LANG"] == "C.UTF-8"
     assert variables["FIRST"] == "a $(LATER) $(FIRST)"
@@ -181,7 +183,7 @@ def test_the_environment_is_the_images_and_not_the_users(
     assert variables["HOSTNAME"] == "demo-chief-0"
     assert variables["JOB_COMPLETION_INDEX"] == variables["TASK_INDEX"] == "0"
     assert variables["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
-    assert found["cwd"] == str(machine.directory().pod("demo-chief-0") / "work")
+    assert task_report["cwd"] == str(machine.directory().pod("demo-chief-0") / "work")
 
 
 def test_files_of_a_config_map(machine: Machine) -> None:
@@ -268,9 +270,9 @@ def test_a_run_that_is_submitted_again_finds_its_claim(machine: Machine, policie
 
 def test_a_finished_run_that_is_submitted_again_says_what_becomes_of_its_model(machine: Machine) -> None:
     def chief(code: int, **spec: Any) -> dict[str, Any]:
-        found = job("chief", f"raise SystemExit({code})", primary=True, backoffLimit=0)
-        found["metadata"]["annotations"][SPEC_ANNOTATION] = json.dumps({"spec": spec})
-        return found
+        chief_job = job("chief", f"raise SystemExit({code})", primary=True, backoffLimit=0)
+        chief_job["metadata"]["annotations"][SPEC_ANNOTATION] = json.dumps({"spec": spec})
+        return chief_job
 
     trains: dict[str, Any] = {"program": {"entrypoint": "a:B"}, "modelDir": "/model"}
     expected = (
@@ -279,9 +281,9 @@ def test_a_finished_run_that_is_submitted_again_says_what_becomes_of_its_model(m
     )
 
     def told(code: int, **spec: Any) -> bool:
-        said = machine.submit(chief(code, **spec))
+        message = machine.submit(chief(code, **spec))
         machine.end()
-        return expected in said.splitlines()
+        return expected in message.splitlines()
 
     assert not told(1, **trains)
     assert not told(0, **trains), "the one before has failed: this one resumes"

@@ -221,9 +221,9 @@ def test_a_user_without_rights_has_it_too(tmp_path: Path) -> None:
 
 def test_a_machine_that_forbids_it_is_named(tmp_path: Path) -> None:
     forbids = 'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all "$@"'
-    said = _submitted(tmp_path, [*UNSHARE, "sh", "-c", forbids, "sh"])
-    assert said.count("\n") == 1
-    assert "warning: the run has no network of its own, since this machine forbids it (" in said
+    output = _submitted(tmp_path, [*UNSHARE, "sh", "-c", forbids, "sh"])
+    assert output.count("\n") == 1
+    assert "warning: the run has no network of its own, since this machine forbids it (" in output
 
 
 def test_the_network_that_is_allowed_is_the_machines(tmp_path: Path, site: int) -> None:
@@ -233,8 +233,8 @@ def test_the_network_that_is_allowed_is_the_machines(tmp_path: Path, site: int) 
         f"import os, urllib.request\nprint(urllib.request.urlopen('http://127.0.0.1:{site}/').status)\n"
         "print('HTTP_PROXY' in os.environ)"
     )
-    said = machine.submit(job("chief", code, primary=True))
-    assert said.startswith("network: this machine's own;")
+    message = machine.submit(job("chief", code, primary=True))
+    assert message.startswith("network: this machine's own;")
     machine.end()
     assert machine.texts() == ["200", "False"]
 

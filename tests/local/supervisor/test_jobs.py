@@ -232,9 +232,9 @@ def test_servers_stay_while_a_chief_that_was_stopped_saves(machine: Machine) -> 
         "print('up')\n"
         "time.sleep(600)"
     )
-    told = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\ntime.sleep(600)"
+    exits = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\ntime.sleep(600)"
     status = machine.run(
-        job("chief", saves, primary=True, activeDeadlineSeconds=1), job("ps", told), job("evaluator", told)
+        job("chief", saves, primary=True, activeDeadlineSeconds=1), job("ps", exits), job("evaluator", exits)
     )
     assert "saved" in machine.texts("chief")
     chief, *others = status.tasks

@@ -70,7 +70,7 @@ def family(token: str, **spec: object) -> list[dict[str, object]]:
 
 def daemons(token: str) -> list[int]:
     """Returns the processes with an empty environment, found by an argument."""
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
@@ -78,8 +78,8 @@ def daemons(token: str) -> list[int]:
             except OSError:
                 continue
             if last.endswith(b"# " + token.encode()):
-                found.append(int(entry.name))
-    return found
+                processes.append(int(entry.name))
+    return processes
 
 
 class Family:

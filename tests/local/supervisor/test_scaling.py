@@ -64,8 +64,8 @@ def scale(machine: Machine, workers: int) -> int:
 def test_workers_come_and_go(machine: Machine, tmp_path: Path) -> None:
     end = tmp_path / "end"
     addresses = [f"demo-worker-{index}.demo:2222" for index in range(5)]
-    own = f"import os\nprint('I am', os.environ['OWN'], flush=True)\n{POLITE}"
-    worker = elastic(own)
+    code = f"import os\nprint('I am', os.environ['OWN'], flush=True)\n{POLITE}"
+    worker = elastic(code)
     variables = worker["spec"]["template"]["spec"]["containers"][0]["env"]
     variables.append({"name": "OWN", "value": "demo-worker-$(TASK_INDEX).demo:2222"})
     machine.submit(job("chief", until(end), primary=True), worker, addresses=addresses)

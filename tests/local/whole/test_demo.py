@@ -43,7 +43,7 @@ class Demo:
     def tasks(self, role: str = "", index: int = 0) -> list[int]:
         """Returns the processes of all tasks, or of one task, its first process first."""
         wanted = [f"TF_LAUNCHER_ROLE={role}", f"TASK_INDEX={index}"] if role else []
-        found = []
+        processes = []
         for pid in sorted(pids()):
             try:
                 variables = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
@@ -51,8 +51,8 @@ class Demo:
                 continue
             ours = any(v.startswith(f"TF_LAUNCHER_CONFIG={self.state}") for v in variables)
             if ours and all(variable in variables for variable in wanted):
-                found.append(pid)
-        return found
+                processes.append(pid)
+        return processes
 
     def records(self, role: str, index: int = 0, event: str = "", run: str = "fashion-mnist") -> list[Record]:
         """Returns the records of a task, of all its attempts."""
@@ -71,9 +71,9 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
 
 
 def accuracy(output: str) -> float:
-    found = re.search(r"^evaluation +accuracy ([\d.]+)", output, re.MULTILINE)
-    assert found, output
-    return float(found[1])
+    match = re.search(r"^evaluation +accuracy ([\d.]+)", output, re.MULTILINE)
+    assert match, output
+    return float(match[1])
 
 
 @pytest.mark.thorough  # `make test` trains the starter, and kills its chief: below

@@ -90,9 +90,9 @@ def submit(launcher: Launcher, file: str, settings: tuple[str, ...]) -> subproce
 
 def model_directory(output: str) -> Path:
     """Returns the path in the summary."""
-    found = re.search(r"^model directory +(\S+)$", output, re.MULTILINE)
-    assert found, output
-    return Path(found[1])
+    match = re.search(r"^model directory +(\S+)$", output, re.MULTILINE)
+    assert match, output
+    return Path(match[1])
 
 
 def row(file: str, settings: tuple[str, ...]) -> Any:
@@ -134,15 +134,15 @@ def test_mirrored_fit_is_scored_again_from_what_it_wrote(launcher: Launcher) -> 
         timeout=SECONDS,
     )
     assert scored.returncode == 0, scored.stderr
-    found = re.findall(r"^(.+): accuracy ([\d.]+)$", scored.stdout, re.MULTILINE)
-    assert [what for what, _ in found] == [
+    scores = re.findall(r"^(.+): accuracy ([\d.]+)$", scored.stdout, re.MULTILINE)
+    assert [what for what, _ in scores] == [
         "checkpoint ckpt_4",
         "SavedModel without a strategy",
         "SavedModel on 2 replicas",
     ]
     trained = re.search(r"^evaluation +accuracy ([\d.]+)", done.stdout, re.MULTILINE)
     assert trained
-    assert {accuracy for _, accuracy in found} == {trained[1]}
+    assert {accuracy for _, accuracy in scores} == {trained[1]}
 
 
 @pytest.mark.by_day

@@ -38,8 +38,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
         [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, float] = ast.literal_eval(done.stdout.splitlines()[-1])
-    return found
+    scores: dict[str, float] = ast.literal_eval(done.stdout.splitlines()[-1])
+    return scores
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_the_program_trains_as_the_script_does(
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    found = re.findall(r"^evaluation +accuracy ([\d.]+), loss ([\d.]+)", done.stdout, re.MULTILINE)
-    assert len(found) == 1, done.stdout
-    accuracy, loss = map(float, found[0])
+    evaluations = re.findall(r"^evaluation +accuracy ([\d.]+), loss ([\d.]+)", done.stdout, re.MULTILINE)
+    assert len(evaluations) == 1, done.stdout
+    accuracy, loss = map(float, evaluations[0])
     if more:
         assert accuracy > 0.8  # the workers do not wait for each other
     else:

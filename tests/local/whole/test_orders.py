@@ -127,25 +127,25 @@ def test_all_tasks_profile_the_same_steps_and_the_numbers_stay(
 ) -> None:
     submit(machine, tmp_path, strategy, keras, SHORT)
     trains(machine)
-    found = task_orders.profile(machine.backend, "demo", "default", 20, 60.0)
-    assert found.problems == {}
+    first_profile = task_orders.profile(machine.backend, "demo", "default", 20, 60.0)
+    assert first_profile.problems == {}
     roles = {
         "MultiWorkerMirrored": ["worker-0", "worker-1"],
         "ParameterServer": ["chief-0", "ps-0", "worker-0"],
     }
-    assert sorted(found.tasks) == [f"demo-{name}" for name in roles[strategy]]
+    assert sorted(first_profile.tasks) == [f"demo-{name}" for name in roles[strategy]]
     again = task_orders.profile(machine.backend, "demo", "default", 100, 60.0)  # over an epoch's end
-    assert again.first >= found.first + found.steps
+    assert again.first >= first_profile.first + first_profile.steps
     assert again.steps >= 100
     profiled = trained(machine)
-    for profile in (found, again):
+    for profile in (first_profile, again):
         assert profile.steps >= 20
         path = Path(profile.path)
         assert path.parts[-4:-1] == ("logs", "plugins", "profile")
         parts = computed(STEPS, path)
         assert sorted(parts) == sorted(profile.tasks)
         marked = {name: steps for name, (steps, _) in parts.items() if steps}
-        of_chief = marked[found.tasks[0]]
+        of_chief = marked[first_profile.tasks[0]]
         assert of_chief[0] == profile.first - 1
         assert of_chief[-1] < profile.first - 1 + profile.steps
         if strategy == "MultiWorkerMirrored":
@@ -173,12 +173,12 @@ def test_a_profile_is_uploaded_to_a_bucket(
         storage = {"endpoint": server.url, "secretName": "minio"}
         submit(machine, tmp_path, strategy, 3, LONG, modelDir=url, storage=storage)
         trains(machine)
-        found = task_orders.profile(machine.backend, "demo", "default", 20, 60.0)
-        assert found.problems == {}
-        assert found.path.startswith(f"{url}/logs/plugins/profile/")
-        folder = found.path.removeprefix(f"{url}/")
+        profile = task_orders.profile(machine.backend, "demo", "default", 20, 60.0)
+        assert profile.problems == {}
+        assert profile.path.startswith(f"{url}/logs/plugins/profile/")
+        folder = profile.path.removeprefix(f"{url}/")
         there = {item.name for item in Bucket(url).items(folder)}
-        assert there == {f"{folder}/{task}.xplane.pb" for task in found.tasks}
+        assert there == {f"{folder}/{task}.xplane.pb" for task in profile.tasks}
         assert len(there) > 1
 
 

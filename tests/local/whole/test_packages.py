@@ -79,9 +79,9 @@ def test_they_are_installed_once_and_beside_this_environment(run: Any, command: 
     lines = command.good("logs", "packed", "--raw").splitlines()
     assert sum("Successfully installed spare-2.0" in line for line in lines) == 1
     records = [record for line in lines if (record := Record.parse(line)) is not None]
-    said = [record.fields["activity"] for record in records if record.event == Event.DOING]
-    assert said.count("installing 1 package") == 1
-    assert "waiting for the packages, which another task installs" in said
+    activities = [record.fields["activity"] for record in records if record.event == Event.DOING]
+    assert activities.count("installing 1 package") == 1
+    assert "waiting for the packages, which another task installs" in activities
 
 
 @pytest.mark.thorough

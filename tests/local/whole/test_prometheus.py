@@ -64,12 +64,12 @@ class Prometheus:
 
     def query(self, expression: str) -> dict[str, float]:
         """Returns the values by task, and where there is a cause or part, by that."""
-        found = {}
+        values = {}
         for each in self.get("query", query=expression)["result"]:
             labels = each["metric"]
             key = labels.get("cause") or labels.get("part") or labels.get("task", "")
-            found[key] = float(each["value"][1])
-        return found
+            values[key] = float(each["value"][1])
+        return values
 
     def is_of_the_first(self, metric: str) -> bool:
         """Returns whether the first task has the metric, and no other."""

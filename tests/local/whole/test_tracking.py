@@ -101,16 +101,16 @@ class Server:
             return json.load(answer)
 
     def runs(self) -> list[Any]:
-        found = self.ask("experiments/search", {"max_results": 10})["experiments"]
-        numbers = [each["experiment_id"] for each in found]
+        experiments = self.ask("experiments/search", {"max_results": 10})["experiments"]
+        numbers = [each["experiment_id"] for each in experiments]
         return list(self.ask("runs/search", {"experiment_ids": numbers}).get("runs", []))
 
     def history(self, metric: str) -> list[tuple[int, float]]:
         """Returns step and value of the one run's metric, in the order in which they came."""
         for run in self.runs():
             query = urllib.parse.urlencode({"run_id": run["info"]["run_id"], "metric_key": metric})
-            found = self.ask(f"metrics/get-history?{query}").get("metrics", [])
-            return [(each.get("step", 0), each["value"]) for each in found]
+            entries = self.ask(f"metrics/get-history?{query}").get("metrics", [])
+            return [(each.get("step", 0), each["value"]) for each in entries]
         return []
 
 
@@ -146,18 +146,18 @@ def test_a_server_that_comes_late_has_all_values_and_a_restart_goes_on_with_the_
     submit(demo, "--detach")
 
     def epochs() -> list[int]:
-        said = demo.records("worker", event=Event.PROGRESS, run="tracked")
-        return [each.fields["epoch"] for each in said if each.fields["epoch_end"]]
+        records = demo.records("worker", event=Event.PROGRESS, run="tracked")
+        return [each.fields["epoch"] for each in records if each.fields["epoch_end"]]
 
     eventually(lambda: len(epochs()) >= 1, "it trains without the server")
     server.start()
     eventually(lambda: len(server.history("epoch_loss")) >= 3, "epochs are logged")
     eventually(lambda: len(server.history("evaluation_loss")) >= 1, "evaluations are logged")
     notices = demo.records("worker", event=Event.NOTICE, run="tracked")
-    told = [each.fields["message"] for each in notices if "MLflow" in each.fields["message"]]
-    assert len(told) == 1
-    assert "Connection refused" in told[0]
-    assert "the training goes on" in told[0]
+    messages = [each.fields["message"] for each in notices if "MLflow" in each.fields["message"]]
+    assert len(messages) == 1
+    assert "Connection refused" in messages[0]
+    assert "the training goes on" in messages[0]
 
     before = epochs()[-1]
     assert demo.launcher("kill", "tracked", "worker-0").returncode == 0
@@ -188,8 +188,8 @@ def test_a_scripts_own_calls_log_once(demo: Demo, server: Server, tmp_path: Path
     assert tags["tf-launcher.model_directory"].endswith("/tracked-model")
     assert server.history("own") == [(0, 7.0)]
     assert [step for step, _ in server.history("epoch_loss")] == [1, 2]
-    said = demo.launcher("logs", "tracked", "--role", "worker").stdout
+    output = demo.launcher("logs", "tracked", "--role", "worker").stdout
     joined = f"joined {run['info']['run_id']} {tags['tf-launcher.run_id']} False"
-    assert said.count("joined ") == 2
-    assert said.count(joined) == 1
+    assert output.count("joined ") == 2
+    assert output.count(joined) == 1
     assert len(list(kept.rglob("*.wandb"))) == 1

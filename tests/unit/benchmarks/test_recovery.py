@@ -11,12 +11,12 @@ PARAMETER_SERVER, COLLECTIVE, ONE_DEVICE, *_ = SHAPES
 EVALUATED = {"checkpoint": "ckpt-1", "epoch": 1, "metrics": {"loss": 0.5}}
 
 
-def marks(*said: tuple[float, str, Task]) -> Marks:
+def marks(*lines: tuple[float, str, Task]) -> Marks:
     """Returns the marks of lines, as the bare script prints them."""
-    found = Marks()
-    for time, what, task in said:
-        found.add(task, f"{what} at {time}")
-    return found
+    run_marks = Marks()
+    for time, what, task in lines:
+        run_marks.add(task, f"{what} at {time}")
+    return run_marks
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_what_counts_as_recovered(shape: Shape, victim: Task, seconds: float) ->
     """The steps of another worker do not count, nor do steps that were in flight when the chief
     was killed.
     """
-    found = marks(
+    run_marks = marks(
         (9.0, "training", ("chief", 0)),
         (9.5, "step", ("worker", 1)),
         (10.1, "step", ("worker", 0)),
@@ -39,45 +39,48 @@ def test_what_counts_as_recovered(shape: Shape, victim: Task, seconds: float) ->
         (14.0, "training", ("chief", 0)),
         (14.5, "step", ("worker", 0)),
     )
-    assert found.recovered(shape, victim, 10.0) == seconds
+    assert run_marks.recovered(shape, victim, 10.0) == seconds
 
 
 def test_a_worker_that_joins_is_followed_from_its_server_to_its_own_first_step() -> None:
     worker = PARAMETER_SERVER.joins
     assert worker == ("worker", PARAMETER_SERVER.replicas["worker"])
-    found = marks((10.1, "step", ("worker", 0)), (13.0, "step", worker))
-    found.add(worker, Record(Event.READY, "t", 12.0, {}).line())
-    assert (found.first("ready", 10.0, worker), found.first("step", 10.0, worker)) == (12.0, 13.0)
+    run_marks = marks((10.1, "step", ("worker", 0)), (13.0, "step", worker))
+    run_marks.add(worker, Record(Event.READY, "t", 12.0, {}).line())
+    assert (run_marks.first("ready", 10.0, worker), run_marks.first("step", 10.0, worker)) == (12.0, 13.0)
 
 
 def test_a_worker_that_joins_a_collective_is_followed_from_its_connection() -> None:
     (shape,) = (shape for shape in SHAPES if shape.has_generations and shape.joins is not None)
     assert shape.joins == ("worker", shape.replicas["worker"])
-    found = marks((10.1, "step", ("worker", 0)), (19.0, "step", shape.joins))
+    run_marks = marks((10.1, "step", ("worker", 0)), (19.0, "step", shape.joins))
     waits = {"activity": "waiting for the next generation of workers"}
-    found.add(shape.joins, Record(Event.DOING, "t", 12.0, waits).line())
-    assert (found.first("ready", 10.0, shape.joins), found.first("step", 12.0, shape.joins)) == (12.0, 19.0)
+    run_marks.add(shape.joins, Record(Event.DOING, "t", 12.0, waits).line())
+    assert (run_marks.first("ready", 10.0, shape.joins), run_marks.first("step", 12.0, shape.joins)) == (
+        12.0,
+        19.0,
+    )
     assert backoffs(shape, Backoff()) == [0.0], "the others do not wait for its pod"
 
 
 def test_an_evaluator_has_recovered_when_it_has_evaluated() -> None:
-    found = marks((10.5, "step", ("chief", 0)), (11.0, "step", ("evaluator", 0)))
-    assert found.recovered(ONE_DEVICE, ("evaluator", 0), 10.0) is None
-    found.add(("evaluator", 0), Record(Event.EVALUATION, "t", 12.0, EVALUATED).line())
-    assert found.recovered(ONE_DEVICE, ("evaluator", 0), 10.0) == 12.0
+    run_marks = marks((10.5, "step", ("chief", 0)), (11.0, "step", ("evaluator", 0)))
+    assert run_marks.recovered(ONE_DEVICE, ("evaluator", 0), 10.0) is None
+    run_marks.add(("evaluator", 0), Record(Event.EVALUATION, "t", 12.0, EVALUATED).line())
+    assert run_marks.recovered(ONE_DEVICE, ("evaluator", 0), 10.0) == 12.0
 
 
 def test_a_pause_is_the_longest_time_without_a_step_of_training() -> None:
-    found = marks(
+    run_marks = marks(
         (10.5, "step", ("worker", 0)), (13.0, "step", ("worker", 0)), (12.0, "step", ("evaluator", 0))
     )
-    assert found.pause(10.0, 14.0) == 2.5
+    assert run_marks.pause(10.0, 14.0) == 2.5
 
 
 def test_what_a_line_says_is_found_as_tensorflow_prints_it() -> None:
-    found = Marks()
-    found.add(("chief", 0), 'step at "1795268666.127"')
-    assert found.first("step", 0.0) == 1795268666.127
+    run_marks = Marks()
+    run_marks.add(("chief", 0), 'step at "1795268666.127"')
+    assert run_marks.first("step", 0.0) == 1795268666.127
 
 
 def test_the_delay_of_whoever_was_lost_before_is_longer() -> None:
@@ -89,20 +92,20 @@ def test_the_delay_of_whoever_was_lost_before_is_longer() -> None:
 
 
 def test_the_work_that_is_lost_is_what_is_done_a_second_time() -> None:
-    found = Marks()
+    run_marks = Marks()
     for time, done in [(10.0, 40), (10.5, 41), (11.0, 42), (11.5, 43), (20.0, 41), (20.5, 42)]:
-        found.add(("worker", 0), f'step at "{time}" after {done}')
-    steps, seconds = found.lost(begun=10.0, killed=11.7, recovered=20.0)
+        run_marks.add(("worker", 0), f'step at "{time}" after {done}')
+    steps, seconds = run_marks.lost(begun=10.0, killed=11.7, recovered=20.0)
     assert steps == 2
     assert seconds == pytest.approx(1.2), "since it was at step 41"
-    assert found.lost(begun=8.0, killed=9.0, recovered=10.0) == (0, 0.0), "there was nothing to lose"
+    assert run_marks.lost(begun=8.0, killed=9.0, recovered=10.0) == (0, 0.0), "there was nothing to lose"
 
 
 @pytest.mark.parametrize("least", [[8.0], []])
 def test_the_report_has_seconds_and_lost_work_of_each_victim(least: list[float]) -> None:
     spans = [] if least else [(1.0, 10.0, 1.5, 5.5)]
-    found = Measured(0.0, [18.0], least, [2.0], [40], [1.25], spans)
-    taken = {(PARAMETER_SERVER.name, victim): found for victim in PARAMETER_SERVER.victims[:2]}
+    measurements = Measured(0.0, [18.0], least, [2.0], [40], [1.25], spans)
+    taken = {(PARAMETER_SERVER.name, victim): measurements for victim in PARAMETER_SERVER.victims[:2]}
     text = report([PARAMETER_SERVER], taken, {}, "local")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     measured = ["ParameterServer: chief", "1", "18.00", "18.00", "18.00"]

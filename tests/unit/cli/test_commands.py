@@ -91,11 +91,11 @@ def test_kubectl_decides_on_a_namespace_that_nobody_has_given(
 
 
 def test_what_a_plain_kubectl_apply_refuses_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    said = "is too large for the annotation of a plain `kubectl apply`: add --server-side"
+    message = "is too large for the annotation of a plain `kubectl apply`: add --server-side"
     _, out, err = run(capsys, "render", GOOD, "--set", "spec.image=tensorflow/tensorflow:2.21.0")
     names = [item["metadata"]["name"] for item in yaml.safe_load_all(out) if "binaryData" in item]
-    assert [line for line in err.splitlines() if said in line] == [f"note: ConfigMap {names[0]} {said}"]
-    assert said not in run(capsys, "render", GOOD)[2]
+    assert [line for line in err.splitlines() if message in line] == [f"note: ConfigMap {names[0]} {message}"]
+    assert message not in run(capsys, "render", GOOD)[2]
 
 
 def test_what_a_reader_might_not_expect_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,8 +260,8 @@ def test_the_bare_command_and_help_print_help(capsys: pytest.CaptureFixture[str]
     assert out.startswith("usage: python -m launcher")
     assert run(capsys, "help") == run(capsys, "--help") == (0, out, "")
     assert run(capsys, "help", "submit") == run(capsys, "submit", "--help")
-    for said in ("where a command looks:", "exit codes:"):
-        assert said in out
+    for heading in ("where a command looks:", "exit codes:"):
+        assert heading in out
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,7 +276,7 @@ def test_a_program_in_the_place_of_a_file(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("sumbit x.yaml", "there is no command sumbit; did you mean submit?"),
         ("xyzzy", "there is no command xyzzy"),
@@ -314,12 +314,12 @@ def test_a_program_in_the_place_of_a_file(capsys: pytest.CaptureFixture[str]) ->
         ("logs a -f --previous", "--previous: shows what has ended, so there is nothing to follow"),
     ],
 )
-def test_wrong_usage(capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
+def test_wrong_usage(capsys: pytest.CaptureFixture[str], line: str, message: str) -> None:
     code, out, err = run(capsys, *line.split())
     assert (code, out) == (2, "")
     first, second = err.splitlines()
     assert first.startswith("error: ")
-    assert said in first
+    assert message in first
     assert second.endswith("--help` says what there is")
 
 

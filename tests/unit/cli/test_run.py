@@ -21,16 +21,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert parser.main(["run", "train.py", "--print", *words]) == 0
-    found: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
-    return found
+    document: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
+    return document
 
 
 def test_options_become_fields(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     words = ["--workers", "4", "--evaluator", "--gpus", "2", "--image", "tf:1", "--package", "joblib"]
     words += ["--package", "numpy", "--name", "mine", "--set", "spec.runPolicy.backoffLimit=1"]
-    found = printed(capsys, *words, "--", "--epochs", "3", "--", "-x")
-    assert found["metadata"] == {"name": "mine"}
-    assert found["spec"] == {
+    document = printed(capsys, *words, "--", "--epochs", "3", "--", "-x")
+    assert document["metadata"] == {"name": "mine"}
+    assert document["spec"] == {
         "strategy": "MultiWorkerMirrored",
         "program": {
             "script": "./train.py",
@@ -43,7 +43,7 @@ def test_options_become_fields(capsys: pytest.CaptureFixture[str], folder: Path)
         "evaluator": {},
         "runPolicy": {"backoffLimit": 1},
     }
-    (folder / "cluster.yaml").write_text(yaml.safe_dump(found))
+    (folder / "cluster.yaml").write_text(yaml.safe_dump(document))
     assert loader.load("cluster.yaml"), "what is printed is a valid file"
 
 

@@ -30,8 +30,8 @@ def test_a_tfjobs_pod_template_gives_every_field() -> None:
         "containers": [{"name": "tensorflow", "image": "a:1"}],
     }
     lifted = templates.lift({"spec": pod}, {})
-    found = {name: lifted.fields[name] for name in ("image", "serviceAccountName", "runtimeClassName")}
-    assert found == {"image": "a:1", "serviceAccountName": "trainer", "runtimeClassName": "nvidia"}
+    fields = {name: lifted.fields[name] for name in ("image", "serviceAccountName", "runtimeClassName")}
+    assert fields == {"image": "a:1", "serviceAccountName": "trainer", "runtimeClassName": "nvidia"}
     assert lifted.origins["runtimeClassName",] == ("spec", "runtimeClassName")
 
 

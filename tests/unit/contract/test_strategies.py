@@ -19,14 +19,14 @@ def test_the_table_has_every_strategy_and_every_option() -> None:
     assert set(get_args(StrategyName)) == set(STRATEGIES)
     options = [option for strategy in STRATEGIES.values() for option in strategy.options]
     assert set(options) == set(StrategyOptions.model_fields)
-    assert {option for own in PARTITIONERS.values() for option in own} < set(options)
+    assert {option for option_names in PARTITIONERS.values() for option in option_names} < set(options)
     texts = schema.descriptions()["StrategyOptions"]
     for name in StrategyOptions.model_fields:
         owners = {owner for owner, strategy in STRATEGIES.items() if name in strategy.options}
         # The option's text names its strategies first, and the partitioners that take it.
         named = set(texts[name].partition(":")[0].replace(",", " ").split())
         assert named & set(STRATEGIES) == owners, name
-        takes = {partitioner for partitioner, own in PARTITIONERS.items() if name in own}
+        takes = {partitioner for partitioner, option_names in PARTITIONERS.items() if name in option_names}
         assert named & set(PARTITIONERS) == takes, name
 
 
@@ -71,11 +71,11 @@ def planned(strategy: str, role: str) -> topology.Topology:
 def test_who_goes_on_without_whom(
     strategy: str, role: Any, of_a_gang: int, job_goes_on: bool, job_tries_again: bool, needed: bool
 ) -> None:
-    found = planned(strategy, role)
-    assert gang_scheduling.members(found).get(role, 0) == of_a_gang
-    assert jobset.survives(found, role) is job_tries_again
+    run_topology = planned(strategy, role)
+    assert gang_scheduling.members(run_topology).get(role, 0) == of_a_gang
+    assert jobset.survives(run_topology, role) is job_tries_again
     if strategy != "Custom":
-        retries = job_failures.retries(found, found.role(role))
+        retries = job_failures.retries(run_topology, run_topology.role(role))
         assert ("backoffLimitPerIndex" in retries and "maxFailedIndexes" not in retries) is job_goes_on
     if role == "chief":
         return

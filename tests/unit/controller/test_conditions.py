@@ -19,10 +19,10 @@ def a_task(role: str, index: int, phase: Phase, **fields: Any) -> TaskStatus:
 
 
 def a_role(role: str, phase: Phase, tasks: tuple[TaskStatus, ...], **fields: Any) -> RoleStatus:
-    own = [task for task in tasks if task.role == role]
-    active = sum(task.phase in (Phase.PENDING, Phase.RUNNING) for task in own)
+    role_tasks = [task for task in tasks if task.role == role]
+    active = sum(task.phase in (Phase.PENDING, Phase.RUNNING) for task in role_tasks)
     counts = {"active": active, "ready": 0, "succeeded": 0, "failed": 0, "restarts": 0}
-    return RoleStatus(role, f"click-{role}", phase, len(own), **{**counts, **fields})
+    return RoleStatus(role, f"click-{role}", phase, len(role_tasks), **{**counts, **fields})
 
 
 def a_run(phase: Phase, *tasks: TaskStatus, **fields: Any) -> RunStatus:

@@ -71,7 +71,7 @@ def test_a_key_comes_again_when_it_asked_to_and_an_earlier_turn_counts() -> None
 
 
 def test_an_error_is_told_and_tried_again_ever_later_while_the_others_go_on() -> None:
-    told: list[str] = []
+    messages: list[str] = []
     waits: list[float] = []
     last, worked = threading.Event(), threading.Event()
 
@@ -84,13 +84,13 @@ def test_an_error_is_told_and_tried_again_ever_later_while_the_others_go_on() ->
             last.set()
         raise ValueError(f"number {len(waits)}")
 
-    queue = WorkQueue(work, lambda key, error: told.append(f"{key}: {error}"), threads=1)
+    queue = WorkQueue(work, lambda key, error: messages.append(f"{key}: {error}"), threads=1)
     queue.start()
     queue.add("bad")
     queue.add("good")
     wait_until(worked)
     wait_until(last)
     queue.close(5)
-    assert told == ["bad: number 1", "bad: number 2", "bad: number 3"]
+    assert messages == ["bad: number 1", "bad: number 2", "bad: number 3"]
     assert waits[1] - waits[0] >= 1
     assert waits[2] - waits[1] >= 2

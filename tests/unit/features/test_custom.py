@@ -56,19 +56,19 @@ def at(role: str, index: int, port: int = 2222) -> str:
 
 
 def test_every_task_has_the_full_list_and_the_evaluator_is_apart() -> None:
-    found = jobs(chief={}, worker={"replicas": 2, "port": 3333}, ps={"replicas": 2}, evaluator={})
+    jobs_by_role = jobs(chief={}, worker={"replicas": 2, "port": 3333}, ps={"replicas": 2}, evaluator={})
     cluster = {
         "chief": [at("chief", 0)],
         "worker": [at("worker", 0, 3333), at("worker", 1, 3333)],
         "ps": [at("ps", 0), at("ps", 1)],
     }
     for role, index in (("chief", 0), ("worker", 1), ("ps", 1)):
-        assert told(found[role], index) == {
+        assert told(jobs_by_role[role], index) == {
             "cluster": cluster,
             "task": {"type": role, "index": index},
             "environment": "cloud",
         }
-    assert told(found["evaluator"], 0) == {
+    assert told(jobs_by_role["evaluator"], 0) == {
         "cluster": {"evaluator": [at("evaluator", 0)]},
         "task": {"type": "evaluator", "index": 0},
         "environment": "cloud",
@@ -76,22 +76,24 @@ def test_every_task_has_the_full_list_and_the_evaluator_is_apart() -> None:
 
 
 def test_a_sparse_list_is_one_that_tensorflow_takes() -> None:
-    found = jobs(chief={}, worker={"replicas": 2}, ps={"replicas": 2}, evaluator={}, sparseClusterSpec=True)
-    assert told(found["worker"], 1) == {
+    jobs_by_role = jobs(
+        chief={}, worker={"replicas": 2}, ps={"replicas": 2}, evaluator={}, sparseClusterSpec=True
+    )
+    assert told(jobs_by_role["worker"], 1) == {
         "cluster": {"worker": {"1": at("worker", 1)}, "ps": [at("ps", 0), at("ps", 1)]},
         "task": {"type": "worker", "index": 1},
     }
-    assert told(found["ps"], 1) == {
+    assert told(jobs_by_role["ps"], 1) == {
         "cluster": {"ps": {"1": at("ps", 1)}},
         "task": {"type": "ps", "index": 1},
     }
-    assert told(found["chief"], 0)["cluster"].keys() == {"chief", "worker", "ps"}
+    assert told(jobs_by_role["chief"], 0)["cluster"].keys() == {"chief", "worker", "ps"}
 
 
 def test_a_master_is_called_so() -> None:
-    found = jobs(chief={}, worker={}, strategyOptions={"chiefTaskType": "master"})
-    assert told(found["chief"], 0)["task"] == {"type": "master", "index": 0}
-    assert told(found["worker"], 0)["cluster"]["master"] == [at("chief", 0)]
+    jobs_by_role = jobs(chief={}, worker={}, strategyOptions={"chiefTaskType": "master"})
+    assert told(jobs_by_role["chief"], 0)["task"] == {"type": "master", "index": 0}
+    assert told(jobs_by_role["worker"], 0)["cluster"]["master"] == [at("chief", 0)]
 
 
 @given(
@@ -107,9 +109,11 @@ def test_whoever_is_not_alone_finds_itself(
     counts = {"chief": chief, "worker": worker, "ps": ps, "evaluator": evaluator}
     if chief + worker == 0:
         return
-    found = jobs(sparseClusterSpec=sparse, **{role: {"replicas": count} for role, count in counts.items()})
-    assert found.keys() == {role for role, count in counts.items() if count}
-    for role, job in found.items():
+    jobs_by_role = jobs(
+        sparseClusterSpec=sparse, **{role: {"replicas": count} for role, count in counts.items()}
+    )
+    assert jobs_by_role.keys() == {role for role, count in counts.items() if count}
+    for role, job in jobs_by_role.items():
         for index in range(counts[role]):
             config = told(job, index)
             if sum(counts.values()) == 1:
@@ -170,9 +174,11 @@ def test_the_first_worker_decides_where_there_is_no_chief() -> None:
 
 
 def test_the_deadline_is_everybodys() -> None:
-    found = jobs(chief={}, ps={}, runPolicy={"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5})
-    assert [job["spec"]["activeDeadlineSeconds"] for job in found.values()] == [60, 60]
-    assert [job["spec"].get("ttlSecondsAfterFinished") for job in found.values()] == [5, None]
+    jobs_by_role = jobs(
+        chief={}, ps={}, runPolicy={"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5}
+    )
+    assert [job["spec"]["activeDeadlineSeconds"] for job in jobs_by_role.values()] == [60, 60]
+    assert [job["spec"].get("ttlSecondsAfterFinished") for job in jobs_by_role.values()] == [5, None]
 
 
 def test_workers_that_come_and_go_are_not_needed() -> None:
@@ -195,9 +201,9 @@ def test_workers_that_come_and_go_are_not_needed() -> None:
 
 
 def test_an_image_without_a_command_runs_its_own() -> None:
-    found = jobs(chief={}, worker={"args": ["--rate=1"]})
+    jobs_by_role = jobs(chief={}, worker={"args": ["--rate=1"]})
     for role, fields in (("chief", set()), ("worker", {"args"})):
-        (container,) = found[role]["spec"]["template"]["spec"]["containers"]
+        (container,) = jobs_by_role[role]["spec"]["template"]["spec"]["containers"]
         assert container.keys() & {"command", "args"} == fields
         assert container["securityContext"]["readOnlyRootFilesystem"] is False
         assert all(mount["mountPath"] != "/tmp" for mount in container["volumeMounts"])

@@ -30,25 +30,29 @@ def cluster(strategy: str = "ParameterServer", service: Object | None = None, **
     return files.cluster(strategy, dataService=service or SERVICE, **roles, **spec)
 
 
-def objects(found: TrainingCluster, *, jobset: bool = False) -> list[Object]:
-    return rendering.render(topology.build(found, jobset=jobset))
+def objects(training_cluster: TrainingCluster, *, jobset: bool = False) -> list[Object]:
+    return rendering.render(topology.build(training_cluster, jobset=jobset))
 
 
-def jobs(found: TrainingCluster) -> dict[str, Object]:
-    return {item["metadata"]["labels"][ROLE_LABEL]: item for item in objects(found) if item["kind"] == "Job"}
+def jobs(training_cluster: TrainingCluster) -> dict[str, Object]:
+    return {
+        item["metadata"]["labels"][ROLE_LABEL]: item
+        for item in objects(training_cluster)
+        if item["kind"] == "Job"
+    }
 
 
 def test_the_service_is_two_jobs_however_many_data_workers() -> None:
-    found = jobs(cluster(service={**SERVICE, "workers": 500}))
-    assert list(found) == ["chief", "worker", "ps", DISPATCHER, DATA_WORKER]
-    assert [found[role]["spec"]["completions"] for role in (DISPATCHER, DATA_WORKER)] == [1, 500]
-    container = found[DATA_WORKER]["spec"]["template"]["spec"]["containers"][0]
+    jobs_by_role = jobs(cluster(service={**SERVICE, "workers": 500}))
+    assert list(jobs_by_role) == ["chief", "worker", "ps", DISPATCHER, DATA_WORKER]
+    assert [jobs_by_role[role]["spec"]["completions"] for role in (DISPATCHER, DATA_WORKER)] == [1, 500]
+    container = jobs_by_role[DATA_WORKER]["spec"]["template"]["spec"]["containers"][0]
     assert container["resources"]["requests"] == {"cpu": "2", "memory": "4Gi"}
-    dispatcher = found[DISPATCHER]["spec"]["template"]["spec"]["containers"][0]
+    dispatcher = jobs_by_role[DISPATCHER]["spec"]["template"]["spec"]["containers"][0]
     assert dispatcher["resources"] == {"requests": {"cpu": "100m", "memory": "512Mi"}}
     # The others go on without a data worker that has failed for good. The last one's failure ends the run.
-    assert found[DATA_WORKER]["spec"]["backoffLimitPerIndex"] == 3
-    assert "maxFailedIndexes" not in found[DATA_WORKER]["spec"]
+    assert jobs_by_role[DATA_WORKER]["spec"]["backoffLimitPerIndex"] == 3
+    assert "maxFailedIndexes" not in jobs_by_role[DATA_WORKER]["spec"]
     others = {kind for item in objects(cluster()) if (kind := item["kind"]) != "Job"}
     assert others == {item["kind"] for item in objects(cluster(service={**SERVICE, "workers": 500}))} - {
         "Job"
@@ -56,10 +60,10 @@ def test_the_service_is_two_jobs_however_many_data_workers() -> None:
 
 
 def test_only_the_dispatcher_mounts_the_model_directory_for_its_journal() -> None:
-    found = jobs(cluster())
+    jobs_by_role = jobs(cluster())
     mounted = {
         role: any(each["mountPath"] == "/model" for each in container["volumeMounts"])
-        for role, job in found.items()
+        for role, job in jobs_by_role.items()
         for container in job["spec"]["template"]["spec"]["containers"]
     }
     assert mounted == {"chief": True, "worker": False, "ps": False, DISPATCHER: True, DATA_WORKER: False}
@@ -81,8 +85,8 @@ def test_every_task_is_told_where_the_service_is() -> None:
     (config,) = (
         item for item in objects(cluster("OneDevice", chief={})) if item["metadata"]["name"] == "mnist-config"
     )
-    told = RunConfig.from_json(config["data"]["run.json"])
-    assert told.data_service == DataService(
+    run_config = RunConfig.from_json(config["data"]["run.json"])
+    assert run_config.data_service == DataService(
         dispatcher="mnist-dispatcher-0.mnist:2222",
         workers=[f"mnist-dataworker-{index}.mnist:2222" for index in range(3)],
         primary="mnist-chief-0.mnist:2222",
@@ -90,16 +94,16 @@ def test_every_task_is_told_where_the_service_is() -> None:
         shared=True,
         more=[f"mnist-dataworker-{index}.mnist:2222" for index in range(3, 16)],
     )
-    assert RunConfig.from_json(told.to_json()) == told
+    assert RunConfig.from_json(run_config.to_json()) == run_config
 
 
 @pytest.mark.parametrize(("workers", "most"), [(1, 16), (4, 16), (8, 32), (300, 1000), (1000, 1000)])
 def test_data_workers_may_come_and_go(workers: int, most: int) -> None:
-    found = cluster(service={"workers": workers})
-    annotations = jobs(found)[DATA_WORKER]["metadata"]["annotations"]
+    training_cluster = cluster(service={"workers": workers})
+    annotations = jobs(training_cluster)[DATA_WORKER]["metadata"]["annotations"]
     assert json.loads(annotations[ELASTIC_ANNOTATION]) == {"min": 1, "max": most, "replicas": workers}
     # The training is not elastic by that.
-    planned = topology.build(found)
+    planned = topology.build(training_cluster)
     assert planned.elastic is None
     assert len(planned.addresses[DATA_WORKER]) == most
 
@@ -115,12 +119,12 @@ def test_data_workers_may_come_and_go(workers: int, most: int) -> None:
 def test_the_number_of_data_workers_is_fixed_where_it_cannot_change(
     service: Object, spec: Object, jobset: bool
 ) -> None:
-    found = cluster(service=service, **spec)
-    planned = topology.build(found, jobset=jobset)
+    training_cluster = cluster(service=service, **spec)
+    planned = topology.build(training_cluster, jobset=jobset)
     assert planned.role(DATA_WORKER).elastic is None
     assert len(planned.addresses[DATA_WORKER]) == 3
     if not jobset:
-        job = jobs(found)[DATA_WORKER]
+        job = jobs(training_cluster)[DATA_WORKER]
         assert job["spec"]["maxFailedIndexes"] == 0
         with pytest.raises(
             ConflictError, match="the data workers of run mnist are 3 for as long as"
@@ -142,22 +146,24 @@ def test_no_run_has_a_job_that_is_called_as_the_data_workers_of_another() -> Non
 
 @pytest.mark.parametrize("mode", ["Evaluate", "Predict"])
 def test_a_run_that_trains_nothing_starts_none_and_says_so(mode: str) -> None:
-    found = cluster(mode=mode)
-    assert not jobs(found).keys() & {DISPATCHER, DATA_WORKER}
-    assert f"spec.dataService: none is started, since mode: {mode} trains nothing" in rules.notices(found)
+    training_cluster = cluster(mode=mode)
+    assert not jobs(training_cluster).keys() & {DISPATCHER, DATA_WORKER}
+    assert f"spec.dataService: none is started, since mode: {mode} trains nothing" in rules.notices(
+        training_cluster
+    )
 
 
 def test_a_journal_without_a_lasting_place_is_noted() -> None:
-    assert not any("journal" in said for said in rules.notices(cluster()))
-    assert any("no lasting place" in said for said in rules.notices(cluster(modelDir="gs://bucket/run")))
+    assert not any("journal" in notice for notice in rules.notices(cluster()))
+    assert any("no lasting place" in notice for notice in rules.notices(cluster(modelDir="gs://bucket/run")))
 
 
 def test_elastic_workers_of_a_collective_read_by_themselves() -> None:
-    found = cluster("MultiWorkerMirrored", worker={"replicas": 2, "minReplicas": 1})
+    training_cluster = cluster("MultiWorkerMirrored", worker={"replicas": 2, "minReplicas": 1})
     assert (
         ("spec", "dataService"),
         "elastic workers of a collective read the data by themselves: remove it, or minReplicas",
-    ) in rules.broken(found)
+    ) in rules.broken(training_cluster)
 
 
 def test_a_gang_has_the_dispatcher_and_one_data_worker() -> None:
@@ -171,8 +177,8 @@ def test_a_gang_has_the_dispatcher_and_one_data_worker() -> None:
 
 
 def test_in_a_jobset_a_data_worker_is_tried_again_by_its_own_job() -> None:
-    (found,) = (item for item in objects(cluster(), jobset=True) if item["kind"] == "JobSet")
-    specs = {job["name"]: job["template"]["spec"] for job in found["spec"]["replicatedJobs"]}
+    (jobset_object,) = (item for item in objects(cluster(), jobset=True) if item["kind"] == "JobSet")
+    specs = {job["name"]: job["template"]["spec"] for job in jobset_object["spec"]["replicatedJobs"]}
     assert specs["dispatcher"]["backoffLimit"] == 3
     assert specs["dataworker"]["backoffLimitPerIndex"] == 3
 
@@ -216,8 +222,8 @@ def loaded(folder: Path, program: str, service: str = "dataService: {workers: 1}
         "  strategy: OneDevice\n  program: {source: train.py, entrypoint: train:Program}\n"
         f"  {service}\n"
     )
-    (found,) = load(folder / "cluster.yaml")
-    return found
+    (cluster_file,) = load(folder / "cluster.yaml")
+    return cluster_file
 
 
 def test_python_that_the_training_data_reaches_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -241,4 +247,4 @@ def test_python_is_found_over_several_files_and_methods() -> None:
         "c.py": b"not python (",
         "d.txt": b"py_function",
     }
-    assert [said.partition(" ")[0] for said in python_in_data.found(files)] == ["b.py:2:"]
+    assert [sentence.partition(" ")[0] for sentence in python_in_data.found(files)] == ["b.py:2:"]

@@ -31,8 +31,8 @@ def cluster(strategy: str, worker: Object, **spec: Any) -> TrainingCluster:
     return files.cluster(strategy, **{"worker": worker, **RUNS.get(strategy, {}), **spec})
 
 
-def jobs(found: TrainingCluster) -> dict[str, Object]:
-    objects = rendering.render(topology.build(found))
+def jobs(training_cluster: TrainingCluster) -> dict[str, Object]:
+    objects = rendering.render(topology.build(training_cluster))
     return {item["metadata"]["labels"][ROLE_LABEL]: item for item in objects if item["kind"] == "Job"}
 
 
@@ -44,8 +44,8 @@ def environment(job: Object) -> dict[str, str]:
 @pytest.mark.parametrize("strategy", RUNS)
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_the_workers_job_lets_single_workers_fail(strategy: str, replicas: int) -> None:
-    found = jobs(cluster(strategy, {"replicas": replicas, "minReplicas": 1, "maxReplicas": 5}))
-    job = found["worker"]["spec"]
+    jobs_by_role = jobs(cluster(strategy, {"replicas": replicas, "minReplicas": 1, "maxReplicas": 5}))
+    job = jobs_by_role["worker"]["spec"]
     assert (job["completions"], job["parallelism"]) == (replicas, replicas)
     assert job["backoffLimitPerIndex"] == 3
     assert "maxFailedIndexes" not in job
@@ -88,8 +88,8 @@ def test_a_later_version_may_say_more() -> None:
     assert elastic_workers({Env.ELASTIC_WORKERS: text}) == ElasticWorkers(2, 5, 3)
 
 
-def refusals(found: TrainingCluster) -> dict[str, str]:
-    return {".".join(map(str, path)): message for path, message in rules.broken(found)}
+def refusals(training_cluster: TrainingCluster) -> dict[str, str]:
+    return {".".join(map(str, path)): message for path, message in rules.broken(training_cluster)}
 
 
 ELASTIC: Object = {"replicas": 3, "minReplicas": 2, "maxReplicas": 5}
@@ -150,25 +150,29 @@ def test_what_may_be(strategy: str) -> None:
     ],
 )
 def test_what_cannot_be(strategy: str, worker: Object, spec: Object, field: str, expected: str) -> None:
-    found = refusals(cluster(strategy, {**ELASTIC, **worker}, **spec))
-    assert list(found) == [f"spec.{field}"]
-    assert expected in found[f"spec.{field}"]
+    messages_by_field = refusals(cluster(strategy, {**ELASTIC, **worker}, **spec))
+    assert list(messages_by_field) == [f"spec.{field}"]
+    assert expected in messages_by_field[f"spec.{field}"]
 
 
 def test_the_longest_name_is_that_of_the_last_worker_there_may_be() -> None:
     worker = {"replicas": 10, "minReplicas": 10, "maxReplicas": 11}
-    found = cluster("ParameterServer", worker)
+    training_cluster = cluster("ParameterServer", worker)
     name = "m" * (63 - len("-worker-10"))
-    named = found.model_copy(update={"metadata": found.metadata.model_copy(update={"name": name})})
+    named = training_cluster.model_copy(
+        update={"metadata": training_cluster.metadata.model_copy(update={"name": name})}
+    )
     assert refusals(named) == {}
-    longer = found.model_copy(update={"metadata": found.metadata.model_copy(update={"name": f"{name}m"})})
+    longer = training_cluster.model_copy(
+        update={"metadata": training_cluster.metadata.model_copy(update={"name": f"{name}m"})}
+    )
     assert "shorten the run's name by 1" in refusals(longer)["metadata.name"]
 
 
 @pytest.mark.parametrize("strategy", RUNS)
 def test_a_gang_needs_no_more_workers_than_the_run(strategy: str) -> None:
-    found = topology.build(cluster(strategy, ELASTIC, evaluator={}, scheduling={"gang": "Volcano"}))
-    group = gang_scheduling.pod_group(found)
+    planned = topology.build(cluster(strategy, ELASTIC, evaluator={}, scheduling={"gang": "Volcano"}))
+    group = gang_scheduling.pod_group(planned)
     assert group is not None
     others = 2 if strategy == "ParameterServer" else 1
     spec = group["spec"]

@@ -62,14 +62,14 @@ def test_coscheduling_counts_all_of_a_collective_and_not_the_evaluator() -> None
     planned = built("gang-of-coscheduling")
     group = gang_scheduling.pod_group(planned)
     assert group == {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "spec": {"minMember": 4}}
-    found = pods(planned)
-    labels = {role: pod["metadata"]["labels"] for role, pod in found.items()}
+    pods_by_role = pods(planned)
+    labels = {role: pod["metadata"]["labels"] for role, pod in pods_by_role.items()}
     assert labels["worker"]["scheduling.x-k8s.io/pod-group"] == "mnist"
     assert "scheduling.x-k8s.io/pod-group" not in labels["evaluator"]
     # The file's scheduler has another label for the gang than the default one.
-    assert {pod["spec"]["schedulerName"] for pod in found.values()} == {"gangs"}
-    found = pods(built("gang-of-coscheduling", "spec.scheduling.schedulerName=null"))
-    assert {pod["spec"]["schedulerName"] for pod in found.values()} == {"scheduler-plugins-scheduler"}
+    assert {pod["spec"]["schedulerName"] for pod in pods_by_role.values()} == {"gangs"}
+    pods_by_role = pods(built("gang-of-coscheduling", "spec.scheduling.schedulerName=null"))
+    assert {pod["spec"]["schedulerName"] for pod in pods_by_role.values()} == {"scheduler-plugins-scheduler"}
 
 
 def test_without_a_gang_there_is_no_group() -> None:
@@ -84,9 +84,11 @@ def test_a_queue_alone_is_kueue_s() -> None:
 
 def test_the_laptop_says_once_what_it_leaves_out(tmp_path: Path) -> None:
     (loaded,) = loader.load(str(TESTS / "specs" / "valid" / "parameter-server.yaml"))
-    said = preflight.left_out(Submission("mnist", "default", "1", 0.0, plan_of_file.plan(loaded).objects, {}))
-    assert said.count("scheduling.queue") == said.count("scheduling.gang") == 1
-    assert said.count("priorityClassName") == 1
+    message = preflight.left_out(
+        Submission("mnist", "default", "1", 0.0, plan_of_file.plan(loaded).objects, {})
+    )
+    assert message.count("scheduling.queue") == message.count("scheduling.gang") == 1
+    assert message.count("priorityClassName") == 1
 
 
 def test_what_kueue_admits_it_starts() -> None:

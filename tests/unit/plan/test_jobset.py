@@ -29,8 +29,8 @@ def objects(name: str, *overrides: str) -> list[Any]:
 
 
 def jobset(name: str, *overrides: str) -> Object:
-    (found,) = (item for item in objects(name, *overrides) if item["kind"] == "JobSet")
-    return dict(found)
+    (jobset_object,) = (item for item in objects(name, *overrides) if item["kind"] == "JobSet")
+    return dict(jobset_object)
 
 
 def jobs(name: str, *overrides: str) -> dict[str, Object]:
@@ -42,8 +42,8 @@ def jobs(name: str, *overrides: str) -> dict[str, Object]:
 def tf_config(job: Object, index: int) -> Object:
     """Returns TF_CONFIG as Kubernetes completes it in a pod."""
     env = {each["name"]: each.get("value", "") for each in job["template"]["spec"]["containers"][0]["env"]}
-    found: Object = json.loads(env["TF_CONFIG"].replace("$(TASK_INDEX)", str(index)))
-    return found
+    config: Object = json.loads(env["TF_CONFIG"].replace("$(TASK_INDEX)", str(index)))
+    return config
 
 
 @pytest.mark.parametrize("name", ["parameter-server", "multi-worker-without-chief"])
@@ -89,18 +89,20 @@ def test_all_that_the_jobs_say_is_in_it(path: Path) -> None:
 
 def test_addresses_are_those_that_the_controller_gives() -> None:
     """<jobset>-<replicatedJob>-<job index>-<pod index>.<subdomain>."""
-    found = jobs("parameter-server")
-    chief = tf_config(found["chief"], 0)
+    jobs_by_role = jobs("parameter-server")
+    chief = tf_config(jobs_by_role["chief"], 0)
     assert chief["cluster"] == {
         "chief": ["mnist-chief-0-0.mnist:2222"],
         "worker": ["mnist-worker-0-0.mnist:2222", "mnist-worker-0-1.mnist:2222"],
         "ps": ["mnist-ps-0-0.mnist:2222"],
     }
-    worker = tf_config(found["worker"], 1)
+    worker = tf_config(jobs_by_role["worker"], 1)
     assert worker["cluster"] == {"worker": {"1": "mnist-worker-0-1.mnist:2222"}}
     assert worker["task"] == {"type": "worker", "index": 1}
-    assert tf_config(found["evaluator"], 0)["cluster"] == {"evaluator": ["mnist-evaluator-0-0.mnist:2222"]}
-    assert {job["template"]["spec"]["subdomain"] for job in found.values()} == {"mnist"}
+    assert tf_config(jobs_by_role["evaluator"], 0)["cluster"] == {
+        "evaluator": ["mnist-evaluator-0-0.mnist:2222"]
+    }
+    assert {job["template"]["spec"]["subdomain"] for job in jobs_by_role.values()} == {"mnist"}
     assert jobset("parameter-server")["spec"]["network"]["subdomain"] == "mnist"
     config = next(item for item in objects("parameter-server") if item["metadata"]["name"] == "mnist-config")
     assert json.loads(config["data"]["run.json"])["chief_address"] == "mnist-chief-0-0.mnist:2222"
@@ -120,12 +122,12 @@ def test_the_primary_decides_and_the_run_s_policy_says_how_often() -> None:
 
 def test_who_is_tried_again_alone() -> None:
     """They are the tasks that the training can do without; for any other, all tasks restart."""
-    found = jobs("parameter-server", "spec.runPolicy.backoffLimit=5")
-    assert (found["chief"]["backoffLimit"], found["ps"]["backoffLimit"]) == (0, 0)
-    assert found["worker"]["backoffLimitPerIndex"] == 5
-    assert found["worker"]["successPolicy"] == {"rules": [{"succeededCount": 1}]}
-    assert found["evaluator"]["backoffLimit"] == 2**31 - 1
-    assert [rule["action"] for rule in found["evaluator"]["podFailurePolicy"]["rules"]] == ["Ignore"]
+    jobs_by_role = jobs("parameter-server", "spec.runPolicy.backoffLimit=5")
+    assert (jobs_by_role["chief"]["backoffLimit"], jobs_by_role["ps"]["backoffLimit"]) == (0, 0)
+    assert jobs_by_role["worker"]["backoffLimitPerIndex"] == 5
+    assert jobs_by_role["worker"]["successPolicy"] == {"rules": [{"succeededCount": 1}]}
+    assert jobs_by_role["evaluator"]["backoffLimit"] == 2**31 - 1
+    assert [rule["action"] for rule in jobs_by_role["evaluator"]["podFailurePolicy"]["rules"]] == ["Ignore"]
     one = jobs("parameter-server", "spec.worker.replicas=1", "spec.runPolicy.backoffLimit=5")["worker"]
     assert (one["backoffLimit"], "successPolicy" in one) == (5, False)
     assert jobs("multi-worker-without-chief")["worker"]["backoffLimit"] == 0
@@ -143,13 +145,15 @@ def test_kueue_finds_its_queue_on_the_jobset_and_nowhere_else() -> None:
 
 def test_annotations_of_a_role_s_job_are_those_of_its_replicated_job() -> None:
     exclusive = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-    found = jobset(
+    jobset_object = jobset(
         "parameter-server",
         f"spec.worker.jobMetadata.annotations={{{exclusive}: rack}}",
         "spec.worker.jobMetadata.labels={tf-launcher.dev/role: x}",
         "spec.template.jobMetadata={annotations: {note: all}}",
     )
-    metadata = {each["name"]: each["template"]["metadata"] for each in found["spec"]["replicatedJobs"]}
+    metadata = {
+        each["name"]: each["template"]["metadata"] for each in jobset_object["spec"]["replicatedJobs"]
+    }
     assert metadata["worker"]["annotations"] == {exclusive: "rack", "note": "all"}
     assert metadata["worker"]["labels"]["tf-launcher.dev/role"] == "worker"
     assert exclusive not in metadata["ps"]["annotations"]

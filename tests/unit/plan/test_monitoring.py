@@ -36,16 +36,16 @@ def objects(**spec: Any) -> dict[tuple[str, str], Object]:
 
 
 def container(job: Object) -> Object:
-    found: Object = job["spec"]["template"]["spec"]["containers"][0]
-    return found
+    main_container: Object = job["spec"]["template"]["spec"]["containers"][0]
+    return main_container
 
 
 def test_a_scraper_reaches_the_metrics_and_no_tensorflow() -> None:
-    own = {"from": [{"podSelector": {"matchLabels": {RUN_LABEL: "run"}}}]}
+    own_pods = {"from": [{"podSelector": {"matchLabels": {RUN_LABEL: "run"}}}]}
     policy = objects()["NetworkPolicy", "run"]["spec"]
     scrapers = {"from": MONITORING["from"], "ports": [{"protocol": "TCP", "port": 9090}]}
-    assert policy["ingress"] == [own, scrapers]
-    assert objects(monitoring=None)["NetworkPolicy", "run"]["spec"]["ingress"] == [own]
+    assert policy["ingress"] == [own_pods, scrapers]
+    assert objects(monitoring=None)["NetworkPolicy", "run"]["spec"]["ingress"] == [own_pods]
 
 
 def test_all_pods_of_a_namespace_are_an_empty_selector() -> None:
@@ -66,12 +66,12 @@ def test_what_serves_them_and_what_does_not() -> None:
         "run-worker": ["tensorflow", "metrics"],
         "run-ps": ["tensorflow"],
     }
-    told = {
+    addresses = {
         name: [each["value"] for each in job["env"] if each["name"] == "TF_LAUNCHER_METRICS"]
         for name, job in jobs.items()
     }
-    assert told["run-worker"] == ["run-worker-$(TASK_INDEX).run:9090"]
-    assert told["run-ps"] == []
+    assert addresses["run-worker"] == ["run-worker-$(TASK_INDEX).run:9090"]
+    assert addresses["run-ps"] == []
 
 
 def test_a_pod_monitor_finds_the_pods_of_the_run() -> None:

@@ -42,10 +42,10 @@ def test_a_program_that_no_server_takes(
     files: dict[str, bytes], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert parser.main(["validate", folder(tmp_path, files)]) == 2
-    said = capsys.readouterr().err
-    assert "spec.program.source: " in said
-    assert message in said
-    assert len(said) < 700
+    error_output = capsys.readouterr().err
+    assert "spec.program.source: " in error_output
+    assert message in error_output
+    assert len(error_output) < 700
 
 
 @pytest.mark.parametrize(

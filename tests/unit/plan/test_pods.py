@@ -29,10 +29,10 @@ def cluster(**spec: Any) -> TrainingCluster:
         "metadata": {"name": "run", **spec.pop("metadata", {})},
         "spec": {"strategy": "Mirrored", "program": {"entrypoint": "a:B"}, **spec},
     }
-    found, problems = loader._validate(yaml_positions.parse(json.dumps(document), "test")[0])
-    if problems or found is None:
+    training_cluster, problems = loader._validate(yaml_positions.parse(json.dumps(document), "test")[0])
+    if problems or training_cluster is None:
         raise SpecError(problems)
-    return found
+    return training_cluster
 
 
 def jobs(**spec: Any) -> dict[str, Object]:
@@ -43,18 +43,18 @@ def jobs(**spec: Any) -> dict[str, Object]:
 
 def template(**spec: Any) -> Object:
     """Returns the template of the chief's pods."""
-    found: Object = jobs(**spec)["chief"]["spec"]["template"]
-    return found
+    pod_template: Object = jobs(**spec)["chief"]["spec"]["template"]
+    return pod_template
 
 
 def pod(**spec: Any) -> Object:
-    found: Object = template(**spec)["spec"]
-    return found
+    pod_spec: Object = template(**spec)["spec"]
+    return pod_spec
 
 
 def container(**spec: Any) -> Object:
-    found: Object = pod(**spec)["containers"][0]
-    return found
+    main_container: Object = pod(**spec)["containers"][0]
+    return main_container
 
 
 # ---- every field of a role
@@ -135,20 +135,20 @@ def test_a_roles_own_wins_over_the_template() -> None:
         },
         "chief": {"image": "c", "nodeSelector": {"b": "2"}, "env": [{"name": "A", "value": "c"}]},
     }
-    found = pod(**both)
-    assert found["containers"][0]["image"] == "c"
-    assert found["containers"][0]["env"][-1] == {"name": "A", "value": "c"}
-    assert found["nodeSelector"] == {"a": "1", "b": "2"}
+    pod_spec = pod(**both)
+    assert pod_spec["containers"][0]["image"] == "c"
+    assert pod_spec["containers"][0]["env"][-1] == {"name": "A", "value": "c"}
+    assert pod_spec["nodeSelector"] == {"a": "1", "b": "2"}
 
 
 def test_a_roles_pod_template_takes_away_what_spec_template_and_the_launcher_gave() -> None:
-    found = pod(
+    pod_spec = pod(
         template={"podTemplate": {"spec": {"runtimeClassName": "nvidia", "hostNetwork": True}}},
         chief={"podTemplate": {"spec": {"runtimeClassName": None, "enableServiceLinks": None}}},
     )
-    assert found["hostNetwork"] is True
-    assert "runtimeClassName" not in found
-    assert "enableServiceLinks" not in found
+    assert pod_spec["hostNetwork"] is True
+    assert "runtimeClassName" not in pod_spec
+    assert "enableServiceLinks" not in pod_spec
 
 
 def test_the_tasks_know_how_much_memory_the_evaluator_has() -> None:
@@ -180,11 +180,14 @@ def test_who_keeps_copies_of_the_training_in_memory(spec: Object, expected: set[
     """They count towards the pod's own limit, so the volume has none."""
     keeping = set()
     for role, job in jobs(**spec).items():
-        found = job["spec"]["template"]["spec"]
-        (container,) = found["containers"]
-        told = {"name": "TF_LAUNCHER_COPIES_DIR", "value": "/var/run/tf-launcher-copies"} in container["env"]
-        assert (COPIES in found["volumes"]) is told
-        keeping |= {role} if told else set()
+        pod_spec = job["spec"]["template"]["spec"]
+        (container,) = pod_spec["containers"]
+        keeps_copies = {
+            "name": "TF_LAUNCHER_COPIES_DIR",
+            "value": "/var/run/tf-launcher-copies",
+        } in container["env"]
+        assert (COPIES in pod_spec["volumes"]) is keeps_copies
+        keeping |= {role} if keeps_copies else set()
     assert keeping == expected
 
 
@@ -207,9 +210,9 @@ SHM = {"name": "launcher-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1G
     ],
 )
 def test_shared_memory_comes_with_gpus(resources: Object, given: bool) -> None:
-    found = pod(chief={"resources": resources})
-    mounts = found["containers"][0]["volumeMounts"]
-    assert (SHM in found["volumes"]) is given
+    pod_spec = pod(chief={"resources": resources})
+    mounts = pod_spec["containers"][0]["volumeMounts"]
+    assert (SHM in pod_spec["volumes"]) is given
     assert ({"name": "launcher-shm", "mountPath": "/dev/shm"} in mounts) is given
 
 
@@ -249,27 +252,27 @@ def test_shared_memory_of_the_users_own(by_pod_template: bool) -> None:
         chief["podTemplate"] = {"spec": {"volumes": volumes, "containers": containers}}
     else:
         chief |= {"volumes": volumes, "volumeMounts": mounts}
-    found = pod(chief=chief)
-    assert [v["name"] for v in found["volumes"]] == [
+    pod_spec = pod(chief=chief)
+    assert [v["name"] for v in pod_spec["volumes"]] == [
         "launcher-config",
         "launcher-task",
         "launcher-copies",
         "launcher-tmp",
         "mine",
     ]
-    assert mounts[0] in found["containers"][0]["volumeMounts"]
+    assert mounts[0] in pod_spec["containers"][0]["volumeMounts"]
 
 
 def test_a_gpu_is_a_limit_and_nothing_stands_in_ncclss_way() -> None:
     names = ["NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NVIDIA_VISIBLE_DEVICES"]
-    found = container(
+    main_container = container(
         chief={
             "resources": {"cpu": 2, "nvidia.com/gpu": 1},
             "env": [{"name": name, "value": "x"} for name in names],
         }
     )
-    assert found["resources"]["limits"] == {"nvidia.com/gpu": "1"}
-    assert [each for each in found["env"] if each["name"] in names] == [
+    assert main_container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert [each for each in main_container["env"] if each["name"] in names] == [
         {"name": name, "value": "x"} for name in names
     ]
 
@@ -299,8 +302,8 @@ def test_no_sidecar_is_injected() -> None:
 )
 def test_unless_the_user_wants_it(spec: Object) -> None:
     metadata = template(**spec)["metadata"]
-    said = [metadata[kind][ISTIO] for kind in ("labels", "annotations") if ISTIO in metadata[kind]]
-    assert said == ["true"]
+    istio_values = [metadata[kind][ISTIO] for kind in ("labels", "annotations") if ISTIO in metadata[kind]]
+    assert istio_values == ["true"]
     assert metadata["annotations"][LINKERD] == "disabled"
 
 
@@ -311,8 +314,8 @@ ONE_NODE: Object = {**PARAMETER_SERVER, "modelDir": "/model", "evaluator": {}}
 
 def terms(job: Object) -> list[Object]:
     affinity = job["spec"]["template"]["spec"].get("affinity", {}).get("podAffinity", {})
-    found: list[Object] = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", [])
-    return found
+    affinity_terms: list[Object] = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", [])
+    return affinity_terms
 
 
 def matches(term: Object, labels: Object) -> bool:
@@ -358,13 +361,13 @@ def test_a_claim_that_one_node_mounts_keeps_its_pods_together() -> None:
 )
 def test_and_no_other_does(spec: Object) -> None:
     assert not any(terms(job) for job in jobs(**spec).values())
-    assert [said for said in notices(cluster(**spec)) if "one node" in said] == []
+    assert [notice for notice in notices(cluster(**spec)) if "one node" in notice] == []
 
 
 def test_a_program_without_a_model_directory_keeps_nothing_and_says_so() -> None:
-    (said,) = notices(cluster())
-    assert said.startswith("spec.modelDir: not given, so the run keeps no model")
-    assert notices(cluster(), local=True) == [said]
+    (notice,) = notices(cluster())
+    assert notice.startswith("spec.modelDir: not given, so the run keeps no model")
+    assert notices(cluster(), local=True) == [notice]
 
 
 @pytest.mark.parametrize(
@@ -373,15 +376,15 @@ def test_a_program_without_a_model_directory_keeps_nothing_and_says_so() -> None
     ids=["a directory", "a script, which keeps what it likes"],
 )
 def test_and_no_other_says_so(spec: Object) -> None:
-    assert [said for said in notices(cluster(**spec), local=True) if "modelDir" in said] == []
+    assert [notice for notice in notices(cluster(**spec), local=True) if "modelDir" in notice] == []
 
 
 SCRIPT = {"strategy": "OneDevice", "program": None, "command": ["python", "x.py"], "worker": None, "ps": None}
 
 
 def test_a_command_that_is_tried_again_after_any_error_says_so() -> None:
-    (said,) = notices(cluster(**SCRIPT), local=True)
-    assert said.startswith("chief: its command is retried after a Python error (exit code 1), too")
+    (notice,) = notices(cluster(**SCRIPT), local=True)
+    assert notice.startswith("chief: its command is retried after a Python error (exit code 1), too")
 
 
 @pytest.mark.parametrize(
@@ -412,31 +415,31 @@ def test_a_script_is_told_where_to_write_and_its_parameters() -> None:
 def test_a_program_is_told_where_to_write_and_its_evaluators_script_the_parameters_too() -> None:
     evaluator = {"args": ["--", "judge.py"]}
     given = jobs(modelDir="/model", evaluator=evaluator)
-    told = {
+    variables_by_role = {
         role: {
             each["name"]: each.get("value")
             for each in job["spec"]["template"]["spec"]["containers"][0]["env"]
         }
         for role, job in given.items()
     }
-    assert {role for role, values in told.items() if values.get("MODEL_DIR") == "/model"} == {
+    assert {role for role, values in variables_by_role.items() if values.get("MODEL_DIR") == "/model"} == {
         "chief",
         "evaluator",
     }
-    assert "TF_LAUNCHER_PARAMETERS" in told["evaluator"]
-    assert "TF_LAUNCHER_PARAMETERS" not in told["chief"]
+    assert "TF_LAUNCHER_PARAMETERS" in variables_by_role["evaluator"]
+    assert "TF_LAUNCHER_PARAMETERS" not in variables_by_role["chief"]
 
 
 def test_a_collectives_workers_all_restore_for_themselves() -> None:
     spec = {"strategy": "MultiWorkerMirrored", "worker": {"replicas": 4}, "modelDir": "/model"}
     assert terms(jobs(**spec)["worker"])
-    (said,) = notices(cluster(**spec))
-    assert "the 4 pods of worker are placed on one node" in said
+    (notice,) = notices(cluster(**spec))
+    assert "the 4 pods of worker are placed on one node" in notice
     assert notices(cluster(**spec), local=True) == []
 
 
 def test_the_users_own_affinity_stays() -> None:
-    own = {
+    user_affinity = {
         "nodeAffinity": PREFERS,
         "podAffinity": {
             "preferredDuringSchedulingIgnoredDuringExecution": [
@@ -445,10 +448,10 @@ def test_the_users_own_affinity_stays() -> None:
             "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}],
         },
     }
-    made = jobs(**ONE_NODE, template={"affinity": own})
-    assert made["worker"]["spec"]["template"]["spec"]["affinity"] == own
+    made = jobs(**ONE_NODE, template={"affinity": user_affinity})
+    assert made["worker"]["spec"]["template"]["spec"]["affinity"] == user_affinity
     affinity = made["chief"]["spec"]["template"]["spec"]["affinity"]
-    assert affinity["nodeAffinity"] == own["nodeAffinity"]
+    assert affinity["nodeAffinity"] == user_affinity["nodeAffinity"]
     assert [term["topologyKey"] for term in terms(made["chief"])] == ["zone", "kubernetes.io/hostname"]
 
 
@@ -478,8 +481,8 @@ def test_one_directory_by_two_ways_is_one() -> None:
 
 
 def test_an_image_of_the_users_may_open_what_ours_cannot() -> None:
-    (said,) = notices(cluster(image="example.com/hdfs:1", modelDir="hdfs://host/run"))
-    assert "hdfs:// needs a library in the image of the chief" in said
+    (notice,) = notices(cluster(image="example.com/hdfs:1", modelDir="hdfs://host/run"))
+    assert "hdfs:// needs a library in the image of the chief" in notice
     assert notices(cluster(image="example.com/any:1", modelDir="s3://bucket/run")) == []
     assert notices(cluster(modelDir="gs://bucket/run")) == []
 
@@ -514,17 +517,17 @@ def test_who_takes_the_run_along() -> None:
     ],
 )
 def test_a_wrong_program_ends_its_job_or_its_index(spec: Object, role: str, action: str) -> None:
-    disruption, told, wrong = jobs(**spec)[role]["spec"]["podFailurePolicy"]["rules"]
+    disruption, termination, wrong = jobs(**spec)[role]["spec"]["podFailurePolicy"]["rules"]
     assert (disruption["action"], disruption["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
-    assert (told["action"], told["onExitCodes"]["values"]) == ("Ignore", [143])
+    assert (termination["action"], termination["onExitCodes"]["values"]) == ("Ignore", [143])
     assert (wrong["action"], wrong["onExitCodes"]["values"]) == (action, [70])
 
 
 def test_only_the_primary_has_a_deadline_and_a_time_to_live() -> None:
     policy = {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5}
     for role, job in jobs(**PARAMETER_SERVER, runPolicy=policy).items():
-        found = {name: value for name, value in job["spec"].items() if name in policy}
-        assert found == (policy if role == "chief" else {})
+        job_policy = {name: value for name, value in job["spec"].items() if name in policy}
+        assert job_policy == (policy if role == "chief" else {})
         assert job["spec"]["podReplacementPolicy"] == "Failed"
 
 

@@ -57,7 +57,7 @@ def test_launcher_and_runtime_are_of_one_version() -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "own"),
+    ("image", "is_ours"),
     [
         ("tf-launcher-worker", True),
         ("tf-launcher-worker:dev", True),
@@ -70,14 +70,14 @@ def test_launcher_and_runtime_are_of_one_version() -> None:
         ("localhost:5000/trainer", False),
     ],
 )
-def test_an_image_is_known_by_the_last_part_of_its_name(image: str, own: bool) -> None:
-    assert roles.is_own_image(image) is own
+def test_an_image_is_known_by_the_last_part_of_its_name(image: str, is_ours: bool) -> None:
+    assert roles.is_own_image(image) is is_ours
 
 
 def test_each_role_has_the_runtime_that_its_image_needs() -> None:
-    found = containers(rendered := objects("runtime-that-travels"))
+    containers_by_role = containers(rendered := objects("runtime-that-travels"))
     travelling = ["python3", "/opt/tf-launcher/runtime/worker.zip"]
-    assert {role: container["command"] for role, container in found.items()} == {
+    assert {role: container["command"] for role, container in containers_by_role.items()} == {
         "chief": travelling,
         "worker": travelling,
         "ps": travelling,
@@ -85,7 +85,7 @@ def test_each_role_has_the_runtime_that_its_image_needs() -> None:
     }
     mounted = {
         role: [mount for mount in container["volumeMounts"] if mount["name"] == "launcher-runtime"]
-        for role, container in found.items()
+        for role, container in containers_by_role.items()
     }
     there = {"name": "launcher-runtime", "mountPath": "/opt/tf-launcher/runtime", "readOnly": True}
     assert mounted == {"chief": [there], "worker": [there], "ps": [there], "evaluator": []}
@@ -101,9 +101,14 @@ def test_the_file_decides_where_it_says_so(runtime: str) -> None:
 
 
 def test_an_image_in_a_pod_template_counts() -> None:
-    own = "spec.worker.podTemplate={spec: {containers: [{name: tensorflow, image: x/tf-launcher-worker:1}]}}"
-    found = containers(objects("runtime-that-travels", own))
-    assert (found["worker"]["command"][0], found["ps"]["command"][0]) == ("python", "python3")
+    own_image = (
+        "spec.worker.podTemplate={spec: {containers: [{name: tensorflow, image: x/tf-launcher-worker:1}]}}"
+    )
+    containers_by_role = containers(objects("runtime-that-travels", own_image))
+    assert (containers_by_role["worker"]["command"][0], containers_by_role["ps"]["command"][0]) == (
+        "python",
+        "python3",
+    )
 
 
 def module_path(container: dict[str, Any]) -> list[str]:
@@ -111,7 +116,7 @@ def module_path(container: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("script", "found"),
+    ("script", "imports_runtime"),
     [
         (b"import worker\n\nworker.release()\n", True),
         (b"def main():\n    from worker import release\n", True),
@@ -119,14 +124,14 @@ def module_path(container: dict[str, Any]) -> list[str]:
         (b"import tensorflow as tf\n", False),
     ],
 )
-def test_a_script_finds_the_runtime_that_it_imports(script: bytes, found: bool) -> None:
+def test_a_script_finds_the_runtime_that_it_imports(script: bytes, imports_runtime: bool) -> None:
     """Any other script keeps the PYTHONPATH of its image."""
     source = "spec.program={source: ./train.py}"
     overrides = ("spec.runtime=null", source, "spec.chief.command=[python, t.py]")
     program = ProgramFiles({"train.py": script})
     container = containers(objects("script-with-the-runtime-beside-it", *overrides, program=program))["chief"]
     assert container["command"] == ["python", "t.py"]
-    assert module_path(container) == (["/opt/tf-launcher/runtime/worker.zip"] if found else [])
+    assert module_path(container) == (["/opt/tf-launcher/runtime/worker.zip"] if imports_runtime else [])
     given = ("spec.chief.env=[{name: PYTHONPATH, value: /mine}]",)
     rendered = objects("script-with-the-runtime-beside-it", *overrides, *given, program=program)
     assert module_path(containers(rendered)["chief"]) == ["/mine"]

@@ -69,7 +69,7 @@ def test_nobody_in_the_cluster_reaches_it() -> None:
 
 def test_it_reads_the_model_directory_and_nothing_else() -> None:
     secret = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "key"}}}
-    own = {
+    chief_fields = {
         "env": [secret],
         "serviceAccountName": "trainer",
         "volumes": [
@@ -78,7 +78,7 @@ def test_it_reads_the_model_directory_and_nothing_else() -> None:
         ],
         "volumeMounts": [{"name": "m", "mountPath": "/model"}, {"name": "d", "mountPath": "/data"}],
     }
-    pod = board(chief=own)
+    pod = board(chief=chief_fields)
     (container,) = pod["containers"]
     assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/model", "/tmp"]
     assert container["volumeMounts"][0]["readOnly"] is True
@@ -88,8 +88,8 @@ def test_it_reads_the_model_directory_and_nothing_else() -> None:
 
 
 def test_what_opens_a_url_is_its_too() -> None:
-    own = {"env": [{"name": "TOKEN", "value": "a$b"}], "serviceAccountName": "trainer"}
-    pod = board(modelDir="gs://bucket/$(x)", chief=own)
+    chief_fields = {"env": [{"name": "TOKEN", "value": "a$b"}], "serviceAccountName": "trainer"}
+    pod = board(modelDir="gs://bucket/$(x)", chief=chief_fields)
     (container,) = pod["containers"]
     assert container["env"] == [{"name": "TOKEN", "value": "a$$b"}]
     assert pod["serviceAccountName"] == "trainer"

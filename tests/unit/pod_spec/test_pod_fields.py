@@ -43,17 +43,19 @@ def kind(schema: dict[str, Any]) -> str:
 def expected(root: str) -> dict[str, dict[str, str]]:
     """Returns every type that the root contains."""
     every = definitions()
-    found: dict[str, dict[str, str]] = {}
+    types_by_name: dict[str, dict[str, str]] = {}
     waiting = [root]
     while waiting:
         name = waiting.pop()
-        if name in found or name not in every:
+        if name in types_by_name or name not in every:
             continue
         required = every[name].get("required", ())
         properties = every[name].get("properties", {})
-        found[name] = {field: kind(inner) + "!" * (field in required) for field, inner in properties.items()}
-        waiting += re.findall(r"\b[A-Z]\w+", " ".join(found[name].values()))
-    return dict(sorted(found.items()))
+        types_by_name[name] = {
+            field: kind(inner) + "!" * (field in required) for field, inner in properties.items()
+        }
+        waiting += re.findall(r"\b[A-Z]\w+", " ".join(types_by_name[name].values()))
+    return dict(sorted(types_by_name.items()))
 
 
 def test_the_fields_are_those_of_kubernetes(renew: bool) -> None:
@@ -87,10 +89,10 @@ def test_the_tables_name_fields_that_there_are() -> None:
 
 
 def test_what_is_effectively_required_is_what_openapi_calls_so() -> None:
-    said = {
+    type_names = {
         name
         for name, value in definitions().items()
         if name in pod_fields.types()
         and "ffectively required" in value.get("properties", {}).get("name", {}).get("description", "")
     }
-    assert said == pod_fields.EFFECTIVELY_REQUIRED
+    assert type_names == pod_fields.EFFECTIVELY_REQUIRED

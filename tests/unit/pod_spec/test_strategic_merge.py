@@ -99,7 +99,7 @@ def test_a_label_may_be_called_as_a_list_is(patch: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("patch", "path", "said"),
+    ("patch", "path", "expected"),
     [
         ({"containers": {"name": "x"}}, ("containers",), "expected a list"),
         ({"containers": ["x"]}, ("containers", 0), "expected a mapping with name"),
@@ -116,7 +116,9 @@ def test_a_label_may_be_called_as_a_list_is(patch: dict[str, Any]) -> None:
         ({"finalizers": [{}]}, ("finalizers", 0), "expected a string"),
     ],
 )
-def test_what_cannot_be_merged_is_told(patch: dict[str, Any], path: tuple[str | int, ...], said: str) -> None:
+def test_what_cannot_be_merged_is_told(
+    patch: dict[str, Any], path: tuple[str | int, ...], expected: str
+) -> None:
     ((where, message),) = check(patch)
     assert where == path
-    assert said in message
+    assert expected in message

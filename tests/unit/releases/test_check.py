@@ -46,22 +46,22 @@ def test_what_agrees_is_released(root: Path) -> None:
 
 def test_all_but_what_is_unreleased_agrees_here() -> None:
     """Between two releases only the changelog may have something more."""
-    found = check.problems(f"v{VERSION}")
-    assert [line for line in found if "[Unreleased] belongs" not in line] == []
+    differences = check.problems(f"v{VERSION}")
+    assert [line for line in differences if "[Unreleased] belongs" not in line] == []
 
 
 @pytest.mark.parametrize("tag", ["v9.9.9", "v0.0.1"])
 def test_another_tag_is_refused_by_every_place(root: Path, tag: str) -> None:
-    found = check.problems(tag, root)
+    differences = check.problems(tag, root)
     version = tag.removeprefix("v")
-    assert [line.partition(":")[0] for line in found] == [
+    assert [line.partition(":")[0] for line in differences] == [
         "launcher/__init__.py",
         "worker/contract/version.py",
         "charts/tf-launcher/Chart.yaml (version)",
         "charts/tf-launcher/Chart.yaml (appVersion)",
         "CHANGELOG.md",
     ]
-    assert all(version in line and VERSION in line for line in found)
+    assert all(version in line and VERSION in line for line in differences)
 
 
 @pytest.mark.parametrize("tag", ["0.2.0", "v0.2", "v0.2.0-rc1", "v00.2.0", "release", "v"])
@@ -90,9 +90,9 @@ def test_one_that_differs_is_named(
     root: Path, name: str, pattern: str, replacement: str, expected: str
 ) -> None:
     change(root / name, pattern, replacement)
-    (found,) = check.problems(f"v{VERSION}", root)
-    assert found.startswith(name)
-    assert expected in found
+    (difference,) = check.problems(f"v{VERSION}", root)
+    assert difference.startswith(name)
+    assert expected in difference
 
 
 def test_as_the_workflow_runs_it(

@@ -57,12 +57,12 @@ def test_curves_have_a_point_an_epoch_and_the_evaluations() -> None:
         )
         for epoch in (2, 4)
     ]
-    found = drawn(trained(step(12, 2, 5), *scores))
-    assert list(found) == ["loss", "accuracy", "steps per second"]
-    assert points(found["loss"])[:3] == [(1, 1), (2, 0.5), (3, 0.333)]
-    assert points(found["loss"], 1) == [(2, 0.5), (4, 0.5)]
-    assert [series.held_out for series in found["loss"].series] == [False, True]
-    assert points(found["steps per second"])[-1] == (8, 5)
+    charts = drawn(trained(step(12, 2, 5), *scores))
+    assert list(charts) == ["loss", "accuracy", "steps per second"]
+    assert points(charts["loss"])[:3] == [(1, 1), (2, 0.5), (3, 0.333)]
+    assert points(charts["loss"], 1) == [(2, 0.5), (4, 0.5)]
+    assert [series.held_out for series in charts["loss"].series] == [False, True]
+    assert points(charts["steps per second"])[-1] == (8, 5)
 
 
 def test_the_first_epoch_has_points_within_it() -> None:
@@ -95,9 +95,9 @@ def test_what_is_no_number_is_no_point() -> None:
         step(28, 2, 10, metrics=3),
         step(30, 2, 10),
     ]
-    found = drawn(history([pod("chief")], lines, seen=31))
-    assert list(found) == ["loss", "accuracy", "recall", "steps per second"]
-    assert points(found["accuracy"]) == [(2, 0.75)]
+    charts = drawn(history([pod("chief")], lines, seen=31))
+    assert list(charts) == ["loss", "accuracy", "recall", "steps per second"]
+    assert points(charts["accuracy"]) == [(2, 0.75)]
 
 
 def test_gpus_are_drawn_at_the_epoch_that_was_reached_over_all_tasks() -> None:
@@ -113,10 +113,10 @@ def test_gpus_are_drawn_at_the_epoch_that_was_reached_over_all_tasks() -> None:
         used(0, 44, [], [1024]),
         used(0, 88, [20], [2048]),
     )
-    found = drawn(of)
-    assert list(found)[-3:] == ["steps per second", "GPU use, %", "GPU memory, GiB"]
-    assert points(found["GPU use, %"]) == [(3.5, 70), (8, 20)]
-    assert points(found["GPU memory, GiB"]) == [(3.5, 3), (4.5, 1), (8, 2)]
+    charts = drawn(of)
+    assert list(charts)[-3:] == ["steps per second", "GPU use, %", "GPU memory, GiB"]
+    assert points(charts["GPU use, %"]) == [(3.5, 70), (8, 20)]
+    assert points(charts["GPU memory, GiB"]) == [(3.5, 3), (4.5, 1), (8, 2)]
     shown = report(of)
     assert [(each.label, each.value) for each in shown.figures if each.label == "GPU use"] == [
         ("GPU use", "45 %")
@@ -127,9 +127,9 @@ def test_gpus_are_drawn_at_the_epoch_that_was_reached_over_all_tasks() -> None:
 
 def test_a_long_curve_is_thinned_and_keeps_its_end() -> None:
     lines = [step(epoch, epoch, 10) for epoch in range(1, 5001)]
-    found = points(drawn(history([pod("chief")], lines, seen=6000))["loss"])
-    assert len(found) <= 240
-    assert found[-1][0] == 5000
+    curve = points(drawn(history([pod("chief")], lines, seen=6000))["loss"])
+    assert len(curve) <= 240
+    assert curve[-1][0] == 5000
 
 
 @pytest.mark.parametrize(
@@ -205,10 +205,10 @@ def test_strange_tasks_are_folded_too_when_there_are_too_many() -> None:
             pod("worker", index, 0, finished=index + 100, exit_code=100 + index % 100),
             pod("worker", index, 1, created=index + 101, finished=600, exit_code=0),
         ]
-    found = grouped(task_timelines(history(attempts, finished=600)), 600)
-    assert len(found) == 17
-    assert sum(len(row.tasks) for row in found) == 301
-    assert found[-1].mixed
+    rows = grouped(task_timelines(history(attempts, finished=600)), 600)
+    assert len(rows) == 17
+    assert sum(len(row.tasks) for row in rows) == 301
+    assert rows[-1].mixed
 
 
 def test_few_tasks_have_a_row_each() -> None:
@@ -224,13 +224,16 @@ def test_events_tell_what_was_wrong_and_who_said_so() -> None:
         pod("worker", 1, finished=90, exit_code=0),
     ]
     lines = [TRAINING, says("chief", 0, 0, 50, "notice", message="training continues with 1 of 2 workers")]
-    said = [event(3, "chief 0", "Pulled", "in 2s"), event(4, "worker 1", "BackOff", "no image", warning=True)]
-    of = history(attempts, lines, said, finished=90)
-    found = [
+    cluster_events = [
+        event(3, "chief 0", "Pulled", "in 2s"),
+        event(4, "worker 1", "BackOff", "no image", warning=True),
+    ]
+    of = history(attempts, lines, cluster_events, finished=90)
+    event_rows = [
         (h.time - BEGIN, h.who, h.kind, h.text)
         for h in report_events(of, task_timelines(of), restarts(task_timelines(of)))
     ]
-    assert found == [
+    assert event_rows == [
         (0, "run", "plain", "submitted"),
         (0, "chief", "plain", "1 task started"),
         (0, "worker", "plain", "2 tasks started"),
@@ -265,13 +268,13 @@ def test_a_failed_run_says_why() -> None:
         phase=Phase.FAILED,
         message="Container tensorflow failed with exit code 70",
     )
-    found = shown(of)
-    assert found.badge == ("bad", "Failed")
-    assert found.message == "Container tensorflow failed with exit code 70"
-    (failure,) = found.failures
+    run_report = shown(of)
+    assert run_report.badge == ("bad", "Failed")
+    assert run_report.message == "Container tensorflow failed with exit code 70"
+    (failure,) = run_report.failures
     assert (failure.who, failure.how) == ("chief", "ended with exit code 70")
     assert (failure.message, failure.traceback) == ("no such file", "File x, line 3\n  open()")
-    assert "<pre>File x, line 3\n  open()</pre>" in page(found)
+    assert "<pre>File x, line 3\n  open()</pre>" in page(run_report)
 
 
 def test_pods_that_are_gone_are_missed() -> None:
@@ -302,12 +305,12 @@ def elastic_history(**end: Any) -> History:
 
 def test_elastic_workers_that_came_and_went() -> None:
     of = elastic_history(seen=100)
-    found = shown(of)
-    texts = [event.text for event in found.events]
+    run_report = shown(of)
+    texts = [event.text for event in run_report.events]
     assert "trains with 2 workers: worker 1 joined" in texts
     assert "trains with 1 worker: worker 1 left" in texts
     assert not any("143" in text or "again" in text for text in texts)
-    assert "1 chief, 1 worker (1 to 4)" in found.facts
+    assert "1 chief, 1 worker (1 to 4)" in run_report.facts
     (gone,) = [task for task in task_timelines(of) if (task.role, task.index) == ("worker", 1)]
     assert gone.segments[-1].end == BEGIN + 60, "nobody comes in its place"
     assert shown(elastic_history(finished=100)).missing == (), "it has more tasks than it is to have"
@@ -360,11 +363,11 @@ def test_whatever_a_run_says_stays_text() -> None:
     )
     text = page(shown(of))
     text.encode()
-    found = Elements(text)
-    assert not {"script", "img", "iframe", "object", "form"} & set(found.names)
-    assert not [name for name, _ in found.attributes if name.startswith("on")]
-    assert found.names.count("style") == found.names.count("title") == 1
-    assert "{{ 7*7 }}" in found.text
+    elements = Elements(text)
+    assert not {"script", "img", "iframe", "object", "form"} & set(elements.names)
+    assert not [name for name, _ in elements.attributes if name.startswith("on")]
+    assert elements.names.count("style") == elements.names.count("title") == 1
+    assert "{{ 7*7 }}" in elements.text
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)
 
 
@@ -394,9 +397,9 @@ FIELDS = st.dictionaries(
 
 
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), st.floats() | st.floats(0, 99), FIELDS), max_size=5))
-def test_whatever_a_program_prints_as_a_record_makes_a_page(said: list[tuple[str, float, Any]]) -> None:
+def test_whatever_a_program_prints_as_a_record_makes_a_page(printed: list[tuple[str, float, Any]]) -> None:
     roles = itertools.cycle(["chief", "evaluator", "worker"])
-    records = [Record.parse(line_of(event, "x", BEGIN + time, fields)) for event, time, fields in said]
+    records = [Record.parse(line_of(event, "x", BEGIN + time, fields)) for event, time, fields in printed]
     lines = [LogLine(role, 0, 0, "", record) for role, record in zip(roles, records, strict=False)]
     attempts = [pod(role, finished=90, exit_code=0) for role in ("chief", "worker", "evaluator")]
     page(shown(history(attempts, lines, finished=90))).encode()
@@ -404,16 +407,16 @@ def test_whatever_a_program_prints_as_a_record_makes_a_page(said: list[tuple[str
 
 def test_the_page_loads_nothing() -> None:
     text = page(shown(trained()))
-    found = Elements(text)
-    assert "script" not in found.names
+    elements = Elements(text)
+    assert "script" not in elements.names
     links = [
-        value or "" for name, value in found.attributes if name in ("src", "href", "srcset", "xlink:href")
+        value or "" for name, value in elements.attributes if name in ("src", "href", "srcset", "xlink:href")
     ]
     assert links
     assert all(link.startswith(("#", "data:")) for link in links)
     assert "url(" not in text
     assert "@import" not in text
-    assert ("content", "default-src 'none'; style-src 'unsafe-inline'; img-src data:") in found.attributes
+    assert ("content", "default-src 'none'; style-src 'unsafe-inline'; img-src data:") in elements.attributes
 
 
 @pytest.mark.parametrize(

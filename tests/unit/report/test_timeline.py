@@ -22,8 +22,8 @@ def segments(task: TaskTimeline) -> list[tuple[str, float, float]]:
 
 
 def where(of: History) -> TimeBreakdown:
-    found = task_timelines(of)
-    return break_down(of, found, restarts(found))
+    timelines = task_timelines(of)
+    return break_down(of, timelines, restarts(timelines))
 
 
 def told(of: History) -> list[str]:
@@ -77,8 +77,8 @@ def test_pods_keep_their_order_beside_processes() -> None:
         says("chief", 0, 1, 70, "ready"),
     ]
     of = by_process(history(pods, lines, seen=80))
-    found = [(each.attempt, each.in_place, each.exit_code, each.finished) for each in of.attempts]
-    assert found == [(0, False, 137, BEGIN), (1, True, 75, BEGIN + 50), (2, False, None, None)]
+    attempts = [(each.attempt, each.in_place, each.exit_code, each.finished) for each in of.attempts]
+    assert attempts == [(0, False, 137, BEGIN), (1, True, 75, BEGIN + 50), (2, False, None, None)]
     assert [line.attempt for line in of.lines] == [1, 1, 2]
     assert [restart.in_place for restart in restarts(task_timelines(of))] == [True, False]
 

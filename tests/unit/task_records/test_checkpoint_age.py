@@ -12,8 +12,8 @@ from launcher.task_records import checkpoint_age
 from worker.contract.records import EVENTS, Checkpoint, Content, Progress, Record, fields_of
 
 
-def status(*said: tuple[Content, float], phase: Phase = Phase.RUNNING) -> Any:
-    records = [Record(EVENTS[type(each)], "r-chief-0", at, fields_of(each)) for each, at in said]
+def status(*contents: tuple[Content, float], phase: Phase = Phase.RUNNING) -> Any:
+    records = [Record(EVENTS[type(each)], "r-chief-0", at, fields_of(each)) for each, at in contents]
     return SimpleNamespace(phase=phase, records={"r-chief-0": {record.event: record for record in records}})
 
 

@@ -30,11 +30,11 @@ def ended(*lines: LogLine, code: int | None = 70, deleted: bool = False, evaluat
     """Returns a successful run, whose evaluator has failed unless its state is given."""
     pods = [pod("chief", finished=9, exit_code=0)]
     pods.append(pod("evaluator", finished=9, exit_code=code, deleted=deleted))
-    found = history(pods, lines, finished=9)
-    chief, other = found.status.roles
+    run_history = history(pods, lines, finished=9)
+    chief, other = run_history.status.roles
     phase = Phase(evaluator or "Failed")
     roles = (chief, dataclasses.replace(other, phase=phase, message="" if code == 70 else "the run is over"))
-    return dataclasses.replace(found, status=dataclasses.replace(found.status, roles=roles))
+    return dataclasses.replace(run_history, status=dataclasses.replace(run_history.status, roles=roles))
 
 
 KEPT = "the model is trained and kept, but the evaluator"
@@ -87,6 +87,6 @@ def test_the_summary_has_it_in_red_with_the_evaluators_own_lines_and_the_run_has
 
 
 def test_the_report_has_it() -> None:
-    found = report(ended(READY, SAID), timezone.utc)
-    assert found.troubles == (f"{KEPT} failed and scored no checkpoint: no such table",)
-    assert "scored no checkpoint" in page(found)
+    run_report = report(ended(READY, SAID), timezone.utc)
+    assert run_report.troubles == (f"{KEPT} failed and scored no checkpoint: no such table",)
+    assert "scored no checkpoint" in page(run_report)

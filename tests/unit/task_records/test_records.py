@@ -305,16 +305,16 @@ def read_by_all(texts: Sequence[str], phase: Phase = Phase.FAILED) -> None:
     lines = [LogLine("chief", 0, 0, text, Record.parse(text)) for text in texts]
     for over in (None, 9.0):
         pods = [pod("chief", finished=over, exit_code=None if over is None else 1), pod("worker"), pod("ps")]
-        told = history(pods, lines, phase=phase, finished=over)
+        run_history = history(pods, lines, phase=phase, finished=over)
         out = io.StringIO()
         screen = console.console(out)
-        for news in sentences.Narrator().news(told.status, lines):
+        for news in sentences.Narrator().news(run_history.status, lines):
             out.write(news.text)
-        console.show_status(_Told(told), told.status, screen)  # type: ignore[arg-type]
-        console.show_summary(_Told(told), told.status, screen)  # type: ignore[arg-type]
-        run_table.show_list([run_table.Listed(told.status, Place("local"))], out=screen)
+        console.show_status(_Told(run_history), run_history.status, screen)  # type: ignore[arg-type]
+        console.show_summary(_Told(run_history), run_history.status, screen)  # type: ignore[arg-type]
+        run_table.show_list([run_table.Listed(run_history.status, Place("local"))], out=screen)
         console.show_logs(lines, out=screen)
-        out.write(page.page_of(told))
+        out.write(page.page_of(run_history))
         out.getvalue().encode()
 
 
@@ -351,9 +351,9 @@ COUNTS = st.integers(0, 2**63 - 1)
 @given(
     st.lists(st.tuples(COUNTS, COUNTS, COUNTS, st.none() | COUNTS, RIGHT_NUMBERS, RIGHT_NUMBERS), max_size=6)
 )
-def test_no_reader_fails_by_a_right_record_with_an_odd_value(found: list[tuple[Any, ...]]) -> None:
+def test_no_reader_fails_by_a_right_record_with_an_odd_value(rows: list[tuple[Any, ...]]) -> None:
     texts = []
-    for epoch, epochs, step, steps, rate, when in found:
+    for epoch, epochs, step, steps, rate, when in rows:
         fields = {"epoch": epoch, "epochs": epochs, "step": step, "steps": steps, "steps_per_second": rate}
         fields |= {"loss": rate, "metrics": {"m": when}, "epoch_end": epoch % 2 == 0}
         texts.append(line(Event.PROGRESS, fields, time=abs(when)))

@@ -93,10 +93,10 @@ def test_what_an_earlier_pod_did_is_over() -> None:
 
 def test_most_tasks_of_a_role_are_heard() -> None:
     tasks = [TaskStatus(f"m-worker-{n}", "worker", n, Phase.RUNNING, running=1.0) for n in range(3)]
-    said: list[Content] = [Ready(), Doing("importing TensorFlow"), Ready()]
+    contents: list[Content] = [Ready(), Doing("importing TensorFlow"), Ready()]
     records = {
         task.name: {EVENTS[type(one)]: record(2.0, one, task.name)}
-        for task, one in zip(tasks, said, strict=True)
+        for task, one in zip(tasks, contents, strict=True)
     }
     roles = (RoleStatus("worker", "m-worker", Phase.RUNNING, 3, 3, 3, 0, 0, 0),)
     status = RunStatus("m", "default", Phase.RUNNING, False, "", "", roles, tuple(tasks), records=records)

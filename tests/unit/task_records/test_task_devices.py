@@ -60,8 +60,8 @@ def test_the_first_trainer_is_told_and_one_of_those_that_lack_gpus() -> None:
     lines = [said("chief"), said("worker"), *(said("worker", index, lacking=ASKED) for index in (1, 2))]
     status = history(pods, lines).status
     news = sentences.Narrator().news(status, lines)
-    told = [(each.who, each.bad) for each in news if "TensorFlow" in each.text]
-    assert told == [("chief", False), ("worker 1", True)]
+    announcements = [(each.who, each.bad) for each in news if "TensorFlow" in each.text]
+    assert announcements == [("chief", False), ("worker 1", True)]
     rows = task_devices.of_run(status)
     assert [(name, bad) for name, _, bad in rows] == [("devices", False), ("devices, worker", True)]
     assert rows[1][1].endswith(" was asked for (and 1 tasks more)")
@@ -110,11 +110,13 @@ def test_the_live_output_has_it_in_red() -> None:
 
 def test_the_report() -> None:
     pods = [pod("chief", finished=9, exit_code=0), pod("worker", finished=9, exit_code=0)]
-    found = report(history(pods, [said("chief"), said("worker", lacking=ASKED)], finished=9), timezone.utc)
-    assert "Number of devices: 1 (1 CPU, AMD EPYC 7B13), TensorFlow 2.21.0" in found.facts
-    assert [trouble.partition(" (")[0] for trouble in found.troubles] == ["Number of devices: 1"]
-    assert [told.kind for told in found.events if "TensorFlow" in told.text] == ["plain", "bad"]
-    assert "nvidia.com/gpu: 2 was asked for" in page(found)
+    run_report = report(
+        history(pods, [said("chief"), said("worker", lacking=ASKED)], finished=9), timezone.utc
+    )
+    assert "Number of devices: 1 (1 CPU, AMD EPYC 7B13), TensorFlow 2.21.0" in run_report.facts
+    assert [trouble.partition(" (")[0] for trouble in run_report.troubles] == ["Number of devices: 1"]
+    assert [event.kind for event in run_report.events if "TensorFlow" in event.text] == ["plain", "bad"]
+    assert "nvidia.com/gpu: 2 was asked for" in page(run_report)
 
 
 def test_a_long_log_is_looked_through_at_its_beginning_too(tmp_path: Path) -> None:

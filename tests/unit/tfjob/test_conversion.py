@@ -53,19 +53,19 @@ def load(document: Object, directory: Path) -> Loaded:
 def jobs(loaded: Loaded) -> dict[str, Object]:
     """The Kubernetes Jobs by role."""
     objects = rendering.render(topology.build(loaded.cluster))
-    found = [item for item in objects if item["kind"] == "Job"]
-    return {item["metadata"]["labels"]["tf-launcher.dev/role"]: item for item in found}
+    job_objects = [item for item in objects if item["kind"] == "Job"]
+    return {item["metadata"]["labels"]["tf-launcher.dev/role"]: item for item in job_objects}
 
 
 def pod(job: Object) -> Object:
-    found: Object = job["spec"]["template"]["spec"]
-    return found
+    pod_spec: Object = job["spec"]["template"]["spec"]
+    return pod_spec
 
 
 def container(job: Object, name: str = "tensorflow") -> Object:
-    (found,) = (each for each in pod(job)["containers"] if each["name"] == name)
-    assert isinstance(found, dict)
-    return found
+    (named_container,) = (each for each in pod(job)["containers"] if each["name"] == name)
+    assert isinstance(named_container, dict)
+    return named_container
 
 
 def told(job: Object, index: int) -> Any:
@@ -137,13 +137,13 @@ def shapes(draw: st.DrawFn) -> Object:
 @settings(max_examples=60)
 @given(document=shapes())
 def test_tf_config_is_the_operators(tmp_path_factory: pytest.TempPathFactory, document: Object) -> None:
-    found = jobs(load(document, tmp_path_factory.mktemp("job")))
+    jobs_by_role = jobs(load(document, tmp_path_factory.mktemp("job")))
     for key, spec in document["spec"]["tfReplicaSpecs"].items():
         role = "chief" if key == "Master" else key.lower()
         count = spec.get("replicas", 1)
-        assert (role in found) == (count > 0)
+        assert (role in jobs_by_role) == (count > 0)
         for index in range(count):
-            assert told(found[role], index) == operators(document, key, index)
+            assert told(jobs_by_role[role], index) == operators(document, key, index)
 
 
 @pytest.mark.parametrize(
@@ -168,16 +168,16 @@ def test_a_job_of_one_task_is_told_nothing(
 
 def test_dynamic_workers_see_themselves_and_the_parameter_servers(tmp_path: Path) -> None:
     replicas: dict[str, Object] = {"Chief": {}, "Worker": {"replicas": 2}, "PS": {"replicas": 2}}
-    found = jobs(load(tfjob(replicas, enableDynamicWorker=True), tmp_path))
+    jobs_by_role = jobs(load(tfjob(replicas, enableDynamicWorker=True), tmp_path))
     servers = ["job-ps-0.job:2222", "job-ps-1.job:2222"]
     # As convertClusterSpecToSparseClusterSpec has it.
-    assert told(found["worker"], 1) == {
+    assert told(jobs_by_role["worker"], 1) == {
         "cluster": {"worker": {"1": "job-worker-1.job:2222"}, "ps": servers},
         "task": {"type": "worker", "index": 1},
     }
     # A parameter server is listed as the first, whatever its index, and the chief is left out.
-    assert told(found["ps"], 1)["cluster"] == {"ps": {"1": servers[1]}}
-    assert told(found["chief"], 0)["cluster"].keys() == {"chief", "worker", "ps"}
+    assert told(jobs_by_role["ps"], 1)["cluster"] == {"ps": {"1": servers[1]}}
+    assert told(jobs_by_role["chief"], 0)["cluster"].keys() == {"chief", "worker", "ps"}
 
 
 # ---- defaults and policies
@@ -223,8 +223,8 @@ def test_the_run_policy(tmp_path: Path, clean: str) -> None:
 
 def test_who_decides(tmp_path: Path) -> None:
     def policies(replicas: dict[str, Object], success: str | None) -> dict[str, Any]:
-        found = jobs(load(tfjob(replicas, successPolicy=success), tmp_path))
-        return {role: job["spec"].get("successPolicy") for role, job in found.items()}
+        jobs_by_role = jobs(load(tfjob(replicas, successPolicy=success), tmp_path))
+        return {role: job["spec"].get("successPolicy") for role, job in jobs_by_role.items()}
 
     first = {"rules": [{"succeededIndexes": "0"}]}
     workers: dict[str, Object] = {"Worker": {"replicas": 3}}
@@ -281,16 +281,16 @@ def test_a_pod_template_passes_through(tmp_path: Path) -> None:
     (loaded,) = loader.load(str(path))
     (job,) = jobs(loaded).values()
     given = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]
-    found = pod(job)
+    pod_spec = pod(job)
     # These fields belong to the Job or to the launcher.
     expected = {
         name: value for name, value in given["spec"].items() if name not in ("restartPolicy", "containers")
     }
     expected["automountServiceAccountToken"] = True
-    assert {name: found[name] for name in expected if name != "volumes"} == {
+    assert {name: pod_spec[name] for name in expected if name != "volumes"} == {
         name: value for name, value in expected.items() if name != "volumes"
     }
-    assert found["volumes"][-1] == given["spec"]["volumes"][0]
+    assert pod_spec["volumes"][-1] == given["spec"]["volumes"][0]
     metrics, program = given["spec"]["containers"]
     assert container(job, "metrics") == metrics
     ours = container(job)
@@ -315,8 +315,8 @@ def test_a_security_context_of_its_own_is_taken_whole(tmp_path: Path, holder: st
     spec = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
     (spec if holder == "pod" else spec["containers"][0])["securityContext"] = {"runAsUser": 0}
     (job,) = jobs(load(document, tmp_path)).values()
-    found = {"pod": pod(job).get("securityContext"), "container": container(job).get("securityContext")}
-    assert found == {"pod": None, "container": None} | {holder: {"runAsUser": 0}}
+    contexts = {"pod": pod(job).get("securityContext"), "container": container(job).get("securityContext")}
+    assert contexts == {"pod": None, "container": None} | {holder: {"runAsUser": 0}}
 
 
 def test_without_one_a_pod_is_locked_down(tmp_path: Path) -> None:
@@ -478,11 +478,13 @@ def test_pods_have_the_labels_by_which_the_operators_tools_find_them(chief: str,
     # here no pod has it.
     loaded = load(tfjob({chief: {}, "WORKER": {"replicas": 2}}), tmp_path)
     prefix = "training.kubeflow.org/"
-    found = {}
+    labels_by_role = {}
     for role, job in jobs(loaded).items():
         labels = job["spec"]["template"]["metadata"]["labels"]
-        found[role] = {key.removeprefix(prefix): labels[key] for key in labels if key.startswith(prefix)}
-    assert found == {
+        labels_by_role[role] = {
+            key.removeprefix(prefix): labels[key] for key in labels if key.startswith(prefix)
+        }
+    assert labels_by_role == {
         "chief": {"job-name": "job", "replica-type": chief.lower(), "job-role": "master"},
         "worker": {"job-name": "job", "replica-type": "worker"},
     }

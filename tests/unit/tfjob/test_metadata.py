@@ -80,11 +80,11 @@ def test_the_generated_name_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert parser.main(["render", path]) == 0
     captured = capsys.readouterr()
     name = yaml.safe_load(captured.out.split("---")[1])["metadata"]["name"].removesuffix("-worker")
-    said = "made of generateName as an API server does: another name each time."
-    assert f"{path}: note: The run is called {name}, {said}\n" in captured.err
+    explanation = "made of generateName as an API server does: another name each time."
+    assert f"{path}: note: The run is called {name}, {explanation}\n" in captured.err
     assert parser.main(["convert", path]) == 0
     captured = capsys.readouterr()
-    assert re.search(rf"# The run is called (tfjob-\w+), {said}\n  name: \1\n", captured.out)
+    assert re.search(rf"# The run is called (tfjob-\w+), {explanation}\n  name: \1\n", captured.out)
     assert captured.err == ""
 
 

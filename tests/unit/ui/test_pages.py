@@ -151,10 +151,10 @@ def test_a_run_its_list_and_its_log_are_there(served: Served) -> None:
 )
 @pytest.mark.parametrize("path", ["/", RUN, "/ui.js"])
 def test_what_another_page_asks_for_is_refused(served: Served, headers: dict[str, str], path: str) -> None:
-    status, said, text = served.get(path, **headers)
+    status, answer_headers, text = served.get(path, **headers)
     assert status == 403
     assert "mnist" not in text
-    assert "Access-Control-Allow-Origin" not in said
+    assert "Access-Control-Allow-Origin" not in answer_headers
     assert served.runs.reads == 0
 
 

@@ -84,14 +84,14 @@ def loaded(folder: Path, body: str, parameters: str = "") -> Loaded:
         "  strategy: OneDevice\n  program:\n    source: train.py\n    entrypoint: train:Program\n"
         f"    parameters: {{epochs: 2{parameters}}}\n"
     )
-    (found,) = load(folder / "cluster.yaml")
-    return found
+    (cluster_file,) = load(folder / "cluster.yaml")
+    return cluster_file
 
 
 @pytest.mark.parametrize("body", CERTAIN)
 def test_it_names_the_line(body: str) -> None:
-    found = endless_data.found({"train.py": program(body).encode()}, "train:Program")
-    assert found.startswith(f"train.py:{CERTAIN[body]}: ")
+    message = endless_data.found({"train.py": program(body).encode()}, "train:Program")
+    assert message.startswith(f"train.py:{CERTAIN[body]}: ")
 
 
 @pytest.mark.parametrize("body", UNCERTAIN)
@@ -104,9 +104,9 @@ def test_it_follows_the_program_s_own_functions(body: str) -> None:
     files = {"train.py": program(body).encode(), "data/helpers.py": HELPERS.encode()}
     line = BY_HELPERS.get(body)
     place = {None: "", 0: "train.py:3: "}.get(line, f"data/helpers.py:{line}: ")
-    found = endless_data.found(files, "train:Program")
-    assert found.startswith(place)
-    assert bool(found) == bool(place)
+    message = endless_data.found(files, "train:Program")
+    assert message.startswith(place)
+    assert bool(message) == bool(place)
 
 
 def test_what_it_cannot_read_is_not_certain() -> None:

@@ -340,9 +340,9 @@ def test_the_corpus_has_no_fewer_than_it_had() -> None:
 
 @pytest.mark.parametrize(("fragment", "path", "message"), WRONG, ids=[wrong for wrong, _, _ in WRONG])
 def test_a_wrong_fragment(fragment: str, path: str, message: str) -> None:
-    ((found, said),) = refused(cluster(fragment))
-    assert found.startswith(f"spec.chief.{path}")
-    assert message in said
+    ((place, problem),) = refused(cluster(fragment))
+    assert place.startswith(f"spec.chief.{path}")
+    assert message in problem
 
 
 @pytest.mark.parametrize("fragment", RIGHT)
@@ -354,17 +354,17 @@ def test_a_right_fragment(fragment: str) -> None:
 def test_what_every_role_is_given_is_said_once_where_it_stands(fragment: str) -> None:
     document = cluster("{}", everywhere=fragment)
     document["spec"]["evaluator"] = {}
-    ((found, _),) = refused(document)
-    assert found.startswith("spec.template.podTemplate.")
+    ((place, _),) = refused(document)
+    assert place.startswith("spec.template.podTemplate.")
 
 
 def test_what_two_patches_come_to_is_said_at_the_roles_own() -> None:
     everywhere = "podTemplate: {spec: {volumes: [{name: a, hostPath: {path: /a}}]}}"
     loader.check(cluster("{}", everywhere=everywhere))
-    own = "podTemplate: {spec: {volumes: [{name: a, emptyDir: {}}]}}"
-    ((found, said),) = refused(cluster(own, everywhere=everywhere))
-    assert found == "spec.chief.podTemplate.spec.volumes[0]"
-    assert said == "expected one of hostPath or emptyDir, not both"
+    role_patch = "podTemplate: {spec: {volumes: [{name: a, emptyDir: {}}]}}"
+    ((place, problem),) = refused(cluster(role_patch, everywhere=everywhere))
+    assert place == "spec.chief.podTemplate.spec.volumes[0]"
+    assert problem == "expected one of hostPath or emptyDir, not both"
 
 
 def test_a_tensorboard_too() -> None:

@@ -16,9 +16,11 @@ INSTALLED = "is left out: program.packages: [{}] installs it in each task"
 
 def book(*cells: str, **metadata: Any) -> bytes:
     """Returns a notebook of format 4 with a text and these code cells."""
-    found: list[dict[str, Any]] = [{"cell_type": "markdown", "source": ["# A text\n", "import nothing"]}]
-    found += [{"cell_type": "code", "source": cell.splitlines(keepends=True)} for cell in cells]
-    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": found}).encode()
+    book_cells: list[dict[str, Any]] = [{"cell_type": "markdown", "source": ["# A text\n", "import nothing"]}]
+    book_cells += [{"cell_type": "code", "source": cell.splitlines(keepends=True)} for cell in cells]
+    return json.dumps(
+        {"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": book_cells}
+    ).encode()
 
 
 def script(*cells: str) -> notebook.Script:
@@ -29,9 +31,9 @@ def script(*cells: str) -> notebook.Script:
 
 def variables(*cells: str) -> dict[str, Any]:
     """Returns what the script's variables are at its end."""
-    found: dict[str, Any] = {}
-    exec(script(*cells).text, found)
-    return found
+    namespace: dict[str, Any] = {}
+    exec(script(*cells).text, namespace)
+    return namespace
 
 
 def test_cells_run_in_order() -> None:
@@ -44,8 +46,8 @@ def test_the_first_lines_indentation_is_nobodys() -> None:
 
 
 def test_a_future_import_stays_the_first_statement() -> None:
-    found = variables("%matplotlib inline\nfrom __future__ import annotations\ndef f(x: Unknown): ...")
-    assert found["f"].__annotations__ == {"x": "Unknown"}
+    namespace = variables("%matplotlib inline\nfrom __future__ import annotations\ndef f(x: Unknown): ...")
+    assert namespace["f"].__annotations__ == {"x": "Unknown"}
 
 
 @pytest.mark.parametrize(

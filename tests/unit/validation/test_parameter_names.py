@@ -50,9 +50,9 @@ def test_a_name_that_nobody_reads_is_refused_with_its_line(tmp_path: Path, name:
     with pytest.raises(SpecError) as refused:
         planned(tmp_path, name)
     (problem,) = refused.value.problems
-    said = "neither the runtime nor the program's source has a parameter of this name"
+    message = "neither the runtime nor the program's source has a parameter of this name"
     where = f"{tmp_path / 'cluster.yaml'}:13:7: spec.program.parameters.{name}"
-    assert str(problem) == f"{where}: {said}: did you mean {meant}?"
+    assert str(problem) == f"{where}: {message}: did you mean {meant}?"
 
 
 @pytest.mark.parametrize("read", ['["steps"]', ".get('steps', 3)"])
@@ -74,8 +74,8 @@ def test_a_program_of_an_image_may_read_it(tmp_path: Path) -> None:
     """So it gets a notice, and only for names that are very similar."""
     planned(tmp_path, "globalBatchsize", source="")
     (loaded,) = loader.load(str(tmp_path / "cluster.yaml"))
-    said = (
+    notice = (
         "spec.program.parameters.globalBatchsize: the runtime does not read it; did you mean globalBatchSize?"
     )
-    assert rules.notices(loaded.cluster) == [said]
+    assert rules.notices(loaded.cluster) == [notice]
     assert parameter_names.notices({"batchSize": 1, "steps": 2, "hidden": 3}) == []

@@ -66,8 +66,10 @@ def test_a_link_that_leads_out(place: Path) -> None:
 def test_a_link_within_the_program_that_leads_out(place: Path) -> None:
     link = place / "there" / "code" / "config.txt"
     link.symlink_to("../../secret.py")
-    said = refused(written(place, "code"))
-    assert said.startswith(f"code has config.txt, which is by the link {link} {place / 'secret.py'}, outside")
+    message = refused(written(place, "code"))
+    assert message.startswith(
+        f"code has config.txt, which is by the link {link} {place / 'secret.py'}, outside"
+    )
 
 
 def test_a_link_of_a_link_that_leads_out(place: Path) -> None:
@@ -79,9 +81,9 @@ def test_a_link_of_a_link_that_leads_out(place: Path) -> None:
 def test_a_link_within_the_folder_is_taken(place: Path) -> None:
     (place / "there" / "shared.py").write_text("")
     (place / "there" / "code" / "shared.py").symlink_to("../shared.py")
-    found = source.read(loader.load(written(place, "code"))[0])
-    assert found is not None
-    assert set(found.files) == {"shared.py", "train.py"}
+    program_files = source.read(loader.load(written(place, "code"))[0])
+    assert program_files is not None
+    assert set(program_files.files) == {"shared.py", "train.py"}
 
 
 def test_the_files_own_folder_may_be_a_link(place: Path) -> None:
@@ -141,11 +143,11 @@ def test_a_script_is_a_file_or_one_in_the_source(place: Path) -> None:
     assert of_script(place, script="trian.py") == [
         f"{here} such file or folder: trian.py (beside the cluster file)"
     ]
-    found = of_script(place, source="code", script="code/train.py")
-    assert found == [f"{here} file code/train.py in the source; did you mean train.py?"]
+    problems = of_script(place, source="code", script="code/train.py")
+    assert problems == [f"{here} file code/train.py in the source; did you mean train.py?"]
 
 
 def test_a_script_that_is_no_python(place: Path) -> None:
     (place / "there" / "code" / "train.py").write_text("model.fit(\n")
-    (found,) = of_script(place, script="code/train.py")
-    assert found.startswith("spec.program.script: train.py:1: not valid Python: ")
+    (problem,) = of_script(place, script="code/train.py")
+    assert problem.startswith("spec.program.script: train.py:1: not valid Python: ")

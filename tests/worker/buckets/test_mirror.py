@@ -51,7 +51,7 @@ class Chief(MirroredFiles):
     def __init__(self, url: str, scratch: Path, patience: float = 60.0) -> None:
         self.notices: list[str] = []
         opened = Bucket(url, patience=patience, notice=self.notices.append)
-        super().__init__(opened, str(scratch), own=OWN)
+        super().__init__(opened, str(scratch), own_folders=OWN)
 
     def save(self, number: int, size: int = 1000) -> None:
         self.before_checkpoint()
@@ -98,11 +98,11 @@ def test_one_of_two_that_take_a_lease_at_once_is_refused(url: str, impatient: No
 
     class Together(lease.BucketFiles):
         def read(self, path: str) -> tuple[str | None, str | None]:
-            found = super().read(path)
+            answer = super().read(path)
             with contextlib.suppress(threading.BrokenBarrierError):
                 at_once.wait(10)
             at_once.abort()
-            return found
+            return answer
 
     def claim(run: str) -> None:
         held = lease.Lease(url, lease.new_holder(run, run, None, f"{run}-chief-0"), Together(Bucket(url)))
@@ -136,9 +136,9 @@ def test_a_lease_whose_answer_is_lost_is_held_all_the_same(
     assert held.renew() is None
     second = lease.Lease(url, lease.new_holder("run", "1", None, "run-chief-0"))
     second.claim()
-    found = held.renew()
-    assert found is not None
-    assert found.holder == second.holder.holder
+    other_holder = held.renew()
+    assert other_holder is not None
+    assert other_holder.holder == second.holder.holder
     second.give_back()
     assert Bucket(url).read("lease.json") is None
 
@@ -262,7 +262,7 @@ def test_an_upload_that_is_late_is_given_up(url: str, s3_proxy: FaultyProxy, tmp
 def test_what_is_refused_names_bucket_and_operation_and_no_secret(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for there, variables, said in (
+    for there, variables, error_code in (
         (url, {"AWS_SECRET_ACCESS_KEY": f"{SECRET}-wrong"}, "SignatureDoesNotMatch"),
         (url, {"AWS_ACCESS_KEY_ID": "somebody"}, "InvalidAccessKeyId"),
         (f"s3://no-such-bucket-{next(_numbers)}/x", {}, "NoSuchBucket"),
@@ -276,7 +276,7 @@ def test_what_is_refused_names_bucket_and_operation_and_no_secret(
                 "listing checkpoints": partial(opened.children, "checkpoints"),
             }
             for operation, act in acts.items():
-                with pytest.raises(BucketError, match=said) as refused:
+                with pytest.raises(BucketError, match=error_code) as refused:
                     act()
                 text = str(refused.value)
                 assert text.startswith(f"{there}: {operation} failed: ")
@@ -319,12 +319,12 @@ def test_another_version_is_not_replaced(url: str) -> None:
     opened.replace("lease.json", b"1", None)
     with pytest.raises(ChangedError):
         opened.replace("lease.json", b"2", None)
-    found = opened.read("lease.json")
-    assert found is not None
-    opened.replace("lease.json", b"3", found[1])
+    stored = opened.read("lease.json")
+    assert stored is not None
+    opened.replace("lease.json", b"3", stored[1])
     with pytest.raises(ChangedError):
-        opened.replace("lease.json", b"4", found[1])
-    assert opened.read("lease.json") != found
+        opened.replace("lease.json", b"4", stored[1])
+    assert opened.read("lease.json") != stored
 
 
 class Fetched:
@@ -339,8 +339,8 @@ class Fetched:
 
     @property
     def files(self) -> dict[str, bytes]:
-        found = [path for path in self.directory.rglob("*") if path.is_file()]
-        return {str(path.relative_to(self.directory)): path.read_bytes() for path in found}
+        paths = [path for path in self.directory.rglob("*") if path.is_file()]
+        return {str(path.relative_to(self.directory)): path.read_bytes() for path in paths}
 
 
 @pytest.fixture

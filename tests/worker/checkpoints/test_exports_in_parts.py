@@ -72,8 +72,8 @@ def test_a_large_variable_is_copied_from_the_checkpoint(
     written = tf.saved_model.load(str(tmp_path / "export"))
     serving = written.signatures["serving_default"]
     ((name, spec),) = serving.structured_input_signature[1].items()
-    (found,) = serving(**{name: tf.cast(BATCH, spec.dtype)}).values()
-    np.testing.assert_array_equal(found.numpy(), expected)
+    (output,) = serving(**{name: tf.cast(BATCH, spec.dtype)}).values()
+    np.testing.assert_array_equal(output.numpy(), expected)
     assert sorted(path.name for path in (tmp_path / "export" / "variables").iterdir()) == [
         "variables.data-00000-of-00001",
         "variables.index",

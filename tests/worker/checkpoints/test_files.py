@@ -128,23 +128,23 @@ def check(directory: Path, strategy: str, style: str, keras: int = 2) -> None:
     with running(directory, parameters=parameters, keras=keras, **options) as cluster:
         tasks = cluster.start_all()
         assert [task.ended() for task in tasks.values()] == [0] * len(tasks), tasks
-    found = _run(_RESTORE, cluster.model_dir / "checkpoints", weights, keras=keras)
-    steps = found["optimizer and model"][1]
+    report = _run(_RESTORE, cluster.model_dir / "checkpoints", weights, keras=keras)
+    steps = report["optimizer and model"][1]
     # A worker's step may be done twice where it was lost; here none is.
     assert steps == 60
     for words in ("optimizer and model", "everything", "root"):
-        assert found[words] == [True, steps], words
-    assert found["model"][0]
-    accuracy = found["evaluator"][1]
-    assert found["evaluator"] == [True, accuracy]
+        assert report[words] == [True, steps], words
+    assert report["model"][0]
+    accuracy = report["evaluator"][1]
+    assert report["evaluator"] == [True, accuracy]
     assert accuracy > 0.5, "the tutorials' words restored nothing: 1 of 5 classes is right by chance"
-    assert found.get("load_weights", [True, steps]) == [True, steps]
-    assert found["counter"] == 3
+    assert report.get("load_weights", [True, steps]) == [True, steps]
+    assert report["counter"] == 3
     # The weights, the optimizer's two moments of those that are trained, its count and rate, and the number
     # of the checkpoint, and with Keras 3 the state of its dropout: nothing is there twice.
-    trained = found["saved"] - 2 * 32
-    assert found["copies"] == 3
-    assert found["values"] == found["saved"] + 2 * trained + 3 + (2 if keras == 3 else 0)
+    trained = report["saved"] - 2 * 32
+    assert report["copies"] == 3
+    assert report["values"] == report["saved"] + 2 * trained + 3 + (2 if keras == 3 else 0)
 
 
 @pytest.mark.nightly
@@ -153,14 +153,14 @@ def check(directory: Path, strategy: str, style: str, keras: int = 2) -> None:
 def test_what_a_programs_own_callbacks_save_is_written_by_the_chief(make_cluster: MakeCluster) -> None:
     parameters = {"epochs": 1, "weights": "weights.npz", "kept": "own/{epoch}"}
     cluster = make_cluster(entrypoint="remembered:Remembered", parameters=parameters)
-    own = cluster.directory / "own"
-    own.mkdir()
-    hidden = ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o ro none {own} && exec "$@"', "sh")
+    folder = cluster.directory / "own"
+    folder.mkdir()
+    hidden = ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o ro none {folder} && exec "$@"', "sh")
     tasks = [cluster.start(*task, prefix=hidden) for task in cluster.addresses if task[0] != "chief"]
     chief = cluster.start("chief")
     assert chief.ended() == 0, chief.output
     assert [task.ended() for task in tasks] == [0, 0, 0]
-    assert (own / "1.index").exists()
+    assert (folder / "1.index").exists()
 
 
 def test_a_run_goes_on_from_what_an_earlier_version_wrote(make_cluster: MakeCluster) -> None:

@@ -49,8 +49,8 @@ def test_what_was_exported_stays_where_the_state_is_lost(tmp_path: Path, state: 
     beginning = begin(directory, "b", print)
     assert (beginning.finished, beginning.export) == (False, 4)
     directory.write_export(beginning.export, new)
-    found = {path.parent.name: path.read_text() for path in tmp_path.glob("export/*/saved_model.pb")}
-    assert found == {"1": "1", "3": "3", "4": "new"}
+    exports = {path.parent.name: path.read_text() for path in tmp_path.glob("export/*/saved_model.pb")}
+    assert exports == {"1": "1", "3": "3", "4": "new"}
 
 
 def test_the_next_version_is_above_all_that_are_there(tmp_path: Path) -> None:

@@ -76,10 +76,10 @@ def test_a_copy_is_of_its_moment_while_the_training_goes_on(
     tmp_path: Path, keras: int, optimizer: str
 ) -> None:
     """Dense weights, rows of an embedding, averages, slots, a table of strings and metrics."""
-    found = computed(_KEPT, tmp_path, optimizer, keras=keras)
+    report = computed(_KEPT, tmp_path, optimizer, keras=keras)
     for name in ("copy", "bytes", "parts"):
-        assert found[f"moved before {name}"]
-        assert found[name] == [True, True, True, 5.0, 7.0], name
+        assert report[f"moved before {name}"]
+        assert report[name] == [True, True, True, 5.0, 7.0], name
     assert len(list(tmp_path.glob("parts.data-*"))) > 5
     assert not (tmp_path / "writing").exists()
 
@@ -224,8 +224,8 @@ os._exit(0)
 
 
 def test_a_copy_of_tables_on_parameter_servers_is_fetched_in_parts(tmp_path: Path) -> None:
-    found = computed(_ON_SERVERS, tmp_path)
-    of_layers = {"keras": found.pop("keras"), "tf_keras": found.pop("tf_keras")}
-    assert found == {"moved": True, "copy": [True, 7.0, True], "bytes": [True, 7.0, True]}
+    report = computed(_ON_SERVERS, tmp_path)
+    of_layers = {"keras": report.pop("keras"), "tf_keras": report.pop("tf_keras")}
+    assert report == {"moved": True, "copy": [True, 7.0, True], "bytes": [True, 7.0, True]}
     assert of_layers == {"keras": [1, 2], "tf_keras": [1, 2]}, "each is read in two requests"
     assert len(list(tmp_path.glob("copy.data-*"))) >= 16, "32,000 bytes, at most 2,000 at a time"

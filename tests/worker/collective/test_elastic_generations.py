@@ -45,10 +45,10 @@ def told(run: Generations, now: float) -> dict[str, str]:
 @pytest.fixture
 def run() -> Generations:
     """A run of two to four workers; three have come, and train."""
-    found = new(2, 4)
-    arrive(found, ("chief", 0), ("worker", 0), ("worker", 2), ("worker", 3))
-    assert set(told(found, LATER).values()) == {"start"}
-    return found
+    generations = new(2, 4)
+    arrive(generations, ("chief", 0), ("worker", 0), ("worker", 2), ("worker", 3))
+    assert set(told(generations, LATER).values()) == {"start"}
+    return generations
 
 
 def test_it_begins_with_those_that_are_there_after_a_short_wait() -> None:

@@ -83,8 +83,8 @@ class Run:
     def start(self, index: int | None = None, tensorflow: str = "2.21.0") -> RunningTask:
         """Starts a worker, or the chief."""
         role = "chief" if index is None else "worker"
-        own = self.addresses["chief" if index is None else index]
-        arguments = [role, str(index or 0), own, self.addresses["chief"], tensorflow, str(self.directory)]
+        address = self.addresses["chief" if index is None else index]
+        arguments = [role, str(index or 0), address, self.addresses["chief"], tensorflow, str(self.directory)]
         process = subprocess.Popen(
             [sys.executable, "-c", TASK, *arguments],
             cwd=ROOT,

@@ -75,9 +75,9 @@ class Tasks:
 
     def agree(self, stored: Position) -> None:
         def one(task: Task, copies: MemoryCopies) -> None:
-            own = stored if task.is_primary else NONE  # the others may not see it
-            found = agreement.agree(task, copies, own, self.notices.append, lambda: None)
-            self.found[task.index] = found
+            known_position = stored if task.is_primary else NONE  # the others may not see it
+            directory = agreement.agree(task, copies, known_position, self.notices.append, lambda: None)
+            self.found[task.index] = directory
 
         threads = [
             threading.Thread(target=one, args=each) for each in zip(self.tasks, self.copies, strict=True)

@@ -31,9 +31,9 @@ class Server(MemoryCopies):
 @pytest.mark.parametrize("rooms", [(False, True), (False, False)])
 def test_the_first_that_has_room(tmp_path: Path, rooms: tuple[bool, bool]) -> None:
     notices: list[str] = []
-    own = MemoryCopies(str(tmp_path), None, notices.append)
-    own.write(StateCopy.of(Model(1.0), EARLY), lambda: True)
-    with (own.files / "ckpt-1-3.data-00000-of-00001").open("ab") as file:
+    copies = MemoryCopies(str(tmp_path), None, notices.append)
+    copies.write(StateCopy.of(Model(1.0), EARLY), lambda: True)
+    with (copies.files / "ckpt-1-3.data-00000-of-00001").open("ab") as file:
         file.truncate(50 << 20)  # more than a connection holds
     servers = [Server(tmp_path / str(number), room=room) for number, room in enumerate(rooms)]
     with (
@@ -42,7 +42,7 @@ def test_the_first_that_has_room(tmp_path: Path, rooms: tuple[bool, bool]) -> No
     ):
         neighbours = Neighbours([f"127.0.0.1:{one}", f"127.0.0.1:{two}"], notices.append)
         for _ in range(2):
-            neighbours.put(own, EARLY)
+            neighbours.put(copies, EARLY)
         assert [len(each) for each in neighbours.held()] == [1] * any(rooms)
     assert [server.whole() for server in servers] == [[], [EARLY] if any(rooms) else []]
     assert len(notices) == (not any(rooms))

@@ -34,10 +34,10 @@ TAKEN = {
 @pytest.mark.by_day("3", runtime=())
 @pytest.mark.parametrize("keras", [2, 3])
 def test_the_batches_are_those_of_plain_keras(keras: int) -> None:
-    found = computed(PROGRAMS / "recorded_batches.py", keras, keras=keras)
-    assert {name for name, said in found.items() if said == "both refuse"} == REFUSED[keras]
-    assert {name for name, said in found.items() if said.startswith("only Keras refuses")} == TAKEN[keras]
-    same = {name for name, said in found.items() if said == "same"}
-    others = found.keys() - same - REFUSED[keras] - TAKEN[keras]
-    assert {name: found[name] for name in others} == {}
+    verdicts = computed(PROGRAMS / "recorded_batches.py", keras, keras=keras)
+    assert {name for name, text in verdicts.items() if text == "both refuse"} == REFUSED[keras]
+    assert {name for name, text in verdicts.items() if text.startswith("only Keras refuses")} == TAKEN[keras]
+    same = {name for name, text in verdicts.items() if text == "same"}
+    others = verdicts.keys() - same - REFUSED[keras] - TAKEN[keras]
+    assert {name: verdicts[name] for name in others} == {}
     assert len(same) >= 37

@@ -20,9 +20,9 @@ def aligned(values: Any) -> Any:
     """Returns the array in memory that begins where TensorFlow likes it."""
     memory = np.empty(values.nbytes + ALIGNED, np.uint8)
     begin = -memory.ctypes.data % ALIGNED
-    found = memory[begin : begin + values.nbytes].view(values.dtype).reshape(values.shape)
-    found[:] = values
-    return found
+    array = memory[begin : begin + values.nbytes].view(values.dtype).reshape(values.shape)
+    array[:] = values
+    return array
 
 
 class _Stored:
@@ -51,6 +51,6 @@ def test_what_follows_does_not_write_into_the_programs_arrays(source: Any) -> No
     values = np.arange(256, dtype=np.float32)
     array = aligned(values)
     halves = numbered.dataset(source(array), 0, 8).map(lambda labels: labels[:16])
-    found = list(halves.map(lambda labels: labels * 2.0))
+    doubled = list(halves.map(lambda labels: labels * 2.0))
     np.testing.assert_array_equal(array, values)
-    np.testing.assert_array_equal(tf.stack(found), values.reshape(8, 32)[:, :16] * 2)
+    np.testing.assert_array_equal(tf.stack(doubled), values.reshape(8, 32)[:, :16] * 2)

@@ -69,18 +69,18 @@ GIVEN: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_a_training_goes_on_at_any_batch(name: str) -> None:
-    found = {}
+    remaining = {}
     for done in (0, 1, 3, 4, 5, 8, 17):
         np.random.seed()  # as in another process
         loop = loop_of(lambda: GIVEN[name]().dataset(), STEPS)
         dataset, steps = training_dataset(loop)
         later = continued(loop, dataset, steps, Position(*divmod(done, steps)))
-        found[done] = batches(later, EPOCHS * STEPS - done)
+        remaining[done] = batches(later, EPOCHS * STEPS - done)
         assert later.element_spec == dataset.element_spec
         assert int(later.cardinality()) == (
             tf.data.UNKNOWN_CARDINALITY if name == "a generator" else tf.data.INFINITE_CARDINALITY
         )
-    assert all(found[done] == found[0][done:] for done in found)
+    assert all(remaining[done] == remaining[0][done:] for done in remaining)
 
 
 @pytest.mark.parametrize("name", ["shuffled", "within batches", "of Keras 2, by batches"])
@@ -144,7 +144,7 @@ def test_arrays_are_not_copied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ((object(),), "fit: cannot read a object"),
         ((np.zeros([]),), "without a dimension"),
@@ -157,10 +157,10 @@ def test_arrays_are_not_copied() -> None:
         ((iter([(np.zeros(1),) * 4]),), "a batch is a tuple of 4"),
     ],
 )
-def test_what_cannot_be_is_one_message(given: Any, said: str) -> None:
+def test_what_cannot_be_is_one_message(given: Any, message: str) -> None:
     with pytest.raises(Failure) as raised:
         fit_data.training_data(*given, keras_3=True)
-    assert said in raised.value.message
+    assert message in raised.value.message
 
 
 def test_a_later_batch_of_another_shape_is_one_message() -> None:

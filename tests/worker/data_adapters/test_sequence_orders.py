@@ -71,15 +71,15 @@ def of_keras(library: Any, data: Any, *, steps: int | None) -> list[list[int]]:
 
 def of_runtime(library: Any, data: Any, *, steps: int | None, done: int = 0) -> list[list[int]]:
     """Returns those of the runtime, without the first `done` batches of each call."""
-    found, epoch = [], steps or BATCHES
+    orders, epoch = [], steps or BATCHES
     for number in range(FITS):
         given = fit_data.training_data(
             data, keras_3=library is keras, steps_per_epoch=steps, epochs=EPOCHS, seed=number + 1
         )
         batches = given.from_batch(done).prefetch(4).take(EPOCHS * epoch - done)
-        found += [x.numpy().ravel().tolist() for x, _ in batches]
+        orders += [x.numpy().ravel().tolist() for x, _ in batches]
         given.use_up(EPOCHS)
-    return found
+    return orders
 
 
 @LIBRARIES
@@ -103,8 +103,8 @@ def test_the_order_is_that_of_fit(library: Any, shuffles_itself: bool) -> None:
 def test_an_epoch_may_be_shorter_than_a_pass(library: Any) -> None:
     """Keras begins a new pass with each epoch; here one pass follows the other, as for all data."""
     library.utils.set_random_seed(7)
-    found = of_runtime(library, numbers(library, shuffles_itself=False), steps=2)
-    of_a_fit = found[: EPOCHS * 2]
+    orders = of_runtime(library, numbers(library, shuffles_itself=False), steps=2)
+    of_a_fit = orders[: EPOCHS * 2]
     for begin in (0, BATCHES):
         one_pass = itertools.chain.from_iterable(of_a_fit[begin : begin + BATCHES])
         assert sorted(one_pass) == list(range(EXAMPLES))

@@ -27,11 +27,11 @@ EPOCHS = 3
 
 def scored(task: RunningTask) -> dict[int, dict[str, float]]:
     """Epoch to metrics, in the order of the reports."""
-    found = {}
+    scores = {}
     for record in task.records(Event.EVALUATION):
         assert record.fields["checkpoint"] == f"ckpt-{record.fields['epoch']}"
-        found[record.fields["epoch"]] = record.fields["metrics"]
-    return found
+        scores[record.fields["epoch"]] = record.fields["metrics"]
+    return scores
 
 
 def evaluate(make_cluster: MakeCluster, **options: Any) -> RunningTask:
@@ -58,9 +58,9 @@ def test_both_ways_give_the_same_for_every_kind_of_program(make_cluster: MakeClu
 
     def alone(**options: Any) -> dict[str, float]:
         shutil.rmtree(notes)
-        found = scored(evaluate(make_cluster, **options))
-        assert list(found) == [EPOCHS]
-        return found[EPOCHS]
+        scores = scored(evaluate(make_cluster, **options))
+        assert list(scores) == [EPOCHS]
+        return scores[EPOCHS]
 
     expected = pytest.approx(every[EPOCHS], rel=1e-5)
     latest = {"checkpoints": "Latest"}

@@ -51,19 +51,19 @@ def shared_out(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """[replicas, count, fill, has_shares, steps], each step [numbers, part, examples] of each replica."""
     script = tmp_path_factory.mktemp("shared") / "shared.py"
     script.write_text(SCRIPT)
-    found: list[Any] = computed(script)
-    return found
+    divisions: list[Any] = computed(script)
+    return divisions
 
 
 def test_every_example_once_in_its_order_and_nearly_as_many_for_each(shared_out: list[Any]) -> None:
     for replicas, count, _, has_shares, steps in shared_out:
         passed = []
         for step in steps:
-            own = [numbers[:examples] if has_shares else numbers for numbers, _, examples in step]
-            assert len(own) == replicas
-            sizes = [len(numbers) for numbers in own]
+            replica_numbers = [numbers[:examples] if has_shares else numbers for numbers, _, examples in step]
+            assert len(replica_numbers) == replicas
+            sizes = [len(numbers) for numbers in replica_numbers]
             assert max(sizes) - min(sizes) <= 1
-            passed += [number for numbers in own for number in numbers]
+            passed += [number for numbers in replica_numbers for number in numbers]
         # Two passes: an epoch ends where its data ends.
         assert passed == 2 * list(range(100, 100 + count))
 

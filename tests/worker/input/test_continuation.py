@@ -136,8 +136,8 @@ def test_the_order_is_that_of_one_attempt(name: str, known: bool) -> None:
     if not known and int(PIPELINES[name]().cardinality()) == tf.data.INFINITE_CARDINALITY:
         return
     loop = loop_of(PIPELINES[name], STEPS if known else None)
-    dataset, found = training_dataset(loop)
-    steps = found or 0
+    dataset, epoch_steps = training_dataset(loop)
+    steps = epoch_steps or 0
     assert steps == (STEPS if known else sum(1 for _ in PIPELINES[name]()))
     whole = batches(dataset.repeat(), EPOCHS * STEPS)
     for done in (1, 2, 4, 5, 7, 17):

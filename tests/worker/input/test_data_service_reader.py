@@ -53,7 +53,7 @@ def visits(path: Path, last: int) -> tuple[Counter[int], int]:
     weight of an example is moved by 1 / BATCH in a full batch, and by 1 / `last` in one of that size. Up to
     EPOCHS + 1 visits, one sum stands for one pair of numbers.
     """
-    found, in_last = Counter[int](), 0
+    counts, in_last = Counter[int](), 0
     for value in moved(path):
         fits = [
             (full + few, few)
@@ -62,9 +62,9 @@ def visits(path: Path, last: int) -> tuple[Counter[int], int]:
             if abs(value - full - few * BATCH / last) < 1e-3
         ]
         assert len(fits) == 1, value
-        found[fits[0][0]] += 1
+        counts[fits[0][0]] += 1
         in_last += fits[0][1]
-    return found, in_last
+    return counts, in_last
 
 
 @pytest.mark.by_day("options3-visited:Keras3", runtime=("options1-visited:Keras3",))
@@ -128,10 +128,10 @@ def test_coordinated_workers_share_each_pass(
     cluster = visited(make_cluster, tmp_path, entrypoint=entrypoint, parameters=parameters, **SERVERS)
     tasks = cluster.start_all()
     assert {task.ended() for task in tasks.values()} == {0}
-    found = np.rint(moved(tmp_path / "chief-0-5.npy")).astype(int)
-    assert found.sum() == 5 * 640
+    counts = np.rint(moved(tmp_path / "chief-0-5.npy")).astype(int)
+    assert counts.sum() == 5 * 640
     # Two workers hold a few batches each, and the data workers are in two passes at a time.
-    assert np.abs(found - 5).sum() <= 2 * 12 * BATCH
+    assert np.abs(counts - 5).sum() <= 2 * 12 * BATCH
 
 
 @thorough
@@ -154,10 +154,10 @@ def test_elastic_workers_share_the_passes(make_cluster: MakeCluster, tmp_path: P
     chief.until(Event.MEMBERSHIP, workers=[0, 1, 2])
     tasks.pop(("worker", 0)).kill()
     assert {name: task.ended() for name, task in tasks.items()} == dict.fromkeys(tasks, 0)
-    found = np.rint(moved(tmp_path / f"chief-0-{epochs}.npy")).astype(int)
+    counts = np.rint(moved(tmp_path / f"chief-0-{epochs}.npy")).astype(int)
     # The lost worker may have taken its steps without saying so. The batches that it held came to nobody.
-    assert 0 <= found.sum() - epochs * examples <= 2 * 2 * BATCH
-    assert np.abs(found - epochs).sum() <= 3 * 12 * BATCH
+    assert 0 <= counts.sum() - epochs * examples <= 2 * 2 * BATCH
+    assert np.abs(counts - epochs).sum() <= 3 * 12 * BATCH
 
 
 @thorough
@@ -183,10 +183,10 @@ def test_training_goes_on_when_dispatcher_and_data_worker_are_killed(
     done = max(record.fields["epoch"] for record in first.records(Event.PROGRESS))
     # The weights of an epoch are written before the next epoch ends.
     first.until(Event.PROGRESS, epoch=done + 3, epoch_end=True)
-    found = np.rint(moved(tmp_path / f"worker-0-{done + 2}.npy")).astype(int)
-    assert found.sum() == (done + 2) * 1600
+    counts = np.rint(moved(tmp_path / f"worker-0-{done + 2}.npy")).astype(int)
+    assert counts.sum() == (done + 2) * 1600
     # A file or an example that was given out when the dispatcher ended may be lost to its pass.
-    assert np.abs(found - (done + 2)).sum() <= 4 * BATCH
+    assert np.abs(counts - (done + 2)).sum() <= 4 * BATCH
     tasks[DATA_WORKER, 0].kill()
     tasks[DATA_WORKER, 0] = cluster.start(DATA_WORKER)
     assert {name: task.ended() for name, task in tasks.items()} == dict.fromkeys(tasks, 0)
@@ -214,8 +214,8 @@ def test_a_copy_in_memory_knows_what_they_have_given(make_cluster: MakeCluster, 
     kill_in_its_pod(chief)
     assert {name: task.ended() for name, task in tasks.items()} == dict.fromkeys(tasks, 0), chief.output
     assert "from a copy in memory" in chief.output
-    found = np.rint(moved(tmp_path / f"chief-0-{epochs}.npy")).astype(int)
-    assert Counter(found.tolist()) == {epochs: examples}
+    counts = np.rint(moved(tmp_path / f"chief-0-{epochs}.npy")).astype(int)
+    assert Counter(counts.tolist()) == {epochs: examples}
 
 
 @thorough

@@ -37,9 +37,9 @@ def test_an_epoch_leaves_out_what_the_notice_says(make_cluster: MakeCluster, tmp
         name: [record.fields["message"] for record in task.records(Event.NOTICE)]
         for name, task in tasks.items()
     }
-    (said,) = notices["worker", 0]
+    (notice,) = notices["worker", 0]
     assert notices["worker", 1] == []
-    assert said.startswith(
+    assert notice.startswith(
         "recorded:Recorded: train_dataset() is shared out by files, and they are not equal: of 5 files the 2 "
         "tasks read 3, 2, 70%, 30% of the bytes. Each takes equally many examples, so an epoch of as many "
         "examples as the files have leaves out about 20% of the data and reads 20% twice: use spec.strategy"
@@ -96,14 +96,14 @@ print(json.dumps([found, *unread]))
 
 def test_what_can_be_told_of_files_is_told_once(tmp_path: Path) -> None:
     write(tmp_path, UNEQUAL)
-    found, *unread = _python(_NOTICES, str(tmp_path))
+    notices, *unread = _python(_NOTICES, str(tmp_path))
     assert unread == [pytest.approx(numbers) for numbers in ([0.2, 0.2], [0.5, 0.0], [0.0, 1.0])]
-    told = {name for name, said in found.items() if said}
-    assert told == {"interleaved", "flat", "direct", "listed", "known"}
-    assert all(len(said) == 1 for name, said in found.items() if name in told)
-    assert "leaves out about 20% of the data and reads 20% twice" in found["flat"][0]
+    names = {name for name, messages in notices.items() if messages}
+    assert names == {"interleaved", "flat", "direct", "listed", "known"}
+    assert all(len(messages) == 1 for name, messages in notices.items() if name in names)
+    assert "leaves out about 20% of the data and reads 20% twice" in notices["flat"][0]
     # 5 steps of 4 examples are half of it.
-    assert "an epoch of 5 steps leaves out about 50% of the data: use" in found["known"][0]
+    assert "an epoch of 5 steps leaves out about 50% of the data: use" in notices["known"][0]
 
 
 def _python(code: str, *arguments: str) -> Any:

@@ -138,25 +138,25 @@ def test_three_attempts_read_each_pass_once(name: str, address: str, tmp_path: P
     dataset = PIPELINES[name](tmp_path).batch(BATCH)
     whole = examples(dataset)
     batches = -(-sum(whole.values()) // BATCH)
-    found, begun = Counter[Any](), None
+    examples_read, begun = Counter[Any](), None
     for count, taken in enumerate((1, batches // 2, batches + 1), 4):
         attempt = reader(address, dataset, begun, count)
-        found += examples(attempt.passes().take(taken))
+        examples_read += examples(attempt.passes().take(taken))
         begun = attempt.progress(taken)
         begun = PassProgress.of(begun.values())
     rest = 3 * batches - 1 - batches // 2 - batches - 1
-    found += examples(reader(address, dataset, begun).passes().take(rest))
-    assert found == times(whole, 3)
+    examples_read += examples(reader(address, dataset, begun).passes().take(rest))
+    assert examples_read == times(whole, 3)
 
 
 def test_batches_across_passes_go_on(address: str, tmp_path: Path) -> None:
     dataset = numbers.shuffle(EXAMPLES, seed=3).repeat().batch(BATCH)
-    begun, found = None, Counter[Any]()
+    begun, examples_read = None, Counter[Any]()
     for taken in (5, 6, 2, 12):  # 25 batches are 4 passes
         attempt = reader(address, dataset, begun)
-        found += examples(attempt.passes().take(taken))
+        examples_read += examples(attempt.passes().take(taken))
         begun = attempt.progress(taken)
-    assert found == times(examples(numbers.batch(BATCH)), 4)
+    assert examples_read == times(examples(numbers.batch(BATCH)), 4)
 
 
 def test_each_pass_has_an_order_of_its_own(address: str) -> None:

@@ -85,6 +85,6 @@ def test_the_order_is_that_of_fit(name: str, steps: int | None, library: Any) ->
         assert batches(later, len(expected) - done) == expected[done:], done
         if steps is None and name not in ("twice", "in one order"):
             assert _begun(dataset, DATA[name]()) == _begun_by_keras(library, int(dataset.cardinality())), done
-        own = of_worker(loop, loop.program.train_dataset(BATCH), STEPS, position)
-        own = carried(own, "mine:Program", "train_dataset")()  # as a worker gets it
-        assert batches(own, len(expected) - done) == expected[done:], done
+        worker_dataset = of_worker(loop, loop.program.train_dataset(BATCH), STEPS, position)
+        worker_dataset = carried(worker_dataset, "mine:Program", "train_dataset")()  # as a worker gets it
+        assert batches(worker_dataset, len(expected) - done) == expected[done:], done

@@ -38,16 +38,16 @@ def main() -> int:
 
     def column(strategy: str) -> int:
         chosen = [cell for cell in every if cell.strategy == strategy]
-        found = driving.run(strategy, chosen, folder / strategy)
+        outcomes = driving.run(strategy, chosen, folder / strategy)
         references = driving.references(folder / "plain", every)
         failed = 0
         with (folder / "verdicts.jsonl").open("a") as file:
             for cell in chosen:
-                verdict = judge(cell, found[cell], references, folder / strategy, folder / "plain")
+                verdict = judge(cell, outcomes[cell], references, folder / strategy, folder / "plain")
                 failed += verdict.kind == "failed"
                 shown = " ".join(f"{name} {far:.1g}" for name, far in verdict.differences.items())
                 print(f"{cell}: {verdict.kind} {shown} {verdict.why[:300]}", flush=True)
-                line = {"cell": cell, "kind": verdict.kind, "why": verdict.why, "found": found[cell]}
+                line = {"cell": cell, "kind": verdict.kind, "why": verdict.why, "found": outcomes[cell]}
                 file.write(json.dumps(line) + "\n")
         return failed
 

@@ -43,19 +43,19 @@ def run(
     call uses it.
     """
     folder.mkdir(parents=True)
-    found: dict[Cell, dict[str, Any]] = {}
+    outcomes: dict[Cell, dict[str, Any]] = {}
     programs = [cell for cell in cells if cell.style in PROGRAMS]
     for style in STYLES:
         chosen = [cell for cell in cells if cell.style == style and style not in PROGRAMS]
-        found |= _to_the_end(strategy, chosen, folder, style, placed)
-    found |= _to_the_end(strategy, programs, folder, "programs", placed)
+        outcomes |= _to_the_end(strategy, chosen, folder, style, placed)
+    outcomes |= _to_the_end(strategy, programs, folder, "programs", placed)
     if "evaluator" in STRATEGIES[strategy].replicas:
-        trained = [cell for cell in cells if found[cell]["outcome"] == "trained"]
+        trained = [cell for cell in cells if outcomes[cell]["outcome"] == "trained"]
         output = _pass(strategy, trained, folder, "scoring", placed) if trained else ""
         scored = {cell: line for cell, line in _lines(folder) if line["what"] == "scored"}
         for cell in trained:
-            found[cell]["scored"] = scored.get(cell, {"error": f"not scored: {output}", "evaluations": []})
-    return found
+            outcomes[cell]["scored"] = scored.get(cell, {"error": f"not scored: {output}", "evaluations": []})
+    return outcomes
 
 
 def _to_the_end(
@@ -66,33 +66,33 @@ def _to_the_end(
     A cell whose task reports the loss of another one gets a second try, as from a Job: on a busy machine a
     process may miss its heartbeats.
     """
-    found: dict[Cell, dict[str, Any]] = {}
+    outcomes: dict[Cell, dict[str, Any]] = {}
     tried_again: set[Cell] = set()
-    while left := [cell for cell in cells if cell not in found]:
+    while left := [cell for cell in cells if cell not in outcomes]:
         output = _pass(strategy, left, folder, name, placed)
         lines = [(cell, line) for cell, line in _lines(folder) if cell in cells]
         ended = [(cell, line) for cell, line in lines if line["what"] == "ended"]
-        found = {cell: line for cell, line in ended if cell not in tried_again}
+        outcomes = {cell: line for cell, line in ended if cell not in tried_again}
         twice = [cell for cell, _ in ended]
-        found |= {cell: line for cell, line in ended if cell in tried_again and twice.count(cell) > 1}
-        lost = {cell for cell, line in found.items() if _lost_another(line)} - tried_again
+        outcomes |= {cell: line for cell, line in ended if cell in tried_again and twice.count(cell) > 1}
+        lost = {cell for cell, line in outcomes.items() if _lost_another(line)} - tried_again
         if lost:
             tried_again |= lost
-            found = {cell: line for cell, line in found.items() if cell not in lost}
+            outcomes = {cell: line for cell, line in outcomes.items() if cell not in lost}
             continue
-        missing = [cell for cell in left if cell not in found]
+        missing = [cell for cell in left if cell not in outcomes]
         begun = {cell for cell, line in lines if line["what"] == "began"}
         if not missing or (len(missing) < len(left) and missing[0] not in begun):
             continue  # the cell before has ended its process too, and reported why
         message = f"the process ended: {output}"
-        found[missing[0]] = {"outcome": "failed", "message": message, "seconds": {}, "notices": []}
-        _say(folder, missing[0], found[missing[0]])
-    return found
+        outcomes[missing[0]] = {"outcome": "failed", "message": message, "seconds": {}, "notices": []}
+        _say(folder, missing[0], outcomes[missing[0]])
+    return outcomes
 
 
 def _lost_another(line: dict[str, Any]) -> bool:
-    told = [line.get("message", ""), *line.get("told", [])]
-    return any("heartbeat timeout" in message for message in told)
+    messages = [line.get("message", ""), *line.get("told", [])]
+    return any("heartbeat timeout" in message for message in messages)
 
 
 def _pass(
@@ -171,9 +171,9 @@ def _lines(folder: Path) -> list[tuple[Cell, dict[str, Any]]]:
     return [(Cell(*document["cell"]), document) for document in documents]
 
 
-def _say(folder: Path, cell: Cell, found: dict[str, Any]) -> None:
+def _say(folder: Path, cell: Cell, outcome: dict[str, Any]) -> None:
     with (folder / "outcomes.jsonl").open("a") as file:
-        file.write(json.dumps({"cell": list(cell), "what": "ended", **found}) + "\n")
+        file.write(json.dumps({"cell": list(cell), "what": "ended", **outcome}) + "\n")
 
 
 def references(folder: Path, cells: Iterable[Cell]) -> dict[tuple[str, str], dict[str, Any]]:

@@ -38,21 +38,23 @@ class Verdict:
 
 def judge(
     cell: Cell,
-    found: Mapping[str, Any],
+    outcome: Mapping[str, Any],
     references: Mapping[tuple[str, str], Mapping[str, Any]],
     folder: Path,
     plain: Path,
     tolerances: Tolerances = ON_CPUS,
 ) -> Verdict:
-    """Judges `found`, the result of `driving.run`, whose folder is `folder`; `plain` is the result of
+    """Judges `outcome`, the result of `driving.run`, whose folder is `folder`; `plain` is the result of
     `references`.
     """
-    if found["outcome"] == "refused":
-        return _refused(cell, found["message"], found["after_a_step"])
-    if found["outcome"] == "failed":
+    if outcome["outcome"] == "refused":
+        return _refused(cell, outcome["message"], outcome["after_a_step"])
+    if outcome["outcome"] == "failed":
         # An error of model() or a dataset is one message to the user, too: it may say what to write instead.
-        told = _refused(cell, found["told"][-1], found["after_a_step"]) if found.get("told") else None
-        return told if told and told.kind == "refused" else Verdict("failed", found["message"], {})
+        refusal = (
+            _refused(cell, outcome["told"][-1], outcome["after_a_step"]) if outcome.get("told") else None
+        )
+        return refusal if refusal and refusal.kind == "refused" else Verdict("failed", outcome["message"], {})
     kind = reference_style(cell)
     reference = references[cell.shape, kind]
     if "error" in reference:
@@ -80,26 +82,26 @@ def judge(
         if differences[name] > tolerance:
             wrong.append(f"{name}: {_rounded(given, shared)}, wanted {_rounded(wanted, shared)}")
 
-    if found["iterations"] != reference["iterations"]:
-        wrong.append(f"{found['iterations']} iterations, not {reference['iterations']}")
+    if outcome["iterations"] != reference["iterations"]:
+        wrong.append(f"{outcome['iterations']} iterations, not {reference['iterations']}")
     for name in ("export", "resume"):
-        if f"{name}_difference" in found:
-            compare(name, found[f"{name}_difference"])
+        if f"{name}_difference" in outcome:
+            compare(name, outcome[f"{name}_difference"])
     exact = STRATEGIES[cell.strategy].exact
     # How unequal shares are weighed is a script's own arithmetic.
     if exact and not apart and (one or reference["whole"] or cell.style in PROGRAMS):
         weights = _load(folder / f"{'-'.join(cell)}.npz")
         compare("weights", _far(_load(plain / f"{cell.shape}.{kind}.npz"), weights))
     if cell.style in PROGRAMS:
-        given = dict(found["logs"])
+        given = dict(outcome["logs"])
         if cell.style == "step":
             # The mean of the steps' losses, each as the program computes it.
             given["loss"] = reference["logs"]["loss"]
-        scores = found["scores"]
-        if "scored" in found:
-            if "error" in found["scored"]:
-                wrong.append(f"the evaluator: {found['scored']['error']}")
-            evaluations = found["scored"]["evaluations"]
+        scores = outcome["scores"]
+        if "scored" in outcome:
+            if "error" in outcome["scored"]:
+                wrong.append(f"the evaluator: {outcome['scored']['error']}")
+            evaluations = outcome["scored"]["evaluations"]
             if [epoch for epoch, _ in evaluations] != [1, 2]:
                 wrong.append(f"the evaluator scored the epochs {[epoch for epoch, _ in evaluations]}")
             scores = evaluations[-1][1] if evaluations else None
@@ -113,11 +115,11 @@ def judge(
                 seen = [key for key in given if "seen" in key and not key.startswith("val_")]
                 if [given[key] for key in seen] != [reference["logs"][key] for key in seen]:
                     wrong.append(f"{[given[key] for key in seen]} examples seen in an epoch")
-            plain_scores = found["plain_scores"]
+            plain_scores = outcome["plain_scores"]
             if cell.style == KERAS_3:  # see plain.py
                 plain_scores = {k: value for k, value in plain_scores.items() if not k.endswith("_loss")}
             compare_all("evaluation", plain_scores, scores)
-            after = found["plain_logs"]["loss"]
+            after = outcome["plain_logs"]["loss"]
             if not after < reference["loss_before"]:
                 wrong.append(f"the loss went from {reference['loss_before']} to {after}")
     return Verdict("failed" if wrong else "trains", "; ".join(wrong), differences)

@@ -147,21 +147,21 @@ class Running:
         began = time.monotonic()
         self._say(cell, "began")
         records = Records()
-        found: dict[str, Any] = {}
+        outcome: dict[str, Any] = {}
         poisoned = False
         try:
             begin_with_float32()
-            found = {"outcome": "trained", **self._train(cell, records)}
+            outcome = {"outcome": "trained", **self._train(cell, records)}
         except Failure as failure:
-            found = {"outcome": "refused", "message": failure.message, "exit_code": int(failure.exit_code)}
+            outcome = {"outcome": "refused", "message": failure.message, "exit_code": int(failure.exit_code)}
             cause = failure.__cause__ or failure.__context__
-            found["cause"] = "".join(traceback.format_exception(cause)) if cause else ""
-            found["after_a_step"] = bool(records.of(Event.PROGRESS) or records.of(Event.TRAINING))
-            poisoned = found["after_a_step"]
+            outcome["cause"] = "".join(traceback.format_exception(cause)) if cause else ""
+            outcome["after_a_step"] = bool(records.of(Event.PROGRESS) or records.of(Event.TRAINING))
+            poisoned = outcome["after_a_step"]
         except Wrong as error:
-            found = {"outcome": "failed", "message": str(error)}
+            outcome = {"outcome": "failed", "message": str(error)}
         except Exception as error:  # noqa: BLE001 - the cell fails with it, and the next is tried
-            found = {
+            outcome = {
                 "outcome": "failed",
                 "message": f"{type(error).__name__}: {str(error)[:2000]}",
                 "frames": [
@@ -176,12 +176,12 @@ class Running:
             }
             steps = bool(records.of(Event.TRAINING)) and not self._doing().startswith("exporting")
             poisoned = steps or isinstance(error, tf.errors.OpError)
-        found["notices"] = [record["message"] for record in records.of(Event.NOTICE)]
+        outcome["notices"] = [record["message"] for record in records.of(Event.NOTICE)]
         self._seconds["all"] = round(time.monotonic() - began, 2)
-        self._say(cell, "ended", seconds=self._seconds, **found)
+        self._say(cell, "ended", seconds=self._seconds, **outcome)
         self._trained.clear()
-        if not self._task.is_primary and "traceback" in found:
-            print(found["traceback"], flush=True)
+        if not self._task.is_primary and "traceback" in outcome:
+            print(outcome["traceback"], flush=True)
         if poisoned and len(self._task.cluster) > 0:
             sys.stdout.flush()
             os._exit(3)
@@ -214,14 +214,14 @@ class Running:
         self._once(task, records)
         trained = self._trained[-1]
         weights = trained.get_weights()
-        found: dict[str, Any] = {}
+        outcome: dict[str, Any] = {}
         if task.is_primary:
             self._save(cell, weights)
-            found = self._checked(cell, records, trained, directory)
+            outcome = self._checked(cell, records, trained, directory)
             if not STRATEGIES[cell.strategy].exact:
-                found |= self._scored_plainly(cell, weights)
+                outcome |= self._scored_plainly(cell, weights)
             if exports(cell):
-                found |= self._exported(cell, directory, weights)
+                outcome |= self._exported(cell, directory, weights)
         if resumes(cell):
             if task.is_primary:
                 epochs = parameters["epochs"]
@@ -239,8 +239,8 @@ class Running:
                 if beginnings != [1]:
                     raise Wrong(f"the second attempt began after {beginnings} epochs, not after 1")
                 if task.config.strategy != "ParameterServer":
-                    found["resume_difference"] = difference(weights, resumed)
-        return found
+                    outcome["resume_difference"] = difference(weights, resumed)
+        return outcome
 
     def _once(self, task: tasks.Task, records: Records) -> None:
         trainer = self._training(task, Watch())
@@ -279,9 +279,9 @@ class Running:
         if [end["epoch"] for end in ends] != epochs:
             raise Wrong(f"epochs told: {[end['epoch'] for end in ends]}")
         evaluations = records.of(Event.EVALUATION)
-        told = [record["epoch"] for record in evaluations]
-        if told != ([] if "evaluator" in self._task.config.replicas else epochs):
-            raise Wrong(f"evaluations told: {told}")
+        evaluated_epochs = [record["epoch"] for record in evaluations]
+        if evaluated_epochs != ([] if "evaluator" in self._task.config.replicas else epochs):
+            raise Wrong(f"evaluations told: {evaluated_epochs}")
         kept = sorted(path.stem for path in (directory / "checkpoints").glob("ckpt-*.index"))
         if kept != [f"ckpt-{epoch}" for epoch in epochs]:
             raise Wrong(f"checkpoints: {kept}")

@@ -45,22 +45,22 @@ def main() -> None:
             model_dir=str(folder / "-".join(cell)),
             chief_address=None,
         )
-        own = dataclasses.replace(task, config=config, source=FOLDER)
+        cell_task = dataclasses.replace(task, config=config, source=FOLDER)
         records = Records()
-        found: dict[str, Any] = {}
+        outcome: dict[str, Any] = {}
         try:
             loaded = program.load(config.entrypoint, FOLDER, parameters)
-            Evaluator(own, loaded, records, lambda doing: None).run()
+            Evaluator(cell_task, loaded, records, lambda doing: None).run()
         except Exception as error:  # noqa: BLE001 - the cell fails with it, and the next is tried
-            found = {
+            outcome = {
                 "error": f"{type(error).__name__}: {error}",
                 "traceback": "".join(traceback.format_exception(error))[-6000:],
             }
-        found["evaluations"] = [
+        outcome["evaluations"] = [
             [record["epoch"], record["metrics"]] for record in records.of(Event.EVALUATION)
         ]
         with (folder / "outcomes.jsonl").open("a") as file:
-            file.write(json.dumps({"cell": list(cell), "what": "scored", **found}) + "\n")
+            file.write(json.dumps({"cell": list(cell), "what": "scored", **outcome}) + "\n")
     faulthandler.cancel_dump_traceback_later()
     sys.stdout.flush()
     os._exit(0)

@@ -80,8 +80,8 @@ def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         folder = shared / "shapes" / cell.strategy
         if cell.strategy not in columns:
             columns[cell.strategy] = {}
-            own = [each for each in chosen if each.strategy == cell.strategy]
-            columns[cell.strategy] = driving.run(cell.strategy, own, folder)
+            strategy_cells = [each for each in chosen if each.strategy == cell.strategy]
+            columns[cell.strategy] = driving.run(cell.strategy, strategy_cells, folder)
         assert cell in columns[cell.strategy], "its strategy's first test says why it did not run"
         plain = shared / "shapes" / "plain"
         return judge(cell, columns[cell.strategy][cell], driving.references(plain, chosen), folder, plain)
@@ -153,8 +153,8 @@ def write(cell: Cell, outcome: str) -> None:
     with RECORD.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         before = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-        found = {name: row["outcomes"] for name, row in before.get("shapes", {}).items()}
-        found.setdefault(cell.shape, {}).setdefault(cell.strategy, {})[cell.style] = outcome
+        shape_outcomes = {name: row["outcomes"] for name, row in before.get("shapes", {}).items()}
+        shape_outcomes.setdefault(cell.shape, {}).setdefault(cell.strategy, {})[cell.style] = outcome
         known = {each for strategy in STRATEGIES for each in cells(strategy)}
         document = {
             "strategies": COLUMNS,
@@ -169,7 +169,7 @@ def write(cell: Cell, outcome: str) -> None:
                             if style in outcomes and Cell(strategy, style, shape) in known
                         }
                         for strategy in STRATEGIES
-                        if (outcomes := found.get(shape, {}).get(strategy))
+                        if (outcomes := shape_outcomes.get(shape, {}).get(strategy))
                     },
                 }
                 for shape, title in SHAPES.items()

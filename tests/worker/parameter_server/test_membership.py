@@ -40,8 +40,8 @@ def changes(chief: RunningTask) -> list[list[list[int]]]:
 
 def until_members(chief: RunningTask, *workers: int) -> None:
     def are_members() -> bool:
-        found = changes(chief)
-        return bool(found) and found[-1][0] == [*workers]
+        memberships = changes(chief)
+        return bool(memberships) and memberships[-1][0] == [*workers]
 
     chief.eventually(are_members, f"members {workers}")
 

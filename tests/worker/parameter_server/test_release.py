@@ -59,7 +59,9 @@ def test_the_files_are_there_when_the_release_returns(tmp_path: Path) -> None:
         timeout=PATIENCE_SECONDS,
     )
     lines = ended.stdout.splitlines()
-    found = [line for line in lines if line.startswith("found|")]
-    assert found == [f"found|done {n}|done {n}" for n in range(RELEASES)], ended.stdout + ended.stderr[-2000:]
-    told = [json.loads(line) for line in lines if line.startswith("{")]
-    assert [record["unreachable"] for record in told if record["event"] == "released"] == [[]] * RELEASES
+    outcomes = [line for line in lines if line.startswith("found|")]
+    assert outcomes == [f"found|done {n}|done {n}" for n in range(RELEASES)], (
+        ended.stdout + ended.stderr[-2000:]
+    )
+    records = [json.loads(line) for line in lines if line.startswith("{")]
+    assert [record["unreachable"] for record in records if record["event"] == "released"] == [[]] * RELEASES

@@ -46,25 +46,27 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Server]]:
 
 
 def test_who_is_gone_is_said_once_and_who_is_back_too(servers: list[Server]) -> None:
-    said: list[str] = []
-    attending = worker_monitor.WorkerMonitor(said.append)
+    sentences: list[str] = []
+    attending = worker_monitor.WorkerMonitor(sentences.append)
     attending.follow({f"worker-{index}": server.address for index, server in enumerate(servers)})
     servers[1].close()
-    eventually(lambda: len(said) == 1, "a sentence")
-    assert said[0].startswith("training continues with 2 of 3 workers, without worker-1 (nothing listens")
+    eventually(lambda: len(sentences) == 1, "a sentence")
+    assert sentences[0].startswith(
+        "training continues with 2 of 3 workers, without worker-1 (nothing listens"
+    )
     servers[1] = Server(servers[1].port)
-    eventually(lambda: len(said) == 2, "another one")
-    assert said[1].startswith("back again: worker-1 (after ")
+    eventually(lambda: len(sentences) == 2, "another one")
+    assert sentences[1].startswith("back again: worker-1 (after ")
     attending.follow({})
 
 
 def test_nobody_is_missed_after_the_release(servers: list[Server]) -> None:
-    said: list[str] = []
-    attending = worker_monitor.WorkerMonitor(said.append)
+    sentences: list[str] = []
+    attending = worker_monitor.WorkerMonitor(sentences.append)
     attending.follow({"worker-0": servers[0].address})
     attending.follow({})
     for server in servers:
         server.close()
     attending.follow({"worker-1": servers[1].address})
-    eventually(lambda: len(said) == 1, "only those that are followed")
-    assert "worker-1" in said[0]
+    eventually(lambda: len(sentences) == 1, "only those that are followed")
+    assert "worker-1" in sentences[0]

@@ -25,8 +25,8 @@ QUOTAS = (("cpu.max", "10000 100000"), ("cpu.cfs_quota_us", "10000"))
 @contextlib.contextmanager
 def cgroup(controller: str) -> Iterator[Path]:
     """Makes a cgroup in this process's own. Skips the test where that is not allowed."""
-    own = memory._cgroups(controller)
-    folder = own[0] / f"tf-launcher-test-{os.getpid()}" if own else Path("/nowhere")
+    cgroups = memory._cgroups(controller)
+    folder = cgroups[0] / f"tf-launcher-test-{os.getpid()}" if cgroups else Path("/nowhere")
     try:
         folder.mkdir()
     except OSError as error:
@@ -70,8 +70,8 @@ def test_the_limit_and_what_is_used_of_it(tmp_path: Path) -> None:
     read = f"open({str(tmp_path / 'file')!r}, 'rb').read(); had = bytearray(100 << 20)"
     with cgroup("memory") as folder:
         write(folder, *((name, str(LIMIT)) for name in FILES))
-        found = inside(folder, f"{read}; print((memory.of_container(), memory.limit()))")
-    (used, most), limit = found
+        printed = inside(folder, f"{read}; print((memory.of_container(), memory.limit()))")
+    (used, most), limit = printed
     assert most == limit == LIMIT
     # What Linux keeps of the file does not count: it takes that back.
     assert 100 << 20 < used < 150 << 20

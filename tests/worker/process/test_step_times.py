@@ -73,12 +73,12 @@ def test_input_that_a_gpu_did_not_wait_for_cost_nothing(clock: Clock) -> None:
 
 
 def test_it_is_told_once_a_second(clock: Clock) -> None:
-    told: list[Mapping[str, float]] = []
-    times = StepTimes(told.append)
+    reports: list[Mapping[str, float]] = []
+    times = StepTimes(reports.append)
     times.examples_per_step = 32.0
     times.begin()
     for _ in range(25):
         clock.now += 0.125
         times.took(1, (0.0, 0.0))
-    assert [each["steps"] for each in told] == [8, 16, 24]
-    assert told[0]["examples"] == 256.0
+    assert [each["steps"] for each in reports] == [8, 16, 24]
+    assert reports[0]["examples"] == 256.0

@@ -70,12 +70,12 @@ class Moved:
         class Farthest(self.keras.callbacks.Callback):  # type: ignore[name-defined]
             def on_train_end(self, logs: Any = None) -> None:
                 # A table may be in several parts.
-                found = {
+                largest_weights = {
                     layer.name: max(float(abs(weight).max()) for weight in layer.get_weights())
                     for layer in self.model.layers
                     if layer.get_weights()
                 }
-                print(json.dumps(found), flush=True)
+                print(json.dumps(largest_weights), flush=True)
 
         return [Farthest()]
 

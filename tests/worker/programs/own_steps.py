@@ -59,9 +59,9 @@ class Farthest(tf.keras.Model):
     """It has a metric of its own beside the compiled ones."""
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> dict[str, Any]:
-        found = dict(super().compute_metrics(x, y, y_pred, sample_weight))
+        metrics = dict(super().compute_metrics(x, y, y_pred, sample_weight))
         self.farthest.update_state(tf.reduce_max(tf.abs(y - y_pred), axis=-1))
-        return {**found, "farthest": self.farthest.result()}
+        return {**metrics, "farthest": self.farthest.result()}
 
 
 class Encoding:

@@ -181,10 +181,10 @@ def outcome(give: Callable[[], Any], arguments: dict[str, Any]) -> str:
     return difference(model.batches, list(dataset), dataset.element_spec) or "same"
 
 
-def difference(expected: list[Any], found: list[Any], element: Any) -> str | None:
-    if len(expected) != len(found):
-        return f"{len(found)} batches, not {len(expected)}"
-    for theirs, ours in zip(expected, found, strict=True):
+def difference(expected: list[Any], batches: list[Any], element: Any) -> str | None:
+    if len(expected) != len(batches):
+        return f"{len(batches)} batches, not {len(expected)}"
+    for theirs, ours in zip(expected, batches, strict=True):
         tf.nest.assert_same_structure(theirs, ours, expand_composites=True)
         tf.nest.assert_same_structure(theirs, element, expand_composites=True)
         flat = [tf.nest.flatten(each, expand_composites=True) for each in (theirs, ours, element)]

@@ -32,5 +32,5 @@ def test_folders_that_are_lost_are_told(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(temporary)}
     command = [sys.executable, "-c", _WRITES, *map(str, (kept, lost, temporary))]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    told = [line.partition(",")[0] for line in done.stdout.splitlines()]
-    assert told == [f"the script writes {lost / name}" for name in ("a.txt", "in/b.txt")]
+    sentences = [line.partition(",")[0] for line in done.stdout.splitlines()]
+    assert sentences == [f"the script writes {lost / name}" for name in ("a.txt", "in/b.txt")]

@@ -109,10 +109,10 @@ def ended(cluster: Cluster) -> dict[str, Any]:
     return dict(np.load(cluster.model_dir / "files" / "results.npz"))
 
 
-def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(results: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert results.keys() == expected.keys()
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(results[name], values, rtol=0, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.by_day(
@@ -150,10 +150,10 @@ def test_one_worker_of_a_coordinator_takes_the_steps_of_one_process(
     started: Any, plain: Any, name: str
 ) -> None:
     cluster, _ = started(name, **SERVED)
-    found, expected = ended(cluster), dict(plain(name))
+    results, expected = ended(cluster), dict(plain(name))
     if "last" in expected:  # what a step returns is a mean there: see docs/keras-scripts.md
-        del found["last"], expected["last"]
-    assert_same(found, expected)
+        del results["last"], expected["last"]
+    assert_same(results, expected)
     for export in (cluster.model_dir / "files").glob("*/saved_model.pb"):
         assert computed(DEVICES, str(export.parent)) == []
 
@@ -175,9 +175,9 @@ def ended_after_a_kill(cluster: Cluster, first: RunningTask, epochs: int) -> Run
 def test_callbacks_go_on_after_a_kill(started: Any, plain: Any, kind: str) -> None:
     cluster, first = started("patient", **KINDS[kind])
     ended_after_a_kill(cluster, first, 3)
-    found = dict(np.load(cluster.model_dir / "files" / "results.npz"))
-    assert_same(found, plain("patient"))
-    assert found["stopped"] > 3
+    results = dict(np.load(cluster.model_dir / "files" / "results.npz"))
+    assert_same(results, plain("patient"))
+    assert results["stopped"] > 3
 
 
 @pytest.mark.thorough
@@ -194,8 +194,8 @@ def test_killed_in_the_second_fit(started: Any, plain: Any, name: str, kind: str
     again = ended_after_a_kill(cluster, first, 3)
     assert len(again.records(Event.TRAINING)) == 1
     again.until_notice("fit() number 1 was done before the interruption")
-    found = dict(np.load(cluster.model_dir / "files" / "results.npz"))
-    assert_same(found, plain(name))
+    results = dict(np.load(cluster.model_dir / "files" / "results.npz"))
+    assert_same(results, plain(name))
 
 
 @pytest.mark.thorough
@@ -213,16 +213,16 @@ def test_an_evaluator_scores_each_checkpoint(started: Any, plain: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("own_loop", "own_loop.py:15: the script has a loop of its own"),
         ("own_strategy", "own_strategy.py:6: the script builds a strategy"),
     ],
 )
-def test_a_script_that_would_train_alone_is_told(started: Any, name: str, said: str) -> None:
+def test_a_script_that_would_train_alone_is_told(started: Any, name: str, message: str) -> None:
     _, first = started(name, **KINDS["Mirrored"])
     assert first.ended() == ExitCode.PROGRAM_ERROR
-    assert first.until(Event.FAILED).fields["message"].startswith(said)
+    assert first.until(Event.FAILED).fields["message"].startswith(message)
 
 
 def test_a_script_that_takes_another_way_is_refused(started: Any, tmp_path: Path) -> None:

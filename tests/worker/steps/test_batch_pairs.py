@@ -64,8 +64,8 @@ def test_comparisons_are_found_with_their_line(step: Callable[[Any], Any]) -> No
     graph = traced(step)
     assert may_compare(graph(None), None)
     assert may_compare(graph(SIZE), SIZE)
-    found = comparing(graph, SIZE)
-    assert any(frame.name == step.__name__ for frame in found.traceback)
+    operation = comparing(graph, SIZE)
+    assert any(frame.name == step.__name__ for frame in operation.traceback)
 
 
 @pytest.mark.parametrize("step", [attention, wide, of_features])
@@ -98,14 +98,14 @@ def test_a_loss_over_pairs_is_told_once_and_gathered_is_that_of_one_process(
     make_cluster: MakeCluster,
 ) -> None:
     two = {"strategy_options": {"logicalCpus": 2}}
-    alone, told = trained(make_cluster, "Pairs", "OneDevice")
-    assert not told
-    apart, told = trained(make_cluster, "Pairs", "Mirrored", **two)
+    alone, notices = trained(make_cluster, "Pairs", "OneDevice")
+    assert not notices
+    apart, notices = trained(make_cluster, "Pairs", "Mirrored", **two)
     assert apart != pytest.approx(alone, rel=0.01)
-    (notice,) = told
+    (notice,) = notices
     assert "pairs.py:36 compares the examples of a batch with each other" in notice
     assert "each of the 2 replicas has the pairs of its own 8 examples" in notice
     for program in ("Gathered", "Gathered3"):
-        together, told = trained(make_cluster, program, "Mirrored", **two)
+        together, notices = trained(make_cluster, program, "Mirrored", **two)
         assert together == pytest.approx(alone, rel=1e-5)
-        assert not told
+        assert not notices

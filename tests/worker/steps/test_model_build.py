@@ -36,8 +36,10 @@ print(json.dumps([said, len(model.trainable_variables)]))
 
 @pytest.mark.parametrize("keras", [2, 3])
 def test_parts_of_a_model_without_call_that_have_no_variables_are_told(keras: int) -> None:
-    said, variables = computed(UNBUILT, keras=keras)
-    assert said.startswith("mine:Program: model() returned a Model without call(), with parts that have no ")
-    assert "wanted" in said  # the step's own error
-    assert said.endswith("make them there, by an Input for each part or by calling it once")
+    message, variables = computed(UNBUILT, keras=keras)
+    assert message.startswith(
+        "mine:Program: model() returned a Model without call(), with parts that have no "
+    )
+    assert "wanted" in message  # the step's own error
+    assert message.endswith("make them there, by an Input for each part or by calling it once")
     assert variables == 2

@@ -55,8 +55,8 @@ CASES = [
 @functools.cache
 def alone(name: str, package: str) -> dict[str, float]:
     """What `Model.fit` in one process gives for the last epoch."""
-    found = computed(PROGRAMS / "own_steps.py", name, package)
-    return {key: float(value) for key, value in found.items()}
+    metrics = computed(PROGRAMS / "own_steps.py", name, package)
+    return {key: float(value) for key, value in metrics.items()}
 
 
 @pytest.mark.by_day(runtime=("Triplets-keras-Mirrored",))
@@ -78,8 +78,8 @@ def test_as_one_process(make_cluster: MakeCluster, name: str, package: str, stra
     assert all(Path(exported.fields["path"], part, "saved_model.pb").is_file() for part in parts)
     scored = make_cluster(**options, parameters=parameters, mode="Evaluate").start_all().values()
     assert [task.ended() for task in scored] == [0] * len(scored)
-    (found,) = [record.fields for task in scored for record in task.records(Event.EVALUATION)]
-    assert found["metrics"] == pytest.approx(scores, rel=1e-4)
+    (evaluation,) = [record.fields for task in scored for record in task.records(Event.EVALUATION)]
+    assert evaluation["metrics"] == pytest.approx(scores, rel=1e-4)
 
 
 @pytest.mark.by_day("True", runtime=())
@@ -101,6 +101,6 @@ def test_what_is_not_measured_is_not_reported_and_a_mean_is_told(make_cluster: M
     assert task.ended() == 0
     assert [set(record.fields["metrics"]) for record in task.records(Event.EVALUATION)] == [{"mae"}] * 2
     notices = [record.fields["message"] for record in task.records(Event.NOTICE)]
-    (told,) = [notice for notice in notices if "takes the gradient of a mean" in notice]
-    assert "at own_steps.py:" in told
-    assert "it is 2 times that of one process" in told
+    (mean_notice,) = [notice for notice in notices if "takes the gradient of a mean" in notice]
+    assert "at own_steps.py:" in mean_notice
+    assert "it is 2 times that of one process" in mean_notice

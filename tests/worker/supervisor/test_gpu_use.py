@@ -53,10 +53,10 @@ def test_a_task_records_those_that_it_sees(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     chief = make_cluster(strategy="OneDevice", replicas={"chief": 1}, parameters={"epochs": 1}).start("chief")
     assert chief.ended() == 0
-    found = [record.content for record in chief.records(Event.GPU_USE)]
+    measurements = [record.content for record in chief.records(Event.GPU_USE)]
     if asked is None:
-        assert not found
+        assert not measurements
         return
-    assert found[0] == GpuUse((87,), (40213,), (81559,))
+    assert measurements[0] == GpuUse((87,), (40213,), (81559,))
     query = "--query-gpu=utilization.gpu,memory.used,memory.total --format=csv,noheader,nounits"
     assert (tmp_path / "asked").read_text().splitlines()[0] == query + asked

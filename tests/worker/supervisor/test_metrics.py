@@ -50,13 +50,13 @@ def metrics(*contents: Content) -> Metrics:
 
 def samples(text: str, parse: Callable[[str], Any] = parse_open) -> Samples:
     """Returns the value of each sample by its name, and by the value of its label that not all have."""
-    found = {}
+    values = {}
     for family in parse(text):
         for sample in family.samples:
             assert sample.labels.items() >= LABELS.items()
-            own = [value for key, value in sample.labels.items() if key not in LABELS]
-            found[sample.name.removeprefix("tf_launcher_"), "".join(own)] = sample.value
-    return found
+            label_values = [value for key, value in sample.labels.items() if key not in LABELS]
+            values[sample.name.removeprefix("tf_launcher_"), "".join(label_values)] = sample.value
+    return values
 
 
 def read(made: Metrics) -> Samples:
@@ -82,7 +82,7 @@ def test_what_a_training_says() -> None:
     )
     made.process = os.getpid()
     made.spend(SPENT)
-    found = read(made)
+    values = read(made)
     wanted = {
         ("steps_total", ""): 40.0,
         ("examples_total", ""): 1280.0,
@@ -102,30 +102,34 @@ def test_what_a_training_says() -> None:
         ("checkpoint_write_seconds", ""): 0.5,
         ("checkpoint_failing", ""): 0.0,
     }
-    assert found.items() >= wanted.items()
-    assert math.isnan(found["loss", ""])
-    assert ("epoch_steps", "") not in found  # nobody knows them
-    assert ("learning_rate", "") not in found
+    assert values.items() >= wanted.items()
+    assert math.isnan(values["loss", ""])
+    assert ("epoch_steps", "") not in values  # nobody knows them
+    assert ("learning_rate", "") not in values
     assert 100 <= samples(made.text(is_open=True))["checkpoint_age_seconds", ""] < 160
 
 
 def test_a_process_that_has_ended_has_no_speed() -> None:
     made = metrics(Progress(1, 3, 40, 100, 12.5, 0.25, {}, epoch_end=False))
-    found = read(made)
-    assert found["training_process", ""] == 0.0
-    assert ("steps_per_second", "") not in found
-    assert found["loss", ""] == 0.25
+    values = read(made)
+    assert values["training_process", ""] == 0.0
+    assert ("steps_per_second", "") not in values
+    assert values["loss", ""] == 0.25
 
 
 def test_what_is_known_at_an_epochs_end_stays() -> None:
-    found = read(
+    values = read(
         metrics(
             Progress(1, 3, 100, 100, 12.5, 0.25, {"accuracy": 0.5}, epoch_end=True, learning_rate=0.01),
             Progress(2, 3, 3, 100, 12.5, None, {}, epoch_end=False),
         )
     )
-    assert (found["metric", "accuracy"], found["learning_rate", ""], found["loss", ""]) == (0.5, 0.01, 0.25)
-    assert (found["epoch", ""], found["epoch_step", ""]) == (2.0, 3.0)
+    assert (values["metric", "accuracy"], values["learning_rate", ""], values["loss", ""]) == (
+        0.5,
+        0.01,
+        0.25,
+    )
+    assert (values["epoch", ""], values["epoch_step", ""]) == (2.0, 3.0)
 
 
 def test_restarts_by_what_ended_the_process_before() -> None:
@@ -133,8 +137,8 @@ def test_restarts_by_what_ended_the_process_before() -> None:
     codes = (ExitCode.RETRYABLE, killed, killed, ExitCode.PREEMPTED, 128 + signal.SIGSEGV)
     before = read(metrics())
     assert [before["restarts_total", each] for each in ("lost task", "SIGKILL")] == [0.0, 0.0]
-    found = read(metrics(*(Restarted(code, 1 + number) for number, code in enumerate(codes))))
-    causes = {cause: value for (name, cause), value in found.items() if name == "restarts_total"}
+    values = read(metrics(*(Restarted(code, 1 + number) for number, code in enumerate(codes))))
+    causes = {cause: value for (name, cause), value in values.items() if name == "restarts_total"}
     assert causes == {"lost task": 1.0, "SIGKILL": 2.0, "stopped with the others": 1.0, "SIGSEGV": 1.0}
 
 
@@ -149,19 +153,19 @@ def test_who_is_there() -> None:
 
 
 def test_a_checkpoint_that_cannot_be_written() -> None:
-    found = read(metrics(Checkpoint(0, 0, 0.0, 30.0, 1500.0, "no space")))
-    assert found["checkpoint_failing", ""] == 1.0
-    assert ("checkpoint_age_seconds", "") not in found
+    values = read(metrics(Checkpoint(0, 0, 0.0, 30.0, 1500.0, "no space")))
+    assert values["checkpoint_failing", ""] == 1.0
+    assert ("checkpoint_age_seconds", "") not in values
 
 
 # Served by HTTP
 
 
-def served(said: list[Content]) -> int:
+def served(notices: list[Content]) -> int:
     """Serves metrics in this process. Returns the port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         number = listener.getsockname()[1]
-        endpoint.serve(f"fd:{os.dup(listener.fileno())}", metrics(), said.append)
+        endpoint.serve(f"fd:{os.dup(listener.fileno())}", metrics(), notices.append)
     return int(number)
 
 
@@ -202,11 +206,11 @@ def test_what_scrapers_may_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_port_that_is_taken_is_no_failure() -> None:
-    said: list[Content] = []
+    notices: list[Content] = []
     with socket.create_server(("", 0)) as listener:
         port = listener.getsockname()[1]
-        endpoint.serve(f"mnist-chief-0.mnist:{port}", metrics(), said.append)
-    assert said == [Notice(f"no metrics are served: cannot listen on port {port}: Address already in use")]
+        endpoint.serve(f"mnist-chief-0.mnist:{port}", metrics(), notices.append)
+    assert notices == [Notice(f"no metrics are served: cannot listen on port {port}: Address already in use")]
 
 
 # By a supervisor
@@ -253,18 +257,18 @@ def test_it_is_served_over_the_kill_of_a_training_process() -> None:
             first = next(int(line) for line in process.stdout if Record.parse(line) is None)
             # The line comes by another way than what the supervisor hears, and may come first.
             eventually(lambda: ("steps_total", "") in served(), "the first step's numbers")
-            found = served()
-            assert found["steps_total", ""] == 40.0
-            assert found["loss", ""] == 0.25
-            assert math.isnan(found["metric", "accuracy"])
-            assert found["memory_bytes", ""] > 1 << 20
+            values = served()
+            assert values["steps_total", ""] == 40.0
+            assert values["loss", ""] == 0.25
+            assert math.isnan(values["metric", "accuracy"])
+            assert values["memory_bytes", ""] > 1 << 20
             os.kill(first, signal.SIGKILL)
             second = next(int(line) for line in process.stdout if Record.parse(line) is None)
             assert second != first
             eventually(lambda: ("restarts_total", "SIGKILL") in served(), "the restart's count")
-            found = served()
-            assert found["restarts_total", "SIGKILL"] == 1.0
-            assert found["training_process", ""] == 1.0
+            values = served()
+            assert values["restarts_total", "SIGKILL"] == 1.0
+            assert values["training_process", ""] == 1.0
         finally:
             process.kill()
 

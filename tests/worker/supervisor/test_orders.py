@@ -90,10 +90,10 @@ def test_stacks_of_a_process_that_holds_pythons_lock_in_c_and_then_goes_on(tmp_p
         _,
     ):
         began = time.monotonic()
-        found = stacks(tmp_path)
+        text = stacks(tmp_path)
         assert time.monotonic() - began < 7.9, "it has waited for the lock"
-        assert "in stuck" in found
-        assert "in train" in found
+        assert "in stuck" in text
+        assert "in train" in text
         assert process.wait(20) == 7
         assert process.stderr is not None
         assert process.stderr.read() == ""
@@ -103,26 +103,26 @@ def test_a_long_path_is_no_hindrance_and_two_may_ask_at_once(tmp_path: Path) -> 
     directory = tmp_path / ("long" * 30)
     directory.mkdir()
     with supervised(directory, "time.sleep(60)"):
-        found: list[str] = []
-        threads = [threading.Thread(target=lambda: found.append(stacks(directory))) for _ in range(2)]
+        texts: list[str] = []
+        threads = [threading.Thread(target=lambda: texts.append(stacks(directory))) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert [text.count("in train") for text in found] == [1, 1]
+        assert [text.count("in train") for text in texts] == [1, 1]
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "problem"),
     [
         ("signal.signal(signal.SIGUSR1, signal.SIG_DFL); time.sleep(60)", "a handler of its own"),
         ("os.kill(os.getpid(), signal.SIGSTOP); time.sleep(60)", "is stopped"),
     ],
 )
-def test_a_process_without_an_answer_is_explained_and_lives(tmp_path: Path, body: str, said: str) -> None:
+def test_a_process_without_an_answer_is_explained_and_lives(tmp_path: Path, body: str, problem: str) -> None:
     with supervised(tmp_path, body) as (process, child):
         time.sleep(0.3)
-        assert said in asked(tmp_path, orders.STACKS)["problem"]
+        assert problem in asked(tmp_path, orders.STACKS)["problem"]
         assert process.poll() is None
         os.kill(child, 0)
 
@@ -154,18 +154,20 @@ def test_a_profile_is_ordered_by_a_file_and_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "problem"),
     [
         ("watch.trains(False); time.sleep(60)", "ended, or was interrupted"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "ended, or was interrupted"),
         ("watch.profiled({'number': 'another'}); watch.trains(False); time.sleep(60)", "ended, or was"),
     ],
 )
-def test_a_training_that_ends_meanwhile_leaves_nobody_waiting(tmp_path: Path, answer: str, said: str) -> None:
+def test_a_training_that_ends_meanwhile_leaves_nobody_waiting(
+    tmp_path: Path, answer: str, problem: str
+) -> None:
     with supervised(tmp_path, TAKES.format(directory=str(tmp_path), answer=answer)):
         time.sleep(0.5)
         try:
-            assert said in asked(tmp_path, orders.PROFILE, steps=20)["problem"]
+            assert problem in asked(tmp_path, orders.PROFILE, steps=20)["problem"]
         except (json.JSONDecodeError, ConnectionError):
             assert "SIGKILL" in answer  # the supervisor has left with it
 

@@ -288,11 +288,11 @@ def test_generations_of_the_same_tasks_fail_only_so_often(change: str) -> None:
 
 def test_it_says_once_what_it_waits_for_and_for_how_long_at_most() -> None:
     state = waits("chief")
-    said = "workers: 1 of at least 2 are there (minReplicas)"
-    state = goes_on(state.waited(1.0, 1, 2.0), Emit(Doing(f"waiting for {said}")))
+    condition = "workers: 1 of at least 2 are there (minReplicas)"
+    state = goes_on(state.waited(1.0, 1, 2.0), Emit(Doing(f"waiting for {condition}")))
     state = goes_on(state.waited(1.0, 1, 60.9))
     goes_on(state.waited(1.0, 0, 2.0), Emit(Doing("waiting for the next generation of workers")))
-    failed = Failed(f"waited 60 s for {said} (startingDeadlineSeconds)", "", 75)
+    failed = Failed(f"waited 60 s for {condition} (startingDeadlineSeconds)", "", 75)
     leaves(state.waited(1.0, 1, 61.0), 75, Emit(failed))
     goes_on(state.waited(None, 0, 99.0), Emit(Doing("waiting for the next generation of workers")))
     goes_on(waits().waited(1.0, 0, 2.0), Emit(Doing("waiting for the chief")))

@@ -128,8 +128,8 @@ def test_nobody_trains_on_after_the_supervisor() -> None:
     ids=["for another task", "at once, by a signal"],
 )
 def test_a_program_that_always_fails_ends_as_it_would_without(body: str, code: int, restarts: int) -> None:
-    found, records = supervised(body, restarts=2)
-    assert found == code
+    exit_code, records = supervised(body, restarts=2)
+    assert exit_code == code
     numbers = [record.fields["restart"] for record in records if record.event == Event.RESTARTED]
     assert numbers == list(range(1, restarts + 1))
     assert {record.fields["exit_code"] for record in records} == {code}

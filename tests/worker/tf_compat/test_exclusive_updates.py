@@ -120,8 +120,8 @@ def farthest(directory: Path, wanted: dict[str, int], **options: Any) -> dict[st
         tasks = cluster.start_all()
         assert tasks["chief", 0].ended() == 0, tasks["chief", 0].output
         (line,) = (line for line in tasks["chief", 0].lines if line.startswith('{"adadelta'))
-    found: dict[str, float] = json.loads(line)
-    return found
+    largest_weights: dict[str, float] = json.loads(line)
+    return largest_weights
 
 
 _ALIKE = """

@@ -60,7 +60,7 @@ def test_tables_in_pieces_are_trained_saved_and_read_as_whole_ones(
     failed = [task.output for task in tasks.values() if task.ended()]
     assert not failed, failed[0]
     assert tasks["chief", 0].until(Event.TRAINING).fields["initial_epoch"] == done
-    found, scores = variables(again.model_dir, done + 1), evaluated(tasks["evaluator", 0])[-1]
+    split_variables, scores = variables(again.model_dir, done + 1), evaluated(tasks["evaluator", 0])[-1]
     exported = computed(_EXPORTED, again.model_dir / "export" / "1")
     assert sorted(exported) == [[8, 4], [20, 4], [300, 4]]
     shutil.rmtree(again.model_dir)
@@ -68,7 +68,7 @@ def test_tables_in_pieces_are_trained_saved_and_read_as_whole_ones(
     whole = make_cluster(**ONE, entrypoint=entrypoint, parameters=parameters)
     chief = whole.start("chief")
     assert chief.ended() == 0
-    same(found, variables(whole.model_dir, done + 1))
+    same(split_variables, variables(whole.model_dir, done + 1))
     assert scores == pytest.approx(evaluated(chief)[-1], rel=1e-5)
 
 
@@ -109,8 +109,8 @@ def test_a_model_in_pieces_is_evaluated_and_predicted_with(make_cluster: MakeClu
 def lines(folder: Path) -> list[tuple[Any, Any]]:
     """The keys and values of a prediction."""
     text = "".join(path.read_text() for path in sorted(folder.glob("*.jsonl")))
-    found = [json.loads(line) for line in text.splitlines()]
-    return [(line["key"], line["prediction"]) for line in found]
+    rows = [json.loads(line) for line in text.splitlines()]
+    return [(line["key"], line["prediction"]) for line in rows]
 
 
 @pytest.mark.thorough

@@ -63,9 +63,9 @@ def test_older_keras_adds_an_activity_regularizer_up() -> None:
 
 
 def test_versions_of_keras() -> None:
-    (found,) = in_process("import json, keras; print(json.dumps([keras.__version__]))")
-    assert versions.keras_too_old(found) is None
-    assert versions.keras_untested(found) is None, "test it, then raise NEWEST_KERAS"
+    (version,) = in_process("import json, keras; print(json.dumps([keras.__version__]))")
+    assert versions.keras_too_old(version) is None
+    assert versions.keras_untested(version) is None, "test it, then raise NEWEST_KERAS"
     assert "Keras 3.7.0 is older than 3.8" in str(versions.keras_too_old("3.7.0"))
     assert "Keras 3.16.1 is newer than 3.15" in str(versions.keras_untested("3.16.1"))
 
@@ -193,8 +193,8 @@ def test_graphs_tell_transformations() -> None:
     numbers = (
         tf.data.Dataset.range(100).shuffle(5).cache().apply(tf.data.experimental.assert_cardinality(100))
     )
-    found = graphs.transformations(numbers.shuffle(3).batch(2))
-    assert (found.count(graphs.SHUFFLE), found.count(graphs.CACHE)) == (2, 1)
+    transformations = graphs.transformations(numbers.shuffle(3).batch(2))
+    assert (transformations.count(graphs.SHUFFLE), transformations.count(graphs.CACHE)) == (2, 1)
 
 
 def test_graphs_tell_what_gives_another_order_each_time() -> None:

@@ -62,9 +62,9 @@ def test_a_callback_saves_the_weights_of_just_so_many_steps(
 ) -> None:
     parameters = {"epochs": 2, "stepsPerEpoch": 40, "folder": str(tmp_path), "saveFreq": 14}
     all_done(make_cluster(entrypoint=f"saved_often:{program}", parameters=parameters).start_all())
-    found = {path.name.partition(".")[0]: path for path in tmp_path.glob("*.weights.h5")}
-    assert sorted(found) == ["1-14", "1-28", "2-16", "2-2", "2-30"]
-    for name, path in found.items():
+    files = {path.name.partition(".")[0]: path for path in tmp_path.glob("*.weights.h5")}
+    assert sorted(files) == ["1-14", "1-28", "2-16", "2-2", "2-30"]
+    for name, path in files.items():
         epoch, step = map(int, name.split("-"))
         assert int(printed(_WEIGHT, str(path))) == (epoch - 1) * 40 + step
 

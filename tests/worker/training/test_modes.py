@@ -92,25 +92,25 @@ class Trained:
 
     def predictions_are_whole(self, outputs: Any, keys: Any) -> None:
         """Each example once, in its order, as one process predicts it; and nothing is left over."""
-        found = self.lines()
-        assert [line["index"] for line in found] == list(range(self.parameters["examples"]))
-        assert keys is None or [line["key"] for line in found] == keys
+        lines = self.lines()
+        assert [line["index"] for line in lines] == list(range(self.parameters["examples"]))
+        assert keys is None or [line["key"] for line in lines] == keys
         columns = outputs if isinstance(outputs, dict) else {"": outputs}
         for name, values in columns.items():
-            own = [line["prediction"][name] if name else line["prediction"] for line in found]
-            for one, other in zip(own, values, strict=True):
+            predictions = [line["prediction"][name] if name else line["prediction"] for line in lines]
+            for one, other in zip(predictions, values, strict=True):
                 assert one == pytest.approx(other, rel=1e-5, abs=1e-5)
         state = json.loads((self.folder / "predictions.json").read_text())
         parts = len(list(self.folder.glob("part-*")))
-        assert (state["phase"], state["examples"], state["parts"]) == ("done", len(found), parts)
+        assert (state["phase"], state["examples"], state["parts"]) == ("done", len(lines), parts)
         assert not list(self.folder.glob(".part-*"))
 
 
 def scored(tasks: list[RunningTask]) -> dict[str, float]:
     """The one evaluation that the tasks report."""
-    (found,) = [record.fields for task in tasks for record in task.records(Event.EVALUATION)]
-    assert (found["checkpoint"], found["epoch"]) == ("ckpt-2", 2)
-    return dict(found["metrics"])
+    (evaluation,) = [record.fields for task in tasks for record in task.records(Event.EVALUATION)]
+    assert (evaluation["checkpoint"], evaluation["epoch"]) == ("ckpt-2", 2)
+    return dict(evaluation["metrics"])
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -161,8 +161,8 @@ def test_every_strategy_is_as_one_process(
         trained.predictions_are_whole(outputs, keys)
         (done,) = [record.fields for task in tasks for record in task.records(Event.PREDICTED)]
         assert (done["path"], done["examples"]) == (str(trained.folder), examples)
-        told = [task.records(Event.PREDICTING) for task in tasks]
-        assert sum(records[-1].fields["examples"] for records in told if records) == examples
+        progress = [task.records(Event.PREDICTING) for task in tasks]
+        assert sum(records[-1].fields["examples"] for records in progress if records) == examples
 
 
 @pytest.mark.nightly
@@ -239,8 +239,8 @@ def test_a_killed_worker_is_missed_by_nobody_and_goes_on(make_cluster: MakeClust
     trained.parameters["milliseconds"] = 0
     _, outputs, keys = trained.alone()
     trained.predictions_are_whole(outputs, keys)
-    told = [task.records(Event.PREDICTING)[-1].fields["examples"] for task in tasks.values()]
-    assert sum(told) == 200
+    counts = [task.records(Event.PREDICTING)[-1].fields["examples"] for task in tasks.values()]
+    assert sum(counts) == 200
 
 
 @pytest.mark.thorough

@@ -29,10 +29,10 @@ def saved_at(task: RunningTask) -> tuple[int, int]:
     None of the next one, where a busy machine brings the signal only when an epoch has ended.
     """
     for notice in task.records(Event.NOTICE):
-        if found := re.search(r"saved at step (\d+) of epoch (\d+)", notice.fields["message"]):
-            return int(found[2]), int(found[1])
-        if found := re.search(r"saved at epoch (\d+)", notice.fields["message"]):
-            return int(found[1]) + 1, 0
+        if match := re.search(r"saved at step (\d+) of epoch (\d+)", notice.fields["message"]):
+            return int(match[2]), int(match[1])
+        if match := re.search(r"saved at epoch (\d+)", notice.fields["message"]):
+            return int(match[1]) + 1, 0
     raise AssertionError(task.output)
 
 
@@ -70,17 +70,17 @@ def test_one_task_goes_on_at_the_step(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("entrypoint", "told"),
+    ("entrypoint", "signalled"),
     [("tiny:Tiny", [0]), ("tiny:Tiny", [1]), ("tiny:Loop", [1]), ("tiny:Loop", [0, 1])],
     ids=["fit-first", "fit-second", "loop-second", "loop-both"],
 )
 def test_all_tasks_of_a_collective_leave_after_the_same_step(
-    make_cluster: MakeCluster, entrypoint: str, told: list[int]
+    make_cluster: MakeCluster, entrypoint: str, signalled: list[int]
 ) -> None:
     cluster = make_cluster(**COLLECTIVE, entrypoint=entrypoint, parameters=SLOW)
     tasks = [cluster.start("worker", index) for index in (0, 1)]
     in_the_middle(cluster, tasks[0], epoch=2)
-    for index in told:
+    for index in signalled:
         tasks[index].signal(signal.SIGTERM)
     assert [task.ended() for task in tasks] == [ExitCode.PREEMPTED, ExitCode.PREEMPTED]
     again = [cluster.start("worker", index) for index in (0, 1)]
@@ -105,23 +105,23 @@ def test_a_coordinator_saves_when_the_scheduled_steps_are_done(make_cluster: Mak
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "told",
+    "signalled",
     [
         pytest.param([("ps", 0)], id="a drained ps"),
         pytest.param([("ps", 0), ("worker", 0), ("worker", 1), ("chief", 0)], id="the whole run"),
     ],
 )
 def test_a_coordinator_saves_while_its_servers_can_still_give_their_variables(
-    make_cluster: MakeCluster, told: list[tuple[str, int]]
+    make_cluster: MakeCluster, signalled: list[tuple[str, int]]
 ) -> None:
     cluster = make_cluster(entrypoint="tiny:Loop", parameters={**SLOW, "waitMilliseconds": 150})
     tasks = cluster.start_all()
     first = tasks["chief", 0]
     first.until(Event.PROGRESS, epoch=2, epoch_end=False)
-    for task in told:
+    for task in signalled:
         tasks[task].signal(signal.SIGTERM)
     assert first.ended() == ExitCode.PREEMPTED
-    for role, index in {*told, ("chief", 0)}:
+    for role, index in {*signalled, ("chief", 0)}:
         assert tasks[role, index].ended() == ExitCode.PREEMPTED
         tasks[role, index] = cluster.start(role, index)
     assert [task.ended() for task in tasks.values()] == [0, 0, 0, 0]

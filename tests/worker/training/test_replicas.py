@@ -51,14 +51,14 @@ def curve(task: RunningTask) -> list[dict[str, float]]:
 
 
 def _numbers(end: Record, held_out: Record) -> dict[str, float]:
-    found = {"loss": end.fields["loss"], **end.fields["metrics"]}
-    return found | {f"val_{name}": value for name, value in held_out.fields["metrics"].items()}
+    numbers = {"loss": end.fields["loss"], **end.fields["metrics"]}
+    return numbers | {f"val_{name}": value for name, value in held_out.fields["metrics"].items()}
 
 
 def assert_same(curves: list[list[dict[str, float]]]) -> None:
     for other in curves[1:]:
-        for expected, found in zip(curves[0], other, strict=True):
-            assert found == pytest.approx(expected, rel=TOLERANCE)
+        for expected, numbers in zip(curves[0], other, strict=True):
+            assert numbers == pytest.approx(expected, rel=TOLERANCE)
 
 
 @pytest.mark.by_day(runtime=("2",))
@@ -105,18 +105,18 @@ def test_three_ways_to_iterate_and_a_step_of_the_programs_own_give_the_same_weig
         ("curve:Looped", {"iteration": "epoch"}),
         ("curve:Stepped", {}),
     ]
-    found = []
+    restored = []
     for index, (entrypoint, parameters) in enumerate(ways):
         parameters = {"checkpointEpochs": 2, **parameters}
         trained(tmp_path / str(index), entrypoint, parameters, **MIRRORED)
         assert model_files.epochs(tmp_path / str(index) / "model") == [2, 3], "every second, and the last"
-        found.append(_restored(tmp_path / str(index) / "model"))
-    for other in found[1:]:
-        assert other["weights"] == pytest.approx(found[0]["weights"], rel=TOLERANCE, abs=1e-6)
-    assert found[0]["manager"] == ["ckpt-2", "ckpt-3"]
-    assert found[0]["latest"] == "ckpt-3"
-    assert "epoch_loss" in found[0]["scalars"]
-    assert "epoch_mae" in found[0]["scalars"]
+        restored.append(_restored(tmp_path / str(index) / "model"))
+    for other in restored[1:]:
+        assert other["weights"] == pytest.approx(restored[0]["weights"], rel=TOLERANCE, abs=1e-6)
+    assert restored[0]["manager"] == ["ckpt-2", "ckpt-3"]
+    assert restored[0]["latest"] == "ckpt-3"
+    assert "epoch_loss" in restored[0]["scalars"]
+    assert "epoch_mae" in restored[0]["scalars"]
 
 
 _RESTORE = """
@@ -151,8 +151,8 @@ print(json.dumps({
 
 def _restored(model: Path) -> dict[str, Any]:
     """What a process without a strategy finds in a model directory."""
-    found: dict[str, Any] = computed(_RESTORE, PROGRAMS, model)
-    return found
+    contents: dict[str, Any] = computed(_RESTORE, PROGRAMS, model)
+    return contents
 
 
 @pytest.mark.nightly
@@ -173,16 +173,16 @@ def test_each_step_may_look_up_as_many_rows_as_it_likes(
 ) -> None:
     """In an execution of several steps TensorFlow gathers rows of one shape only."""
     parameters = {"ragged": ragged, "stepsPerExecution": 3}
-    found = []
+    variables = []
     for index, options in enumerate((ONE, MIRRORED, TWO_WORKERS)):
         task = trained(tmp_path / str(index), f"lengths:{entrypoint}", parameters, keras=keras, **options)
         notices = [record.fields["message"] for record in task.records(Event.NOTICE)]
         assert any("stepsPerExecution: 3" in notice for notice in notices) == (options is not ONE)
-        found.append(model_files.variables(tmp_path / str(index) / "model", 3))
-    for other in found[1:]:
-        assert other.keys() == found[0].keys()
+        variables.append(model_files.variables(tmp_path / str(index) / "model", 3))
+    for other in variables[1:]:
+        assert other.keys() == variables[0].keys()
         for name, values in other.items():
-            assert values == pytest.approx(found[0][name], rel=1e-4, abs=TOLERANCE), name
+            assert values == pytest.approx(variables[0][name], rel=1e-4, abs=TOLERANCE), name
 
 
 @pytest.mark.nightly
@@ -214,7 +214,7 @@ def test_weighted_examples(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("entrypoint", "fail", "said"),
+    ("entrypoint", "fail", "message"),
     [
         (
             "curve:Looped",
@@ -233,14 +233,14 @@ def test_weighted_examples(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_loss_is_one_message(
-    make_cluster: MakeCluster, entrypoint: str, fail: str, said: str
+    make_cluster: MakeCluster, entrypoint: str, fail: str, message: str
 ) -> None:
     chief = make_cluster(**MIRRORED, entrypoint=entrypoint, parameters={**PARAMETERS, "fail": fail}).start(
         "chief"
     )
     assert chief.ended() == ExitCode.PROGRAM_ERROR
     (failed,) = chief.records(Event.FAILED)
-    assert said in failed.fields["message"]
+    assert message in failed.fields["message"]
     assert "tensorflow" not in failed.fields["traceback"]
 
 

@@ -40,24 +40,26 @@ def test_hot_variables_and_options_without_effect(make_cluster: MakeCluster) -> 
 
 @pytest.mark.thorough
 def test_most_bytes_in_one_variable(make_cluster: MakeCluster) -> None:
-    said = notices(make_cluster, replicas=SERVERS, entrypoint="advised:Looped", parameters={"wide": 1 << 20})
-    (hot,) = [text for text in said if HOT in text]
+    messages = notices(
+        make_cluster, replicas=SERVERS, entrypoint="advised:Looped", parameters={"wide": 1 << 20}
+    )
+    (hot,) = [text for text in messages if HOT in text]
     assert "learning_rate" not in hot, "the runtime sends it as a constant"
-    (large,) = [text for text in said if "is not partitioned" in text]
+    (large,) = [text for text in messages if "is not partitioned" in text]
     assert large.startswith("wide/kernel, float32[1, 1048576], has 100% of the 4 MiB of the model")
     assert "by the first axis, which has 1 here: swap the axes" in large
 
 
 @pytest.mark.thorough
 def test_a_large_variable_that_could_be_partitioned(make_cluster: MakeCluster) -> None:
-    said = notices(
+    messages = notices(
         make_cluster,
         replicas=SERVERS,
         entrypoint="tiny:Tiny",
         parameters={"width": 1 << 18},
         strategy_options={"minShardBytes": 1 << 30},
     )
-    (large,) = [text for text in said if "is not partitioned" in text]
+    (large,) = [text for text in messages if "is not partitioned" in text]
     assert "which has 4 here" not in large
     assert "MinSize with spec.strategyOptions.minShardBytes of 2097152 or less" in large
     assert not [
@@ -71,8 +73,8 @@ def test_a_large_variable_that_could_be_partitioned(make_cluster: MakeCluster) -
 
 @pytest.mark.thorough
 def test_of_one_task(make_cluster: MakeCluster) -> None:
-    (said,) = notices(make_cluster, **ONE, entrypoint="advised:Advised")
-    assert said == (
+    (message,) = notices(make_cluster, **ONE, entrypoint="advised:Advised")
+    assert message == (
         "advised:Advised: train_dataset() sets tf.data.Options' auto_shard_policy to FILE, which has no "
         "effect in a run of one task: it reads all of the data. Leave it out"
     )
@@ -86,8 +88,8 @@ def test_an_evaluator_that_cannot_hold_the_model(make_cluster: MakeCluster) -> N
     (memory,) = notices(make_cluster, **known, evaluator_memory=100 << 20)
     assert memory.startswith("the model has 6 MiB, which the evaluator has in one piece. It takes about ")
     assert "may use 100 MiB: raise the memory in resources of the evaluator" in memory
-    said = notices(make_cluster, **known, evaluator_memory=100 << 30, run_id="2")
-    assert not [text for text in said if "the evaluator has in one piece" in text]
+    messages = notices(make_cluster, **known, evaluator_memory=100 << 30, run_id="2")
+    assert not [text for text in messages if "the evaluator has in one piece" in text]
 
 
 @pytest.mark.thorough

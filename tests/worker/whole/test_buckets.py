@@ -112,8 +112,8 @@ def test_a_run_whose_bucket_refuses_it_says_so_in_one_message(
     task = make_cluster(**ONE, model_dir=f"s3://{BUCKET}/refused").start("chief")
     assert task.ended() == ExitCode.PROGRAM_ERROR, task.output
     (failed,) = task.records(Event.FAILED)
-    said = failed.fields["message"]
-    assert said.startswith("s3://models/refused: reading lease.json failed: SignatureDoesNotMatch: ")
+    message = failed.fields["message"]
+    assert message.startswith("s3://models/refused: reading lease.json failed: SignatureDoesNotMatch: ")
     assert failed.fields["traceback"] == ""
     assert SECRET not in task.output
 
@@ -129,7 +129,7 @@ def test_a_program_reads_data_from_a_bucket(make_cluster: MakeCluster, s3_proxy:
     assert chief.ended() == ExitCode.DONE, chief.output
     doing = [record.fields["activity"] for record in chief.records(Event.DOING)]
     assert [f"listing {url}", f"copying {url}: 0 bytes of 24 bytes"] == [
-        said for said in doing if url in said
+        activity for activity in doing if url in activity
     ]
     assert sum(method == "GET" and "/train/part-" in path for method, path, _ in s3_proxy.requests) == 3
     assert SECRET not in chief.output

@@ -67,8 +67,8 @@ class Run:
     def went_on_at(self) -> list[tuple[int, int]]:
         """The epochs, from 0, and steps at which it has gone on, as the first task says."""
         notices = [record.fields["message"] for record in self.first.records(Event.NOTICE)]
-        found = [re.search(r"goes on at step (\d+) of epoch (\d+), from a copy", each) for each in notices]
-        return [(int(each[2]) - 1, int(each[1])) for each in found if each]
+        matches = [re.search(r"goes on at step (\d+) of epoch (\d+), from a copy", each) for each in notices]
+        return [(int(each[2]) - 1, int(each[1])) for each in matches if each]
 
     def took_each_step_once(self) -> None:
         """Each has moved the weights by one, all together. Which examples a worker of ParameterServer has

@@ -55,10 +55,10 @@ class Elastic:
         """Waits until the latest generation, from the number `least` on, is of these workers and trains."""
 
         def is_so() -> bool:
-            found = self.chief.records(Event.MEMBERSHIP)[least:]
-            if not found or found[-1].fields["workers"] != list(workers):
+            memberships = self.chief.records(Event.MEMBERSHIP)[least:]
+            if not memberships or memberships[-1].fields["workers"] != list(workers):
                 return False
-            return any(each.time > found[-1].time for each in self.chief.records(Event.PROGRESS))
+            return any(each.time > memberships[-1].time for each in self.chief.records(Event.PROGRESS))
 
         self.chief.eventually(is_so, f"it trains with {workers}")
 
@@ -162,8 +162,8 @@ def test_its_numbers_are_those_of_one_process(
             epoch: pytest.approx(expected, abs=1e-3) for epoch, expected in trained(chief).items()
         }
         expected = model_files.variables(alone.model_dir, EPOCHS)
-        found = model_files.variables(run.cluster.model_dir, EPOCHS)
-        assert len(found) >= 9, "embedding, kernel and bias, each with two moments"
-        assert sorted(found) == sorted(expected)
+        variables = model_files.variables(run.cluster.model_dir, EPOCHS)
+        assert len(variables) >= 9, "embedding, kernel and bias, each with two moments"
+        assert sorted(variables) == sorted(expected)
         for name in expected:
-            assert found[name] == pytest.approx(expected[name], abs=1e-3), name
+            assert variables[name] == pytest.approx(expected[name], abs=1e-3), name

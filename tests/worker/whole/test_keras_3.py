@@ -39,8 +39,8 @@ print(json.dumps({name[:-len(end)]: reader.get_tensor(name).tolist() for name in
 
 def variables(model_dir: Path, epoch: int) -> dict[str, Any]:
     """Of a checkpoint, by their names."""
-    found: dict[str, Any] = computed(_VARIABLES, model_dir / "checkpoints" / f"ckpt-{epoch}")
-    return found
+    values: dict[str, Any] = computed(_VARIABLES, model_dir / "checkpoints" / f"ckpt-{epoch}")
+    return values
 
 
 def kernel(model_dir: Path, epoch: int) -> list[float]:
@@ -86,12 +86,12 @@ def test_parameter_servers_lose_no_update_and_no_count(
     )
     tasks = cluster.start_all()
     assert {task.ended() for task in tasks.values()} == {0}
-    found = variables(cluster.model_dir, 2)
+    values = variables(cluster.model_dir, 2)
     moved = -0.5 * STEPS
-    assert found["optimizer/_iterations"] == STEPS
-    assert found["taken"] == STEPS, "the model's own assign_add"
-    assert found["dense/_kernel"] == [[moved]] * 3
-    assert found["table/_embeddings"] == [[moved if row in (0, 3) else 0.0] * 2 for row in range(6)]
+    assert values["optimizer/_iterations"] == STEPS
+    assert values["taken"] == STEPS, "the model's own assign_add"
+    assert values["dense/_kernel"] == [[moved]] * 3
+    assert values["table/_embeddings"] == [[moved if row in (0, 3) else 0.0] * 2 for row in range(6)]
     counts = [{name: end[name] for name in ("missed", "right")} for end in ends(tasks["chief", 0])]
     assert counts == [{"missed": STEPS, "right": STEPS}] * 2, "two of the four examples of each step"
 
@@ -100,10 +100,12 @@ def test_parameter_servers_lose_no_update_and_no_count(
 @pytest.mark.thorough
 @pytest.mark.timeout(1000)
 def test_every_optimizer_moves_two_replicas_as_one_process() -> None:
-    found = computed(TESTS / "worker" / "keras_3_numbers.py")
+    differences = computed(TESTS / "worker" / "keras_3_numbers.py")
     # One is in float32, because a loss scale is.
-    far = {name: value for name, value in found.items() if value > (1e-6 if name == "overflow" else 1e-12)}
-    assert len(found) > 12
+    far = {
+        name: value for name, value in differences.items() if value > (1e-6 if name == "overflow" else 1e-12)
+    }
+    assert len(differences) > 12
     assert not far
 
 
@@ -125,14 +127,14 @@ def test_a_models_own_steps(make_cluster: MakeCluster, options: dict[str, Any]) 
     assert_heard(chief, fitted.model_dir)
     wanted, loss = kernel(fitted.model_dir, 2), ends(chief)[-1]["loss"]
     shutil.rmtree(fitted.model_dir)
-    own = make_cluster(**options, entrypoint="three:Stepping", parameters=PARAMETERS)
-    chief = own.start("chief")
+    stepping = make_cluster(**options, entrypoint="three:Stepping", parameters=PARAMETERS)
+    chief = stepping.start("chief")
     assert chief.ended() == 0
     batches = 8.0 if options is TWO_CPUS else 4.0
     known = {"mean_loss": 2.0, "two": 2.0, "taken": batches}
     assert ends(chief)[-1] == {"loss": pytest.approx(loss, rel=1e-5), **known}
     assert evaluated(chief) == [{"three": 3.0, "seen": batches}] * 2
-    assert kernel(own.model_dir, 2) == pytest.approx(wanted, abs=1e-6)
+    assert kernel(stepping.model_dir, 2) == pytest.approx(wanted, abs=1e-6)
 
 
 @pytest.mark.thorough
@@ -159,9 +161,9 @@ def test_a_models_own_compute_metrics(make_cluster: MakeCluster, options: dict[s
     chief = cluster.start("chief")
     assert chief.ended() == 0
     batches = 8.0 if options is TWO_CPUS else 4.0
-    for found in (*ends(chief), *evaluated(chief)):
-        assert sorted(found) == ["accuracy", "batches", "loss", "two"]
-        assert (found["batches"], found["two"]) == (batches, 2.0)
+    for metrics in (*ends(chief), *evaluated(chief)):
+        assert sorted(metrics) == ["accuracy", "batches", "loss", "two"]
+        assert (metrics["batches"], metrics["two"]) == (batches, 2.0)
 
 
 @pytest.mark.nightly
@@ -204,7 +206,7 @@ def test_a_step_that_updates_no_metric_is_told_so(make_cluster: MakeCluster) -> 
     assert chief.ended() == 0
     chief.until_notice("does not update the metrics that the model was compiled with, so the training shows")
     assert [list(end) for end in ends(chief)] == [["loss"]] * 2
-    assert [sorted(found) for found in evaluated(chief)] == [["accuracy", "loss"]] * 2
+    assert [sorted(metrics) for metrics in evaluated(chief)] == [["accuracy", "loss"]] * 2
 
 
 @pytest.mark.thorough
@@ -285,8 +287,8 @@ def test_moving_averages_are_what_is_seen_at_the_end_and_exported(
     assert not is_an_average(kernel(cluster.model_dir, 1), 1), "the training goes on with its own weights"
     assert is_an_average(exported, 2)
     assert np.allclose(exported, kernel(cluster.model_dir, 2)), "the last checkpoint is what fit leaves"
-    (told,) = (line for line in chief.lines if line.startswith("ended with"))
-    assert float(told.split()[-1]) == pytest.approx(np.sum(exported), rel=1e-4), "on_train_end"
+    (end_line,) = (line for line in chief.lines if line.startswith("ended with"))
+    assert float(end_line.split()[-1]) == pytest.approx(np.sum(exported), rel=1e-4), "on_train_end"
 
 
 @pytest.mark.parametrize(

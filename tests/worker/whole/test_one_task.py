@@ -77,9 +77,9 @@ def test_a_finished_run_trains_anew_and_its_evaluator_passes_over_what_was_there
     assert chief.until(Event.EXPORTED).fields["path"] == str(export / "2")
     assert (export / "2" / "saved_model.pb").is_file()
     assert contents(export / "1") == before
-    (told,) = [each for each in chief.records(Event.NOTICE) if "begins anew" in each.fields["message"]]
-    assert "its export/1 stays, and the new one will be export/2" in told.fields["message"]
-    assert told.time < chief.until(Event.TRAINING).time
+    (notice,) = [each for each in chief.records(Event.NOTICE) if "begins anew" in each.fields["message"]]
+    assert "its export/1 stays, and the new one will be export/2" in notice.fields["message"]
+    assert notice.time < chief.until(Event.TRAINING).time
     assert chief.until(Event.TRAINING).fields["initial_epoch"] == 0
     assert evaluator.ended() == 0
     assert [record.fields["epoch"] for record in evaluator.records(Event.EVALUATION)] == [1, 2]
@@ -107,9 +107,13 @@ def test_an_epoch_whose_checkpoint_cannot_be_written_ends_no_training(make_clust
     taken.mkdir(parents=True)
     chief = cluster.start("chief")
     assert chief.ended() == 0
-    said = [record.fields for record in chief.records(Event.CHECKPOINT) if not record.fields["steps"]]
-    assert [(fields["epochs"], "problem" in fields) for fields in said] == [(1, False), (1, True), (3, False)]
-    assert said[1]["problem"].startswith(f"cannot write {cluster.model_dir}/checkpoints/ckpt-2: ")
+    checkpoints = [record.fields for record in chief.records(Event.CHECKPOINT) if not record.fields["steps"]]
+    assert [(fields["epochs"], "problem" in fields) for fields in checkpoints] == [
+        (1, False),
+        (1, True),
+        (3, False),
+    ]
+    assert checkpoints[1]["problem"].startswith(f"cannot write {cluster.model_dir}/checkpoints/ckpt-2: ")
     assert model_files.epochs(cluster.model_dir) == [1, 3]
     assert [record.fields["epoch"] for record in chief.records(Event.EVALUATION)] == [1, 2, 3]
     assert model_files.iterations(cluster.model_dir, 3) == 3 * model_files.iterations(cluster.model_dir, 1)

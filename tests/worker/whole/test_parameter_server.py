@@ -58,8 +58,8 @@ def test_a_run_ends_by_itself_and_leaves_checkpoints_logs_and_an_export(make_clu
     assert chief.until(Event.RELEASED).fields == {"tasks": names, "unreachable": []}
     assert tasks["worker", 1].until(Event.RELEASED).fields == {"outcome": "done"}
     for served in (tasks["worker", 1], tasks["ps", 0]):
-        told = [record.event for record in served.records() if record.event != Event.DOING]
-        assert told == [Event.DEVICES, Event.READY, Event.RELEASED, Event.DONE]
+        events = [record.event for record in served.records() if record.event != Event.DOING]
+        assert events == [Event.DEVICES, Event.READY, Event.RELEASED, Event.DONE]
     assert evaluator.until(Event.READY).time < evaluator.until(Event.EVALUATION).time
     assert chief.until(Event.TRAINING).fields == {"epochs": 7, "steps_per_epoch": 20, "initial_epoch": 0}
     ends = [record.fields for record in chief.records(Event.PROGRESS) if record.fields["epoch_end"]]

@@ -107,8 +107,8 @@ def shortened(words: str) -> str:
 def _explained(
     request: Request, status: int, body: Mapping[str, Any], words: str, host: str, origin: str
 ) -> tuple[str, str]:
-    found = body.get("details")
-    details = found if isinstance(found, dict) else {}
+    raw_details = body.get("details")
+    details = raw_details if isinstance(raw_details, dict) else {}
     if status == 401:
         return (
             f"the API server {host} does not know who you are: {words}",

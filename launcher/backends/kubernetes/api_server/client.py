@@ -125,13 +125,13 @@ class Client:
         """Whether the server has the kind at all, and this subresource of it."""
         api = api_of(kind)
         try:
-            found = self._ask(Request("get", f"the API {api}"), api)[1]
+            resource_list = self._ask(Request("get", f"the API {api}"), api)[1]
         except ApiError as error:
             if error.status == 404:
                 return False
             raise
         name = f"{plural_of(kind)}/{part}" if part else plural_of(kind)
-        return any(each.get("name") == name for each in found.get("resources") or ())
+        return any(each.get("name") == name for each in resource_list.get("resources") or ())
 
     def namespace(self, name: str) -> Object:
         """The namespace itself."""
@@ -176,7 +176,7 @@ class Client:
         """
         query = _selecting(labels, fields) | {"limit": str(PAGE)}
         request = Request("list", resource(kind), namespace)
-        found: list[Object] = []
+        objects: list[Object] = []
         while True:
             _, page, _ = self._ask(
                 request,
@@ -188,10 +188,10 @@ class Client:
             items, metadata = page.get("items"), page.get("metadata")
             if not isinstance(items, list | None) or not isinstance(metadata, dict):
                 raise self._no_server("a list that is none of Kubernetes'")
-            found += map(self._object, items or ())
+            objects += map(self._object, items or ())
             following = metadata.get("continue")
             if not following:
-                return found, str(metadata.get("resourceVersion") or "")
+                return objects, str(metadata.get("resourceVersion") or "")
             query["continue"] = str(following)
 
     def create(self, item: Mapping[str, Any]) -> Object:

@@ -71,13 +71,13 @@ def connect(paths: str | None = None, context: str | None = None) -> Connection:
 
     Raises BackendError if there is none, or it cannot be used.
     """
-    found = paths or _usual_paths()
-    if _any_there(found):
-        return _from_kubeconfig(found, context)
+    kubeconfig_paths = paths or _usual_paths()
+    if _any_there(kubeconfig_paths):
+        return _from_kubeconfig(kubeconfig_paths, context)
     if paths is None and context is None and (_SERVICE_ACCOUNT / "token").exists():
         return _in_cluster()
     raise BackendError(
-        f"there is no kubeconfig: {found} does not exist",
+        f"there is no kubeconfig: {kubeconfig_paths} does not exist",
         "Set KUBECONFIG to the file that your cluster's administrator gave you, or train on this machine "
         "with --backend local.",
     )

@@ -59,16 +59,16 @@ class User:
         """The headers that authenticate the user, for one request. A login command may take so many seconds.
         Raises UnusableError.
         """
-        found = {}
+        headers = {}
         if authorization := self._authorization(seconds):
-            found["authorization"] = authorization
+            headers["authorization"] = authorization
         for field, header in (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid")):
             if value := self._entry.get(field):
-                found[header] = _fitting(value, self._origin, field)
+                headers[header] = _fitting(value, self._origin, field)
         if self._entry.get("as-groups") or self._entry.get("as-user-extra"):
             message = "as-groups and as-user-extra are not carried out here: name the user alone, with `as`"
             raise UnusableError(self._origin, message)
-        return found
+        return headers
 
     def _authorization(self, seconds: float | None) -> str:
         entry = self._entry

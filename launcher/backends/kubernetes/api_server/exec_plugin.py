@@ -123,9 +123,9 @@ class Plugin:
                 if isinstance(each, dict) and each.get("name") == "client.authentication.k8s.io/exec":
                     spec["cluster"]["config"] = each.get("extension")
         info = {"apiVersion": self._entry["apiVersion"], "kind": "ExecCredential", "spec": spec}
-        own = {pair.get("name") or "": pair.get("value") or "" for pair in self._entry.get("env") or ()}
+        variables = {pair.get("name") or "": pair.get("value") or "" for pair in self._entry.get("env") or ()}
         try:
-            return {**os.environ, **own, "KUBERNETES_EXEC_INFO": json.dumps(info)}
+            return {**os.environ, **variables, "KUBERNETES_EXEC_INFO": json.dumps(info)}
         except (ValueError, TypeError, RecursionError):
             raise self._failed("the cluster's extensions cannot be given to its login command") from None
 
@@ -160,10 +160,10 @@ class Plugin:
             return None
         try:
             # Python 3.10 reads neither Z nor nanoseconds.
-            found = datetime.fromisoformat(re.sub(r"\.\d+", "", text).replace("Z", "+00:00"))
+            expiry = datetime.fromisoformat(re.sub(r"\.\d+", "", text).replace("Z", "+00:00"))
         except ValueError:
             raise self._unfit("has a status.expirationTimestamp that is no time of RFC 3339") from None
-        return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+        return expiry if expiry.tzinfo else expiry.replace(tzinfo=timezone.utc)
 
     def _unfit(self, words: str) -> UnusableError:
         return self._failed(f"what the login command {self.command} prints {words}")

@@ -153,7 +153,7 @@ def _document(file: Path) -> Entry:
     try:
         if too_deep(content) is not None:
             raise UnusableError(origin, f"it is nested deeper than {MAX_DEPTH} levels")
-        found = yaml.load(content, _Loader)  # noqa: S506 - a safe one
+        document = yaml.load(content, _Loader)  # noqa: S506 - a safe one
     except yaml.YAMLError as error:
         # Without the text of the file, which may be a secret.
         mark = getattr(error, "problem_mark", None)
@@ -161,14 +161,14 @@ def _document(file: Path) -> Entry:
         raise UnusableError(origin, f"it is not YAML{where}") from None
     except (ValueError, RecursionError, OverflowError, TypeError, AttributeError):
         raise UnusableError(origin, "it is not YAML that a kubeconfig could have") from None
-    if found is None:
+    if document is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise UnusableError(
             origin, "it is no kubeconfig: expected a mapping with clusters, users and contexts"
         )
-    _check(found, _TOP, origin, "")
-    return found
+    _check(document, _TOP, origin, "")
+    return document
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]

@@ -36,11 +36,11 @@ def well_typed(value: T) -> T:
     else:
         kind: Any = type(value)
         for name, types in _fields(kind):
-            found = getattr(value, name)
+            field_value = getattr(value, name)
             if types is None:
-                well_typed(found)
-            elif not isinstance(found, types):
-                raise TypeError(f"{name} is of type {type(found).__name__}")
+                well_typed(field_value)
+            elif not isinstance(field_value, types):
+                raise TypeError(f"{name} is of type {type(field_value).__name__}")
     return value
 
 
@@ -81,17 +81,17 @@ def understood_one_by_one(method: Callable[P, Iterator[T]]) -> Callable[P, Itera
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         with _watched(args[0]):
-            found = method(*args, **kwargs)
-        return _one_by_one(args[0], found)
+            iterator = method(*args, **kwargs)
+        return _one_by_one(args[0], iterator)
 
     return cast("Callable[P, Iterator[T]]", call)
 
 
-def _one_by_one(backend: Any, found: Iterator[T]) -> Iterator[T]:
+def _one_by_one(backend: Any, iterator: Iterator[T]) -> Iterator[T]:
     while True:
         with _watched(backend):
             try:
-                item = well_typed(next(found))
+                item = well_typed(next(iterator))
             except StopIteration:
                 return
         yield item

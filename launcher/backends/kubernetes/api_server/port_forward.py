@@ -189,7 +189,7 @@ def _message(remote: WebSocket) -> bytes | None:
 
 def _document(body: bytes | None) -> dict[str, object]:
     try:
-        found = json.loads(body or b"")
+        document = json.loads(body or b"")
     except ValueError:
-        found = {"message": (body or b"").decode(errors="replace")}
-    return found if isinstance(found, dict) else {"message": str(found)}
+        document = {"message": (body or b"").decode(errors="replace")}
+    return document if isinstance(document, dict) else {"message": str(document)}

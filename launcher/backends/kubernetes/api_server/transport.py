@@ -69,8 +69,8 @@ class Transport:
             raise ProxyFailure(str(error.original_error)) from None
         except (HTTPError, ValueError) as error:
             # Its own text and cause could quote our headers.
-            if (found := _TUNNEL.search(str(error))) is not None:
-                raise ProxyFailure(found[1]) from None
+            if (match := _TUNNEL.search(str(error))) is not None:
+                raise ProxyFailure(match[1]) from None
             raise _broken(error) from None
         return Answer(response)
 

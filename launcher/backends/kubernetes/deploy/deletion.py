@@ -54,7 +54,7 @@ def items(client: Client, run: str, namespace: str, kinds: Sequence[str] = KINDS
     """All objects with the run's label, claims that are kept included."""
     calls = [partial(_listed, client, kind, run, namespace) for kind in kinds]
     listed = zip(kinds, together(calls), strict=True)
-    return [_item(kind, item) for kind, found in listed for item in found]
+    return [_item(kind, item) for kind, objects in listed for item in objects]
 
 
 def _listed(client: Client, kind: str, run: str, namespace: str) -> list[Object]:
@@ -62,8 +62,8 @@ def _listed(client: Client, kind: str, run: str, namespace: str) -> list[Object]
         if kind != "Workload":
             return client.list(kind, namespace, f"{RUN_LABEL}={run}", metadata_only=True)[0]
         # Kueue makes a Workload for a group of pods, and keeps the pods until that is deleted.
-        found, _ = client.list(kind, namespace, fields=f"metadata.name={run}", metadata_only=True)
-        return [item for item in found if GROUP_ANNOTATION in annotations_of(item)]
+        workloads, _ = client.list(kind, namespace, fields=f"metadata.name={run}", metadata_only=True)
+        return [item for item in workloads if GROUP_ANNOTATION in annotations_of(item)]
     except ApiError as error:
         # The cluster does not know the kind, or the user may not list it, and so has made none.
         if kind in OPTIONAL and (error.status == 404 or error.no_right):
@@ -80,12 +80,12 @@ def _item(kind: str, item: Object) -> Item:
     return Item(kind, metadata["name"], metadata["uid"], owners, kept, primary, going)
 
 
-def keep_claims(client: Client, namespace: str, found: Sequence[Item]) -> list[Item]:
+def keep_claims(client: Client, namespace: str, objects: Sequence[Item]) -> list[Item]:
     """The same objects, but no claim is deleted: the run that replaces this one needs them. A claim may
     belong to a Helm release, or to the primary Job, as earlier versions made it.
     """
     released = []
-    for item in found:
+    for item in objects:
         if item.kind == "PersistentVolumeClaim" and not item.kept and not item.going:
             client.merge(item.kind, namespace, item.name, {"metadata": {"ownerReferences": None}})
             item = dataclasses.replace(item, kept=True)
@@ -93,14 +93,14 @@ def keep_claims(client: Client, namespace: str, found: Sequence[Item]) -> list[I
     return released
 
 
-def remove(client: Client, run: str, namespace: str, found: Sequence[Item]) -> None:
+def remove(client: Client, run: str, namespace: str, objects: Sequence[Item]) -> None:
     """Deletes the objects, except claims that are kept, and waits until they are gone.
 
     The primary Job is deleted first, and with it what it owns. Raises BackendError when something is left
     after the pods' grace and a minute.
     """
     # A JobSet first: its controller would make the Jobs again.
-    doomed = sorted((item for item in found if not item.kept), key=lambda item: item.kind != "JobSet")
+    doomed = sorted((item for item in objects if not item.kept), key=lambda item: item.kind != "JobSet")
     grace = _longest_grace(client, run, namespace)
     for item in doomed:
         if item.primary:

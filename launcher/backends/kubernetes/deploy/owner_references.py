@@ -84,20 +84,20 @@ def _reference(client: Client, namespace: str, owner: str) -> Object:
         message = f"expected Job/NAME, ConfigMap/NAME or TFJob/NAME, not {owner}"
         raise SpecError([Problem("--owned-by", 0, 0, "", message)])
     check_object(name, "--owned-by")
-    found = client.get(known, namespace, name)
-    if found is None:
+    owner_object = client.get(known, namespace, name)
+    if owner_object is None:
         raise BackendError(
             f"there is no {known} {name} in namespace {namespace}, which is to own the run",
             "It may have been deleted meanwhile; then there is nothing to do.",
         )
-    return owner_reference(known, found)
+    return owner_reference(known, owner_object)
 
 
 def _foreign(client: Client, plan: Plan, owners: Sequence[str]) -> ConflictError:
-    found = plan.run + client.connection.options(plan.namespace)
+    arguments = plan.run + client.connection.options(plan.namespace)
     return ConflictError(
         f"there is a run {plan.run} in namespace {plan.namespace} that does not belong to {owners[0]}",
-        f"Give this one another name (metadata.name), or remove the other with: {PROGRAM} delete {found}",
+        f"Give this one another name (metadata.name), or remove the other with: {PROGRAM} delete {arguments}",
     )
 
 

@@ -123,11 +123,11 @@ class Submission:
         """Deletes the run that has ended or is to be replaced, or the rest of a run whose primary Job was
         deleted: its Jobs have the same names, and would be taken for the new ones.
         """
-        found = deletion.items(self._client, self._run, self._namespace)
-        if all(item.kept for item in found):
+        objects = deletion.items(self._client, self._run, self._namespace)
+        if all(item.kept for item in objects):
             return
-        found = deletion.keep_claims(self._client, self._namespace, found)
-        deletion.remove(self._client, self._run, self._namespace, found)
+        objects = deletion.keep_claims(self._client, self._namespace, objects)
+        deletion.remove(self._client, self._run, self._namespace, objects)
         if live is not None and not live["metadata"].get("deletionTimestamp"):
             end = _over(live)
             was = f"had {end}" if end else "went on"
@@ -299,8 +299,8 @@ class Submission:
         if (queue := labels_of(self._objects[0]).get(QUEUE_LABEL)) is not None:
             self._notes.append(f"queue {queue} says when it is started and stopped")
         elif live["spec"].get("suspend"):
-            found = self._run + self._options
-            self._notes.append(f"it is suspended; resume it with: {PROGRAM} resume {found}")
+            arguments = self._run + self._options
+            self._notes.append(f"it is suspended; resume it with: {PROGRAM} resume {arguments}")
 
     def _align(self, live: Object) -> None:
         """The object without what may differ between submissions of one file: whether it is suspended, how
@@ -388,10 +388,10 @@ def _take_run_id(item: Object, live: Mapping[str, Any]) -> None:
     for key, text in (item.get("data") or {}).items():
         there = (live.get("data") or {}).get(key)
         try:
-            own, other = RunConfig.from_json(text), RunConfig.from_json(there or "")
+            config, other = RunConfig.from_json(text), RunConfig.from_json(there or "")
         except ValueError:
             continue
-        document = {**json.loads(own.to_json()), "run_id": other.run_id, "version": other.version}
+        document = {**json.loads(config.to_json()), "run_id": other.run_id, "version": other.version}
         item["data"][key] = RunConfig.from_json(json.dumps(document)).to_json()
 
 

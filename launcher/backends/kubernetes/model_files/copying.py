@@ -139,9 +139,9 @@ def _plain(mount: Mapping[str, Any]) -> dict[str, Any]:
 def _beside(client: Client, run: str, namespace: str, volume: Mapping[str, Any]) -> Object:
     """On the node of the run's own pods, where only one node can mount the claim and they live."""
     claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
-    found = client.get("PersistentVolumeClaim", namespace, claim) if claim else None
-    modes = ((found or {}).get("spec") or {}).get("accessModes") or ()
-    if found is None or {"ReadWriteMany", "ReadOnlyMany"} & set(modes):
+    claim_object = client.get("PersistentVolumeClaim", namespace, claim) if claim else None
+    modes = ((claim_object or {}).get("spec") or {}).get("accessModes") or ()
+    if claim_object is None or {"ReadWriteMany", "ReadOnlyMany"} & set(modes):
         return {}
     pods, _ = client.list("Pod", namespace, f"{RUN_LABEL}={run}")
     if not any((pod.get("status") or {}).get("phase") == "Running" for pod in pods):

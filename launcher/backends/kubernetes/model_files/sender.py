@@ -35,17 +35,17 @@ def main(root: str, path: str, port: str, seconds: str) -> None:
 
 def send(root: Path, path: Path, out: io.BufferedIOBase) -> None:
     """The line, and the tar."""
-    found = "nothing" if path.is_symlink() else "folder" if path.is_dir() else "file"
-    if found == "file" and not path.is_file():
-        found = "nothing"
-    answer: dict[str, object] = {"found": found}
-    if found == "nothing":
+    kind = "nothing" if path.is_symlink() else "folder" if path.is_dir() else "file"
+    if kind == "file" and not path.is_file():
+        kind = "nothing"
+    answer: dict[str, object] = {"found": kind}
+    if kind == "nothing":
         folder = path.parent
         while folder != root and not folder.is_dir():
             folder = folder.parent
         answer["there"] = sorted(each.name for each in folder.iterdir())[:20] if folder.is_dir() else []
     out.write(json.dumps(answer).encode() + b"\n")
-    if found != "nothing":
+    if kind != "nothing":
         with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
             add(tar, path, CONTENT)
             tar.addfile(tarfile.TarInfo(COMPLETE))

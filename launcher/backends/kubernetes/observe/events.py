@@ -45,8 +45,8 @@ def of_run(client: Client, namespace: str, root: RootObject, *, until_end: bool)
         for kind, seen in kinds.items():
             items, _ = client.list(kind, namespace, seen.labels)
             run_state.replace(kind, map(seen.slim, items))
-        found, _ = client.list("Event", namespace)
-        yield from _of_run(root, run_state, found)
+        events, _ = client.list("Event", namespace)
+        yield from _of_run(root, run_state, events)
         return
     client.patience.lift()
     mailbox = Mailbox()
@@ -103,13 +103,13 @@ def _uid(event: Object) -> str:
     return str(event["metadata"].get("uid"))
 
 
-def _of_run(root: RootObject, run_state: RunState, found: Iterable[Object]) -> list[RunEvent]:
+def _of_run(root: RootObject, run_state: RunState, event_objects: Iterable[Object]) -> list[RunEvent]:
     """Those of the run among them, oldest first."""
     roles = {job["metadata"]["name"]: job["metadata"]["labels"].get(ROLE_LABEL, "") for job in run_state.jobs}
     uids = {job["metadata"]["uid"] for job in run_state.jobs}
     since = seconds(root.created) or 0.0
     events = []
-    for event in found:
+    for event in event_objects:
         about, last = event.get("involvedObject") or {}, seconds(_last_time(event)) or 0.0
         if last >= since and (name := _name(about, root.run, roles, uids)):
             events.append(_event(event, name, last))

@@ -91,8 +91,8 @@ def _restarts(client: Client, namespace: str, run_state: RunState) -> list[LogLi
     latest = {task_of(pod): pod for pod in run_state.pods() if has_begun(pod)}
     others = [pod for pod in latest.values() if not tells_progress(run_state, pod)][:_MOST_OTHERS]
     until = time.monotonic() + _OTHERS_SECONDS
-    found = together([partial(_own_restarts, client, namespace, until, pod) for pod in others])
-    return [line for lines in found for line in lines]
+    lines_per_pod = together([partial(_own_restarts, client, namespace, until, pod) for pod in others])
+    return [line for lines in lines_per_pod for line in lines]
 
 
 def _own_restarts(client: Client, namespace: str, until: float, pod: SlimPod) -> list[LogLine]:
@@ -116,8 +116,8 @@ def with_progress(client: Client, runs: Sequence[tuple[str, RunState]]) -> list[
         partial(_last_records, client, namespace, run_state if status.phase is Phase.RUNNING else None)
         for (namespace, run_state), status in zip(runs, statuses, strict=True)
     ]
-    found = zip(statuses, together(calls), strict=True)
-    return [dataclasses.replace(status, records=records) for status, records in found]
+    pairs = zip(statuses, together(calls), strict=True)
+    return [dataclasses.replace(status, records=records) for status, records in pairs]
 
 
 def _last_records(client: Client, namespace: str, run_state: RunState | None) -> Records:
@@ -144,7 +144,7 @@ def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSe
     with Session(client, namespace, root) as session:
         began_before_us: set[str] | None = None
         clean_up = CleanUp(client, settings)
-        told = False
+        skew_reported = False
         look_at = 0.0
         while True:
             news = session.pump()
@@ -172,8 +172,8 @@ def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSe
             if records.add(news.lines) or news.changed or status is None:
                 status = session.run_state.status(records.of_task)
             notices = [*news.notices, *clean_up.see_to(status, session.run_state)]
-            if client.ahead and not told:
-                told = True
+            if client.ahead and not skew_reported:
+                skew_reported = True
                 notices.append(disagreement(client.ahead))
             lines = [*news.lines, *map(notice, notices)]
             if status.ended or clean_up.gave_up:
@@ -289,10 +289,10 @@ def _lines(
         read[pod["metadata"]["name"]] = log
         try:
             if selection.previous and _attempt(pod) == latest[task_of(pod)]:
-                found = of_earlier_processes(log.read(since=selection.since), selection.tail)
+                lines = of_earlier_processes(log.read(since=selection.since), selection.tail)
             else:
-                found = log.read(since=selection.since, tail=selection.tail)
-            for line in found:
+                lines = log.read(since=selection.since, tail=selection.tail)
+            for line in lines:
                 some = True
                 yield line
         except BackendError as error:

@@ -39,13 +39,13 @@ def look(client: Client, namespace: str, root: RootObject) -> RunState:
     run_state = root.run_state()
     for kind, seen in root.seen.items():
         try:
-            found, _ = client.list(kind, namespace, seen.labels, seen.fields)
+            items, _ = client.list(kind, namespace, seen.labels, seen.fields)
         except BackendError:
             # A user without the right to read events can still see the run.
             if seen.needed:
                 raise
             continue
-        run_state.replace(kind, [seen.slim(item) for item in found])
+        run_state.replace(kind, [seen.slim(item) for item in items])
     note_dying_namespace(client, namespace, run_state)
     return run_state
 

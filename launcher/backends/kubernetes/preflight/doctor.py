@@ -51,24 +51,24 @@ def examine(
     """All findings. `objects` are those of the runs to be submitted; None means any run. Raises BackendError
     if no server answers or the user is not authenticated.
     """
-    found = [version(client), *_namespace(client, namespace)]
+    findings = [version(client), *_namespace(client, namespace)]
     wanted = None if objects is None else needed(objects)
     there = dict(zip(EXTENSIONS, together([partial(client.knows, e.kind) for e in EXTENSIONS]), strict=True))
-    found += _extensions(there, wanted)
-    if there[KUEUE] and found[1].verdict != "missing":
-        found += [_queue(client, namespace, queue) for queue in queues(objects or ())]
-        found += [_form(client)] if queues(objects or ()) else []
-    if found[1].verdict != "missing":
-        found += rights(client, namespace, RULES)
+    findings += _extensions(there, wanted)
+    if there[KUEUE] and findings[1].verdict != "missing":
+        findings += [_queue(client, namespace, queue) for queue in queues(objects or ())]
+        findings += [_form(client)] if queues(objects or ()) else []
+    if findings[1].verdict != "missing":
+        findings += rights(client, namespace, RULES)
         for extension in there if wanted is None else wanted:
             if there[extension]:
                 rules = EXTENSION_RULES[extension.kind]
-                found += rights(client, namespace, rules, None if wanted else extension.field)
+                findings += rights(client, namespace, rules, None if wanted else extension.field)
         if objects is None or TENSORBOARD in extra_rights(objects):
             only_for = "spec.tensorboard" if objects is None else None
-            found += rights(client, namespace, EXTENSION_RULES[TENSORBOARD], only_for)
-        found += _quotas(client, namespace)
-    return [*found, _dns(client), *_UNKNOWABLE]
+            findings += rights(client, namespace, EXTENSION_RULES[TENSORBOARD], only_for)
+        findings += _quotas(client, namespace)
+    return [*findings, _dns(client), *_UNKNOWABLE]
 
 
 def _extensions(there: Mapping[Extension, bool], wanted: Sequence[Extension] | None) -> Iterator[Finding]:
@@ -136,20 +136,22 @@ def version(client: Client) -> Finding:
     connection = client.connection
     where = f"{connection.host} ({connection.origin})"
     try:
-        told = client.version()
+        server_version = client.version()
     except ApiError as error:
         if error.status != 403:
             raise
         return Finding("API server", "unknown", f"{where} answers, and does not tell its version")
-    found = number(told)
-    if found is None:
-        return Finding("API server", "unknown", f"{where} answers, with version {told.get('gitVersion')}")
-    message = f"{where} runs Kubernetes {found[0]}.{found[1]}"
-    if found < OLDEST:
+    major_minor = number(server_version)
+    if major_minor is None:
+        return Finding(
+            "API server", "unknown", f"{where} answers, with version {server_version.get('gitVersion')}"
+        )
+    message = f"{where} runs Kubernetes {major_minor[0]}.{major_minor[1]}"
+    if major_minor < OLDEST:
         return Finding(
             "API server",
             "missing",
-            f"{message}, and lacks {', '.join(lacks(found))}",
+            f"{message}, and lacks {', '.join(lacks(major_minor))}",
             f"It must be {OLDEST[0]}.{OLDEST[1]} or newer.",
         )
     return Finding("API server", "ok", message)

@@ -108,18 +108,18 @@ def of_controller() -> list[dict[str, Any]]:
             for resource in rule["resources"]:
                 verbs.setdefault((group, resource), {}).update(dict.fromkeys(rule["verbs"]))
     return [
-        {"apiGroups": [group], "resources": [resource], "verbs": list(found)}
-        for (group, resource), found in verbs.items()
+        {"apiGroups": [group], "resources": [resource], "verbs": list(resource_verbs)}
+        for (group, resource), resource_verbs in verbs.items()
     ]
 
 
 def rules(extensions: Iterable[str]) -> list[dict[str, Any]]:
     """The rules of the least Role for runs with these extensions."""
-    found = list(RULES)
+    role_rules = list(RULES)
     for rule in (rule for kind in extensions for rule in EXTENSION_RULES[kind]):
-        if rule not in found:
-            found.append(rule)
-    return found
+        if rule not in role_rules:
+            role_rules.append(rule)
+    return role_rules
 
 
 def role(namespace: str, extensions: Iterable[str] = tuple(EXTENSION_RULES)) -> dict[str, Any]:

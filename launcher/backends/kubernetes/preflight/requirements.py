@@ -68,13 +68,13 @@ EXTENSIONS: Final = (
 
 def queues(objects: Iterable[Mapping[str, Any]]) -> list[str]:
     """The LocalQueues that admit these objects."""
-    found: dict[str, None] = {}
+    queue_names: dict[str, None] = {}
     for item in objects:
         pod = ((item.get("spec") or {}).get("template") or {}).get("metadata") or {}
         for labels in (labels_of(item), pod.get("labels") or {}):
             if item["kind"] in ("Job", "JobSet") and QUEUE_LABEL in labels:
-                found[labels[QUEUE_LABEL]] = None
-    return list(found)
+                queue_names[labels[QUEUE_LABEL]] = None
+    return list(queue_names)
 
 
 def needed(objects: Sequence[Mapping[str, Any]]) -> list[Extension]:

@@ -36,14 +36,14 @@ def lacks(version: tuple[int, int]) -> list[str]:
 def check_version(client: Client) -> None:
     """Raises BackendError for a cluster that is too old."""
     try:
-        found = number(client.version())
+        major_minor = number(client.version())
     except ApiError as error:
         if error.status == 403:
             return  # the requests themselves will show it
         raise
-    if found is not None and found < OLDEST:
+    if major_minor is not None and major_minor < OLDEST:
         raise BackendError(
-            f"the cluster {client.connection.host} runs Kubernetes {found[0]}.{found[1]}; "
+            f"the cluster {client.connection.host} runs Kubernetes {major_minor[0]}.{major_minor[1]}; "
             f"this needs {OLDEST[0]}.{OLDEST[1]} or newer",
-            f"It lacks, or has not for everybody: {', '.join(lacks(found))}.",
+            f"It lacks, or has not for everybody: {', '.join(lacks(major_minor))}.",
         )

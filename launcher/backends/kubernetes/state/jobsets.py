@@ -20,12 +20,12 @@ _ENDS = {"Completed": "succeeded", "Failed": "failed"}
 def listed(client: Client, namespace: str | None, run: str = "") -> list[Object]:
     """The JobSets that are runs; none where the cluster does not know the kind, or we may not look."""
     try:
-        found, _ = client.list("JobSet", namespace, f"{RUN_LABEL}={run}" if run else RUN_LABEL)
+        jobsets, _ = client.list("JobSet", namespace, f"{RUN_LABEL}={run}" if run else RUN_LABEL)
     except ApiError as error:
         if error.status == 404 or error.no_right:
             return []
         raise
-    return list(filter(is_primary, found))
+    return list(filter(is_primary, jobsets))
 
 
 def owner_of(job: Mapping[str, Any]) -> str:

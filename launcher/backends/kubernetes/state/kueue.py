@@ -39,8 +39,8 @@ def free_quota(client: Client, namespace: str, group: str) -> str:
     knows by itself only of a run all of whose tasks have succeeded. Returns what stood in the way.
     """
     try:
-        found, _ = client.list("Workload", namespace, fields=f"metadata.name={group}")
-        if all(condition(workload, "Finished") is not None for workload in found):
+        workloads, _ = client.list("Workload", namespace, fields=f"metadata.name={group}")
+        if all(condition(workload, "Finished") is not None for workload in workloads):
             return ""
         pods, _ = client.list("Pod", namespace, f"{GROUP_LABEL}={group}", metadata_only=True)
         for pod in pods[:1]:
@@ -60,12 +60,12 @@ def set_active(client: Client, namespace: str, selectors: tuple[str, str], *, ac
     to, or we may not.
     """
     try:
-        found, _ = client.list("Workload", namespace, *selectors)
-        for workload in found:
+        workloads, _ = client.list("Workload", namespace, *selectors)
+        for workload in workloads:
             patch = {"spec": {"active": active}}
             client.merge("Workload", namespace, workload["metadata"]["name"], patch)
     except ApiError as error:
         if error.status == 404 or error.no_right:
             return False
         raise
-    return bool(found)
+    return bool(workloads)

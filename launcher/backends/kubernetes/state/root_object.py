@@ -81,14 +81,14 @@ class RootObject:
     @property
     def seen(self) -> Mapping[str, Seen]:
         """The kinds to look at."""
-        own = f"{RUN_LABEL}={self.run}"
+        selector = f"{RUN_LABEL}={self.run}"
         kinds = {
-            "Job": Seen(slim_job, own, needed=True),
-            "Pod": Seen(slim_pod, own, needed=True),
+            "Job": Seen(slim_job, selector, needed=True),
+            "Pod": Seen(slim_pod, selector, needed=True),
             "Event": Seen(slim_event, fields=_WARNINGS),
         }
         if self.kind == "JobSet":
-            kinds["JobSet"] = Seen(slim_jobset, own, needed=True)
+            kinds["JobSet"] = Seen(slim_jobset, selector, needed=True)
         if self.queue:
             kinds["Workload"] = Seen(slim_workload, *self.workload)
         return kinds

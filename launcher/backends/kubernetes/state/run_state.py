@@ -175,8 +175,8 @@ def slim_job(job: Object) -> SlimJob:
 def _requests(job: Object) -> Mapping[str, str]:
     """Of the program's container."""
     pod = (job["spec"].get("template") or {}).get("spec") or {}
-    own = [each for each in pod.get("containers") or () if each.get("name") == CONTAINER]
-    return ((own[0].get("resources") or {}).get("requests") or {}) if own else {}
+    containers = [each for each in pod.get("containers") or () if each.get("name") == CONTAINER]
+    return ((containers[0].get("resources") or {}).get("requests") or {}) if containers else {}
 
 
 def _status(job: Object, annotations: Mapping[str, str]) -> Object:
@@ -317,8 +317,8 @@ class RunState:
 
     def replace(self, kind: str, items: Iterable[Any]) -> None:
         """These are all objects of a kind, slim."""
-        found = list(items)
-        if kind == self._root_kind and all(item["metadata"]["uid"] != self._primary for item in found):
+        objects = list(items)
+        if kind == self._root_kind and all(item["metadata"]["uid"] != self._primary for item in objects):
             self.deleted = True
         if self.deleted:
             return
@@ -328,7 +328,7 @@ class RunState:
             self._jobs.clear()
         elif kind == "Pod":
             self._pods.clear()
-        for item in found:
+        for item in objects:
             self.put(kind, item)
 
     def put(self, kind: str, item: Any) -> None:
@@ -386,15 +386,15 @@ class RunState:
         of its index.
         """
         known = [*self._pods.values(), *self._gone.values()]
-        own = [pod for pod in known if any(uid in self._jobs for uid in pod["metadata"]["owners"])]
-        own.sort(key=self._age)
-        for pod in own:
+        pods = [pod for pod in known if any(uid in self._jobs for uid in pod["metadata"]["owners"])]
+        pods.sort(key=self._age)
+        for pod in pods:
             if (uid := pod["metadata"]["uid"]) not in self._attempts:
                 self._attempts[uid] = self._counts[_task(pod)]
                 self._counts[_task(pod)] += 1
             kept = pod["metadata"]["annotations"]
             pod["metadata"]["annotations"] = {**kept, ATTEMPT_ANNOTATION: str(self._attempts[uid])}
-        return own
+        return pods
 
     @property
     def stands_still(self) -> bool:

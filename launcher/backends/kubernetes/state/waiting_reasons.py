@@ -103,9 +103,9 @@ def told(reason: str, message: str) -> tuple[str, str]:
 
 def _image(message: str) -> str:
     """The registry's answer."""
-    said = _BACK_OFF.sub("", message) or message
-    said = _OF_CONTAINERD.sub("", _OF_GRPC.sub("", said)).strip()
-    return said if len(said) <= _LIMIT else said[:_LIMIT] + "..."
+    answer = _BACK_OFF.sub("", message) or message
+    answer = _OF_CONTAINERD.sub("", _OF_GRPC.sub("", answer)).strip()
+    return answer if len(answer) <= _LIMIT else answer[:_LIMIT] + "..."
 
 
 def _nodes(message: str) -> str:

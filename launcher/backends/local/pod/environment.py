@@ -96,10 +96,10 @@ def _value(
         return expand(entry["value"], variables)
     source = entry.get("valueFrom") or {}
     if (reference := source.get("fieldRef")) is not None:
-        found = field(pod, reference["fieldPath"])
-        if found is None:
+        field_value = field(pod, reference["fieldPath"])
+        if field_value is None:
             raise MissingError(f"env {entry['name']}: field {reference['fieldPath']}")
-        return found
+        return field_value
     if (reference := source.get("resourceFieldRef")) is not None:
         return _resource(container, reference)
     if (reference := source.get("configMapKeyRef")) is not None:

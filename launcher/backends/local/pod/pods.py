@@ -145,24 +145,30 @@ class PodTemplate:
         attempt = int(pod["metadata"]["annotations"][ATTEMPT_ANNOTATION])
         variables = environment(self.container, pod, self._config_maps)
         # The controller appends it, so no other variable can refer to it.
-        own = {"JOB_COMPLETION_INDEX": str(index), **variables}
+        container_variables = {"JOB_COMPLETION_INDEX": str(index), **variables}
         self.check_paths(index, variables)
         translation = self.translation(index, variables)
         words = [*(self.container.get("command") or ()), *(self.container.get("args") or ())]
-        argv = [translation.text(expand(word, own)) for word in words]
+        argv = [translation.text(expand(word, container_variables)) for word in words]
         if argv and argv[0] in _PYTHON:
             argv[0] = tasks_python()
         env = {**image_environment(), **self._surroundings.variables}
         env["HOSTNAME"] = self.hostname(index)
         # Without a volume there, /tmp is the container's own and goes with it.
         env["TMPDIR"] = translation.path("/tmp") or str(self._temporary(index))  # noqa: S108
-        env.update((name, translation.text(value)) for name, value in own.items())
-        if Env.PACKAGES in own:
+        env.update((name, translation.text(value)) for name, value in container_variables.items())
+        if Env.PACKAGES in container_variables:
             env.update((name, value) for name, value in os.environ.items() if name.startswith("PIP_"))
-            env.update((name, value) for name, value in own.items() if name.startswith("PIP_"))
+            env.update(
+                (name, value) for name, value in container_variables.items() if name.startswith("PIP_")
+            )
         if self._uses_bucket:
             env.update((name, os.environ[name]) for name in _BUCKET_VARIABLES if os.environ.get(name))
-            env.update((name, own[name]) for name in ("AWS_ENDPOINT_URL", "AWS_REGION") if name in own)
+            env.update(
+                (name, container_variables[name])
+                for name in ("AWS_ENDPOINT_URL", "AWS_REGION")
+                if name in container_variables
+            )
         env[MARK] = f"{self._submission.uid}/{pod['metadata']['uid']}"
         log = self._directory.log(self.hostname(index), attempt)
         view = self._view(index, variables) if self._surroundings.views else None
@@ -200,9 +206,9 @@ class PodTemplate:
                 if is_read_only:
                     read_only.append(path)
         # By the paths that variables and arguments give, too: those of this machine.
-        own = [str(source) for source in readable - writable if source.is_dir()]
-        mounts |= {path: path for path in own}
-        read_only += own
+        read_only_sources = [str(source) for source in readable - writable if source.is_dir()]
+        mounts |= {path: path for path in read_only_sources}
+        read_only += read_only_sources
         scratch = self._directory.pod(self.hostname(index)) / "view"
         return View(mounts, [str(path) for path in self._claims], opened, str(scratch), read_only)
 

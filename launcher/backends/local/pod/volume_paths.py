@@ -30,10 +30,10 @@ def below(volume: Path, path: str, field: str) -> Path:
     """
     if wrong := _not_descending(path):
         raise OutsideError(f"{field}: {path!r}: {wrong}")
-    found = volume / path
-    if not found.resolve().is_relative_to(volume.resolve()):
+    full_path = volume / path
+    if not full_path.resolve().is_relative_to(volume.resolve()):
         raise OutsideError(f"{field}: {path!r}: leads out of its volume, through a symbolic link")
-    return found
+    return full_path
 
 
 def problems(spec: Mapping[str, Any], keys: Mapping[str, Any]) -> Iterator[str]:

@@ -131,10 +131,10 @@ def kill_marked(marks: Collection[str]) -> None:
     """
     wanted = tuple(f"{MARK}={mark}".encode() for mark in marks)
     for attempt in range(100 if LINUX and wanted else 0):
-        found = _marked(wanted)
-        if not found:
+        processes = _marked(wanted)
+        if not processes:
             return
-        for process in found:
+        for process in processes:
             try:
                 os.kill(process, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
@@ -143,7 +143,7 @@ def kill_marked(marks: Collection[str]) -> None:
 
 
 def _marked(wanted: tuple[bytes, ...]) -> list[int]:
-    found = []
+    processes = []
     for process in _numbers():
         if process != os.getpid():
             try:
@@ -151,20 +151,20 @@ def _marked(wanted: tuple[bytes, ...]) -> list[int]:
             except OSError:
                 continue
             if any(variable.startswith(wanted) for variable in content.split(b"\0")):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
-def reap_orphans(own: Collection[int]) -> None:
+def reap_orphans(own_processes: Collection[int]) -> None:
     """Reaps adopted children that have ended, so that they do not stay as zombies, but not the processes in
-    `own`. Linux only; elsewhere nobody is adopted.
+    `own_processes`. Linux only; elsewhere nobody is adopted.
     """
     while LINUX:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if ended is None or ended.si_pid in own:
+        if ended is None or ended.si_pid in own_processes:
             return
         os.waitpid(ended.si_pid, 0)
 

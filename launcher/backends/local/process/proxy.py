@@ -99,8 +99,8 @@ async def _answer(reader: StreamReader, writer: StreamWriter) -> None:
 
 def _onward(header: str) -> str:
     """The headers without those that are meant for the proxy."""
-    own = ("connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:")
-    return "\r\n".join(line for line in header.split("\r\n") if not line.lower().startswith(own))
+    proxy_headers = ("connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:")
+    return "\r\n".join(line for line in header.split("\r\n") if not line.lower().startswith(proxy_headers))
 
 
 async def _refuse(writer: StreamWriter, status: str, why: str) -> None:

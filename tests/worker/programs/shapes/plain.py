@@ -87,8 +87,8 @@ def loop(shape: Any) -> tuple[Any, dict[str, float], dict[str, float]]:
         model.reset_metrics()
         total = count = 0.0
         for batch in data.take(steps):
-            found, size = step(batch)
-            total, count = total + float(found), count + float(size)
+            loss_sum, size = step(batch)
+            total, count = total + float(loss_sum), count + float(size)
         logs = {"loss": total / count, **results(model)}
     return model, logs, score(shape, model, losses_of)
 
@@ -129,11 +129,11 @@ def steps_of(shape: Any) -> int:
 
 
 def results(model: Any) -> dict[str, float]:
-    found = {}
+    values = {}
     for metric in model.metrics:
         result = metric.result()
-        found.update(result if isinstance(result, dict) else {metric.name: result})
-    return {name: float(value) for name, value in found.items() if name != "loss"}
+        values.update(result if isinstance(result, dict) else {metric.name: result})
+    return {name: float(value) for name, value in values.items() if name != "loss"}
 
 
 STYLES = {"fit": fit, "loop": loop} if os.environ["TF_USE_LEGACY_KERAS"] == "1" else {"keras-3": fit}

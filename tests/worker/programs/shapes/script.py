@@ -148,20 +148,20 @@ def run(strategy_name: str, folder: Path, names: Sequence[str], style: str) -> N
             shape = SHAPES[name](str(folder / f"data-{style}-{index}"))
             if hasattr(shape, "write"):
                 shape.write()
-            found, weights = outcome_of(trains, strategy, shape, folder / f"{cell}-{index}")
-            found["outcome"] = "trained"
+            outcome, weights = outcome_of(trains, strategy, shape, folder / f"{cell}-{index}")
+            outcome["outcome"] = "trained"
             if index == 0:
                 np.savez(folder / f"{cell}.npz", *weights)
         except Exception as error:  # noqa: BLE001 - it is this shape's outcome
-            found = {
+            outcome = {
                 "outcome": "refused",
                 # What the user would be told.
                 "message": classify(error, f"running the {style}").message,
                 "cause": "".join(traceback.format_exception(error))[-6000:],
                 "after_a_step": False,
             }
-        say(name, "ended", seconds={"all": round(time.monotonic() - began, 2)}, notices=[], **found)
-        if found["outcome"] != "trained" and resolver is not None:
+        say(name, "ended", seconds={"all": round(time.monotonic() - began, 2)}, notices=[], **outcome)
+        if outcome["outcome"] != "trained" and resolver is not None:
             # Other tasks may wait for this one. Another process goes on behind this shape.
             os._exit(3)
     faulthandler.cancel_dump_traceback_later()

@@ -98,8 +98,8 @@ def test_several_files_are_one(tmp_path: Path) -> None:
     # The first file with an entry of a name has precedence, for the whole entry; paths are relative to their
     # own kubeconfig.
     assert connect(f"{nothing}:{first}:{other}").credentials()["authorization"] == "Bearer ours"
-    found = connect(f"{other}:{first}")
-    assert (found.host, found.credentials()["authorization"]) == ("https://other", "Bearer theirs")
+    connection = connect(f"{other}:{first}")
+    assert (connection.host, connection.credentials()["authorization"]) == ("https://other", "Bearer theirs")
 
 
 def test_who_is_nobody_or_somebody_else(tmp_path: Path) -> None:
@@ -124,14 +124,14 @@ def test_what_a_file_s_token_is_not_there_for(tmp_path: Path) -> None:
 def test_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str) -> None:
     url = "http://me:pw@proxy:3128"
     if field == "proxy-url":
-        found = connect(written(tmp_path, {}, {field: url}))
+        connection = connect(written(tmp_path, {}, {field: url}))
     else:
         monkeypatch.setenv(field, url.removeprefix("http://"))
-        found = connect(written(tmp_path, {}))
-    assert found.proxy is not None
-    assert (found.proxy.address.url, found.proxy.address.userinfo) == ("http://proxy:3128", "me:pw")
-    assert field in str(found.proxy)
-    assert "pw" not in str(found.proxy)
+        connection = connect(written(tmp_path, {}))
+    assert connection.proxy is not None
+    assert (connection.proxy.address.url, connection.proxy.address.userinfo) == ("http://proxy:3128", "me:pw")
+    assert field in str(connection.proxy)
+    assert "pw" not in str(connection.proxy)
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_what_no_proxy_says(
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
     monkeypatch.setenv("NO_PROXY", no_proxy)
-    found = connect(written(tmp_path, {}, {"server": server}))
-    assert (found.proxy is None) is bypassed
+    connection = connect(written(tmp_path, {}, {"server": server}))
+    assert (connection.proxy is None) is bypassed
 
 
 def login(script: str, directory: Path, **fields: Any) -> dict[str, Any]:

@@ -67,8 +67,8 @@ class Store:
                 self.kept[path] = item
             says(item, 201 if created else 200)(handler, query)
         elif handler.command == "DELETE":
-            found = self.kept.pop(path, None)
-            says({}, 200 if found else 404)(handler, query)
+            removed = self.kept.pop(path, None)
+            says({}, 200 if removed else 404)(handler, query)
         elif path.rsplit("/", 1)[1].startswith("mnist"):
             says(self.kept.get(path, {"message": "not found"}), 200 if path in self.kept else 404)(
                 handler, query

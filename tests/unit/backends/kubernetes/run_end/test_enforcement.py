@@ -47,8 +47,8 @@ def look(clean_up: CleanUp, run_state: RunState) -> list[str]:
 def test_who_may_not_stop_what_is_left_looks_on_no_longer(fake: Fake) -> None:
     fake.will(FORBIDDEN)
     clean_up = CleanUp(fake.client, AT_ONCE)
-    (told,) = look(clean_up, seen({"chief": SUCCEEDED, "ps": None}))
-    assert told.startswith("what is left of the run is still running: ")
+    (message,) = look(clean_up, seen({"chief": SUCCEEDED, "ps": None}))
+    assert message.startswith("what is left of the run is still running: ")
     assert clean_up.gave_up
 
 
@@ -56,8 +56,8 @@ def test_who_may_not_stop_the_primary_sees_how_it_ends(fake: Fake) -> None:
     fake.will(FORBIDDEN)
     clean_up = CleanUp(fake.client, AT_ONCE)
     doomed = seen({"chief": None, "ps": FAILED})
-    (told,) = look(clean_up, doomed)
-    assert told.startswith("demo-ps has failed, and the run cannot go on without it: ")
+    (message,) = look(clean_up, doomed)
+    assert message.startswith("demo-ps has failed, and the run cannot go on without it: ")
     assert (look(clean_up, doomed), clean_up.gave_up) == ([], False)
     assert len(fake.asked) == 1
 
@@ -76,9 +76,9 @@ def test_what_was_stopped_by_others_is_only_waited_for(
 ) -> None:
     """An interruption, or another follower, has stopped them, and their reason stays."""
     clean_up = CleanUp(fake.client, CleanUpSettings(0.0, 0.0, 0.0, 0.0, gone_seconds=gone_seconds))
-    told = look(clean_up, seen({"chief": FAILED, "worker": None, "ps": None}, "worker", "ps"))
+    messages = look(clean_up, seen({"chief": FAILED, "worker": None, "ps": None}, "worker", "ps"))
     words = "demo-worker, demo-ps was stopped and does not end; its nodes may not answer"
-    assert (told, clean_up.gave_up) == ([words] if gives_up else [], gives_up)
+    assert (messages, clean_up.gave_up) == ([words] if gives_up else [], gives_up)
     assert fake.asked == []
 
 
@@ -105,11 +105,11 @@ def test_what_has_started_again_has_its_time_anew(fake: Fake, monkeypatch: pytes
     """A JobSet's controller restarts all of its Jobs after a failure of one."""
     fake.will(says({}))
     clean_up = CleanUp(fake.client, CleanUpSettings(failed_seconds=60.0))
-    told = []
+    had_messages = []
     for now, ps in ((0.0, FAILED), (50.0, None), (55.0, FAILED), (114.0, FAILED), (115.0, FAILED)):
         monkeypatch.setattr(
             "launcher.backends.kubernetes.run_end.enforcement.time",
             SimpleNamespace(monotonic=partial(float, now)),
         )
-        told.append(bool(look(clean_up, seen({"chief": None, "ps": ps}))))
-    assert told == [False, False, False, False, True]
+        had_messages.append(bool(look(clean_up, seen({"chief": None, "ps": ps}))))
+    assert had_messages == [False, False, False, False, True]

@@ -56,10 +56,10 @@ def test_the_cluster_s_times_become_this_machine_s() -> None:
     assert local_status(status, 0.0) is status
 
     record = Record(Event.READY, "mnist-chief-0", 100.0, {})
-    said = LogLine("chief", 0, 0, "", record)
+    ready = LogLine("chief", 0, 0, "", record)
     notice = LogLine("run", 0, 0, "", Record(Event.NOTICE, "run", 100.0, {"message": ""}))
     plain = LogLine("chief", 0, 0, "text", None)
-    times = [line.record and line.record.time for line in local_lines([said, notice, plain], 5.0)]
+    times = [line.record and line.record.time for line in local_lines([ready, notice, plain], 5.0)]
     assert times == [105.0, 100.0, None]
 
 

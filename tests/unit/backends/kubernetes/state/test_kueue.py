@@ -44,5 +44,5 @@ def test_why_it_waits(conditions: dict[str, tuple[str, str]], expected: str) -> 
 
 
 def test_held_back() -> None:
-    said = words({"Evicted": ("True", "The workload is deactivated")}, active=False)
-    assert said == "it is held back, and `resume` starts it again"
+    message = words({"Evicted": ("True", "The workload is deactivated")}, active=False)
+    assert message == "it is held back, and `resume` starts it again"

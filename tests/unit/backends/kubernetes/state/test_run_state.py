@@ -70,8 +70,8 @@ def status(*args: Any) -> RunStatus:
 
 
 def only_task(one: Object) -> TaskStatus:
-    (found,) = status([job("chief")], [one]).tasks
-    return found
+    (task,) = status([job("chief")], [one]).tasks
+    return task
 
 
 @pytest.mark.parametrize(

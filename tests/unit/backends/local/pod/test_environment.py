@@ -77,13 +77,13 @@ def test_escaped_text_comes_out_as_it_went_in(text: str, variables: dict[str, st
 
 
 def test_a_variable_sees_those_before_it() -> None:
-    found = env(
+    variables = env(
         {"name": "EARLY", "value": "[$(LATE)][$(KEY)]"},
         {"name": "LATE", "value": "$(EARLY)!"},
         {"name": "EARLY", "value": "again $(EARLY)"},
         envFrom=[{"configMapRef": {"name": "settings"}}],
     )
-    assert found == {"KEY": "value", "EARLY": "again [$(LATE)][value]", "LATE": "[$(LATE)][value]!"}
+    assert variables == {"KEY": "value", "EARLY": "again [$(LATE)][value]", "LATE": "[$(LATE)][value]!"}
 
 
 @pytest.mark.parametrize(
@@ -120,13 +120,13 @@ def test_what_is_missing_is_named(source: dict[str, Any], missing: str) -> None:
 
 def test_what_is_optional_may_be_missing() -> None:
     optional = {"name": "s", "key": "k", "optional": True}
-    found = env(
+    variables = env(
         {"name": "X", "valueFrom": {"secretKeyRef": optional}},
         {"name": "Y", "valueFrom": {"configMapKeyRef": optional}},
         {"name": "Z", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "KEY"}}},
         envFrom=[{"secretRef": {"name": "s", "optional": True}}],
     )
-    assert found == {"Z": "value"}
+    assert variables == {"Z": "value"}
     with pytest.raises(MissingError, match="envFrom: Secret s"):
         env(envFrom=[{"secretRef": {"name": "s"}}])
 
@@ -144,8 +144,8 @@ def test_what_is_optional_may_be_missing() -> None:
 def test_resources(resource: str, divisor: str | None, expected: str) -> None:
     reference = {"resource": resource, **({"divisor": divisor} if divisor else {})}
     resources = {"limits": {"cpu": "1500m", "memory": "2Gi"}, "requests": {"memory": "1e3"}}
-    found = env({"name": "X", "valueFrom": {"resourceFieldRef": reference}}, resources=resources)
-    assert found == {"X": expected}
+    variables = env({"name": "X", "valueFrom": {"resourceFieldRef": reference}}, resources=resources)
+    assert variables == {"X": expected}
 
 
 @pytest.mark.parametrize("text", ["", "1x", "-1", "1 Gi", "Gi", "mi"])

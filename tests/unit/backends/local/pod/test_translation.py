@@ -74,7 +74,7 @@ def test_data_that_this_machine_has_are_found(tmp_path: Path) -> None:
     (tmp_path / "part-1.tfrecord").touch()
     here = str(tmp_path)
     shared = Translation({}, {here: "/pod", "/model": "/state/model"}, [here])
-    own = Translation({}, {here: "/pod"})
+    unshared = Translation({}, {here: "/pod"})
     for below in ("data", "data/", "data/*.tfrecord", "data/new/x", "part-*.tfrecord", "part-1.tfrecord"):
         assert shared.text(f"--in={here}/{below}") == f"--in={here}/{below}"
         assert shared.path(f"{here}/{below}") == f"{here}/{below}".rstrip("/")
@@ -82,7 +82,7 @@ def test_data_that_this_machine_has_are_found(tmp_path: Path) -> None:
             f"{here}/{below}",
             f"{here}/{below}".rstrip("/"),
         )
-        assert own.text(f"{here}/{below}") == f"/pod/{below}"
+        assert unshared.text(f"{here}/{below}") == f"/pod/{below}"
     for below in ("", "/", "/none", "/none/data", "/none-*"):
         assert shared.text(f"{here}{below}") == f"/pod{below}"
         assert shared.path(f"{here}{below}") == f"/pod{below.rstrip('/')}"
