@@ -8,6 +8,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	$$python -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
 	&& echo $$python && break; done)
 BIN := .venv/bin
+# pytest keeps the tests as it compiles them, where Python may write bytecode: half of the time to collect them.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 STAMP := .venv/.installed
 # Hashes are required, nothing is built, and --no-deps because the lock is complete: tf_keras asks for
 # `tensorflow` by name, which the lock leaves out where tensorflow-cpu is installed.
@@ -46,7 +48,7 @@ JOBS ?= 4
 
 .PHONY: test
 test: lint  ## The checks of every commit: lint, unit and real
-	$(BIN)/python -m pytest -n $(JOBS) -m "not thorough and not shapes" --ignore=tests/peers tests
+	$(PYTEST) -n $(JOBS) -m "not thorough and not shapes" --ignore=tests/peers tests
 
 DOCS_SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
@@ -61,13 +63,13 @@ lint: $(STAMP)  ## Style, types, the import contract, the workflows and the link
 
 .PHONY: unit
 unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds
-	$(BIN)/python -m pytest -n $(JOBS) tests --ignore=tests/api --ignore=tests/local --ignore=tests/worker \
+	$(PYTEST) -n $(JOBS) tests --ignore=tests/api --ignore=tests/local --ignore=tests/worker \
 		--ignore=tests/images --ignore=tests/kind --ignore=tests/peers --ignore=tests/chart --ignore=tests/gpu
 
 REAL := tests/worker tests/local tests/api tests/chart tests/images tests/kind tests/gpu
 .PHONY: real
 real: $(STAMP)  ## The tests with real TensorFlow processes and a real Kubernetes API server: minutes
-	$(BIN)/python -m pytest -n $(JOBS) -m "not thorough and not shapes" $(REAL)
+	$(PYTEST) -n $(JOBS) -m "not thorough and not shapes" $(REAL)
 
 SINCE ?= main
 
@@ -75,21 +77,21 @@ SINCE ?= main
 test-changed: $(STAMP)  ## Those of `make unit` and `make real` that a change can reach; SINCE=COMMIT, else main
 	@tests=$$($(BIN)/python -m tests.changed $(SINCE)) || exit; \
 		test -n "$$tests" || { echo "No test is reached."; exit; }; \
-		$(BIN)/python -m pytest -n $(JOBS) -m "not thorough and not shapes" $$tests
+		$(PYTEST) -n $(JOBS) -m "not thorough and not shapes" $$tests
 
 RENEW ?=
 
 .PHONY: shapes
 shapes: $(STAMP)  ## Trains programs of every shape by every strategy; RENEW=--renew writes the record anew
-	$(BIN)/python -m pytest -n 2 tests/worker/matrix/test_shapes.py $(RENEW)
+	$(PYTEST) -n 2 tests/worker/matrix/test_shapes.py $(RENEW)
 
 .PHONY: runtime
 runtime: $(STAMP)  ## The thorough tests of the runtime that are not nightly, and a sixth of the matrix of programs
-	$(BIN)/python -m pytest -n $(JOBS) -m "(thorough or shapes) and not nightly" tests/worker
+	$(PYTEST) -n $(JOBS) -m "(thorough or shapes) and not nightly" tests/worker
 
 .PHONY: again
 again: $(STAMP)  ## The tests that failed in the run before, one after the other
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none tests
+	$(PYTEST) --last-failed --last-failed-no-failures none tests
 
 VERSIONS ?= 2.16 2.17 2.18 2.19 2.20 2.21 2.20@3.9
 
@@ -99,8 +101,8 @@ test-tensorflow: $(STAMP)  ## Tries the runtime on other TensorFlows, from PyPI:
 
 .PHONY: thorough
 thorough: $(STAMP)  ## The tests that `make test` leaves out
-	LAUNCHER_TEST_FRESH=1 $(BIN)/python -m pytest -n 2 -m thorough --ignore=tests/peers tests
-	$(BIN)/python -m pytest --hypothesis-profile=searching tests/unit tests/local/test_store.py \
+	LAUNCHER_TEST_FRESH=1 $(PYTEST) -n 2 -m thorough --ignore=tests/peers tests
+	$(PYTEST) --hypothesis-profile=searching tests/unit tests/local/test_store.py \
 		tests/api/pod_spec/test_strategic_merge.py
 
 DOCKER ?= docker
@@ -123,11 +125,11 @@ PLAIN_IMAGE := $(if $(LAUNCHER_TEST_KUBECONFIG),$(LAUNCHER_TEST_PLAIN_IMAGE),tf-
 
 .PHONY: test-kind
 test-kind: $(STAMP) $(if $(LAUNCHER_TEST_KUBECONFIG),,images plain-image)  ## The tests on a cluster whose pods run: one of kind's, or a given one
-	LAUNCHER_TEST_KIND=1 LAUNCHER_TEST_PLAIN_IMAGE=$(PLAIN_IMAGE) $(BIN)/python -m pytest tests/kind
+	LAUNCHER_TEST_KIND=1 LAUNCHER_TEST_PLAIN_IMAGE=$(PLAIN_IMAGE) $(PYTEST) tests/kind
 
 .PHONY: test-peers
 test-peers: $(STAMP)  ## The tests with Kueue, JobSet, Volcano and coscheduling, of those that LAUNCHER_TEST_KUBECONFIG's cluster has
-	$(BIN)/python -m pytest tests/peers
+	$(PYTEST) tests/peers
 
 # More for the checks, as in GPU="--only matrix,xla"; --help prints what it takes.
 GPU ?=
@@ -168,7 +170,7 @@ format: $(STAMP)  ## Formats the code and sorts its imports
 
 .PHONY: golden
 golden: $(STAMP)  ## Renews the golden files in tests/golden; read the diff
-	$(BIN)/python -m pytest tests/unit --quiet --renew
+	$(PYTEST) tests/unit --quiet --renew
 
 .PHONY: docs
 docs: $(STAMP)  ## Renews the parts of docs/ that are made from the code

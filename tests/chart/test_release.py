@@ -284,6 +284,7 @@ def test_a_controller_of_one_namespace(release: Release, kubelet: Kubelet, tmp_p
         assert wait_for(lambda: release.api.request("GET", DEFINITION).status == 404)
 
 
+@pytest.mark.thorough
 def test_a_controller_in_the_operators_place(release: Release, kubelet: Kubelet, tmp_path: Path) -> None:
     """The definition of TFJobs that is there stays as it is."""
     with installed(release.api, "kubeflow.org_tfjobs"):

@@ -236,12 +236,15 @@ def test_schema_is_one_that_takes_the_files(capsys: pytest.CaptureFixture[str]) 
     code, out, _ = run(capsys, "schema")
     assert code == 0
     schema = json.loads(out)
+    kind = jsonschema.validators.validator_for(schema)
+    kind.check_schema(schema)
+    validator = kind(schema)
     for path in sorted(set((SPECS / "valid").glob("*.yaml")) - set((SPECS / "valid").glob("tfjob-*"))):
-        jsonschema.validate(yaml.safe_load(path.read_text()), schema)
+        validator.validate(yaml.safe_load(path.read_text()))
     wrong = yaml.safe_load(Path(GOOD).read_text())
     wrong["spec"]["stratgey"] = "Mirrored"
     with pytest.raises(jsonschema.ValidationError, match="stratgey"):
-        jsonschema.validate(wrong, schema)
+        validator.validate(wrong)
 
 
 def test_every_field_is_described() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -149,9 +150,16 @@ def represents(cell: Cell) -> bool:
     """Returns whether it is the one cell of its shape that CI runs in any case, strategies and styles in
     turn.
     """
-    known = cells(cell.strategy)
-    row = [each for strategy in STRATEGIES for each in cells(strategy) if each.shape == cell.shape]
-    return cell in known and cell == row[7 * list(SHAPES).index(cell.shape) % len(row)]
+    return cell == _representatives()[cell.shape]
+
+
+@functools.cache
+def _representatives() -> dict[str, Cell]:
+    rows: dict[str, list[Cell]] = {shape: [] for shape in SHAPES}
+    for strategy in STRATEGIES:
+        for cell in cells(strategy):
+            rows[cell.shape].append(cell)
+    return {shape: row[7 * place % len(row)] for place, (shape, row) in enumerate(rows.items())}
 
 
 def is_nightly(cell: Cell) -> bool:

@@ -8,6 +8,7 @@ of which docs/compatibility.md has a table.
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
 import re
 from collections.abc import Callable
@@ -40,8 +41,15 @@ Judge = Callable[[Cell], Verdict]
 
 def is_recorded(cell: Cell) -> bool:
     """Whether it has been seen to train, or to be refused."""
-    outcomes = json.loads(RECORD.read_text())["shapes"].get(cell.shape, {}).get("outcomes", {})
+    outcomes = _record_before()["shapes"].get(cell.shape, {}).get("outcomes", {})
     return cell.style in outcomes.get(cell.strategy, {})
+
+
+@functools.cache
+def _record_before() -> dict[str, Any]:
+    """The record as it was when the tests were collected."""
+    record: dict[str, Any] = json.loads(RECORD.read_text())
+    return record
 
 
 def parameters() -> list[Any]:

@@ -30,7 +30,7 @@ def test_the_numbers_that_there_are(output: str, expected: GpuUse | None) -> Non
     assert gpu_use.parse(output) == expected
 
 
-@pytest.mark.by_day("one", runtime=())
+@pytest.mark.by_day(runtime=("one",))
 @pytest.mark.parametrize(
     ("visible", "asked"), [(None, ""), ("1", " --id=1"), ("-1", None)], ids=["all", "one", "none"]
 )
